@@ -1,0 +1,45 @@
+import { defineConfig, globalIgnores } from 'eslint/config';
+import { configs } from 'typescript-eslint';
+
+export default defineConfig(
+  globalIgnores(['dist', '.test', '.tap', 'coverage', 'data', '**/node_modules']),
+  {
+    linterOptions: { reportUnusedDisableDirectives: 'error', reportUnusedInlineConfigs: 'error' },
+    rules: {
+      eqeqeq: 'error',
+      'no-else-return': 'error',
+      'no-fallthrough': 'error',
+      'no-shadow-restricted-names': 'error',
+      'object-shorthand': 'error',
+      'prefer-const': 'error',
+    },
+  },
+  {
+    files: ['**/*.ts'],
+    extends: [configs.strictTypeChecked, configs.stylisticTypeChecked],
+    languageOptions: { parserOptions: { projectService: true } },
+    rules: {
+      '@typescript-eslint/consistent-type-exports': 'error',
+      '@typescript-eslint/no-confusing-void-expression': ['error', { ignoreArrowShorthand: true }],
+      // An element of a buffer is a number; `as number` says so, `!` would say nothing.
+      '@typescript-eslint/non-nullable-type-assertion-style': 'off',
+      '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true }],
+      '@typescript-eslint/switch-exhaustiveness-check': 'error',
+    },
+  },
+  {
+    files: ['test/**/*.ts'],
+    rules: {
+      // tap itself waits for a subtest.
+      '@typescript-eslint/no-floating-promises': [
+        'error',
+        {
+          allowForKnownSafePromises: [
+            { from: 'package', package: '@tapjs/core', name: 'PromiseWithSubtest' },
+          ],
+        },
+      ],
+      '@typescript-eslint/require-await': 'off',
+    },
+  },
+);
