@@ -1,0 +1,115 @@
+import type { OutgoingHttpHeaders } from 'node:http';
+import type { Writable } from 'node:stream';
+
+import type { XStatic } from 'typebox/schema';
+
+import type { Plant } from './plant.js';
+
+/** JSON Schema of the body of every answer that is not a 200. */
+export const ErrorSchema = {
+  type: 'object',
+  properties: {
+    error: { type: 'integer', format: 'int32', description: 'Numeric error indicator' },
+    message: { type: 'string', description: 'Text message describing the error' },
+  },
+  required: ['error', 'message'],
+} as const;
+
+/** The body of every answer that is not a 200. */
+export type ErrorBody = Readonly<XStatic<typeof ErrorSchema>>;
+
+/** An answer that is not a 200: status, `error`, message and headers travel together. */
+export class Failure {
+  readonly body: string;
+
+  constructor(
+    readonly status: number,
+    readonly error: number,
+    message: string,
+    readonly headers: Readonly<Record<string, string>> = {},
+  ) {
+    this.body = JSON.stringify({ error, message } satisfies ErrorBody);
+  }
+}
+
+/** What the client sent cannot be stored: 400, as the interface says; `error` tells which failure. */
+const refused = (error: number, message: string, headers?: Record<string, string>): Failure =>
+  new Failure(400, error, message, headers);
+
+/** HTTP itself decides: `error` is the status. */
+const http = (status: number, message: string, headers?: Record<string, string>): Failure =>
+  new Failure(status, status, message, headers);
+
+const unavailable = (message: string): Failure => http(503, message, { 'Retry-After': '1' });
+
+/** RFC 6750, section 3: no error code when the request carried no credentials. */
+const unauthorized = (message: string, attributes = ''): Failure =>
+  http(401, message, { 'WWW-Authenticate': `Bearer realm="plant-store"${attributes}` });
+
+/** Every failure that the service answers with. */
+export const failures = {
+  notJson: refused(400, 'the body must be one JSON text in UTF-8'),
+  repeated: (member: string) => refused(400, `${member}: must not be given twice`),
+  notObject: refused(422, 'the body must be a JSON object with the members id and name'),
+  invalid: (rules: readonly string[]) => refused(422, rules.join('; ')),
+  conflict: refused(409, 'id: belongs to a different plant; send another id'),
+  tooLarge: (bytes: number) => refused(413, `the body must not be larger than ${bytes} bytes`),
+  mediaType: refused(415, 'the Content-Type must be application/json in UTF-8'),
+  contentCoding: refused(415, 'the body must not be encoded; leave out Content-Encoding', {
+    'Accept-Encoding': 'identity',
+  }),
+  malformed: http(400, 'the request must be well-formed HTTP/1.1'),
+  manyAuthorizations: http(400, 'the request must have one Authorization header, not more'),
+  noToken: unauthorized('send a bearer token: Authorization: Bearer <token>'),
+  wrongToken: unauthorized('the bearer token is not valid', ', error="invalid_token"'),
+  notFound: http(404, 'there is nothing at this path; plants are created at /plants'),
+  method: http(405, 'use POST to create a plant', { Allow: 'POST' }),
+  timeout: http(408, 'the request did not arrive in time; send it again'),
+  expectation: http(417, 'the only expectation that can be met is 100-continue'),
+  headersTooLarge: http(431, 'the header section of the request is too large'),
+  fault: http(500, 'the service failed; the plant may be sent again'),
+  transferCoding: http(501, 'the only transfer coding that is understood is chunked'),
+  overloaded: unavailable('too much is being stored at the moment; send the plant again later'),
+  unavailable: unavailable('the plant could not be stored; send it again later'),
+} as const;
+
+/** What the handler uses of a response: both node:http's and node:http2's have it. */
+export interface HttpResponse extends Writable {
+  readonly headersSent: boolean;
+  writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
+}
+
+/** Sends the 200 that says a plant is stored. */
+export function answerPlant(res: HttpResponse, { name, tag }: Plant): void {
+  const body = JSON.stringify({ name, tag });
+  if (sendHead(res, 200, body)) res.end(body);
+}
+
+/** Sends a failure, and leaves it to the caller to end the response. */
+export function answerFailure(
+  res: HttpResponse,
+  { status, headers, body }: Failure,
+  more?: OutgoingHttpHeaders,
+): void {
+  if (sendHead(res, status, body, { ...headers, ...more })) res.write(body);
+}
+
+/** Leaves a response alone that has ended, and cuts off one that somebody else has begun. */
+function sendHead(
+  res: HttpResponse,
+  status: number,
+  body: string,
+  headers?: OutgoingHttpHeaders,
+): boolean {
+  if (res.writableEnded || res.destroyed) return false;
+  if (res.headersSent) {
+    res.destroy();
+    return false;
+  }
+  res.writeHead(status, {
+    'Content-Type': 'application/json',
+    'Content-Length': Buffer.byteLength(body),
+    ...headers,
+  });
+  return true;
+}

@@ -1,0 +1,182 @@
+import { isUtf8 } from 'node:buffer';
+
+import { Compile, type XStatic } from 'typebox/schema';
+
+import { failures, type Failure } from './answer.js';
+
+/** JSON Schema of the record that a 200 carries. */
+export const PlantSchema = {
+  type: 'object',
+  properties: {
+    name: { type: 'string', description: 'The name of the plant' },
+    tag: { type: 'string', description: 'Tag that specifies the type of the plant' },
+  },
+  required: ['name'],
+} as const;
+
+/** JSON Schema of the record that a client sends: a Plant with an id. */
+export const NewPlantSchema = {
+  type: 'object',
+  properties: {
+    id: { type: 'integer', format: 'int64', description: 'Identification number of the plant' },
+    ...PlantSchema.properties,
+  },
+  required: ['id', ...PlantSchema.required],
+} as const;
+
+/** A plant as the service answers it: without its id. */
+export type Plant = Readonly<XStatic<typeof PlantSchema>>;
+
+/**
+ * A plant as it is stored.
+ *
+ * `id` is an int64, from -2^63 to 2^63 - 1: a `bigint`, because a `number` is exact only up to 2^53.
+ */
+export type NewPlant = Plant & { readonly id: bigint };
+
+type Member = keyof typeof NewPlantSchema.properties;
+
+const MIN_ID = -(2n ** 63n);
+const MAX_ID = 2n ** 63n - 1n;
+const MAX_ID_DIGITS = String(MAX_ID).length;
+
+const RULES: Readonly<Record<Member, string>> = {
+  id: `id: must be an integer between ${MIN_ID} and ${MAX_ID}`,
+  name: 'name: must be a string',
+  tag: 'tag: must be a string',
+};
+const MEMBERS = Object.keys(RULES) as readonly Member[];
+
+const newPlant = Compile(NewPlantSchema);
+
+/** Reads a NewPlant from the bytes of a body, its id exactly as it is spelled there. */
+export function parsePlant(body: Buffer): NewPlant | Failure {
+  if (!isUtf8(body)) return failures.notJson;
+  const text = body.toString('utf8');
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return failures.notJson;
+  }
+  if (!isObject(value)) return failures.notObject;
+  const members = memberSources(text);
+  if (members.repeated) return failures.repeated(members.repeated);
+  return checkPlant(value, exactInt64(members.sources.id ?? ''));
+}
+
+/**
+ * Reads a NewPlant from a value that somebody else parsed. An id beyond 2^53 may have been rounded
+ * there, so it is refused.
+ */
+export function plantFrom(value: unknown): NewPlant | Failure {
+  if (!isObject(value)) return failures.notObject;
+  return checkPlant(value, Number.isSafeInteger(value.id) ? BigInt(Number(value.id)) : undefined);
+}
+
+function checkPlant(value: object, id: bigint | undefined): NewPlant | Failure {
+  if (id === undefined || !newPlant.Check(value)) return failures.invalid(faultsOf(value, id));
+  const { name, tag } = value;
+  return tag === undefined ? { id, name } : { id, name, tag };
+}
+
+/** The rule of each member that breaks it. */
+function faultsOf(value: object, id: bigint | undefined): string[] {
+  const [, errors] = newPlant.Errors(value);
+  const faulty = new Set(
+    errors.flatMap((error) =>
+      error.keyword === 'required' ? error.params.requiredProperties : error.instancePath.slice(1),
+    ),
+  );
+  if (id === undefined) faulty.add('id');
+  return MEMBERS.filter((member) => faulty.has(member)).map((member) => RULES[member]);
+}
+
+function isObject(value: unknown): value is { readonly id?: unknown } {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+interface MemberSources {
+  /** The text of each member's value, as it is spelled. */
+  readonly sources: Partial<Record<Member, string>>;
+  /** A member that is named twice. */
+  readonly repeated?: Member;
+}
+
+/**
+ * Finds in the text of a JSON object what JSON.parse does not tell: how the id is spelled, and
+ * whether a name comes twice. (Only Node 22 and later give a reviver the source text.)
+ */
+function memberSources(text: string): MemberSources {
+  const sources: Partial<Record<Member, string>> = {};
+  let at = 0;
+  for (;;) {
+    const open = text.indexOf('"', at);
+    if (open === -1) return { sources };
+    const close = endOfString(text, open);
+    const name = nameAt(text, open, close);
+    const start = text.indexOf(':', close) + 1;
+    const end = endOfValue(text, start);
+    if (isMember(name)) {
+      if (sources[name] !== undefined) return { sources, repeated: name };
+      sources[name] = text.slice(start, end);
+    }
+    at = end + 1;
+  }
+}
+
+function nameAt(text: string, open: number, close: number): string {
+  const name = text.slice(open + 1, close);
+  return name.includes('\\') ? (JSON.parse(text.slice(open, close + 1)) as string) : name;
+}
+
+function isMember(name: string): name is Member {
+  return Object.hasOwn(RULES, name);
+}
+
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const BACKSLASH = 0x5c;
+// In ASCII a bracket is a brace without this bit.
+const BRACE_BIT = 0x20;
+const OPENING_BRACE = 0x7b;
+const CLOSING_BRACE = 0x7d;
+
+function endOfString(text: string, open: number): number {
+  let at = open + 1;
+  while (text.charCodeAt(at) !== QUOTE) at += text.charCodeAt(at) === BACKSLASH ? 2 : 1;
+  return at;
+}
+
+/** Where the comma or brace stands that ends the value of a member. */
+function endOfValue(text: string, start: number): number {
+  let depth = 0;
+  for (let at = start; ; at++) {
+    const code = text.charCodeAt(at);
+    if (code === QUOTE) at = endOfString(text, at);
+    else if (depth === 0 && code === COMMA) return at;
+    else if ((code | BRACE_BIT) === OPENING_BRACE) depth++;
+    else if ((code | BRACE_BIT) === CLOSING_BRACE && depth-- === 0) return at;
+  }
+}
+
+const JSON_NUMBER = /^\s*(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?\s*$/;
+
+/**
+ * The exact value of a JSON number, if it is an integer in the range of an int64. Costs a time
+ * linear in the length of the text, whatever the exponent says.
+ */
+function exactInt64(source: string): bigint | undefined {
+  const [, sign = '', integer, fraction = '', exponent = '0'] = JSON_NUMBER.exec(source) ?? [];
+  if (integer === undefined) return undefined;
+  const digits = integer + fraction;
+  let first = 0;
+  let end = digits.length;
+  while (digits[first] === '0') first++;
+  while (end > first && digits[end - 1] === '0') end--;
+  if (first === end) return 0n;
+  const zeros = Number(exponent) + integer.length - end;
+  if (zeros < 0 || end - first + zeros > MAX_ID_DIGITS) return undefined;
+  const id = BigInt(sign + digits.slice(first, end) + '0'.repeat(zeros));
+  return id >= MIN_ID && id <= MAX_ID ? id : undefined;
+}
