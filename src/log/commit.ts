@@ -1,0 +1,136 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+
+import { PlantStoreError } from '../store.js';
+import type { Report } from '../report.js';
+import { MAX_RECORD_BYTES } from './scan.js';
+import { codeOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
+
+/** Appends lines to the log in groups: all that arrive during one write leave in the next. */
+export interface Committer {
+  /**
+   * Resolves to the byte offset of the line once it is on the disk.
+   *
+   * @throws {@link PlantStoreError} `unavailable` if the line is not in the log, or nobody knows.
+   */
+  append(line: string): Promise<number>;
+  /** Why all lines are refused, if they are. */
+  readonly refusal: PlantStoreError | undefined;
+  /** Aborted, with the cause, when the log is poisoned. */
+  readonly poisoned: AbortSignal;
+  /** Refuses all lines from now on, because nobody knows what the file holds. */
+  poison(cause: unknown): PlantStoreError;
+  /** Refuses all lines from now on, and waits for those under way. */
+  close(): Promise<void>;
+}
+
+export interface CommitterOptions {
+  readonly fs: FileSystem;
+  readonly file: LogFile;
+  readonly path: string;
+  /** Where the last line of the file ends, in bytes. */
+  readonly end: number;
+  readonly report: Report;
+}
+
+interface WaitingLine {
+  readonly line: string;
+  readonly bytes: number;
+  readonly resolve: (offset: number) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** The errors that mean there is no room, and leave no doubt what the file holds. */
+const NO_ROOM: readonly unknown[] = ['ENOSPC', 'EDQUOT', 'EFBIG'];
+
+export function createCommitter({ fs, file, path, report, ...from }: CommitterOptions): Committer {
+  const { ino } = fs.statSync(path, { bigint: true });
+  const poisoning = new AbortController();
+  /** Every byte before it is on the disk; none after it has been acknowledged. */
+  let end = from.end;
+  let waiting: WaitingLine[] = [];
+  let running: Promise<void> | undefined;
+  let refusal: PlantStoreError | undefined;
+  let full = false;
+
+  async function run(): Promise<void> {
+    // What arrives in the same turn of the event loop leaves in the same batch.
+    await nextTurn();
+    while (waiting.length > 0) {
+      const batch = waiting;
+      waiting = [];
+      try {
+        await write(batch);
+        for (const { resolve, bytes } of batch) {
+          resolve(end);
+          end += bytes;
+        }
+      } catch (error) {
+        const failure = await undo(error);
+        for (const { reject } of batch) reject(failure);
+      }
+    }
+    running = undefined;
+  }
+
+  async function write(batch: readonly WaitingLine[]): Promise<void> {
+    if (poisoning.signal.aborted) throw poisoning.signal.reason;
+    const now = fs.statSync(path, { bigint: true });
+    if (now.ino !== ino || now.size !== BigInt(end))
+      throw new Error('the file was changed by somebody else');
+    await writeAll(fs, file, bytesOf(batch));
+    if (full) report(`${path}: there is room again`);
+    full = false;
+  }
+
+  /** Makes the file what it was before a write that failed, where nothing worse has happened. */
+  async function undo(cause: unknown): Promise<PlantStoreError> {
+    if (!NO_ROOM.includes(codeOf(cause))) return poison(cause);
+    try {
+      await file.truncate(end);
+    } catch (error) {
+      return poison(error);
+    }
+    if (!full) report(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
+    full = true;
+    return new PlantStoreError('unavailable', `${path}: ${reasonOf(cause)}`, { cause });
+  }
+
+  function poison(cause: unknown): PlantStoreError {
+    if (!poisoning.signal.aborted) {
+      refusal = new PlantStoreError('unavailable', `${path}: ${reasonOf(cause)}`, { cause });
+      report(`${path}: ${reasonOf(cause)}; no plant is stored until the log is opened again`);
+      poisoning.abort(refusal);
+    }
+    return poisoning.signal.reason as PlantStoreError;
+  }
+
+  return {
+    append(line) {
+      if (refusal) return Promise.reject(refusal);
+      return new Promise((resolve, reject) => {
+        const bytes = Buffer.byteLength(line);
+        if (bytes > MAX_RECORD_BYTES) throw new RangeError('the plant is too large');
+        waiting.push({ line, bytes, resolve, reject });
+        running ??= run();
+      });
+    },
+    get refusal() {
+      return refusal;
+    },
+    poisoned: poisoning.signal,
+    poison,
+    async close() {
+      refusal ??= new PlantStoreError('unavailable', `${path}: the log is closed`);
+      await running;
+    },
+  };
+}
+
+function bytesOf(batch: readonly WaitingLine[]): Buffer {
+  let length = 0;
+  for (const { bytes } of batch) length += bytes;
+  const buffer = Buffer.allocUnsafe(length);
+  let at = 0;
+  for (const { line } of batch) at += buffer.write(line, at);
+  return buffer;
+}

@@ -1,0 +1,100 @@
+import { constants, statSync, type BigIntStats } from 'node:fs';
+import { mkdir, open, readdir, realpath, rename, unlink, type FileHandle } from 'node:fs/promises';
+import { platform } from 'node:os';
+import { dirname } from 'node:path';
+import { getSystemErrorMap } from 'node:util';
+
+/** An open file. */
+export type LogFile = Pick<FileHandle, 'fd' | 'read' | 'write' | 'truncate' | 'sync' | 'close'>;
+
+/** Every operation of the log on files goes through this seam, so that a test can fail any one. */
+export interface FileSystem {
+  open(path: string, flags: number, mode?: number): Promise<LogFile>;
+  mkdir(path: string, options: { recursive: true }): Promise<string | undefined>;
+  realpath(path: string): Promise<string>;
+  readdir(path: string): Promise<string[]>;
+  rename(from: string, to: string): Promise<void>;
+  unlink(path: string): Promise<void>;
+  /** Synchronous: the inode of an open file is in memory, and a thread would cost ten times more. */
+  statSync(path: string, options: { bigint: true }): BigIntStats;
+  /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
+  readonly dsyncIsDurable: boolean;
+}
+
+export const nodeFileSystem: FileSystem = {
+  open,
+  mkdir,
+  realpath,
+  readdir,
+  rename,
+  unlink,
+  statSync,
+  // macOS leaves the data in the disk's cache; there, fsync of libuv is an F_FULLFSYNC.
+  dsyncIsDurable: platform() !== 'darwin',
+};
+
+const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY } = constants;
+
+/** Opens a file for durable appends; makes it, mode 0600, and its folder, where they are missing. */
+export async function openLogFile(fs: FileSystem, path: string): Promise<LogFile> {
+  const folder = dirname(path);
+  const topmostMade = await fs.mkdir(folder, { recursive: true });
+  const file = await fs.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
+  const last = topmostMade === undefined ? folder : dirname(topmostMade);
+  await syncFolder(fs, folder);
+  for (let each = folder; each !== last; each = dirname(each)) await syncFolder(fs, dirname(each));
+  return file;
+}
+
+/** Writes a new file, or the same again, and waits until it is on the disk. */
+export async function writeFile(fs: FileSystem, path: string, bytes: Buffer): Promise<void> {
+  const file = await fs.open(path, O_WRONLY | O_CREAT | O_TRUNC | O_DSYNC, 0o600);
+  try {
+    await writeAll(fs, file, bytes);
+  } finally {
+    await file.close();
+  }
+  await syncFolder(fs, dirname(path));
+}
+
+/** Writes to a file opened with `O_DSYNC`, and waits until all is on the disk. */
+export async function writeAll(fs: FileSystem, file: LogFile, bytes: Buffer): Promise<void> {
+  for (let rest = bytes; rest.length > 0;) {
+    const { bytesWritten } = await file.write(rest);
+    if (bytesWritten === 0) throw new Error('the file takes no more bytes');
+    rest = rest.subarray(bytesWritten);
+  }
+  if (!fs.dsyncIsDurable) await file.sync();
+}
+
+export function openFolder(fs: FileSystem, path: string): Promise<LogFile> {
+  return fs.open(path, O_RDONLY | O_DIRECTORY);
+}
+
+/** Makes the entries of a folder durable. */
+async function syncFolder(fs: FileSystem, path: string): Promise<void> {
+  try {
+    const folder = await openFolder(fs, path);
+    try {
+      await folder.sync();
+    } finally {
+      await folder.close();
+    }
+  } catch (error) {
+    // Node 26's permission model forbids fsync. On ext4, XFS and Btrfs the first durable write to a
+    // new file makes its entry durable as well.
+    if (codeOf(error) !== 'ERR_ACCESS_DENIED') throw error;
+  }
+}
+
+/** The code of a system error or of Node's own, if it is one. */
+export function codeOf(error: unknown): unknown {
+  return (error as { code?: unknown } | null | undefined)?.code;
+}
+
+/** A system error in words, without the call and the path: `permission denied (EACCES)`. */
+export function reasonOf(error: unknown): string {
+  const { errno, message } = error as NodeJS.ErrnoException;
+  const [code, words] = getSystemErrorMap().get(errno ?? 0) ?? [];
+  return words === undefined ? message : `${words} (${code})`;
+}

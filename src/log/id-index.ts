@@ -1,0 +1,141 @@
+import { randomFillSync } from 'node:crypto';
+
+/**
+ * Finds the byte offset of a record by its id.
+ *
+ * Ids are given as the low and the high 32 bits of their two's complement, so that no `bigint` is
+ * made for each of millions of lines.
+ */
+export interface IdIndex {
+  readonly size: number;
+  get(low: number, high: number): number | undefined;
+  /** Adds an id that is new, or returns the offset that it already has. */
+  add(low: number, high: number, offset: number): number | undefined;
+}
+
+/*
+ * Extendible hashing (Fagin et al., 1979): the first bits of an id's hash choose a shard in the
+ * directory, the last ones a slot in the shard. A shard that is full is split in two, so the index
+ * grows by 64 KiB at a time, never moves more than one shard, and leaves no garbage.
+ */
+const SLOT_BITS = 12;
+const SLOTS = 2 ** SLOT_BITS;
+/** Right after all shards have been split, a plant takes 16 bytes / (0.85 / 2) = 38 bytes. */
+const MAX_USED = Math.floor(0.85 * SLOTS);
+const HASH_BITS = 32;
+
+interface Shard {
+  /** How many bits of the hash all ids of this shard share. */
+  bits: number;
+  used: number;
+  /** A slot is 16 bytes: the words of the id at 4n and 4n + 1 here … */
+  readonly words: Int32Array;
+  /** … and the offset plus one at 2n + 1 here, or 0 if the slot is free. */
+  readonly offsets: Float64Array;
+}
+
+function createShard(bits: number): Shard {
+  const buffer = new ArrayBuffer(SLOTS * 16);
+  return { bits, used: 0, words: new Int32Array(buffer), offsets: new Float64Array(buffer) };
+}
+
+export function createIdIndex(): IdIndex {
+  const hash = createHash();
+  const moving = createShard(0);
+  let directoryBits = 1;
+  let directory = [createShard(1), createShard(1)];
+  let size = 0;
+
+  function shardOf(hashed: number): Shard {
+    return directory[hashed >>> (HASH_BITS - directoryBits)] as Shard;
+  }
+
+  /** Gives half of a shard's ids, those with the next bit of their hash set, to a new shard. */
+  function split(shard: Shard, hashed: number): void {
+    if (shard.bits === directoryBits) {
+      directory = directory.flatMap((each) => [each, each]);
+      directoryBits++;
+    }
+    shard.bits++;
+    const sibling = createShard(shard.bits);
+    const entries = 2 ** (directoryBits - shard.bits);
+    const first = ((hashed >>> (HASH_BITS - shard.bits)) | 1) * entries;
+    directory.fill(sibling, first, first + entries);
+
+    moving.words.set(shard.words);
+    shard.words.fill(0);
+    shard.used = 0;
+    for (let slot = 0; slot < SLOTS; slot++) {
+      const offset = offsetAt(moving, slot);
+      if (offset !== undefined) {
+        const low = moving.words[4 * slot] as number;
+        const high = moving.words[4 * slot + 1] as number;
+        const hashedAgain = hash(low, high);
+        const target = shardOf(hashedAgain);
+        put(target, find(target, hashedAgain, low, high), low, high, offset);
+      }
+    }
+  }
+
+  return {
+    get size() {
+      return size;
+    },
+    get(low, high) {
+      const hashed = hash(low, high);
+      const shard = shardOf(hashed);
+      return offsetAt(shard, find(shard, hashed, low, high));
+    },
+    add(low, high, offset) {
+      const hashed = hash(low, high);
+      const shard = shardOf(hashed);
+      const slot = find(shard, hashed, low, high);
+      const earlier = offsetAt(shard, slot);
+      if (earlier !== undefined) return earlier;
+      put(shard, slot, low, high, offset);
+      size++;
+      if (shard.used > MAX_USED) split(shard, hashed);
+      return undefined;
+    },
+  };
+}
+
+/** The slot of an id, or the free one where it would go. */
+function find({ words, offsets }: Shard, hashed: number, low: number, high: number): number {
+  let slot = hashed % SLOTS;
+  while (offsets[2 * slot + 1] !== 0 && (words[4 * slot] !== low || words[4 * slot + 1] !== high))
+    slot = (slot + 1) % SLOTS;
+  return slot;
+}
+
+function offsetAt({ offsets }: Shard, slot: number): number | undefined {
+  const stored = offsets[2 * slot + 1] as number;
+  return stored === 0 ? undefined : stored - 1;
+}
+
+function put(shard: Shard, slot: number, low: number, high: number, offset: number): void {
+  shard.words[4 * slot] = low;
+  shard.words[4 * slot + 1] = high;
+  shard.offsets[2 * slot + 1] = offset + 1;
+  shard.used++;
+}
+
+/**
+ * Simple tabulation hashing (Zobrist, 1970), with tables that nobody outside can know: ids cannot
+ * be chosen so that they crowd one shard.
+ */
+function createHash(): (low: number, high: number) => number {
+  const tables = randomFillSync(new Uint32Array(8 * 256));
+  const entry = (byte: number, word: number, shift: number): number =>
+    tables[256 * byte + ((word >>> shift) & 0xff)] as number;
+  return (low, high) =>
+    (entry(0, low, 0) ^
+      entry(1, low, 8) ^
+      entry(2, low, 16) ^
+      entry(3, low, 24) ^
+      entry(4, high, 0) ^
+      entry(5, high, 8) ^
+      entry(6, high, 16) ^
+      entry(7, high, 24)) >>>
+    0;
+}

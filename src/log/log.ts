@@ -1,0 +1,184 @@
+import { resolve as absolute } from 'node:path';
+import { crc32 } from 'node:zlib';
+
+import type { NewPlant, Plant } from '../plant.js';
+import { reportToConsole, type Report } from '../report.js';
+import { PlantStoreError, type PlantStore } from '../store.js';
+import {
+  nodeFileSystem,
+  openLogFile,
+  reasonOf,
+  writeFile,
+  type FileSystem,
+  type LogFile,
+} from './file.js';
+import { createCommitter, type CommitterOptions } from './commit.js';
+import { createIdIndex, type IdIndex } from './id-index.js';
+import { acquireLock, type Lock } from './lock.js';
+import { createRecordReader, decodeRecord, encodeRecord, HIGH, LOW } from './record.js';
+import { readLine, scan, type TornTail } from './scan.js';
+
+export interface PlantLogOptions {
+  /** Hears while the log is opened how much of it has been read, in bytes. */
+  readonly onProgress?: (bytes: number, totalBytes: number) => void;
+  /** Hears what an operator should know. Writes to `console.error` by default. */
+  readonly report?: Report;
+}
+
+/** A plant store in one append-only file of JSON lines. */
+export interface PlantLog extends PlantStore {
+  /** The path of the file, absolute and without symbolic links. */
+  readonly path: string;
+  /** How many plants are in the log. */
+  readonly size: number;
+  /**
+   * Aborted, with the cause, when the log is poisoned: something happened after which nobody knows
+   * what the file holds. From then on plants are refused; open the log again to go on.
+   */
+  readonly poisoned: AbortSignal;
+}
+
+/**
+ * Opens the log of plants at `path`; makes it, and its folder, where they are missing.
+ *
+ * Every line is checked. What follows the last newline was never acknowledged: it is copied to a
+ * file beside the log, then cut off. Only one process at a time can have a log open.
+ *
+ * @throws {@link PlantStoreError} `locked` if another process has the log open; `damaged` if a line
+ * is not what was written, and then nothing is changed; `unavailable` if the file cannot be used.
+ */
+export function openPlantLog(path: string, options: PlantLogOptions = {}): Promise<PlantLog> {
+  return openLog(nodeFileSystem, path, options);
+}
+
+/** Opens a log on a file system of the caller's. */
+export async function openLog(
+  fs: FileSystem,
+  givenPath: string,
+  { onProgress, report = reportToConsole }: PlantLogOptions = {},
+): Promise<PlantLog> {
+  let path = absolute(givenPath);
+  let file: LogFile | undefined;
+  let lock: Lock | undefined;
+  try {
+    file = await openLogFile(fs, path);
+    path = await fs.realpath(path);
+    lock = await acquireLock(fs, path);
+    if (!lock) throw new PlantStoreError('locked', `${path}: another process has the log open`);
+    const index = createIdIndex();
+    const torn = await readLog({ fs, file, path, index }, onProgress);
+    if (torn.bytes.length > 0) await cutOff({ fs, file, path, report }, torn);
+    return createLog({ fs, file, path, report, end: torn.offset, index, lock });
+  } catch (error) {
+    await Promise.allSettled([file?.close(), lock?.release()]);
+    if (error instanceof PlantStoreError) throw error;
+    throw new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
+  }
+}
+
+interface LogParts extends CommitterOptions {
+  readonly index: IdIndex;
+  readonly lock: Lock;
+}
+
+/** Checks every line and puts its id into the index. */
+function readLog(
+  { fs, file, path, index }: Pick<LogParts, 'fs' | 'file' | 'path' | 'index'>,
+  onProgress: PlantLogOptions['onProgress'],
+): Promise<TornTail> {
+  const totalBytes = Number(fs.statSync(path, { bigint: true }).size);
+  return scan(file, {
+    onRecord(id, offset) {
+      const earlier = index.add(id[LOW] as number, id[HIGH] as number, offset);
+      return earlier === undefined ? undefined : `its id is that of the line at byte ${earlier}`;
+    },
+    onDamage({ line, offset, reason }) {
+      throw new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`);
+    },
+    onProgress: (bytes) => onProgress?.(bytes, totalBytes),
+  });
+}
+
+/** Saves what follows the last newline to a file named after its place and content, then cuts it. */
+async function cutOff(
+  { fs, file, path, report }: Pick<LogParts, 'fs' | 'file' | 'path' | 'report'>,
+  { offset, bytes }: TornTail,
+): Promise<void> {
+  const copy = `${path}.torn-${offset}-${crc32(bytes).toString(16)}`;
+  await writeFile(fs, copy, bytes);
+  await file.truncate(offset);
+  report(`${path}: ${bytes.length} bytes of a write that was never finished are now in ${copy}`);
+}
+
+function createLog({ index, lock, ...parts }: LogParts): PlantLog {
+  const { file, path } = parts;
+  const committer = createCommitter(parts);
+  const reader = createRecordReader();
+  /** Plants on their way to the disk. Once they are there, the index has them. */
+  const pending = new Map<bigint, { readonly plant: NewPlant; readonly stored: Promise<void> }>();
+  let closed: Promise<void> | undefined;
+
+  async function add(plant: NewPlant): Promise<'created' | 'unchanged'> {
+    if (committer.refusal) throw committer.refusal;
+    const ahead = pending.get(plant.id);
+    if (ahead) {
+      await ahead.stored;
+      return compare(ahead.plant, plant);
+    }
+    const offset = index.get(...wordsOf(plant.id));
+    if (offset !== undefined) return compare(await readBack(plant.id, offset), plant);
+    const stored = append(plant);
+    pending.set(plant.id, { plant, stored });
+    await stored;
+    return 'created';
+  }
+
+  async function append(plant: NewPlant): Promise<void> {
+    try {
+      const offset = await committer.append(encodeRecord(plant));
+      index.add(...wordsOf(plant.id), offset);
+    } finally {
+      pending.delete(plant.id);
+    }
+  }
+
+  function compare(stored: Plant, { name, tag }: Plant): 'unchanged' {
+    if (stored.name === name && stored.tag === tag) return 'unchanged';
+    throw new PlantStoreError('conflict', 'the id belongs to a different plant');
+  }
+
+  async function readBack(id: bigint, offset: number): Promise<Plant> {
+    let line: Buffer;
+    try {
+      line = await readLine(file, offset);
+    } catch (error) {
+      throw new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
+    }
+    const [low, high] = wordsOf(id);
+    const isRecord = reader.read(line, 0) > 0 && reader.id[LOW] === low && reader.id[HIGH] === high;
+    if (!isRecord) throw committer.poison(new Error(`the line at byte ${offset} was changed`));
+    return decodeRecord(line);
+  }
+
+  async function close(): Promise<void> {
+    await committer.close();
+    await file.close();
+    await lock.release();
+  }
+
+  return {
+    path,
+    get size() {
+      return index.size;
+    },
+    poisoned: committer.poisoned,
+    add,
+    close: () => (closed ??= close()),
+  };
+}
+
+/** The low and the high 32 bits of an id. */
+function wordsOf(id: bigint): [low: number, high: number] {
+  if (BigInt.asIntN(64, id) !== id) throw new RangeError('id: must be an int64');
+  return [Number(BigInt.asIntN(32, id)), Number(id >> 32n)];
+}

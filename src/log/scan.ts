@@ -1,0 +1,93 @@
+import { isUtf8 } from 'node:buffer';
+
+import type { LogFile } from './file.js';
+import { createRecordReader, NEWLINE } from './record.js';
+
+/** A line of the log that is not a whole record. */
+export interface Damage {
+  /** The first line is 1. */
+  readonly line: number;
+  /** Where the line starts in the file, in bytes. */
+  readonly offset: number;
+  /** How long it is, in bytes, with its newline. */
+  readonly length: number;
+  readonly reason: string;
+}
+
+/** Hears what a scan finds, in the order of the file. */
+export interface ScanListener {
+  /** Hears of a record, by the words of its id. Says why it cannot be in the log, if it cannot. */
+  onRecord(id: Int32Array, offset: number): string | undefined;
+  onDamage(damage: Damage): void;
+  /** Hears how far the scan has come, in bytes, every so often. */
+  onProgress(offset: number): void;
+}
+
+/** What follows the last newline: bytes of a write that never came to its end. */
+export interface TornTail {
+  readonly offset: number;
+  readonly bytes: Buffer;
+}
+
+/** The longest line that can be in a log, in bytes. */
+export const MAX_RECORD_BYTES = 134_217_728;
+const CHUNK_BYTES = 262_144;
+/** Enough for almost any line. */
+const LINE_BYTES = 4_096;
+
+/** Reads the log from its start, checks every line, and resolves to what follows the last one. */
+export async function scan(file: LogFile, listener: ScanListener): Promise<TornTail> {
+  const reader = createRecordReader();
+  /** The bytes from `offset` on; the first `held` of them are a line that goes on. */
+  let buffer: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
+  let offset = 0;
+  let held = 0;
+  let line = 1;
+
+  function readLines(end: number): void {
+    const allUtf8 = isUtf8(buffer.subarray(0, end));
+    for (let start = 0; start < end; line++) {
+      const recordEnd = reader.read(buffer, start);
+      const lineEnd = recordEnd || buffer.indexOf(NEWLINE, start) + 1;
+      const length = lineEnd - start;
+      const reason =
+        recordEnd === 0
+          ? 'it is not a record, or not the one that was written'
+          : !allUtf8 && !isUtf8(buffer.subarray(start, lineEnd))
+            ? 'it is not UTF-8'
+            : listener.onRecord(reader.id, offset + start);
+      if (reason) listener.onDamage({ line, offset: offset + start, length, reason });
+      start = lineEnd;
+    }
+  }
+
+  for (;;) {
+    if (held === buffer.length) buffer = longer(buffer);
+    const { bytesRead } = await file.read(buffer, held, buffer.length - held, offset + held);
+    if (bytesRead === 0) return { offset, bytes: buffer.subarray(0, held) };
+    const filled = held + bytesRead;
+    const end = buffer.subarray(0, filled).lastIndexOf(NEWLINE) + 1;
+    readLines(end);
+    buffer.copyWithin(0, end, filled);
+    held = filled - end;
+    offset += end;
+    listener.onProgress(offset);
+  }
+}
+
+/** Reads the line at an offset, with its newline; shorter where the file ends before. */
+export async function readLine(file: LogFile, offset: number): Promise<Buffer> {
+  let buffer: Buffer = Buffer.allocUnsafe(LINE_BYTES);
+  for (let held = 0; ;) {
+    if (held === buffer.length) buffer = longer(buffer);
+    const { bytesRead } = await file.read(buffer, held, buffer.length - held, offset + held);
+    held += bytesRead;
+    const end = buffer.subarray(0, held).indexOf(NEWLINE) + 1;
+    if (end > 0 || bytesRead === 0) return buffer.subarray(0, end || held);
+  }
+}
+
+function longer(buffer: Buffer): Buffer {
+  if (buffer.length >= MAX_RECORD_BYTES) throw new RangeError('a line is longer than any record');
+  return Buffer.concat([buffer], 2 * buffer.length);
+}
