@@ -1,0 +1,64 @@
+import { timingSafeEqual } from 'node:crypto';
+
+import { failures, type Failure } from './answer.js';
+
+/** Says what is wrong with the credentials of a request, if anything is. */
+export type Authenticator = (rawHeaders: readonly string[]) => Failure | undefined;
+
+/** The longest bearer token that can be configured, in characters. */
+export const MAX_TOKEN_LENGTH = 511;
+
+/** RFC 6750, section 2.1. */
+const TOKEN68 = /^[\w.~+/-]+=*$/;
+
+/** RFC 9110, section 11.4, and RFC 6750, section 2.1: the scheme's case does not matter. */
+const CREDENTIALS = /^bearer +([\w.~+/-]+=*)$/i;
+
+/** Says why a configured bearer token could never be sent, if it could not. */
+export function tokenFault(token: string): string | undefined {
+  if (token.length > MAX_TOKEN_LENGTH) return `is longer than ${MAX_TOKEN_LENGTH} characters`;
+  if (!TOKEN68.test(token)) return 'has characters that a bearer token cannot have (RFC 6750)';
+  return undefined;
+}
+
+/**
+ * Accepts requests that carry one of the tokens. Each is compared with the one presented in full
+ * width and constant time, so the time tells neither its length nor which token matched.
+ *
+ * @throws TypeError if there is no token, or one that could never be sent.
+ */
+export function createAuthenticator(tokens: readonly string[]): Authenticator {
+  if (tokens.length === 0) throw new TypeError('tokens: at least one is needed');
+  for (const [index, token] of tokens.entries()) {
+    const fault = tokenFault(token);
+    if (fault) throw new TypeError(`tokens: number ${index + 1} ${fault}`);
+  }
+  const accepted = tokens.map((token) => fullWidth(Buffer.alloc(MAX_TOKEN_LENGTH + 1), token));
+  const presented = Buffer.alloc(MAX_TOKEN_LENGTH + 1);
+  return (rawHeaders) => {
+    let authorization: string | undefined;
+    for (let i = 0; i < rawHeaders.length; i += 2) {
+      const name = rawHeaders[i];
+      if (name?.length !== AUTHORIZATION.length || name.toLowerCase() !== AUTHORIZATION) continue;
+      if (authorization !== undefined) return failures.manyAuthorizations;
+      authorization = rawHeaders[i + 1];
+    }
+    const token = CREDENTIALS.exec(authorization ?? '')?.[1];
+    if (token === undefined) return failures.noToken;
+    fullWidth(presented, token);
+    let matches = 0;
+    for (const candidate of accepted) matches += Number(timingSafeEqual(presented, candidate));
+    return matches === 0 ? failures.wrongToken : undefined;
+  };
+}
+
+const AUTHORIZATION = 'authorization';
+
+/**
+ * A token, then NULs. A token never holds a NUL and a configured one always leaves room for one, so
+ * only the same token gives the same bytes, and one that is cut off equals none.
+ */
+function fullWidth(buffer: Buffer, token: string): Buffer {
+  buffer.fill(0, buffer.write(token, 'latin1'));
+  return buffer;
+}

@@ -1,0 +1,230 @@
+import { MIMEType } from 'node:util';
+
+import { answerFailure, answerPlant, Failure, failures, type HttpResponse } from './answer.js';
+import { createAuthenticator } from './auth.js';
+import {
+  declaredLength,
+  DISCARD,
+  discardBody,
+  readBody,
+  type Hold,
+  type HttpRequest,
+} from './body.js';
+import { parsePlant, plantFrom, type NewPlant } from './plant.js';
+import { reportToConsole, type Report } from './report.js';
+import { PlantStoreError, type PlantStore } from './store.js';
+
+/** The limits of a handler. */
+export interface PlantHandlerLimits {
+  /** The largest body, in bytes. */
+  readonly maxBodyBytes: number;
+  /** Bytes held for all requests together; beyond it plants are refused with 503. */
+  readonly maxBufferedBytes: number;
+  /** How long a client may take to send a body, and how long to take its answer, in ms. */
+  readonly bodyTimeoutMs: number;
+}
+
+/** What the limits are where nothing else is said. */
+export const DEFAULT_LIMITS: PlantHandlerLimits = {
+  maxBodyBytes: 1_048_576,
+  maxBufferedBytes: 67_108_864,
+  bodyTimeoutMs: 30_000,
+};
+
+/** The largest value that each limit can have. */
+export const MAX_LIMITS: PlantHandlerLimits = {
+  maxBodyBytes: 67_108_864,
+  maxBufferedBytes: Number.MAX_SAFE_INTEGER,
+  bodyTimeoutMs: 2_147_483_647,
+};
+
+export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
+  /** Where the plants go. */
+  readonly store: PlantStore;
+  /** The bearer tokens that are accepted: at least one. */
+  readonly tokens: readonly string[];
+  /** Hears of faults in the program. Writes to `console.error` by default. */
+  readonly report?: Report;
+}
+
+/**
+ * Answers `POST /plants`. Requests to other paths go to `next`, or are answered with 404 where there
+ * is none.
+ */
+export interface PlantHandler {
+  (req: HttpRequest, res: HttpResponse, next?: () => void): void;
+  /**
+   * Accepts these tokens from now on, and no others.
+   *
+   * @throws TypeError as {@link createPlantHandler} does; the tokens then stay as they were.
+   */
+  setTokens(tokens: readonly string[]): void;
+}
+
+/** What a request counts for beside its body: its objects and its place in the queue. */
+const REQUEST_BYTES = 4096;
+
+/**
+ * Makes the request handler for a `node:http`, `node:https` or `node:http2` server, or for any
+ * framework that hands on their requests and responses.
+ *
+ * It never throws, whatever arrives, and it brings its own guards for the size of a body, the time
+ * it takes and the memory of all requests together, so it relies on none of the host server.
+ *
+ * @throws TypeError if there is no token, or one that no request could carry (RFC 6750, section 2.1).
+ * @throws RangeError if a limit is not an integer in its range.
+ *
+ * @example
+ * ```ts
+ * const store = await openPlantLog('data/plants.jsonl');
+ * createServer(createPlantHandler({ store, tokens: [token] })).listen(8080);
+ * ```
+ */
+export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
+  const { store, report = reportToConsole } = options;
+  const limits = resolveLimits(options);
+  let authenticate = createAuthenticator(options.tokens);
+  let buffered = 0;
+
+  function handle(req: HttpRequest, res: HttpResponse, next?: () => void): void {
+    const ours = PLANTS.test(req.url ?? '');
+    if (!ours && next) {
+      next();
+      return;
+    }
+    const failure = authenticate(req.rawHeaders) ?? (ours ? headFailure(req) : failures.notFound);
+    if (failure) void refuse(req, res, failure);
+    else void create(req, res);
+  }
+
+  /** What the head of a request already tells. */
+  function headFailure({ method, headers }: HttpRequest): Failure | undefined {
+    if (method !== 'POST') return failures.method;
+    if (!isJson(headers['content-type'])) return failures.mediaType;
+    if (!isOnly('identity', headers['content-encoding'])) return failures.contentCoding;
+    if (!isOnly('chunked', headers['transfer-encoding'])) return failures.transferCoding;
+    if (declaredLength(headers) > limits.maxBodyBytes)
+      return failures.tooLarge(limits.maxBodyBytes);
+    return undefined;
+  }
+
+  async function create(req: HttpRequest, res: HttpResponse): Promise<void> {
+    let held = 0;
+    const hold: Hold = (bytes) => {
+      const more = Math.max(bytes - held, 0);
+      if (buffered + more > limits.maxBufferedBytes) return false;
+      buffered += more;
+      held += more;
+      return true;
+    };
+    const outcome = await storePlant(req, hold);
+    if (outcome instanceof Failure) void refuse(req, res, outcome);
+    else if (outcome) answerPlant(res, outcome);
+    onceTaken(res, limits.bodyTimeoutMs, () => (buffered -= held));
+  }
+
+  /** The plant, once it is stored; nothing if the client went away before it was sent. */
+  async function storePlant(req: HttpRequest, hold: Hold): Promise<NewPlant | Failure | undefined> {
+    if (!hold(REQUEST_BYTES)) return failures.overloaded;
+    try {
+      const plant = req.readableDidRead ? plantLeftIn(req) : await plantSentIn(req, hold);
+      if (plant && !(plant instanceof Failure)) await store.add(plant);
+      return plant;
+    } catch (error) {
+      if (error instanceof PlantStoreError)
+        return error.code === 'conflict' ? failures.conflict : failures.unavailable;
+      report('a request failed', error);
+      return failures.fault;
+    }
+  }
+
+  async function plantSentIn(
+    req: HttpRequest,
+    hold: Hold,
+  ): Promise<NewPlant | Failure | undefined> {
+    const body = await readBody(req, limits, hold);
+    return Buffer.isBuffer(body) ? parsePlant(body) : body;
+  }
+
+  /** The plant in what a body parser left that has read the request before. */
+  function plantLeftIn({ rawBody, body }: HttpRequest): NewPlant | Failure {
+    const left = rawBody ?? body;
+    if (left === undefined)
+      throw new Error('a body parser has read the request and left neither rawBody nor body');
+    const bytes = typeof left === 'string' ? Buffer.from(left) : left;
+    if (!Buffer.isBuffer(bytes)) return plantFrom(bytes);
+    return bytes.length > limits.maxBodyBytes
+      ? failures.tooLarge(limits.maxBodyBytes)
+      : parsePlant(bytes);
+  }
+
+  return Object.assign(handle, {
+    setTokens(tokens: readonly string[]): void {
+      authenticate = createAuthenticator(tokens);
+    },
+  });
+}
+
+const JSON_TYPE = 'application/json';
+
+/** RFC 9112, section 3.2: a path alone or, as a server must accept too, after an origin. */
+const PLANTS = /^(?:[Hh][Tt]{2}[Pp][Ss]?:\/\/[^/?#]*)?\/plants(?:\?|$)/;
+
+function isJson(contentType = ''): boolean {
+  if (contentType === JSON_TYPE) return true;
+  try {
+    const { essence, params } = new MIMEType(contentType);
+    return essence === JSON_TYPE && /^utf-?8$/i.test(params.get('charset') ?? 'utf-8');
+  } catch {
+    return false;
+  }
+}
+
+function isOnly(coding: string, header = coding): boolean {
+  return header.toLowerCase() === coding;
+}
+
+function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits {
+  const limits = { ...DEFAULT_LIMITS };
+  for (const name of Object.keys(limits) as (keyof PlantHandlerLimits)[]) {
+    const value = options[name] ?? DEFAULT_LIMITS[name];
+    if (!Number.isInteger(value) || value < 1 || value > MAX_LIMITS[name])
+      throw new RangeError(`${name}: must be an integer between 1 and ${MAX_LIMITS[name]}`);
+    limits[name] = value;
+  }
+  if (limits.maxBufferedBytes < limits.maxBodyBytes)
+    throw new RangeError('maxBufferedBytes: must not be less than maxBodyBytes');
+  return limits;
+}
+
+/** Waits until the client has taken its answer, and cuts it off where that takes too long. */
+function onceTaken(res: HttpResponse, timeoutMs: number, release: () => void): void {
+  if (res.writableLength === 0) {
+    release();
+    return;
+  }
+  const timer = setTimeout(() => res.destroy(), timeoutMs);
+  res.once('close', () => {
+    clearTimeout(timer);
+    release();
+  });
+}
+
+/**
+ * Answers a request of which a part may still be under way. The answer leaves at once; then the
+ * rest of the body is read over, within bounds, so that the client gets to see it.
+ */
+async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
+  answerFailure(res, failure, staysOpen(req, failure) ? {} : { Connection: 'close' });
+  if (await discardBody(req)) res.end();
+  else res.destroy();
+}
+
+/** Whether the connection can be used again: HTTP/2's can, HTTP/1.1's once the body has been read. */
+function staysOpen({ httpVersionMajor, headers }: HttpRequest, { status }: Failure): boolean {
+  if (httpVersionMajor > 1) return true;
+  if (status === 408 || headers.expect !== undefined) return false;
+  return (
+    headers['transfer-encoding'] === undefined && !(declaredLength(headers) > DISCARD.maxBytes)
+  );
+}

@@ -1,0 +1,5 @@
+export { ErrorSchema, type ErrorBody } from './answer.js';
+export { createPlantHandler, type PlantHandler, type PlantHandlerOptions } from './handler.js';
+export { openPlantLog, type PlantLog, type PlantLogOptions } from './log/log.js';
+export { NewPlantSchema, PlantSchema, type NewPlant, type Plant } from './plant.js';
+export { PlantStoreError, type PlantStore, type PlantStoreErrorCode } from './store.js';
