@@ -65,6 +65,7 @@ export const failures = {
   notFound: http(404, 'there is nothing at this path; plants are created at /plants'),
   method: http(405, 'use POST to create a plant', { Allow: 'POST' }),
   timeout: http(408, 'the request did not arrive in time; send it again'),
+  chunkExtensions: http(413, 'the chunk extensions of the request are too large'),
   expectation: http(417, 'the only expectation that can be met is 100-continue'),
   headersTooLarge: http(431, 'the header section of the request is too large'),
   fault: http(500, 'the service failed; the plant may be sent again'),

@@ -214,7 +214,7 @@ function onceTaken(res: HttpResponse, timeoutMs: number, release: () => void): v
  * Answers a request of which a part may still be under way. The answer leaves at once; then the
  * rest of the body is read over, within bounds, so that the client gets to see it.
  */
-async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
+export async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
   answerFailure(res, failure, staysOpen(req, failure) ? {} : { Connection: 'close' });
   if (await discardBody(req)) res.end();
   else res.destroy();

@@ -1,0 +1,163 @@
+import { createServer, STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import { Server as NetServer, type AddressInfo, type Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+
+import { failures, type Failure } from './answer.js';
+import { DISCARD } from './body.js';
+import { refuse, type PlantHandler } from './handler.js';
+import { reasonOf } from './log/file.js';
+import type { TlsMaterial } from './secrets.js';
+
+export interface ListenerOptions {
+  readonly handler: PlantHandler;
+  readonly maxConnections: number;
+  /** Serve HTTPS with this. */
+  readonly tls?: TlsMaterial | undefined;
+}
+
+/** A node:http or node:https server with limits, whose every answer has a body in our shape. */
+export interface Listener {
+  /** Resolves to the URL of the server once it listens. */
+  listen(host: string, port: number): Promise<string>;
+  /**
+   * Takes no more connections, answers what is under way, closes connections as they fall idle,
+   * and resolves when all are closed, or when `timeoutMs` are over.
+   */
+  stop(timeoutMs: number): Promise<void>;
+}
+
+/** The limits of a connection, in milliseconds and bytes. */
+export const CONNECTION_LIMITS = {
+  /** The head of a request, from its first byte or, for the first one, from the connection on. */
+  headersTimeout: 10_000,
+  /** A whole request. More than the handler allows for a body, so that the handler answers first. */
+  requestTimeout: 60_000,
+  /** Longer than proxies keep a connection that they do not use, so that it is they who close it. */
+  keepAliveTimeout: 75_000,
+  connectionsCheckingInterval: 1_000,
+  maxHeaderSize: 16_384,
+} as const;
+
+/** How long a connection may be idle while the server stops: a request may be on its way. */
+const STOPPING_IDLE_MS = 500;
+
+/** What node:http says of a request that it could not read. */
+const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
+  ['HPE_HEADER_OVERFLOW', failures.headersTooLarge],
+  ['HPE_CHUNK_EXTENSIONS_OVERFLOW', failures.chunkExtensions],
+  ['ERR_HTTP_REQUEST_TIMEOUT', failures.timeout],
+]);
+
+export function createListener({ handler, maxConnections, tls }: ListenerOptions): Listener {
+  const server = tls
+    ? createTlsServer({ ...CONNECTION_LIMITS, ...tls })
+    : createServer(CONNECTION_LIMITS);
+  server.maxConnections = maxConnections;
+  // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
+  Object.assign(server, { httpAllowHalfOpen: true });
+
+  /** The last response of each connection that is open; none if nothing has been requested yet. */
+  const responses = new Map<Duplex, ServerResponse | undefined>();
+  let stopping = false;
+
+  function begin(req: IncomingMessage, res: ServerResponse): void {
+    responses.set(req.socket, res);
+    if (stopping) res.setHeader('Connection', 'close');
+  }
+
+  server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => {
+    responses.set(socket, undefined);
+    socket.once('close', () => responses.delete(socket));
+  });
+  server.on('request', (req, res) => {
+    begin(req, res);
+    handler(req, res);
+  });
+  server.on('checkContinue', (req, res) => {
+    begin(req, res);
+    // The handler reads a body only when all that the head tells is right.
+    req.once('resume', () => {
+      if (!res.headersSent) res.writeContinue();
+    });
+    handler(req, res);
+  });
+  server.on('checkExpectation', (req, res) => {
+    begin(req, res);
+    void refuse(req, res, failures.expectation);
+  });
+  server.on('connect', (_req, socket) => {
+    socket.resume();
+    endWith(socket, failures.method);
+  });
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    const res = responses.get(socket);
+    const failure = FAILURES.get(error.code) ?? failures.malformed;
+    if (!res || res.writableFinished) endWith(socket, failure);
+    // Garbage after a whole request: that request gets its own answer first.
+    else if (res.req.complete) res.once('close', () => endWith(socket, failure));
+    else if (!res.headersSent) endWith(socket, failure);
+    else socket.destroy();
+  });
+
+  return {
+    listen(host, port) {
+      return new Promise((resolve, reject) => {
+        server.once('error', onError);
+        function onError(cause: Error): void {
+          const message = `cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
+          reject(new Error(message, { cause }));
+        }
+        server.listen(port, host, () => {
+          server.off('error', onError);
+          resolve(urlOf(server.address() as AddressInfo, tls !== undefined));
+        });
+      });
+    },
+
+    stop(timeoutMs) {
+      stopping = true;
+      for (const res of responses.values())
+        if (res && !res.headersSent) res.setHeader('Connection', 'close');
+      return new Promise((resolve) => {
+        const sweep = setInterval(closeIdle, STOPPING_IDLE_MS);
+        const deadline = setTimeout(done, timeoutMs);
+        function done(): void {
+          clearInterval(sweep);
+          clearTimeout(deadline);
+          for (const socket of responses.keys()) socket.destroy();
+          resolve();
+        }
+        // http's own close also cuts off idle connections, at once and with requests on their way.
+        NetServer.prototype.close.call(server, done);
+      });
+    },
+  };
+
+  function closeIdle(): void {
+    for (const [socket, res] of responses)
+      if (!res || (res.writableFinished && res.req.complete)) socket.destroy();
+  }
+}
+
+/** Answers without a response: the request was not well-formed enough to get one. */
+function endWith(socket: Duplex, { status, headers, body }: Failure): void {
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const lines = Object.entries({
+    ...headers,
+    'Content-Type': 'application/json',
+    'Content-Length': Buffer.byteLength(body),
+    Connection: 'close',
+  }).map(([name, value]) => `${name}: ${value}\r\n`);
+  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${body}`);
+  const timer = setTimeout(() => socket.destroy(), DISCARD.timeoutMs);
+  socket.once('close', () => clearTimeout(timer));
+}
+
+function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {
+  const host = family === 'IPv6' ? `[${address}]` : address;
+  return `${secure ? 'https' : 'http'}://${host}:${port}`;
+}

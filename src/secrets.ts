@@ -1,0 +1,72 @@
+import { randomBytes } from 'node:crypto';
+import { readFile, rename } from 'node:fs/promises';
+import { createSecureContext } from 'node:tls';
+
+import { tokenFault } from './auth.js';
+import { codeOf, nodeFileSystem, reasonOf, writeFile } from './log/file.js';
+import type { TlsFiles, TokenFile } from './settings.js';
+
+/** A random token has as many bits as it takes to not be guessed: RFC 6750 leaves it open. */
+const TOKEN_BYTES = 32;
+
+/**
+ * Reads a token file: one token a line. Resolves to none if the file is missing and may be made.
+ * Adds what is wrong with it to `faults`.
+ */
+export async function readTokens(
+  { path, mayBeMade }: TokenFile,
+  faults: string[],
+): Promise<readonly string[]> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if (!(mayBeMade && codeOf(error) === 'ENOENT')) faults.push(`${path}: ${reasonOf(error)}`);
+    return [];
+  }
+  const tokens: string[] = [];
+  for (const [index, line] of text.split('\n').entries()) {
+    const token = line.trim();
+    const fault = token === '' ? undefined : tokenFault(token);
+    if (fault) faults.push(`${path}: line ${index + 1} ${fault}`);
+    else if (token !== '') tokens.push(token);
+  }
+  if (text.trim() === '') faults.push(`${path}: holds no token`);
+  return tokens;
+}
+
+/** Makes a token file with one random token, mode 0600. */
+export async function makeTokenFile({ path }: TokenFile): Promise<readonly string[]> {
+  const token = randomBytes(TOKEN_BYTES).toString('base64url');
+  await writeFile(nodeFileSystem, `${path}.new`, Buffer.from(`${token}\n`));
+  await rename(`${path}.new`, path);
+  return [token];
+}
+
+/** What a TLS server needs: a certificate, with those between it and its root, and its key. */
+export interface TlsMaterial {
+  readonly cert: Buffer;
+  readonly key: Buffer;
+}
+
+/** Reads and checks a certificate and its key. Adds what is wrong with them to `faults`. */
+export async function readTls(files: TlsFiles, faults: string[]): Promise<TlsMaterial | undefined> {
+  const before = faults.length;
+  const read = async (path: string): Promise<Buffer> => {
+    try {
+      return await readFile(path);
+    } catch (error) {
+      faults.push(`${path}: ${reasonOf(error)}`);
+      return Buffer.alloc(0);
+    }
+  };
+  const material = { cert: await read(files.cert), key: await read(files.key) };
+  if (faults.length > before) return undefined;
+  try {
+    createSecureContext(material);
+    return material;
+  } catch {
+    faults.push(`${files.cert} and ${files.key}: are not a certificate and its key in PEM`);
+    return undefined;
+  }
+}
