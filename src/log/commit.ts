@@ -3,7 +3,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { PlantStoreError } from '../store.js';
 import type { Report } from '../report.js';
 import { MAX_RECORD_BYTES } from './scan.js';
-import { codeOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
+import { codeOf, failureOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
 
 /** Appends lines to the log in groups: all that arrive during one write leave in the next. */
 export interface Committer {
@@ -17,6 +17,8 @@ export interface Committer {
   readonly refusal: PlantStoreError | undefined;
   /** Aborted, with the cause, when the log is poisoned. */
   readonly poisoned: AbortSignal;
+  /** Poisons the log and throws if what was acknowledged is not where `path` leads any more. */
+  checkFile(): void;
   /** Refuses all lines from now on, because nobody knows what the file holds. */
   poison(cause: unknown): PlantStoreError;
   /** Refuses all lines from now on, and waits for those under way. */
@@ -27,6 +29,8 @@ export interface CommitterOptions {
   readonly fs: FileSystem;
   readonly file: LogFile;
   readonly path: string;
+  /** The inode of the file: what `path` leads to as long as nobody replaces the file. */
+  readonly ino: bigint;
   /** Where the last line of the file ends, in bytes. */
   readonly end: number;
   readonly report: Report;
@@ -42,11 +46,13 @@ interface WaitingLine {
 /** The errors that mean there is no room, and leave no doubt what the file holds. */
 const NO_ROOM: readonly unknown[] = ['ENOSPC', 'EDQUOT', 'EFBIG'];
 
-export function createCommitter({ fs, file, path, report, ...from }: CommitterOptions): Committer {
-  const { ino } = fs.statSync(path, { bigint: true });
+const CHANGED = 'the file was changed by somebody else';
+
+export function createCommitter(options: CommitterOptions): Committer {
+  const { fs, file, path, ino, report } = options;
   const poisoning = new AbortController();
   /** Every byte before it is on the disk; none after it has been acknowledged. */
-  let end = from.end;
+  let end = options.end;
   let waiting: WaitingLine[] = [];
   let running: Promise<void> | undefined;
   let refusal: PlantStoreError | undefined;
@@ -74,12 +80,17 @@ export function createCommitter({ fs, file, path, report, ...from }: CommitterOp
 
   async function write(batch: readonly WaitingLine[]): Promise<void> {
     if (poisoning.signal.aborted) throw poisoning.signal.reason;
-    const now = fs.statSync(path, { bigint: true });
-    if (now.ino !== ino || now.size !== BigInt(end))
-      throw new Error('the file was changed by somebody else');
+    if (sizeNow() !== BigInt(end)) throw new Error(CHANGED);
     await writeAll(fs, file, bytesOf(batch));
     if (full) report(`${path}: there is room again`);
     full = false;
+  }
+
+  /** The size of the file, if `path` still leads to it. */
+  function sizeNow(): bigint {
+    const now = fs.statSync(path, { bigint: true });
+    if (now.ino !== ino) throw new Error(CHANGED);
+    return now.size;
   }
 
   /** Makes the file what it was before a write that failed, where nothing worse has happened. */
@@ -92,12 +103,12 @@ export function createCommitter({ fs, file, path, report, ...from }: CommitterOp
     }
     if (!full) report(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
     full = true;
-    return new PlantStoreError('unavailable', `${path}: ${reasonOf(cause)}`, { cause });
+    return failureOf(path, cause);
   }
 
   function poison(cause: unknown): PlantStoreError {
     if (!poisoning.signal.aborted) {
-      refusal = new PlantStoreError('unavailable', `${path}: ${reasonOf(cause)}`, { cause });
+      refusal = failureOf(path, cause);
       report(`${path}: ${reasonOf(cause)}; no plant is stored until the log is opened again`);
       poisoning.abort(refusal);
     }
@@ -118,6 +129,13 @@ export function createCommitter({ fs, file, path, report, ...from }: CommitterOp
       return refusal;
     },
     poisoned: poisoning.signal,
+    checkFile() {
+      try {
+        if (sizeNow() < BigInt(end)) throw new Error(CHANGED);
+      } catch (error) {
+        throw poison(error);
+      }
+    },
     poison,
     async close() {
       refusal ??= new PlantStoreError('unavailable', `${path}: the log is closed`);

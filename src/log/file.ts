@@ -4,8 +4,13 @@ import { platform } from 'node:os';
 import { dirname } from 'node:path';
 import { getSystemErrorMap } from 'node:util';
 
+import { PlantStoreError } from '../store.js';
+
 /** An open file. */
-export type LogFile = Pick<FileHandle, 'fd' | 'read' | 'write' | 'truncate' | 'sync' | 'close'>;
+export type LogFile = Pick<
+  FileHandle,
+  'fd' | 'stat' | 'chown' | 'read' | 'write' | 'truncate' | 'sync' | 'close'
+>;
 
 /** Every operation of the log on files goes through this seam, so that a test can fail any one. */
 export interface FileSystem {
@@ -35,15 +40,16 @@ export const nodeFileSystem: FileSystem = {
 
 const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY } = constants;
 
-/** Opens a file for durable appends; makes it, mode 0600, and its folder, where they are missing. */
-export async function openLogFile(fs: FileSystem, path: string): Promise<LogFile> {
-  const folder = dirname(path);
-  const topmostMade = await fs.mkdir(folder, { recursive: true });
-  const file = await fs.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
-  const last = topmostMade === undefined ? folder : dirname(topmostMade);
-  await syncFolder(fs, folder);
-  for (let each = folder; each !== last; each = dirname(each)) await syncFolder(fs, dirname(each));
-  return file;
+/** Makes a folder, and those above it, where they are missing. */
+export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
+  const topmostMade = await fs.mkdir(path, { recursive: true });
+  const last = topmostMade === undefined ? path : dirname(topmostMade);
+  for (let each = path; each !== last; each = dirname(each)) await syncFolder(fs, dirname(each));
+}
+
+/** Opens a file for durable appends; makes it, mode 0600, where it is missing. */
+export function openLogFile(fs: FileSystem, path: string): Promise<LogFile> {
+  return fs.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
 }
 
 /** Writes a new file, or the same again, and waits until it is on the disk. */
@@ -72,7 +78,7 @@ export function openFolder(fs: FileSystem, path: string): Promise<LogFile> {
 }
 
 /** Makes the entries of a folder durable. */
-async function syncFolder(fs: FileSystem, path: string): Promise<void> {
+export async function syncFolder(fs: FileSystem, path: string): Promise<void> {
   try {
     const folder = await openFolder(fs, path);
     try {
@@ -85,6 +91,16 @@ async function syncFolder(fs: FileSystem, path: string): Promise<void> {
     // new file makes its entry durable as well.
     if (codeOf(error) !== 'ERR_ACCESS_DENIED') throw error;
   }
+}
+
+/** What is thrown for an error that a file gave. */
+export function failureOf(path: string, error: unknown): PlantStoreError {
+  if (error instanceof PlantStoreError) return error;
+  return new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
+}
+
+export function lockedFailure(path: string): PlantStoreError {
+  return new PlantStoreError('locked', `${path}: another process has the log open`);
 }
 
 /** The code of a system error or of Node's own, if it is one. */

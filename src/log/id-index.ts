@@ -120,6 +120,9 @@ function put(shard: Shard, slot: number, low: number, high: number, offset: numb
   shard.used++;
 }
 
+/** Eight ids that differ in these bits alone share 128 bytes, so ids in sequence share cache lines. */
+const NEIGHBOUR_MASK = 0b111;
+
 /**
  * Simple tabulation hashing (Zobrist, 1970), with tables that nobody outside can know: ids cannot
  * be chosen so that they crowd one shard.
@@ -129,7 +132,8 @@ function createHash(): (low: number, high: number) => number {
   const entry = (byte: number, word: number, shift: number): number =>
     tables[256 * byte + ((word >>> shift) & 0xff)] as number;
   return (low, high) =>
-    (entry(0, low, 0) ^
+    ((low & NEIGHBOUR_MASK) ^
+      entry(0, low & ~NEIGHBOUR_MASK, 0) ^
       entry(1, low, 8) ^
       entry(2, low, 16) ^
       entry(3, low, 24) ^

@@ -32,25 +32,27 @@ const ANSWER_MS = 1_000;
 const MAX_SOCKET_PATH_BYTES = 103;
 
 /**
- * Locks the file at `path`, which must exist. Resolves to `undefined` if another process holds the
+ * Locks the file at `path`, by its inode. Resolves to `undefined` if another process holds the
  * lock, or may hold it: one that has been stopped does not say.
  */
-export async function acquireLock(fs: FileSystem, path: string): Promise<Lock | undefined> {
+export async function acquireLock(
+  fs: FileSystem,
+  path: string,
+  ino: bigint,
+): Promise<Lock | undefined> {
   const folder = dirname(path);
   const handle = await openFolder(fs, folder);
-  const place: Place = {
-    fs,
-    folder,
-    prefix: `.plant-store-${fs.statSync(path, { bigint: true }).ino}-`,
-    descriptor: handle.fd,
-  };
+  const place: Place = { fs, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.fd };
   const rank = randomBytes(8).toString('hex');
   const deadline = performance.now() + PATIENCE_MS;
   try {
     for (let attempt = 1; performance.now() < deadline; attempt++) {
       const claim = await makeClaim(place, `${place.prefix}${rank}-${attempt}`);
       if (claim) {
-        const result = await contest(place, claim, deadline);
+        const result = await contest(place, claim, deadline).catch(async (error: unknown) => {
+          await claim.release();
+          throw error;
+        });
         if (result === 'won') {
           claim.take();
           return claim;
@@ -58,11 +60,13 @@ export async function acquireLock(fs: FileSystem, path: string): Promise<Lock | 
         await claim.release();
         if (result === 'lost') return undefined;
       }
-      await sleep(PAUSE_MS);
+      // The more come back at once, the longer the lowest name waits for a moment without rivals.
+      await sleep(PAUSE_MS * attempt);
     }
     return undefined;
   } finally {
-    await handle.close();
+    // Nothing was written through it, so a failure means nothing.
+    await handle.close().catch(() => undefined);
   }
 }
 

@@ -1,13 +1,16 @@
-import { resolve as absolute } from 'node:path';
+import { dirname, resolve as absolute } from 'node:path';
 import { crc32 } from 'node:zlib';
 
 import type { NewPlant, Plant } from '../plant.js';
 import { reportToConsole, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import {
+  makeFolder,
   nodeFileSystem,
   openLogFile,
-  reasonOf,
+  failureOf,
+  lockedFailure,
+  syncFolder,
   writeFile,
   type FileSystem,
   type LogFile,
@@ -61,18 +64,20 @@ export async function openLog(
   let file: LogFile | undefined;
   let lock: Lock | undefined;
   try {
+    await makeFolder(fs, dirname(path));
     file = await openLogFile(fs, path);
     path = await fs.realpath(path);
-    lock = await acquireLock(fs, path);
-    if (!lock) throw new PlantStoreError('locked', `${path}: another process has the log open`);
+    await syncFolder(fs, dirname(path));
+    const { ino } = await file.stat({ bigint: true });
+    lock = await acquireLock(fs, path, ino);
+    if (!lock) throw lockedFailure(path);
     const index = createIdIndex();
     const torn = await readLog({ fs, file, path, index }, onProgress);
     if (torn.bytes.length > 0) await cutOff({ fs, file, path, report }, torn);
-    return createLog({ fs, file, path, report, end: torn.offset, index, lock });
+    return createLog({ fs, file, path, ino, report, end: torn.offset, index, lock });
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);
-    if (error instanceof PlantStoreError) throw error;
-    throw new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
+    throw failureOf(path, error);
   }
 }
 
@@ -88,15 +93,18 @@ function readLog(
 ): Promise<TornTail> {
   const totalBytes = Number(fs.statSync(path, { bigint: true }).size);
   return scan(file, {
-    onRecord(id, offset) {
-      const earlier = index.add(id[LOW] as number, id[HIGH] as number, offset);
-      return earlier === undefined ? undefined : `its id is that of the line at byte ${earlier}`;
-    },
+    onRecord: (id, offset) => addToIndex(index, id, offset),
     onDamage({ line, offset, reason }) {
       throw new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`);
     },
     onProgress: (bytes) => onProgress?.(bytes, totalBytes),
   });
+}
+
+/** Adds the record at an offset, or says why it cannot be in the log. */
+export function addToIndex(index: IdIndex, id: Int32Array, offset: number): string | undefined {
+  const earlier = index.add(id[LOW] as number, id[HIGH] as number, offset);
+  return earlier === undefined ? undefined : `its id is that of the line at byte ${earlier}`;
 }
 
 /** Saves what follows the last newline to a file named after its place and content, then cuts it. */
@@ -116,6 +124,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   const reader = createRecordReader();
   /** Plants on their way to the disk. Once they are there, the index has them. */
   const pending = new Map<bigint, { readonly plant: NewPlant; readonly stored: Promise<void> }>();
+  const readings = new Set<Promise<Buffer>>();
   let closed: Promise<void> | undefined;
 
   async function add(plant: NewPlant): Promise<'created' | 'unchanged'> {
@@ -127,18 +136,18 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     }
     const offset = index.get(...wordsOf(plant.id));
     if (offset !== undefined) return compare(await readBack(plant.id, offset), plant);
-    const stored = append(plant);
+    const stored = append(plant.id, encodeRecord(plant));
     pending.set(plant.id, { plant, stored });
     await stored;
     return 'created';
   }
 
-  async function append(plant: NewPlant): Promise<void> {
+  async function append(id: bigint, line: string): Promise<void> {
     try {
-      const offset = await committer.append(encodeRecord(plant));
-      index.add(...wordsOf(plant.id), offset);
+      const offset = await committer.append(line);
+      index.add(...wordsOf(id), offset);
     } finally {
-      pending.delete(plant.id);
+      pending.delete(id);
     }
   }
 
@@ -148,22 +157,31 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   }
 
   async function readBack(id: bigint, offset: number): Promise<Plant> {
+    const reading = readLine(file, offset);
+    readings.add(reading);
     let line: Buffer;
     try {
-      line = await readLine(file, offset);
+      line = await reading;
     } catch (error) {
-      throw new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
+      throw failureOf(path, error);
+    } finally {
+      readings.delete(reading);
     }
     const [low, high] = wordsOf(id);
     const isRecord = reader.read(line, 0) > 0 && reader.id[LOW] === low && reader.id[HIGH] === high;
     if (!isRecord) throw committer.poison(new Error(`the line at byte ${offset} was changed`));
+    committer.checkFile();
     return decodeRecord(line);
   }
 
   async function close(): Promise<void> {
     await committer.close();
-    await file.close();
-    await lock.release();
+    await Promise.allSettled(readings);
+    try {
+      await file.close();
+    } finally {
+      await lock.release();
+    }
   }
 
   return {

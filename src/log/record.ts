@@ -1,6 +1,7 @@
-import { crc32 } from 'node:zlib';
+import { crc32 as crc32OfText } from 'node:zlib';
 
 import type { NewPlant, Plant } from '../plant.js';
+import { crc32 } from './crc32.js';
 
 export const NEWLINE = 0x0a;
 
@@ -8,7 +9,7 @@ export const NEWLINE = 0x0a;
 export function encodeRecord({ id, name, tag }: NewPlant): string {
   const tagMember = tag === undefined ? '' : `,"tag":${JSON.stringify(tag)}`;
   const members = `{"id":${id},"name":${JSON.stringify(name)}${tagMember}`;
-  return `${members},"crc32":${crc32(members)}}\n`;
+  return `${members},"crc32":${crc32OfText(members)}}\n`;
 }
 
 /** The plant in a line that a {@link RecordReader} has read. */
@@ -20,8 +21,8 @@ export function decodeRecord(line: Buffer): Plant {
 /** Reads the lines of the log, byte by byte and without making objects of them. */
 export interface RecordReader {
   /**
-   * Reads the record that starts at `start`; a newline must follow somewhere. Returns where its
-   * line ends, past the newline, or 0 if it is not a whole record.
+   * Reads the record that starts at `start`. Returns where its line ends, past the newline, or 0
+   * if it is not a whole record.
    */
   read(bytes: Buffer, start: number): number;
   /** The low and the high word of the id of the record that was read last. */
@@ -50,91 +51,96 @@ export const HIGH = 1;
 const WORD = 2 ** 32;
 /** The high word of -2^63, without its sign. */
 const MIN_HIGH = 2 ** 31;
+/** How many digits a `number` holds exactly, whatever they are. */
+const EXACT_DIGITS = 15;
 const MAX_DIGITS = 19;
 
 export function createRecordReader(): RecordReader {
   const id = new Int32Array(2);
-  let bytes: Buffer = Buffer.alloc(0);
-  let at = 0;
+  /** The words of the number that was read last. */
   let low = 0;
   let high = 0;
 
-  function read(source: Buffer, start: number): number {
-    bytes = source;
-    at = start;
-    const isRecord =
-      literal(ID) &&
-      int64() &&
-      literal(NAME) &&
-      string() &&
-      (!literal(TAG) || string()) &&
-      checksum(start) &&
-      literal(END);
-    return isRecord ? at : 0;
+  // Every part takes where it starts and returns where it ends, or 0 if it is not there.
+
+  function read(bytes: Buffer, start: number): number {
+    let at = literal(bytes, start, ID);
+    at = at && int64(bytes, at);
+    at = at && literal(bytes, at, NAME);
+    at = at && string(bytes, at);
+    const tag = at && literal(bytes, at, TAG);
+    if (tag) at = string(bytes, tag);
+    at = at && checksum(bytes, at, start);
+    return at && literal(bytes, at, END);
   }
 
-  /** Reads exactly these bytes, or nothing. */
-  function literal(expected: Buffer): boolean {
-    for (let i = 0; i < expected.length; i++) if (bytes[at + i] !== expected[i]) return false;
-    at += expected.length;
-    return true;
-  }
-
-  /** Reads digits into `low` and `high`, as `String` writes a number: no zero before others. */
-  function digits(): boolean {
-    const first = at;
-    low = 0;
-    high = 0;
-    for (let byte = byteAt(at); byte >= ZERO && byte <= NINE; byte = byteAt(++at)) {
-      const sum = low * 10 + byte - ZERO;
-      low = sum >>> 0;
-      high = high * 10 + (sum - low) / WORD;
-    }
-    const count = at - first;
-    return count === 1 || (count > 1 && count <= MAX_DIGITS && bytes[first] !== ZERO);
-  }
-
-  function int64(): boolean {
-    const negative = bytes[at] === MINUS;
-    if (negative) at++;
-    if (!digits()) return false;
+  function int64(bytes: Buffer, start: number): number {
+    const negative = bytes[start] === MINUS;
+    const end = digits(bytes, negative ? start + 1 : start);
     const isZero = high === 0 && low === 0;
     const isMin = high === MIN_HIGH && low === 0;
-    if (negative ? isZero : isMin) return false;
-    if (high >= MIN_HIGH && !isMin) return false;
+    if (negative ? isZero : isMin) return 0;
+    if (high >= MIN_HIGH && !isMin) return 0;
     id[LOW] = negative ? -low : low;
     id[HIGH] = negative ? -high - Number(low > 0) : high;
-    return true;
+    return end;
   }
 
-  /** Reads a string whose opening quote has been read. */
-  function string(): boolean {
-    for (;;) {
-      const byte = byteAt(at++);
-      if (byte === QUOTE) return true;
-      if (byte < FIRST_PRINTABLE) return false;
-      if (byte === BACKSLASH && !escape()) return false;
+  /** The sum of all that came before it; a line may be without one. */
+  function checksum(bytes: Buffer, start: number, recordStart: number): number {
+    const sum = literal(bytes, start, CRC32);
+    if (sum === 0) return start;
+    const end = digits(bytes, sum);
+    return high === 0 && low === crc32(bytes, recordStart, start) ? end : 0;
+  }
+
+  /** A number as `String` writes it: no zero before other digits. */
+  function digits(bytes: Buffer, start: number): number {
+    let at = start;
+    let value = 0;
+    for (const exactEnd = start + EXACT_DIGITS; at < exactEnd && isDigit(bytes[at]); at++)
+      value = 10 * value + (bytes[at] as number) - ZERO;
+    low = value >>> 0;
+    high = (value - low) / WORD;
+    for (; isDigit(bytes[at]); at++) {
+      const sum = 10 * low + (bytes[at] as number) - ZERO;
+      low = sum >>> 0;
+      high = 10 * high + (sum - low) / WORD;
     }
-  }
-
-  function escape(): boolean {
-    const byte = byteAt(at++);
-    if (byte !== LOWER_U) return ESCAPABLE.includes(byte);
-    const end = at + 4;
-    while (at < end && HEX_DIGITS.includes(byteAt(at))) at++;
-    return at === end;
-  }
-
-  /** Reads the checksum of all that came before it; a line may be without one. */
-  function checksum(start: number): boolean {
-    const end = at;
-    if (!literal(CRC32)) return true;
-    return digits() && high === 0 && low === crc32(bytes.subarray(start, end));
-  }
-
-  function byteAt(position: number): number {
-    return bytes[position] as number;
+    const count = at - start;
+    const isNumber = count === 1 || (count <= MAX_DIGITS && bytes[start] !== ZERO);
+    return count > 0 && isNumber ? at : 0;
   }
 
   return { read, id };
+}
+
+function literal(bytes: Buffer, start: number, expected: Buffer): number {
+  for (let i = 0; i < expected.length; i++) if (bytes[start + i] !== expected[i]) return 0;
+  return start + expected.length;
+}
+
+/** A string whose opening quote has been read. */
+function string(bytes: Buffer, start: number): number {
+  let at = start;
+  for (;;) {
+    const byte = bytes[at++] ?? 0;
+    if (byte === QUOTE) return at;
+    if (byte < FIRST_PRINTABLE) return 0;
+    if (byte === BACKSLASH) {
+      at = escape(bytes, at);
+      if (at === 0) return 0;
+    }
+  }
+}
+
+function escape(bytes: Buffer, start: number): number {
+  if (bytes[start] !== LOWER_U) return ESCAPABLE.includes(bytes[start] ?? 0) ? start + 1 : 0;
+  const end = start + 5;
+  for (let at = start + 1; at < end; at++) if (!HEX_DIGITS.includes(bytes[at] ?? 0)) return 0;
+  return end;
+}
+
+function isDigit(byte: number | undefined): boolean {
+  return byte !== undefined && byte >= ZERO && byte <= NINE;
 }

@@ -62,6 +62,8 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
   }
 
   for (;;) {
+    if (held === MAX_RECORD_BYTES)
+      listener.onDamage({ line, offset, length: held, reason: 'it is longer than any record' });
     if (held === buffer.length) buffer = longer(buffer);
     const { bytesRead } = await file.read(buffer, held, buffer.length - held, offset + held);
     if (bytesRead === 0) return { offset, bytes: buffer.subarray(0, held) };
@@ -78,7 +80,8 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
 /** Reads the line at an offset, with its newline; shorter where the file ends before. */
 export async function readLine(file: LogFile, offset: number): Promise<Buffer> {
   let buffer: Buffer = Buffer.allocUnsafe(LINE_BYTES);
-  for (let held = 0; ;) {
+  let held = 0;
+  for (;;) {
     if (held === buffer.length) buffer = longer(buffer);
     const { bytesRead } = await file.read(buffer, held, buffer.length - held, offset + held);
     held += bytesRead;
