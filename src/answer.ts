@@ -76,6 +76,7 @@ export const failures = {
 
 /** What the handler uses of a response: both node:http's and node:http2's have it. */
 export interface HttpResponse extends Writable {
+  readonly req: { readonly method?: string | undefined };
   readonly headersSent: boolean;
   writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
 }
@@ -92,7 +93,9 @@ export function answerFailure(
   { status, headers, body }: Failure,
   more?: OutgoingHttpHeaders,
 ): void {
-  if (sendHead(res, status, body, { ...headers, ...more })) res.write(body);
+  const sent = sendHead(res, status, body, { ...headers, ...more });
+  // A server with rejectNonStandardBodyWrites throws where a HEAD is answered with a body.
+  if (sent && res.req.method !== 'HEAD') res.write(body);
 }
 
 /** Leaves a response alone that has ended, and cuts off one that somebody else has begun. */

@@ -26,78 +26,77 @@ export type Hold = (bytes: number) => boolean;
 /** How much of the body of a refused request is read over before the connection is closed. */
 export const DISCARD = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
 
+const NOTHING = Buffer.alloc(0);
+
 /** The length that a request declares for its body, in bytes; `NaN` where it declares none. */
 export function declaredLength(headers: IncomingHttpHeaders): number {
   return Number(headers['content-length']);
 }
 
 /** Reads a body to its end. Resolves to `undefined` if the client goes away before. */
-export async function readBody(
+export function readBody(
   req: HttpRequest,
   { maxBodyBytes, bodyTimeoutMs }: BodyLimits,
   hold: Hold,
 ): Promise<Buffer | Failure | undefined> {
-  let body = Buffer.alloc(0);
+  let body: Buffer = NOTHING;
   let length = 0;
 
-  /** Doubles the room, so that a body that trickles in is not held as a million chunks. */
-  function makeRoom(needed: number): boolean {
-    if (needed <= body.length) return true;
-    const room = Math.min(Math.max(needed, 2 * body.length), maxBodyBytes);
-    if (!hold(room)) return false;
-    const grown = Buffer.allocUnsafe(room);
-    body.copy(grown);
-    body = grown;
-    return true;
-  }
-
-  const outcome = await consume(req, bodyTimeoutMs, (chunk) => {
+  function add(chunk: Buffer): Failure | undefined {
     const needed = length + chunk.length;
     if (needed > maxBodyBytes) return failures.tooLarge(maxBodyBytes);
-    if (!makeRoom(needed)) return failures.overloaded;
-    length += chunk.copy(body, length);
+    if (needed > body.length) {
+      // The room doubles, so that a body that trickles in is not held as a million chunks.
+      const room = Math.min(Math.max(needed, 2 * body.length), maxBodyBytes);
+      if (!hold(room)) return failures.overloaded;
+      // Most bodies come in one chunk, which needs no copy.
+      body = length === 0 ? chunk : Buffer.concat([body], room);
+    }
+    if (length > 0) chunk.copy(body, length);
+    length = needed;
     return undefined;
+  }
+
+  return consume<Buffer | Failure | undefined>(req, bodyTimeoutMs, add, (ending) => {
+    if (ending === 'end') return body.subarray(0, length);
+    return ending === 'timeout' ? failures.timeout : undefined;
   });
-  if (outcome === 'end') return body.subarray(0, length);
-  if (outcome === 'timeout') return failures.timeout;
-  return outcome === 'gone' ? undefined : outcome;
 }
 
 /**
  * Reads over the rest of a body, within the bounds of {@link DISCARD}, so that a client that is
  * still sending gets to see its answer. Resolves to whether the body came to its end.
  */
-export async function discardBody(req: HttpRequest): Promise<boolean> {
+export function discardBody(req: HttpRequest): Promise<boolean> {
   let length = 0;
-  const outcome = await consume(req, DISCARD.timeoutMs, (chunk) => {
+
+  function add(chunk: Buffer): false | undefined {
     length += chunk.length;
-    return length > DISCARD.maxBytes ? 'too large' : undefined;
-  });
-  return outcome === 'end';
+    return length > DISCARD.maxBytes ? false : undefined;
+  }
+
+  return consume(req, DISCARD.timeoutMs, add, (ending) => ending === 'end');
 }
 
-type Outcome<Result> = Result | 'end' | 'timeout' | 'gone';
-
 /**
- * Hands on the chunks of a body until one of them gives a result, the body ends, the time is over
- * or the client is gone.
+ * Hands on the chunks of a body until one of them gives a result. If none does, the result comes
+ * from how it went on: to the end of the body, the end of the time, or until the client was gone.
  */
 function consume<Result>(
   req: HttpRequest,
   timeoutMs: number,
   onChunk: (chunk: Buffer) => Result | undefined,
-): Promise<Outcome<Result>> {
+  onEnding: (ending: 'end' | 'timeout' | 'gone') => Result,
+): Promise<Result> {
   return new Promise((resolve) => {
-    if (req.readableEnded) {
-      resolve('end');
+    if (req.readableEnded || req.destroyed) {
+      resolve(onEnding(req.readableEnded ? 'end' : 'gone'));
       return;
     }
-    if (req.destroyed) {
-      resolve('gone');
-      return;
-    }
-    const timer = setTimeout(() => done('timeout'), timeoutMs);
+    const timer = setTimeout(() => done(onEnding('timeout')), timeoutMs);
     req.on('data', onData).on('end', onEnd).on('close', onClose).on('error', onClose);
+    // The host may have paused it.
+    req.resume();
 
     function onData(data: Buffer | string): void {
       // Strings come where an encoding has been set.
@@ -108,17 +107,17 @@ function consume<Result>(
     }
 
     function onEnd(): void {
-      done('end');
+      done(onEnding('end'));
     }
 
     function onClose(): void {
-      done('gone');
+      done(onEnding('gone'));
     }
 
-    function done(outcome: Outcome<Result>): void {
+    function done(result: Result): void {
       clearTimeout(timer);
       req.off('data', onData).off('end', onEnd).off('close', onClose).off('error', onClose);
-      resolve(outcome);
+      resolve(result);
     }
   });
 }

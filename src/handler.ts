@@ -61,8 +61,8 @@ export interface PlantHandler {
   setTokens(tokens: readonly string[]): void;
 }
 
-/** What a request counts for beside its body: its objects and its place in the queue. */
-const REQUEST_BYTES = 4096;
+/** What a request counts for at least: its objects and its place in the queue. */
+export const REQUEST_BYTES = 4096;
 
 /**
  * Makes the request handler for a `node:http`, `node:https` or `node:http2` server, or for any
@@ -84,6 +84,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const { store, report = reportToConsole } = options;
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
+  const requestBytes = Math.min(REQUEST_BYTES, limits.maxBufferedBytes);
   let buffered = 0;
 
   function handle(req: HttpRequest, res: HttpResponse, next?: () => void): void {
@@ -120,14 +121,17 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     const outcome = await storePlant(req, hold);
     if (outcome instanceof Failure) void refuse(req, res, outcome);
     else if (outcome) answerPlant(res, outcome);
+    else res.destroy();
     onceTaken(res, limits.bodyTimeoutMs, () => (buffered -= held));
   }
 
   /** The plant, once it is stored; nothing if the client went away before it was sent. */
   async function storePlant(req: HttpRequest, hold: Hold): Promise<NewPlant | Failure | undefined> {
-    if (!hold(REQUEST_BYTES)) return failures.overloaded;
+    if (!hold(requestBytes)) return failures.overloaded;
     try {
-      const plant = req.readableDidRead ? plantLeftIn(req) : await plantSentIn(req, hold);
+      const plant = req.readableDidRead
+        ? plantLeftIn(req)
+        : plantIn(await readBody(req, limits, hold));
       if (plant && !(plant instanceof Failure)) await store.add(plant);
       return plant;
     } catch (error) {
@@ -136,14 +140,6 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       report('a request failed', error);
       return failures.fault;
     }
-  }
-
-  async function plantSentIn(
-    req: HttpRequest,
-    hold: Hold,
-  ): Promise<NewPlant | Failure | undefined> {
-    const body = await readBody(req, limits, hold);
-    return Buffer.isBuffer(body) ? parsePlant(body) : body;
   }
 
   /** The plant in what a body parser left that has read the request before. */
@@ -163,6 +159,10 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       authenticate = createAuthenticator(tokens);
     },
   });
+}
+
+function plantIn(body: Buffer | Failure | undefined): NewPlant | Failure | undefined {
+  return Buffer.isBuffer(body) ? parsePlant(body) : body;
 }
 
 const JSON_TYPE = 'application/json';
@@ -203,11 +203,18 @@ function onceTaken(res: HttpResponse, timeoutMs: number, release: () => void): v
     release();
     return;
   }
-  const timer = setTimeout(() => res.destroy(), timeoutMs);
-  res.once('close', () => {
+  // A pipelined answer that still waits for its turn never closes if the connection does.
+  const timer = setTimeout(() => {
+    done();
+    res.destroy();
+  }, timeoutMs);
+  res.once('close', done);
+
+  function done(): void {
     clearTimeout(timer);
+    res.off('close', done);
     release();
-  });
+  }
 }
 
 /**
@@ -216,6 +223,8 @@ function onceTaken(res: HttpResponse, timeoutMs: number, release: () => void): v
  */
 export async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
   answerFailure(res, failure, staysOpen(req, failure) ? {} : { Connection: 'close' });
+  // RFC 9113, section 8.1: in HTTP/2 a complete answer may come before the end of the request.
+  if (req.httpVersionMajor > 1) res.end();
   if (await discardBody(req)) res.end();
   else res.destroy();
 }

@@ -29,6 +29,7 @@ export interface Listener {
 
 /** The limits of a connection, in milliseconds and bytes. */
 export const CONNECTION_LIMITS = {
+  handshakeTimeout: 10_000,
   /** The head of a request, from its first byte or, for the first one, from the connection on. */
   headersTimeout: 10_000,
   /** A whole request. More than the handler allows for a body, so that the handler answers first. */
@@ -38,6 +39,12 @@ export const CONNECTION_LIMITS = {
   connectionsCheckingInterval: 1_000,
   maxHeaderSize: 16_384,
 } as const;
+
+/** How long the program may take to stop, in ms: in all, and waiting for clients. */
+export const STOPPING = { totalMs: 10_000, clientsMs: 8_000 } as const;
+
+/** Connections that wait to be accepted; Node's 511 are too few for a thousand that come at once. */
+const BACKLOG = 4096;
 
 /** How long a connection may be idle while the server stops: a request may be on its way. */
 const STOPPING_IDLE_MS = 500;
@@ -50,20 +57,28 @@ const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
 ]);
 
 export function createListener({ handler, maxConnections, tls }: ListenerOptions): Listener {
-  const server = tls
-    ? createTlsServer({ ...CONNECTION_LIMITS, ...tls })
-    : createServer(CONNECTION_LIMITS);
+  // node:http answers a request without Host with no body.
+  const options = { ...CONNECTION_LIMITS, requireHostHeader: false };
+  const server = tls ? createTlsServer({ ...options, ...tls }) : createServer(options);
   server.maxConnections = maxConnections;
+  // Otherwise node:http drops the header lines that follow the first thousand.
+  server.maxHeadersCount = 0;
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
 
   /** The last response of each connection that is open; none if nothing has been requested yet. */
   const responses = new Map<Duplex, ServerResponse | undefined>();
+  /** The connections that sent what could not be read. */
+  const broken = new WeakSet<Duplex>();
   let stopping = false;
 
-  function begin(req: IncomingMessage, res: ServerResponse): void {
+  /** Says whether a request may go on to the handler. */
+  function begin(req: IncomingMessage, res: ServerResponse): boolean {
     responses.set(req.socket, res);
     if (stopping) res.setHeader('Connection', 'close');
+    const goesOn = namesHost(req);
+    if (!goesOn) void refuse(req, res, failures.malformed);
+    return goesOn;
   }
 
   server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => {
@@ -71,11 +86,10 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
     socket.once('close', () => responses.delete(socket));
   });
   server.on('request', (req, res) => {
-    begin(req, res);
-    handler(req, res);
+    if (begin(req, res)) handler(req, res);
   });
   server.on('checkContinue', (req, res) => {
-    begin(req, res);
+    if (!begin(req, res)) return;
     // The handler reads a body only when all that the head tells is right.
     req.once('resume', () => {
       if (!res.headersSent) res.writeContinue();
@@ -83,21 +97,24 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
     handler(req, res);
   });
   server.on('checkExpectation', (req, res) => {
-    begin(req, res);
-    void refuse(req, res, failures.expectation);
+    if (begin(req, res)) void refuse(req, res, failures.expectation);
   });
   server.on('connect', (_req, socket) => {
-    socket.resume();
+    // node:http does not look after this connection any more.
+    socket.on('error', () => undefined).resume();
     endWith(socket, failures.method);
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    // It comes again with all that follows on the connection.
+    if (broken.has(socket)) return;
+    broken.add(socket);
     const res = responses.get(socket);
     const failure = FAILURES.get(error.code) ?? failures.malformed;
     if (!res || res.writableFinished) endWith(socket, failure);
     // Garbage after a whole request: that request gets its own answer first.
     else if (res.req.complete) res.once('close', () => endWith(socket, failure));
     else if (!res.headersSent) endWith(socket, failure);
-    else socket.destroy();
+    else endGently(socket);
   });
 
   return {
@@ -108,7 +125,7 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
           const message = `cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
           reject(new Error(message, { cause }));
         }
-        server.listen(port, host, () => {
+        server.listen({ host, port, backlog: BACKLOG }, () => {
           server.off('error', onError);
           resolve(urlOf(server.address() as AddressInfo, tls !== undefined));
         });
@@ -140,19 +157,32 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
   }
 }
 
+/** RFC 9112, section 3.2: one Host, and it may be missing only in HTTP/1.0. */
+function namesHost({ httpVersion, rawHeaders }: IncomingMessage): boolean {
+  let hosts = 0;
+  for (let i = 0; i < rawHeaders.length; i += 2)
+    if (rawHeaders[i]?.toLowerCase() === 'host') hosts++;
+  return hosts === 1 || (hosts === 0 && httpVersion === '1.0');
+}
+
 /** Answers without a response: the request was not well-formed enough to get one. */
 function endWith(socket: Duplex, { status, headers, body }: Failure): void {
-  if (!socket.writable) {
-    socket.destroy();
-    return;
-  }
   const lines = Object.entries({
     ...headers,
     'Content-Type': 'application/json',
     'Content-Length': Buffer.byteLength(body),
     Connection: 'close',
   }).map(([name, value]) => `${name}: ${value}\r\n`);
-  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${body}`);
+  endGently(socket, `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${body}`);
+}
+
+/** Ends a connection, and reads on for a while: a reset would take the answer from the client. */
+function endGently(socket: Duplex, lastBytes = ''): void {
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
+  socket.end(lastBytes);
   const timer = setTimeout(() => socket.destroy(), DISCARD.timeoutMs);
   socket.once('close', () => clearTimeout(timer));
 }

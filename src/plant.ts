@@ -131,7 +131,7 @@ function nameAt(text: string, open: number, close: number): string {
 }
 
 function isMember(name: string): name is Member {
-  return Object.hasOwn(RULES, name);
+  return MEMBERS.includes(name as Member);
 }
 
 const QUOTE = 0x22;
@@ -150,16 +150,19 @@ function endOfString(text: string, open: number): number {
 
 /** Where the comma or brace stands that ends the value of a member. */
 function endOfValue(text: string, start: number): number {
+  let at = start;
+  let code = text.charCodeAt(at);
   let depth = 0;
-  for (let at = start; ; at++) {
-    const code = text.charCodeAt(at);
+  while (depth > 0 || (code !== COMMA && code !== CLOSING_BRACE)) {
     if (code === QUOTE) at = endOfString(text, at);
-    else if (depth === 0 && code === COMMA) return at;
     else if ((code | BRACE_BIT) === OPENING_BRACE) depth++;
-    else if ((code | BRACE_BIT) === CLOSING_BRACE && depth-- === 0) return at;
+    else if ((code | BRACE_BIT) === CLOSING_BRACE) depth--;
+    code = text.charCodeAt(++at);
   }
+  return at;
 }
 
+const PLAIN_INTEGER = /^\s*-?\d+\s*$/;
 const JSON_NUMBER = /^\s*(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?\s*$/;
 
 /**
@@ -167,6 +170,8 @@ const JSON_NUMBER = /^\s*(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?\s*$/;
  * linear in the length of the text, whatever the exponent says.
  */
 function exactInt64(source: string): bigint | undefined {
+  const number = Number(source);
+  if (PLAIN_INTEGER.test(source) && Number.isSafeInteger(number)) return BigInt(number);
   const [, sign = '', integer, fraction = '', exponent = '0'] = JSON_NUMBER.exec(source) ?? [];
   if (integer === undefined) return undefined;
   const digits = integer + fraction;

@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { readFile, rename } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
 import { tokenFault } from './auth.js';
-import { codeOf, nodeFileSystem, reasonOf, writeFile } from './log/file.js';
+import { codeOf, nodeFileSystem, reasonOf, syncFolder, writeFile } from './log/file.js';
 import type { TlsFiles, TokenFile } from './settings.js';
 
 /** A random token has as many bits as it takes to not be guessed: RFC 6750 leaves it open. */
@@ -40,6 +41,7 @@ export async function makeTokenFile({ path }: TokenFile): Promise<readonly strin
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
   await writeFile(nodeFileSystem, `${path}.new`, Buffer.from(`${token}\n`));
   await rename(`${path}.new`, path);
+  await syncFolder(nodeFileSystem, dirname(path));
   return [token];
 }
 

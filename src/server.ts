@@ -1,31 +1,36 @@
 #!/usr/bin/env node
 import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 
 import { createPlantHandler, type PlantHandler } from './handler.js';
-import { createListener, type Listener } from './listener.js';
-import { reasonOf } from './log/file.js';
+import { createListener, STOPPING, type Listener } from './listener.js';
+import { nodeFileSystem, reasonOf } from './log/file.js';
 import { openPlantLog, type PlantLog } from './log/log.js';
+import { repairLog, verifyLog } from './log/repair.js';
 import { reportToConsole as report } from './report.js';
 import { makeTokenFile, readTls, readTokens } from './secrets.js';
 import { readSettings, settingsHelp, type TokenFile } from './settings.js';
 import { PlantStoreError } from './store.js';
 
-const HELP = `Usage: plant-store [--help | --version]
+const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
+       plant-store verify [FILE]   check every line of the log, and change nothing
+       plant-store repair [FILE]   move damaged lines of the log to a file beside it
+       plant-store --help | --version
 
-Stores plants: POST /plants with a bearer token. Settings are environment variables:
+Settings are environment variables:
 
 ${settingsHelp()}
 
 SIGTERM and SIGINT end the program once all that is under way is answered, SIGHUP makes it read the
 token file again.`;
 
+const HOW_TO_REPAIR =
+  'nothing was changed; the command verify lists all damaged lines, repair moves them aside';
+
 /** The program's exit codes beside 0. */
 const FAILED = 1;
 const MISUSED = 2;
 
-/** How long stopping may take in all, and how much of it is for the clients, in ms. */
-const STOP_MS = 10_000;
-const ANSWER_MS = 8_000;
 const PROGRESS_MS = 1_000;
 
 async function serve(): Promise<void> {
@@ -51,7 +56,7 @@ async function serve(): Promise<void> {
 
   stop = (code) => {
     stop = () => process.exit(FAILED);
-    setTimeout(() => fail(FAILED, ['not all that was under way could be ended']), STOP_MS);
+    setTimeout(() => fail(FAILED, ['not all that was under way could be ended']), STOPPING.totalMs);
     void close(listener, log).then(() => process.exit(code));
   };
   log.poisoned.addEventListener('abort', () => stop(FAILED));
@@ -63,16 +68,38 @@ async function serve(): Promise<void> {
   console.log(`token: ${tokenFile?.path ?? 'from PLANT_STORE_TOKEN'}`);
 }
 
+async function verify(path: string): Promise<void> {
+  const { plants, bytes, damagedLines, tornBytes } = await verifyLog(nodeFileSystem, path, {
+    onDamage: ({ line, offset, reason }) => console.log(`line ${line}, byte ${offset}: ${reason}`),
+    onProgress: progressOf(path),
+  });
+  console.log(`${path}: ${plants} plants, ${bytes} bytes, ${damagedLines} damaged lines`);
+  if (tornBytes > 0)
+    console.log(`${tornBytes} bytes follow the last line: a write under way, or a torn one`);
+  process.exitCode = damagedLines === 0 ? 0 : FAILED;
+}
+
+async function repair(path: string): Promise<void> {
+  const repaired = await repairLog(nodeFileSystem, path, progressOf(path));
+  if (!repaired) fail(FAILED, [`${path}: no line is damaged; nothing was changed`]);
+  const { plants, damagedLines, damagedPath } = repaired;
+  console.log(
+    `${path}: kept ${plants} plants, moved ${damagedLines} damaged lines to ${damagedPath}`,
+  );
+}
+
 async function close(listener: Listener, log: PlantLog): Promise<void> {
-  await listener.stop(ANSWER_MS);
+  await listener.stop(STOPPING.clientsMs);
   await log.close();
 }
 
 async function reloadTokens(file: TokenFile, handler: PlantHandler): Promise<void> {
   const faults: string[] = [];
   const tokens = await readTokens({ ...file, mayBeMade: false }, faults);
-  if (faults.length === 0) handler.setTokens(tokens);
-  else faults.forEach((fault) => report(`${fault}; the tokens stay as they were`));
+  for (const fault of faults) report(`${fault}; the tokens stay as they were`);
+  if (faults.length > 0) return;
+  handler.setTokens(tokens);
+  report(`${file.path}: ${tokens.length} tokens are accepted`);
 }
 
 /** Tells every so often how much of a large log has been read. */
@@ -95,15 +122,22 @@ function version(): string {
   return (JSON.parse(packageFile) as { version: string }).version;
 }
 
+async function run(command?: string, operand?: string, ...more: string[]): Promise<void> {
+  const logPath = resolve(operand ?? readSettings(process.env, []).file);
+  if (command === 'verify' && more.length === 0) await verify(logPath);
+  else if (command === 'repair' && more.length === 0) await repair(logPath);
+  else if (operand !== undefined) fail(MISUSED, ['the arguments are not known; see --help']);
+  else if (command === undefined) await serve();
+  else if (command === '--help') console.log(HELP);
+  else if (command === '--version') console.log(version());
+  else fail(MISUSED, ['the arguments are not known; see --help']);
+}
+
 // A reader that goes away is no reason to stop.
 process.stdout.on('error', () => undefined);
 process.stderr.on('error', () => undefined);
 
-const [command, ...more] = process.argv.slice(2);
-if (command === '--help' && more.length === 0) console.log(HELP);
-else if (command === '--version' && more.length === 0) console.log(version());
-else if (command !== undefined) fail(MISUSED, ['the arguments are not known; see --help']);
-else
-  serve().catch((error: unknown) => {
-    fail(FAILED, [error instanceof PlantStoreError ? error.message : reasonOf(error)]);
-  });
+run(...process.argv.slice(2)).catch((error: unknown) => {
+  const isDamaged = error instanceof PlantStoreError && error.code === 'damaged';
+  fail(FAILED, [reasonOf(error), ...(isDamaged ? [HOW_TO_REPAIR] : [])]);
+});

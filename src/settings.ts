@@ -62,9 +62,9 @@ export function readSettings(environment: Environment, faults: string[]): Settin
   function integer(name: Name, min: number, max: number): number {
     const value = environment[name] ?? TABLE[name][0];
     const number = /^\d+$/.test(value) ? Number(value) : NaN;
-    if (!(number >= min && number <= max))
-      faults.push(`${name}: must be an integer between ${min} and ${max}`);
-    return number;
+    if (number >= min && number <= max) return number;
+    faults.push(`${name}: must be an integer between ${min} and ${max}`);
+    return NaN;
   }
 
   function readTokens(): string[] | undefined {

@@ -1,0 +1,96 @@
+import { STATUS_CODES } from 'node:http';
+
+import { ErrorSchema, failures, type ErrorBody, type Failure } from './answer.js';
+import { DEFAULT_LIMITS } from './handler.js';
+import { NewPlantSchema, PlantSchema } from './plant.js';
+
+/** Every failure by its name, with a sample of those that depend on the request. */
+const samples: Readonly<Record<keyof typeof failures, Failure>> = {
+  ...failures,
+  repeated: failures.repeated('name'),
+  invalid: failures.invalid(['name: must be a string', 'tag: must be a string']),
+  tooLarge: failures.tooLarge(DEFAULT_LIMITS.maxBodyBytes),
+};
+
+interface Response {
+  readonly description: string;
+  readonly headers?: object;
+  readonly content: { readonly 'application/json': object };
+}
+
+function allResponses(): Readonly<Record<number, Response>> {
+  const statuses = new Set(Object.values(samples).map(({ status }) => status));
+  return {
+    200: { description: 'plant response', content: json({ schema: refer('Plant') }) },
+    ...Object.fromEntries([...statuses].map((status) => [status, failureResponse(status)])),
+  };
+}
+
+function failureResponse(status: number): Response {
+  const named = Object.entries(samples).filter(([, failure]) => failure.status === status);
+  const kinds = named.map(([, failure]) => failure);
+  const error = { enum: [...new Set(kinds.map((failure) => failure.error))] };
+  const examples = named.map(([name, { body }]) => [
+    name,
+    { value: JSON.parse(body) as ErrorBody },
+  ]);
+  return {
+    description: status === 400 ? 'unexpected error' : (STATUS_CODES[status] ?? ''),
+    headers: headersOf(kinds),
+    content: json({
+      schema: { ...refer('Error'), properties: { error } },
+      examples: Object.fromEntries(examples) as object,
+    }),
+  };
+}
+
+/** The headers that failures bring; one that all of them bring is required. */
+function headersOf(kinds: readonly Failure[]): object {
+  const names = new Set(kinds.flatMap(({ headers }) => Object.keys(headers)));
+  return Object.fromEntries(
+    [...names].map((name) => {
+      const values = kinds.flatMap(({ headers }) => headers[name] ?? []);
+      const schema = { type: 'string', examples: [...new Set(values)] };
+      return [name, { required: values.length === kinds.length, schema }];
+    }),
+  );
+}
+
+const schemas = { Plant: PlantSchema, NewPlant: NewPlantSchema, Error: ErrorSchema };
+
+function refer(name: keyof typeof schemas): { readonly $ref: string } {
+  return { $ref: `#/components/schemas/${name}` };
+}
+
+function json<Content extends object>(content: Content): { 'application/json': Content } {
+  return { 'application/json': content };
+}
+
+/**
+ * The interface of the service, with every answer that it gives, as an OpenAPI 3.1 document. The
+ * package has it as `plant-store/openapi.json`, too.
+ */
+export const openapi = {
+  openapi: '3.1.1',
+  info: {
+    title: 'Plant store',
+    version: '1.0.0',
+    license: { name: 'MIT', identifier: 'MIT' },
+  },
+  servers: [{ url: '{base_url}', variables: { base_url: { default: 'http://127.0.0.1:8080' } } }],
+  security: [{ bearer: [] }],
+  paths: {
+    '/plants': {
+      post: {
+        operationId: 'createPlant',
+        description: 'Creates a new plant in the store.',
+        requestBody: { required: true, content: json({ schema: refer('NewPlant') }) },
+        responses: allResponses(),
+      },
+    },
+  },
+  components: {
+    schemas,
+    securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
+  },
+};
