@@ -10,8 +10,9 @@ import {
   type Hold,
   type HttpRequest,
 } from './body.js';
+import { createBudget } from './budget.js';
 import { parsePlant, plantFrom, type NewPlant } from './plant.js';
-import { reportToConsole, type Report } from './report.js';
+import { limitRate, reportToConsole, type Report } from './report.js';
 import { PlantStoreError, type PlantStore } from './store.js';
 
 /** The limits of a handler. */
@@ -43,7 +44,7 @@ export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
   readonly store: PlantStore;
   /** The bearer tokens that are accepted: at least one. */
   readonly tokens: readonly string[];
-  /** Hears of faults in the program. Writes to `console.error` by default. */
+  /** Hears of faults in the program and of overload. Writes to `console.error` by default. */
   readonly report?: Report;
 }
 
@@ -81,11 +82,12 @@ export const REQUEST_BYTES = 4096;
  * ```
  */
 export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
-  const { store, report = reportToConsole } = options;
+  const { store } = options;
+  const report = limitRate(options.report ?? reportToConsole);
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
   const requestBytes = Math.min(REQUEST_BYTES, limits.maxBufferedBytes);
-  let buffered = 0;
+  const budget = createBudget(limits.maxBufferedBytes, report);
 
   function handle(req: HttpRequest, res: HttpResponse, next?: () => void): void {
     const ours = PLANTS.test(req.url ?? '');
@@ -112,17 +114,15 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   async function create(req: HttpRequest, res: HttpResponse): Promise<void> {
     let held = 0;
     const hold: Hold = (bytes) => {
-      const more = Math.max(bytes - held, 0);
-      if (buffered + more > limits.maxBufferedBytes) return false;
-      buffered += more;
-      held += more;
+      if (bytes > held && !budget.take(bytes - held)) return false;
+      held = Math.max(held, bytes);
       return true;
     };
     const outcome = await storePlant(req, hold);
     if (outcome instanceof Failure) void refuse(req, res, outcome);
     else if (outcome) answerPlant(res, outcome);
     else res.destroy();
-    onceTaken(res, limits.bodyTimeoutMs, () => (buffered -= held));
+    onceTaken(res, limits.bodyTimeoutMs, () => budget.give(held));
   }
 
   /** The plant, once it is stored; nothing if the client went away before it was sent. */

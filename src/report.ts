@@ -5,3 +5,21 @@ export type Report = (message: string, cause?: unknown) => void;
 export const reportToConsole: Report = (message, cause) => {
   console.error(`plant-store: ${message}`, ...(cause === undefined ? [] : [cause]));
 };
+
+/** How many reports are passed on in how long: enough to act on, too few to fill a disk. */
+export const REPORT_RATE = { count: 10, periodMs: 10_000 };
+
+/** Passes so many reports on in each period; leaves out more, and says afterwards how many. */
+export function limitRate(report: Report, rate = REPORT_RATE): Report {
+  let periodEnd = 0;
+  let count = 0;
+  return (message, cause) => {
+    const now = performance.now();
+    if (now >= periodEnd) {
+      if (count > rate.count) report(`${count - rate.count} more reports were left out`);
+      periodEnd = now + rate.periodMs;
+      count = 0;
+    }
+    if (++count <= rate.count) report(message, cause);
+  };
+}

@@ -18,9 +18,10 @@ export interface Lock {
  * process left, and anybody may remove it. So no lock can outlive its holder.
  *
  * A claim listens before it is renamed into view, so none that can be seen refuses while its owner
- * lives. Whoever has put a claim in view looks at all others and takes the lock only if none is
- * alive: of two claims, the one that came into view later has seen the other. No name is used
- * twice, so removing a dead claim can never hit a live one.
+ * lives. Whoever has put a claim in view looks once at what else is there, and takes the lock when
+ * none of that is alive any more: of two claims, the one that came into view later has seen the
+ * other. Where two have seen each other, the one with the higher name goes. No name is used twice,
+ * so removing a dead claim can never hit a live one.
  */
 const HELD = 'held';
 const HIDDEN = '.new';
@@ -60,8 +61,7 @@ export async function acquireLock(
         await claim.release();
         if (result === 'lost') return undefined;
       }
-      // The more come back at once, the longer the lowest name waits for a moment without rivals.
-      await sleep(PAUSE_MS * attempt);
+      await sleep(PAUSE_MS);
     }
     return undefined;
   } finally {
@@ -113,18 +113,20 @@ async function makeClaim(place: Place, name: string): Promise<Claim | undefined>
   };
 }
 
-/** Of claims that are put in view at the same time, the one with the lowest name goes on. */
+/** Waits until all claims that a new one finds in view are gone, unless it is the one to go. */
 async function contest(
   place: Place,
   { name }: Claim,
   deadline: number,
 ): Promise<'won' | 'lost' | 'later'> {
+  let names = await namesInView(place, name);
   for (;;) {
-    const rivals = await findRivals(place, name);
+    const rivals = await livingOf(place, names);
     if (rivals.length === 0) return 'won';
     if (rivals.some((rival) => rival.state === HELD)) return 'lost';
     if (rivals.some((rival) => rival.name < name) || performance.now() > deadline) return 'later';
     await sleep(PAUSE_MS);
+    names = rivals.map((rival) => rival.name);
   }
 }
 
@@ -133,11 +135,15 @@ interface Rival {
   readonly state: string;
 }
 
-/** All other claims in view whose owners are alive. Removes the dead ones. */
-async function findRivals(place: Place, ownName: string): Promise<Rival[]> {
+async function namesInView({ fs, folder, prefix }: Place, ownName: string): Promise<string[]> {
+  const names = await fs.readdir(folder);
+  return names.filter((name) => name.startsWith(prefix) && name !== ownName);
+}
+
+/** Those claims whose owners are alive. Removes the dead ones. */
+async function livingOf(place: Place, names: readonly string[]): Promise<Rival[]> {
   const rivals: Rival[] = [];
-  for (const name of await place.fs.readdir(place.folder)) {
-    if (name === ownName || !name.startsWith(place.prefix)) continue;
+  for (const name of names) {
     const state = await stateOf(socketPath(place, name));
     if (state === undefined) await removeClaim(place.fs, join(place.folder, name));
     else if (!name.endsWith(HIDDEN)) rivals.push({ name, state });

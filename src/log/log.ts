@@ -2,7 +2,7 @@ import { dirname, resolve as absolute } from 'node:path';
 import { crc32 } from 'node:zlib';
 
 import type { NewPlant, Plant } from '../plant.js';
-import { reportToConsole, type Report } from '../report.js';
+import { limitRate, reportToConsole, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import {
   makeFolder,
@@ -58,8 +58,9 @@ export function openPlantLog(path: string, options: PlantLogOptions = {}): Promi
 export async function openLog(
   fs: FileSystem,
   givenPath: string,
-  { onProgress, report = reportToConsole }: PlantLogOptions = {},
+  { onProgress, ...options }: PlantLogOptions = {},
 ): Promise<PlantLog> {
+  const report = limitRate(options.report ?? reportToConsole);
   let path = absolute(givenPath);
   let file: LogFile | undefined;
   let lock: Lock | undefined;

@@ -1,0 +1,53 @@
+import t from 'tap';
+
+import { createBudget } from '../dist/budget.js';
+import { limitRate, reportToConsole } from '../dist/report.js';
+
+t.test('a flood of reports is cut to so many in a period', async (t) => {
+  const heard: string[] = [];
+  const report = limitRate((message) => heard.push(message), { count: 2, periodMs: Infinity });
+  for (let i = 1; i <= 1000; i++) report(`report ${i}`);
+  t.same(heard, ['report 1', 'report 2']);
+});
+
+t.test('what was left out is counted in the next period', async (t) => {
+  const heard: string[] = [];
+  const report = limitRate((message) => heard.push(message), { count: 0, periodMs: 0 });
+  report('one');
+  report('two');
+  report('three');
+  t.same(heard, ['1 more reports were left out', '1 more reports were left out']);
+});
+
+t.test(
+  'a report carries its cause, and the console shows it only where there is one',
+  async (t) => {
+    const shown = t.capture(console, 'error', () => undefined);
+    const cause = new Error('the cause');
+    limitRate(reportToConsole)('it failed', cause);
+    reportToConsole('it works');
+    t.same(
+      shown().map(({ args }) => args),
+      [['plant-store: it failed', cause], ['plant-store: it works']],
+    );
+  },
+);
+
+t.test(
+  'a budget that is used up is reported once, and again when half of it is free',
+  async (t) => {
+    const heard: string[] = [];
+    const budget = createBudget(100, (message) => heard.push(message));
+    t.ok(budget.take(100));
+    t.notOk(budget.take(1));
+    t.notOk(budget.take(1));
+    t.same(heard, ['overloaded: requests hold 100 bytes, more are refused']);
+    budget.give(49);
+    t.equal(heard.length, 1);
+    t.ok(budget.take(49));
+    budget.give(50);
+    t.equal(heard[1], 'no longer overloaded');
+    t.notOk(budget.take(51));
+    t.equal(heard.length, 3);
+  },
+);
