@@ -10,6 +10,8 @@ export interface HttpRequest extends Readable {
   readonly httpVersionMajor: number;
   readonly headers: IncomingHttpHeaders;
   readonly rawHeaders: readonly string[];
+  /** Whether all of the message has been received, read or not. */
+  readonly complete: boolean;
   /** What a body parser leaves that runs before the handler. */
   readonly rawBody?: unknown;
   readonly body?: unknown;
@@ -93,7 +95,12 @@ function consume<Result>(
       resolve(onEnding(req.readableEnded ? 'end' : 'gone'));
       return;
     }
-    const timer = setTimeout(() => done(onEnding('timeout')), timeoutMs);
+    let timer: NodeJS.Timeout | undefined;
+    let isDone = false;
+    // A body that came along with the head has arrived by then, and needs no timer.
+    queueMicrotask(() => {
+      if (!isDone && !req.complete) timer = setTimeout(onTimeout, timeoutMs);
+    });
     req.on('data', onData).on('end', onEnd).on('close', onClose).on('error', onClose);
     // The host may have paused it.
     req.resume();
@@ -114,7 +121,12 @@ function consume<Result>(
       done(onEnding('gone'));
     }
 
+    function onTimeout(): void {
+      done(onEnding('timeout'));
+    }
+
     function done(result: Result): void {
+      isDone = true;
       clearTimeout(timer);
       req.off('data', onData).off('end', onEnd).off('close', onClose).off('error', onClose);
       resolve(result);

@@ -137,7 +137,8 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
       for (const res of responses.values())
         if (res && !res.headersSent) res.setHeader('Connection', 'close');
       return new Promise((resolve) => {
-        const sweep = setInterval(closeIdle, STOPPING_IDLE_MS);
+        // Immediates run once what has already arrived has been read.
+        const sweep = setInterval(() => setImmediate(closeIdle), STOPPING_IDLE_MS);
         const deadline = setTimeout(done, timeoutMs);
         function done(): void {
           clearInterval(sweep);

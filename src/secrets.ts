@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
 import { tokenFault } from './auth.js';
-import { codeOf, nodeFileSystem, reasonOf, syncFolder, writeFile } from './log/file.js';
+import { codeOf, failureOf, nodeFileSystem, reasonOf, syncFolder, writeFile } from './log/file.js';
 import type { TlsFiles, TokenFile } from './settings.js';
 
 /** A random token has as many bits as it takes to not be guessed: RFC 6750 leaves it open. */
@@ -39,9 +39,13 @@ export async function readTokens(
 /** Makes a token file with one random token, mode 0600. */
 export async function makeTokenFile({ path }: TokenFile): Promise<readonly string[]> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
-  await writeFile(nodeFileSystem, `${path}.new`, Buffer.from(`${token}\n`));
-  await rename(`${path}.new`, path);
-  await syncFolder(nodeFileSystem, dirname(path));
+  try {
+    await writeFile(nodeFileSystem, `${path}.new`, Buffer.from(`${token}\n`));
+    await rename(`${path}.new`, path);
+    await syncFolder(nodeFileSystem, dirname(path));
+  } catch (error) {
+    throw failureOf(path, error);
+  }
   return [token];
 }
 

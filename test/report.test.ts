@@ -27,7 +27,7 @@ t.test(
     limitRate(reportToConsole)('it failed', cause);
     reportToConsole('it works');
     t.same(
-      shown().map(({ args }) => args),
+      shown().map(({ args }) => args as unknown),
       [['plant-store: it failed', cause], ['plant-store: it works']],
     );
   },
