@@ -110,7 +110,9 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
     broken.add(socket);
     const res = responses.get(socket);
     const failure = FAILURES.get(error.code) ?? failures.malformed;
-    if (!res || res.writableFinished) endWith(socket, failure);
+    // A TLS handshake that failed.
+    if (!responses.has(socket)) socket.destroy();
+    else if (!res || res.writableFinished) endWith(socket, failure);
     // Garbage after a whole request: that request gets its own answer first.
     else if (res.req.complete) res.once('close', () => endWith(socket, failure));
     else if (!res.headersSent) endWith(socket, failure);

@@ -1,0 +1,290 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import t, { type Test } from 'tap';
+
+import { createCommitter, type Committer } from '../../dist/log/commit.js';
+import { nodeFileSystem, type LogFile } from '../../dist/log/file.js';
+import { openLog, type PlantLog } from '../../dist/log/log.js';
+import { encodeRecord } from '../../dist/log/record.js';
+import { MAX_RECORD_BYTES } from '../../dist/log/scan.js';
+import type { NewPlant } from '../../dist/plant.js';
+import {
+  createGate,
+  faultyFileSystem,
+  isPending,
+  logOf,
+  plantsNamed,
+  type Faults,
+  type FaultyFileSystem,
+} from './support.js';
+
+const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
+const [FERN, IVY, MOSS] = plantsNamed('fern', 'ivy', 'moss') as [NewPlant, NewPlant, NewPlant];
+
+interface Opened {
+  readonly fs: FaultyFileSystem;
+  readonly path: string;
+  readonly log: PlantLog;
+  readonly reports: string[];
+  readonly content: () => string;
+}
+
+/** A new log, on a file system with faults. */
+async function open(
+  t: Test,
+  faults: Faults,
+  options?: { dsyncIsDurable: boolean },
+): Promise<Opened> {
+  const path = join(t.testdir(), 'plants.jsonl');
+  const fs = faultyFileSystem(faults, options);
+  const reports: string[] = [];
+  const log = await openLog(fs, path, { report: (message) => reports.push(message) });
+  t.teardown(() => log.close());
+  return { fs, path, log, reports, content: () => readFileSync(path, 'utf8') };
+}
+
+function countOf(fs: FaultyFileSystem, kind: string): number {
+  return fs.operations.filter((each) => each === kind).length;
+}
+
+t.test('plants that arrive during a write leave together in the next one', async (t) => {
+  const gate = createGate();
+  const { fs, log, content } = await open(t, { 'write 1': { hangs: gate } });
+  const first = log.add(FERN);
+  await gate.reached;
+  const names = Array.from({ length: 99 }, (_, n) => `plant ${n}`);
+  const rest = plantsNamed('fern', ...names).slice(1);
+  const others = rest.map((plant) => log.add(plant));
+  t.ok(await isPending(Promise.any(others)), 'nothing is acknowledged before its write');
+  t.equal(countOf(fs, 'write'), 1);
+  gate.open();
+  await Promise.all([first, ...others]);
+  t.equal(countOf(fs, 'write'), 2);
+  t.equal(content(), logOf([FERN, ...rest]).toString());
+});
+
+t.test('plants that arrive in one turn of the event loop leave in one write', async (t) => {
+  const { fs, log } = await open(t, {});
+  const plants = plantsNamed(...Array.from({ length: 500 }, (_, n) => `plant ${n}`));
+  await Promise.all(plants.map((plant) => log.add(plant)));
+  t.equal(countOf(fs, 'write'), 1);
+  for (const plant of plantsNamed('', '').map(({ id }) => ({ id: -id, name: '' })))
+    await log.add(plant);
+  t.equal(countOf(fs, 'write'), 3, 'those that come one after the other do not wait');
+});
+
+t.test('a line is at the offset that it was given', async (t) => {
+  const { log, content } = await open(t, {});
+  const plants = plantsNamed('\u{1f33f}', '\u00e9', '\ud800', '', 'x'.repeat(70_000));
+  await Promise.all(plants.map((plant) => log.add(plant)));
+  for (const plant of plants) t.equal(await log.add(plant), 'unchanged');
+  t.equal(content(), plants.map(encodeRecord).join(''));
+});
+
+t.test('a write that is cut short is finished before it is acknowledged', async (t) => {
+  const { fs, log, content } = await open(t, {
+    'write 1': { writes: 3 },
+    'write 2': { writes: 1 },
+  });
+  const gate = createGate();
+  fs.faults['write 3'] = { hangs: gate };
+  const added = Promise.all([log.add(FERN), log.add(IVY)]);
+  await gate.reached;
+  t.ok(await isPending(added));
+  t.equal(content(), encodeRecord(FERN).slice(0, 4));
+  gate.open();
+  t.strictSame(await added, ['created', 'created']);
+  t.equal(content(), logOf([FERN, IVY]).toString());
+});
+
+for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
+  t.test(`${code}: plants are refused while there is no room, and only then`, async (t) => {
+    const { log, reports, content } = await open(t, {
+      'write 2': { fails: code },
+      // One line has room, and a part of the other.
+      'write 3': { writes: encodeRecord(IVY).length + 5 },
+      'write 4': { fails: code },
+    });
+    await log.add(FERN);
+    await t.rejects(log.add(IVY), { ...UNAVAILABLE, message: new RegExp(code) });
+    t.equal(content(), encodeRecord(FERN));
+    const both = await Promise.allSettled([log.add(IVY), log.add(MOSS)]);
+    t.match(both, [{ reason: UNAVAILABLE }, { reason: UNAVAILABLE }], 'a batch is one');
+    t.equal(content(), encodeRecord(FERN), 'it is cut back to what was acknowledged');
+    t.equal(await log.add(FERN), 'unchanged', 'what is stored is still known');
+    t.equal(reports.length, 1, 'the operator is told once');
+    t.match(reports[0], /; plants are refused until there is room$/);
+
+    t.equal(await log.add(IVY), 'created');
+    t.equal(await log.add(MOSS), 'created');
+    t.equal(reports.length, 2);
+    t.match(reports[1], /: there is room again$/);
+    t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
+    t.notOk(log.poisoned.aborted);
+  });
+
+t.test('each time the room ends and comes back, the operator is told', async (t) => {
+  const { log, reports } = await open(t, {
+    'write 1': { fails: 'ENOSPC' },
+    'write 3': { fails: 'ENOSPC' },
+  });
+  await t.rejects(log.add(FERN), UNAVAILABLE);
+  await log.add(FERN);
+  await t.rejects(log.add(IVY), UNAVAILABLE);
+  await log.add(IVY);
+  t.equal(reports.length, 4);
+});
+
+t.test('plants that wait while there is no room are tried in a write of their own', async (t) => {
+  const gate = createGate();
+  const { log, content } = await open(t, { 'write 1': { hangs: gate, fails: 'ENOSPC' } });
+  const fern = log.add(FERN);
+  const sameFern = log.add(FERN);
+  await gate.reached;
+  const ivy = log.add(IVY);
+  gate.open();
+  await t.rejects(fern, UNAVAILABLE);
+  await t.rejects(sameFern, UNAVAILABLE, 'whoever sent the same plant is refused as well');
+  t.equal(await ivy, 'created');
+  t.equal(content(), encodeRecord(IVY));
+});
+
+const poisons: Record<string, Faults> = {
+  'a write that fails': { 'write 2': { fails: 'EIO' } },
+  'a write that fails after a part': { 'write 2': { writes: 9 }, 'write 3': { fails: 'EIO' } },
+  'a write that fails after all': { 'write 2': { writes: 1000, fails: 'EIO' } },
+  'a write of nothing': { 'write 2': { writes: 0 } },
+  'a write that is forbidden': { 'write 2': { fails: 'EACCES' } },
+  'a cut that fails': { 'write 2': { fails: 'ENOSPC' }, 'truncate 1': { fails: 'EIO' } },
+  'a cut for which there is no room': {
+    'write 2': { writes: 9, fails: 'ENOSPC' },
+    'truncate 1': { fails: 'ENOSPC' },
+  },
+};
+
+for (const [what, faults] of Object.entries(poisons))
+  t.test(`${what} poisons the log for good`, async (t) => {
+    const { fs, log, reports, content } = await open(t, faults);
+    let aborted = 0;
+    log.poisoned.addEventListener('abort', () => aborted++);
+    await log.add(FERN);
+    const gate = createGate();
+    fs.faults['write 2'] = { ...faults['write 2'], hangs: gate };
+    const ivy = log.add(IVY);
+    await gate.reached;
+    const moss = log.add(MOSS);
+    gate.open();
+    await t.rejects(ivy, UNAVAILABLE);
+    await t.rejects(moss, UNAVAILABLE, 'a plant that waits is refused');
+    const left = content();
+    const tried = fs.operations.length;
+    for (const plant of [FERN, IVY, MOSS]) await t.rejects(log.add(plant), UNAVAILABLE);
+    t.equal(fs.operations.length, tried, 'nothing is tried again');
+    t.equal(aborted, 1);
+    t.match(log.poisoned.reason, { ...UNAVAILABLE, cause: Error });
+    t.equal(reports.length, 1, 'the operator is told once');
+    t.match(reports[0], /; no plant is stored until the log is opened again$/);
+    await log.close();
+    t.equal(content(), left);
+    t.ok(left.startsWith(encodeRecord(FERN)), 'what was acknowledged is there');
+    t.equal(fs.openFiles, 0);
+  });
+
+t.test('where O_DSYNC does not reach the disk, a sync follows each write', async (t) => {
+  const { fs, log } = await open(t, { 'write 1': { writes: 5 } }, { dsyncIsDurable: false });
+  const opened = fs.operations.length;
+  const syncs = countOf(fs, 'sync');
+  const gate = createGate();
+  fs.faults[`sync ${syncs + 1}`] = { hangs: gate };
+  const added = log.add(FERN);
+  await gate.reached;
+  t.ok(await isPending(added), 'the plant is not acknowledged before');
+  gate.open();
+  await added;
+  await log.add(IVY);
+  t.strictSame(fs.operations.slice(opened), [
+    ...['statSync', 'write', 'write', 'sync'],
+    ...['statSync', 'write', 'sync'],
+  ]);
+});
+
+t.test('a sync that fails poisons the log, though the write went well', async (t) => {
+  const { fs, log } = await open(t, {}, { dsyncIsDurable: false });
+  fs.faults[`sync ${countOf(fs, 'sync') + 1}`] = { fails: 'EIO' };
+  await t.rejects(log.add(FERN), UNAVAILABLE);
+  t.ok(log.poisoned.aborted);
+  await t.rejects(log.add(FERN), UNAVAILABLE);
+});
+
+t.test('a plant that cannot be read back is unavailable, and the log goes on', async (t) => {
+  const { fs, log } = await open(t, {});
+  await log.add(FERN);
+  fs.faults[`read ${countOf(fs, 'read') + 1}`] = { fails: 'EIO' };
+  await t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /EIO/ });
+  t.equal(await log.add(FERN), 'unchanged');
+  t.equal(await log.add(IVY), 'created');
+  t.notOk(log.poisoned.aborted);
+});
+
+t.test('a line found changed refuses the plants that wait, not those on their way', async (t) => {
+  const gate = createGate();
+  const { log, path, reports, content } = await open(t, { 'write 2': { hangs: gate } });
+  await log.add(FERN);
+  const ivy = log.add(IVY);
+  await gate.reached;
+  const moss = log.add(MOSS);
+  const changed = content().replace('fern', 'Fern');
+  writeFileSync(path, changed);
+  await t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /was changed/ });
+  t.equal(reports.length, 1);
+  gate.open();
+  t.equal(await ivy, 'created');
+  await t.rejects(moss, UNAVAILABLE);
+  t.equal(content(), changed + encodeRecord(IVY));
+});
+
+/** A committer before a file that takes everything and keeps nothing. */
+function bottomless(end: number): Committer {
+  let size = end;
+  const write = async (bytes: Buffer) => {
+    size += bytes.length;
+    return { bytesWritten: bytes.length };
+  };
+  return createCommitter({
+    fs: { ...nodeFileSystem, statSync: () => ({ ino: 1n, size: BigInt(size) }) as never },
+    file: { write } as unknown as LogFile,
+    path: 'plants.jsonl',
+    ino: 1n,
+    end,
+    report: () => undefined,
+  });
+}
+
+t.test('a line may be as long as the longest that can be read, and no longer', async (t) => {
+  const committer = bottomless(0);
+  const longest = 'x'.repeat(MAX_RECORD_BYTES);
+  t.equal(await committer.append(longest), 0);
+  await t.rejects(committer.append(`${longest}x`), RangeError);
+  // In UTF-8 it is longer.
+  await t.rejects(committer.append(`${longest.slice(1)}\u00e9`), RangeError);
+  t.equal(await committer.append('x'), MAX_RECORD_BYTES);
+});
+
+t.test('a committer that is closed or poisoned refuses every line', async (t) => {
+  const [closed, poisoned] = [bottomless(0), bottomless(0)];
+  const cause = new Error('a reason');
+  t.match(poisoned.poison(cause), { ...UNAVAILABLE, message: 'plants.jsonl: a reason', cause });
+  t.equal(poisoned.refusal, poisoned.poison(new Error('another')), 'the first reason stays');
+  await t.rejects(poisoned.append('line\n'), { ...UNAVAILABLE, cause });
+  await closed.close();
+  await t.rejects(closed.append('line\n'), { ...UNAVAILABLE, message: /the log is closed/ });
+});
+
+t.test('offsets go on beyond 4 GiB', async (t) => {
+  const committer = bottomless(2 ** 40);
+  t.strictSame(
+    await Promise.all(['one\n', 'two\n', 'three\n'].map((line) => committer.append(line))),
+    [2 ** 40, 2 ** 40 + 4, 2 ** 40 + 8],
+  );
+});

@@ -1,0 +1,214 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+
+import t, { type Test } from 'tap';
+
+import { openLog } from '../../dist/log/log.js';
+import { encodeRecord } from '../../dist/log/record.js';
+import type { NewPlant } from '../../dist/plant.js';
+import { PlantStoreError } from '../../dist/store.js';
+import {
+  createGate,
+  faultyFileSystem,
+  isPending,
+  logOf,
+  plantsNamed,
+  type Fault,
+  type FaultyFileSystem,
+} from './support.js';
+
+/*
+ * Each operation in the life of a log, one after the other, meets each fault. Whatever happens, a
+ * plant that was acknowledged is found by whoever opens the log next, in a file of whole lines.
+ */
+
+const ALL = plantsNamed('fern', 'ivy \u{1f33f}', 'moss', 'x'.repeat(300), 'reed');
+/** What some of the logs hold before they are opened. */
+const STORED = ALL.slice(0, 1);
+const PLANTS = ALL.slice(1);
+const LINES = ALL.map(encodeRecord);
+const PAST = logOf(STORED);
+
+interface Beginning {
+  readonly content?: Buffer;
+  readonly dsyncIsDurable?: boolean;
+}
+
+const TORN = Buffer.concat([PAST, Buffer.from('{"id":2,"na')]);
+
+const beginnings: Record<string, Beginning> = {
+  'a new log': {},
+  'a log with a plant': { content: PAST },
+  'a log with a torn tail': { content: TORN },
+  'a log with a torn tail, where each write needs a sync': { content: TORN, dsyncIsDurable: false },
+};
+
+const failures: Record<string, Fault> = {
+  EIO: { fails: 'EIO' },
+  EACCES: { fails: 'EACCES' },
+  ENOSPC: { fails: 'ENOSPC' },
+};
+
+const writeFailures: Record<string, Fault> = {
+  'a short write': { writes: 9 },
+  'a write of nothing': { writes: 0 },
+  'a short write, then EIO': { writes: 9, fails: 'EIO' },
+  'a short write, then ENOSPC': { writes: 9, fails: 'ENOSPC' },
+  'EIO, though all was written': { writes: Infinity, fails: 'EIO' },
+};
+
+/** What has become of a log so far. */
+interface Life {
+  /** How many operations it took to open it, if it was opened. */
+  opened?: number;
+  readonly acknowledged: Set<NewPlant>;
+  readonly errors: unknown[];
+  poisoned: boolean;
+}
+
+/** Opens a log, adds plants in two groups, then once more those that were refused, and closes it. */
+async function live(fs: FaultyFileSystem, path: string, life: Life): Promise<void> {
+  const log = await openLog(fs, path, { report: () => undefined }).catch((error: unknown) => {
+    life.errors.push(error);
+  });
+  if (!log) return;
+  life.opened = fs.operations.length;
+  const addAll = (plants: readonly NewPlant[]): Promise<unknown> =>
+    Promise.all(
+      plants.map((plant) =>
+        log.add(plant).then(
+          () => life.acknowledged.add(plant),
+          (error: unknown) => life.errors.push(error),
+        ),
+      ),
+    );
+  await addAll(PLANTS.slice(0, 1));
+  await addAll([...PLANTS, ...PLANTS]);
+  await addAll(PLANTS.filter((plant) => !life.acknowledged.has(plant)));
+  life.poisoned = log.poisoned.aborted;
+  await log.close().catch(() => undefined);
+}
+
+function hasStoredAll({ acknowledged }: Life): boolean {
+  return PLANTS.every((plant) => acknowledged.has(plant));
+}
+
+/** A log at its beginning, on a file system that has faults. */
+function begin(t: Test, name: string, { content, dsyncIsDurable }: Beginning) {
+  const path = join(t.testdirName, name, 'plants.jsonl');
+  mkdirSync(dirname(path), { recursive: true });
+  if (content) writeFileSync(path, content);
+  const fs = faultyFileSystem({}, dsyncIsDurable === undefined ? {} : { dsyncIsDurable });
+  const acknowledged = new Set(content ? STORED : []);
+  const life: Life = { acknowledged, errors: [], poisoned: false };
+  return { path, fs, life };
+}
+
+/** How many operations a life without faults takes, and which. */
+async function operationsOf(t: Test, beginning: Beginning): Promise<readonly string[]> {
+  t.testdir();
+  const { path, fs, life } = begin(t, 'unharmed', beginning);
+  await live(fs, path, life);
+  t.ok(hasStoredAll(life));
+  return fs.operations;
+}
+
+/** What is wrong with a log after its life. */
+async function wrongsAfter(path: string, fs: FaultyFileSystem, life: Life): Promise<string[]> {
+  const wrongs: string[] = [];
+  if (fs.openFiles > 0) wrongs.push(`${fs.openFiles} files were left open`);
+  for (const error of life.errors)
+    if (!(error instanceof PlantStoreError && error.code === 'unavailable'))
+      wrongs.push(`it failed with ${String(error)}`);
+
+  const log = await openLog(faultyFileSystem(), path, { report: () => undefined });
+  const lines = readFileSync(path, 'utf8')
+    .split(/(?<=\n)/)
+    .filter(Boolean);
+  if (!lines.every((line) => LINES.includes(line))) wrongs.push('it holds something else');
+  if (log.size !== lines.length) wrongs.push(`it has ${log.size} of ${lines.length} plants`);
+  for (const plant of life.acknowledged)
+    if (!lines.includes(encodeRecord(plant))) wrongs.push(`plant ${plant.id} was lost`);
+  await log.close();
+  return wrongs;
+}
+
+/** What is wrong with how the log went on after a fault of one operation. */
+function wrongsOf(kind: string, number: number, fault: Fault, life: Life): string[] {
+  if (life.opened === undefined) return [];
+  // It takes no room to look at a file, so whatever comes of this is well.
+  if (kind === 'statSync' && fault.fails === 'ENOSPC') return [];
+  const poisons =
+    ['statSync', 'write', 'sync'].includes(kind) &&
+    number > life.opened &&
+    (fault.fails === undefined ? fault.writes === 0 : fault.fails !== 'ENOSPC');
+  if (poisons !== life.poisoned) return [poisons ? 'it went on' : 'it was poisoned'];
+  if (!poisons && !hasStoredAll(life)) return ['it was not usable'];
+  return [];
+}
+
+for (const [name, beginning] of Object.entries(beginnings))
+  t.test(`${name} loses nothing, whichever operation fails`, async (t) => {
+    const kinds = await operationsOf(t, beginning);
+    for (const [what, fault] of Object.entries({ ...failures, ...writeFailures })) {
+      const wrongs: string[] = [];
+      for (const [index, kind] of kinds.entries()) {
+        if (what in writeFailures && kind !== 'write') continue;
+        const number = index + 1;
+        const { path, fs, life } = begin(t, `${what} ${number}`, beginning);
+        fs.faults[number] = fault;
+        await live(fs, path, life);
+        const found = [
+          ...wrongsOf(kind, number, fault, life),
+          ...(await wrongsAfter(path, fs, life)),
+        ];
+        wrongs.push(...found.map((wrong) => `${kind}, operation ${number}: ${wrong}`));
+      }
+      t.strictSame(wrongs, [], what);
+    }
+  });
+
+t.test('a log loses nothing, whichever two operations fail', async (t) => {
+  const beginning = { content: TORN, dsyncIsDurable: false };
+  const { length } = await operationsOf(t, beginning);
+  const wrongs: string[] = [];
+  for (let first = 1; first <= length; first++) {
+    let second = first;
+    let performed: number;
+    do {
+      second++;
+      const { path, fs, life } = begin(t, `${first} ${second}`, beginning);
+      fs.faults[first] = { writes: 9, fails: 'ENOSPC' };
+      fs.faults[second] = { fails: 'EIO' };
+      await live(fs, path, life);
+      performed = fs.operations.length;
+      const found = await wrongsAfter(path, fs, life);
+      wrongs.push(...found.map((wrong) => `operations ${first} and ${second}: ${wrong}`));
+    } while (second < performed);
+  }
+  t.strictSame(wrongs, []);
+});
+
+for (const [name, beginning] of Object.entries(beginnings))
+  t.test(`${name} acknowledges nothing too early, whichever operation hangs`, async (t) => {
+    const kinds = await operationsOf(t, beginning);
+    const wrongs: string[] = [];
+    for (const [index, kind] of kinds.entries()) {
+      if (kind === 'statSync') continue;
+      const { path, fs, life } = begin(t, String(index), beginning);
+      const gate = createGate();
+      fs.faults[index + 1] = { hangs: gate };
+      const end = live(fs, path, life);
+      await gate.reached;
+      const found = (await isPending(end)) ? [] : ['it did not wait'];
+      for (const plant of life.acknowledged)
+        if (!readFileSync(path, 'utf8').includes(encodeRecord(plant)))
+          found.push(`plant ${plant.id} was acknowledged too early`);
+      gate.open();
+      await end;
+      if (!hasStoredAll(life)) found.push('it did not go on');
+      found.push(...(await wrongsAfter(path, fs, life)));
+      wrongs.push(...found.map((wrong) => `${kind}, operation ${index + 1}: ${wrong}`));
+    }
+    t.strictSame(wrongs, []);
+  });

@@ -1,0 +1,89 @@
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+
+import t from 'tap';
+
+import {
+  codeOf,
+  makeFolder,
+  nodeFileSystem,
+  openLogFile,
+  reasonOf,
+  syncFolder,
+  writeAll,
+  writeFile,
+} from '../../dist/log/file.js';
+import { faultyFileSystem, notingSyncs, systemError } from './support.js';
+
+t.test('every folder that got a new entry is synced', async (t) => {
+  const root = t.testdir({ here: {} });
+  const { fs, synced } = notingSyncs();
+  await makeFolder(fs, join(root, 'here'));
+  t.strictSame(synced, [], 'nothing is new');
+  await makeFolder(fs, join(root, 'here', 'a', 'b', 'c'));
+  t.strictSame(synced, [join(root, 'here', 'a', 'b'), join(root, 'here', 'a'), join(root, 'here')]);
+  t.ok(statSync(join(root, 'here', 'a', 'b', 'c')).isDirectory());
+});
+
+t.test('a folder that may not be synced is left alone, any other failure is told', async (t) => {
+  const path = t.testdir();
+  const denied = faultyFileSystem({ 'sync 1': { fails: 'ERR_ACCESS_DENIED' } });
+  await syncFolder(denied, path);
+  t.strictSame(denied.operations, ['open', 'sync', 'close']);
+  t.equal(denied.openFiles, 0);
+  const faults = [
+    { 'open 1': { fails: 'EACCES' } },
+    { 'sync 1': { fails: 'EIO' } },
+    { 'close 1': { fails: 'EIO' } },
+  ];
+  for (const each of faults) {
+    const fs = faultyFileSystem(each);
+    await t.rejects(syncFolder(fs, path), { code: /EACCES|EIO/ });
+    t.equal(fs.openFiles, 0);
+  }
+});
+
+t.test('a file for the log is made for its owner only, and what it holds stays', async (t) => {
+  const path = join(t.testdir(), 'plants.jsonl');
+  for (const content of ['one', 'onetwo']) {
+    const file = await openLogFile(nodeFileSystem, path);
+    await writeAll(nodeFileSystem, file, Buffer.from(content.slice(-3)));
+    await file.close();
+    t.equal(readFileSync(path, 'utf8'), content);
+  }
+  t.equal(statSync(path).mode & 0o777, 0o600);
+});
+
+t.test('a file is written whole, for its owner only, and its folder is synced', async (t) => {
+  const path = join(t.testdir(), 'copy');
+  const { fs, synced } = notingSyncs();
+  await writeFile(fs, path, Buffer.from('a long text'));
+  t.strictSame(synced, [dirname(path)]);
+  t.equal(statSync(path).mode & 0o777, 0o600);
+  await writeFile(fs, path, Buffer.from('text'));
+  t.equal(readFileSync(path, 'utf8'), 'text', 'nothing of an earlier one is left');
+  t.strictSame(readdirSync(dirname(path)), ['copy']);
+});
+
+t.test('a file that cannot be written is closed', async (t) => {
+  const fs = faultyFileSystem({ 'write 1': { fails: 'ENOSPC' } });
+  await t.rejects(writeFile(fs, join(t.testdir(), 'copy'), Buffer.from('text')), {
+    code: 'ENOSPC',
+  });
+  t.equal(fs.openFiles, 0);
+});
+
+t.test('only on macOS does O_DSYNC not reach the disk', async (t) => {
+  t.equal(nodeFileSystem.dsyncIsDurable, process.platform !== 'darwin');
+});
+
+t.test('the reason of an error is told in words', async (t) => {
+  t.equal(reasonOf(systemError('ENOSPC', 'write')), 'no space left on device (ENOSPC)');
+  t.equal(reasonOf(systemError('EACCES', 'open')), 'permission denied (EACCES)');
+  t.equal(reasonOf(new RangeError('out of range')), 'out of range');
+});
+
+t.test('the code of an error is told if it has one', async (t) => {
+  t.equal(codeOf(systemError('ENOSPC', 'write')), 'ENOSPC');
+  for (const value of [new Error(''), undefined, null, 'text']) t.equal(codeOf(value), undefined);
+});

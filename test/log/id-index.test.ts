@@ -1,0 +1,83 @@
+import t from 'tap';
+
+import { createIdIndex, type IdIndex } from '../../dist/log/id-index.js';
+
+const COUNT = 300_000;
+
+function wordsOf(id: bigint): [low: number, high: number] {
+  return [Number(BigInt.asIntN(32, id)), Number(BigInt.asIntN(32, id >> 32n))];
+}
+
+/** Adds ids from 0 on, each at an offset of its own. */
+function fill(index: IdIndex, from: number, to: number): void {
+  for (let id = from; id < to; id++) index.add(id, 0, 64 * id);
+}
+
+t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
+  const before = process.memoryUsage().arrayBuffers;
+  const index = createIdIndex();
+  const bytesPerPlant: number[] = [];
+  for (let size = 0; size < 1_200_000; size += 100_000) {
+    fill(index, size, size + 100_000);
+    bytesPerPlant.push((process.memoryUsage().arrayBuffers - before) / index.size);
+  }
+  t.equal(index.size, 1_200_000);
+  t.ok(Math.max(...bytesPerPlant) <= 40, `${bytesPerPlant.map(Math.round).join(', ')} bytes`);
+});
+
+t.test('an empty index has no id', async (t) => {
+  const index = createIdIndex();
+  t.equal(index.size, 0);
+  t.equal(index.get(0, 0), undefined);
+  t.equal(index.get(-1, -1), undefined);
+});
+
+t.test('an id has the offset with which it was added first', async (t) => {
+  const index = createIdIndex();
+  t.equal(index.add(7, 0, 0), undefined, 'it is new');
+  t.equal(index.add(7, 0, 64), 0, 'it is at byte 0');
+  t.equal(index.get(7, 0), 0);
+  t.equal(index.add(0, 7, 128), undefined, 'the same word in the other half is another id');
+  t.equal(index.get(0, 7), 128);
+  t.equal(index.get(7, 7), undefined);
+  t.equal(index.size, 2);
+});
+
+t.test('offsets are exact far beyond 4 GiB', async (t) => {
+  const index = createIdIndex();
+  const offsets = [2 ** 32 - 1, 2 ** 32, 2 ** 32 + 1, 2 ** 40 + 1, Number.MAX_SAFE_INTEGER - 1];
+  for (const [id, offset] of offsets.entries()) index.add(id, 0, offset);
+  for (const [id, offset] of offsets.entries()) t.equal(index.get(id, 0), offset);
+});
+
+/** Ids, some of which may come again. */
+const sequences: Record<string, (n: number) => bigint> = {
+  'from 0 on': (n) => BigInt(n),
+  'from -1 down': (n) => -1n - BigInt(n),
+  'multiples of 2^32': (n) => BigInt(n) << 32n,
+  'negative multiples of 2^32': (n) => -BigInt(n) << 32n,
+  'multiples of 2^20, over both words': (n) => BigInt(n) << 20n,
+  'the same in both words': (n) => (BigInt(n) << 32n) | BigInt(n),
+  'few bytes, far apart': (n) => BigInt(`0x${(n >> 8).toString(16)}0000000000${n & 0xff}`),
+  'spread over both words, each three times': (n) => BigInt(n % 100_003) * 0x9e3779b97f4a7c15n,
+};
+
+for (const [name, idAt] of Object.entries(sequences))
+  t.test(`an index finds what a Map finds: ${name}`, async (t) => {
+    const index = createIdIndex();
+    const map = new Map<bigint, number>();
+    let wrong = 0;
+    for (let n = 0; n < COUNT; n++) {
+      const id = BigInt.asIntN(64, idAt(n));
+      const earlier = map.get(id);
+      if (earlier === undefined) map.set(id, n);
+      if (index.add(...wordsOf(id), n) !== earlier) wrong++;
+    }
+    for (const [id, offset] of map) if (index.get(...wordsOf(id)) !== offset) wrong++;
+    for (let n = 0; n < COUNT; n += 10) {
+      const other = BigInt.asIntN(64, idAt(n) ^ 0x5555n);
+      if (index.get(...wordsOf(other)) !== map.get(other)) wrong++;
+    }
+    t.equal(index.size, map.size);
+    t.equal(wrong, 0, 'it finds what the Map finds');
+  });

@@ -1,0 +1,379 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, dirname, join, relative } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+
+import t, { type Test } from 'tap';
+
+import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
+import { acquireLock } from '../../dist/log/lock.js';
+import { openLog, openPlantLog } from '../../dist/log/log.js';
+import { faultyFileSystem } from './support.js';
+
+const LOCKED = { name: 'PlantStoreError', code: 'locked' };
+const HOLDER = join(import.meta.dirname, 'holder.js');
+/** More of them find rarer races: PLANT_STORE_LOCK_ROUNDS=50. */
+const ROUNDS = Number(process.env.PLANT_STORE_LOCK_ROUNDS ?? 10);
+/** For tests that spend their time waiting: they run side by side. */
+const MEANWHILE = { buffered: true };
+t.jobs = 3;
+
+/** A process that opens the log and closes it when it is told to. */
+interface Holder {
+  readonly pid: number;
+  /** Gives a command, and resolves to what comes of it: nothing if the process ends before. */
+  tell(command: 'open' | 'close'): Promise<string | undefined>;
+  signal(signal: NodeJS.Signals): void;
+  /** Ends the process the hard way, and waits until it is gone. */
+  kill(): Promise<void>;
+}
+
+async function startHolder(t: Test, path: string, ...wrapper: string[]): Promise<Holder> {
+  // tap's preload would cost more than all else.
+  const argv = ['-u', 'NODE_OPTIONS', ...wrapper, process.execPath, HOLDER, path];
+  const child = spawn('env', argv, { stdio: ['pipe', 'pipe', 'inherit'] });
+  const exited = once(child, 'exit');
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const nextLine = async (): Promise<string | undefined> => {
+    const line: IteratorResult<string, undefined> = await lines.next();
+    return line.value;
+  };
+  child.stdin.on('error', () => undefined);
+  t.teardown(async () => {
+    child.kill('SIGCONT');
+    child.stdin.end();
+    await exited;
+  });
+  t.equal(await nextLine(), 'ready');
+  return {
+    pid: child.pid ?? 0,
+    tell(command) {
+      child.stdin.write(`${command}\n`);
+      return nextLine();
+    },
+    signal: (signal) => void child.kill(signal),
+    async kill() {
+      child.kill('SIGKILL');
+      await exited;
+    },
+  };
+}
+
+function startHolders(t: Test, path: string, count: number): Promise<Holder[]> {
+  return Promise.all(Array.from({ length: count }, () => startHolder(t, path)));
+}
+
+function logAt(t: Test): string {
+  return join(t.testdir(), 'plants.jsonl');
+}
+
+/** The claims that are left in a folder. */
+function claimsIn(folder: string): string[] {
+  return readdirSync(folder).filter((name) => name.startsWith('.plant-store-'));
+}
+
+t.test('a log is open once in a process', async (t) => {
+  const path = logAt(t);
+  const log = await openPlantLog(path);
+  await t.rejects(openPlantLog(path), LOCKED);
+  await t.rejects(openPlantLog(path), { message: `${path}: another process has the log open` });
+  t.equal(await log.add({ id: 7n, name: 'fern' }), 'created', 'its holder is not disturbed');
+  await log.close();
+  const again = await openPlantLog(path);
+  t.equal(again.size, 1);
+  await again.close();
+  t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'nothing is left of the locks');
+});
+
+t.test('however many open a log at once in a process, one gets it', async (t) => {
+  const path = logAt(t);
+  const results = await Promise.allSettled(Array.from({ length: 24 }, () => openPlantLog(path)));
+  const logs = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  t.equal(logs.length, 1);
+  for (const result of results) if (result.status === 'rejected') t.match(result.reason, LOCKED);
+  await logs[0]?.close();
+  t.strictSame(claimsIn(dirname(path)), []);
+});
+
+t.test('a log that another process has open is refused until that closes it', async (t) => {
+  const path = logAt(t);
+  const holder = await startHolder(t, path);
+  t.equal(await holder.tell('open'), 'open');
+  await t.rejects(openPlantLog(path), LOCKED);
+  t.equal(await holder.tell('close'), 'closed');
+
+  const log = await openPlantLog(path);
+  t.equal(await holder.tell('open'), 'locked');
+  await log.close();
+  t.equal(await holder.tell('open'), 'open');
+});
+
+t.test('logs beside each other have locks of their own', async (t) => {
+  const folder = t.testdir();
+  const logs = await Promise.all(
+    ['one', 'two', 'three'].map((name) => openPlantLog(join(folder, name))),
+  );
+  await t.rejects(openPlantLog(join(folder, 'two')), LOCKED);
+  await Promise.all(logs.map((log) => log.close()));
+});
+
+t.test('a lock ends with its process, however that ends', async (t) => {
+  const path = logAt(t);
+  for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
+    const holder = await startHolder(t, path);
+    t.match(await holder.tell('open'), /^open/);
+    holder.signal(signal);
+    t.equal(await holder.tell('open'), undefined);
+    t.equal(claimsIn(dirname(path)).length, 1, 'its socket is left');
+    const log = await openPlantLog(path);
+    t.equal(claimsIn(dirname(path)).length, 1, 'the dead one is removed');
+    await log.close();
+    t.strictSame(claimsIn(dirname(path)), []);
+  }
+});
+
+/** Waits for some turns of the event loop: short or long, as chance will have it. */
+async function wander(maxTurns: number): Promise<void> {
+  for (let turns = Math.random() * maxTurns; turns > 0; turns--) await nextTurn();
+}
+
+t.test('however long anybody takes between two steps, never two hold a lock', async (t) => {
+  const path = logAt(t);
+  writeFileSync(path, '');
+  const { ino } = statSync(path, { bigint: true });
+  const slowly = async <Result>(operation: () => Promise<Result>): Promise<Result> => {
+    await wander(200);
+    const result = await operation();
+    await wander(200);
+    return result;
+  };
+  const fs: FileSystem = {
+    ...nodeFileSystem,
+    rename: (from, to) => slowly(() => nodeFileSystem.rename(from, to)),
+    readdir: (folder) => slowly(() => nodeFileSystem.readdir(folder)),
+    unlink: (claim) => slowly(() => nodeFileSystem.unlink(claim)),
+  };
+  let holders = 0;
+  let taken = 0;
+
+  async function takeTurns(): Promise<void> {
+    for (let turn = 1; turn <= ROUNDS / 3; turn++) {
+      const lock = await acquireLock(fs, path, ino);
+      if (!lock) continue;
+      t.equal(++holders, 1);
+      taken++;
+      await wander(200);
+      holders--;
+      await lock.release();
+    }
+  }
+  await Promise.all(Array.from({ length: 6 }, takeTurns));
+  t.ok(taken > 0);
+  t.strictSame(claimsIn(dirname(path)), []);
+});
+
+/** Tells each holder to open the log, and resolves to what the only one that did so is. */
+async function contest(t: Test, holders: readonly Holder[]): Promise<Holder | undefined> {
+  const answers = await Promise.all(holders.map((holder) => holder.tell('open')));
+  const refused = Array<string>(holders.length - 1).fill('locked');
+  t.strictSame(answers.toSorted(), [...refused, 'open']);
+  return holders[answers.indexOf('open')];
+}
+
+t.test('of 8 processes that open a log at once, exactly one gets it', async (t) => {
+  const path = logAt(t);
+  const holders = await startHolders(t, path, 8);
+  for (let round = 1; round <= ROUNDS; round++) {
+    const winner = await contest(t, holders);
+    t.equal(await winner?.tell('close'), 'closed');
+  }
+  t.strictSame(claimsIn(dirname(path)), []);
+  t.equal(await sizeOf(path), ROUNDS, 'and each found what those before it had stored');
+});
+
+/** How many plants are in a log that nobody has open. */
+async function sizeOf(path: string): Promise<number> {
+  const log = await openPlantLog(path);
+  await log.close();
+  return log.size;
+}
+
+t.test('of 8 processes that spell its path differently, exactly one gets the log', async (t) => {
+  const root = t.testdir();
+  const folder = join(root, 'pots & plants', 'x'.repeat(120), 'Pfl\u00e4nzchen \u{1f33f}');
+  mkdirSync(folder, { recursive: true });
+  const path = join(folder, 'my plants.jsonl');
+  t.ok(Buffer.byteLength(folder) > 107, 'its folder is longer than the path of a socket');
+  await (await openPlantLog(path)).close();
+  symlinkSync(folder, join(root, 'folder'));
+  symlinkSync(path, join(root, 'file'));
+  symlinkSync('file', join(root, 'link to a link'));
+  const spellings = [
+    path,
+    relative(process.cwd(), path),
+    `${folder}//..//${basename(folder)}/./my plants.jsonl`,
+    join(root, 'folder', 'my plants.jsonl'),
+    `${root}/./folder//my plants.jsonl`,
+    join(root, 'file'),
+    relative(process.cwd(), join(root, 'file')),
+    join(root, 'link to a link'),
+  ];
+  const holders = await Promise.all(spellings.map((spelling) => startHolder(t, spelling)));
+  for (let round = 1; round <= 3; round++) {
+    const winner = await contest(t, holders);
+    for (const spelling of spellings) await t.rejects(openPlantLog(spelling), LOCKED, spelling);
+    t.equal(await winner?.tell('close'), 'closed');
+  }
+  t.equal(await sizeOf(path), 3);
+});
+
+t.test('the path of a lock may be as long as that of any file', async (t) => {
+  const root = mkdtempSync(join(tmpdir(), 'plants-'));
+  t.teardown(() => rmSync(root, { recursive: true }));
+  // A path for a socket ends at 103 bytes, and the name of a claim takes about 50 of them.
+  for (let length = Math.max(35, root.length + 2); length <= 65; length++) {
+    const folder = join(root, 'x'.repeat(length - root.length));
+    const log = await openPlantLog(join(folder, 'plants.jsonl'));
+    t.equal(claimsIn(folder).length, 1, `a folder of ${length} bytes`);
+    await t.rejects(openPlantLog(log.path), LOCKED);
+    await log.close();
+    t.strictSame(readdirSync(folder), ['plants.jsonl']);
+  }
+});
+
+t.test('what dead processes left is removed, and nothing else', async (t) => {
+  const path = logAt(t);
+  await (await openPlantLog(path)).close();
+  const { ino } = statSync(path);
+  const dead = [`.plant-store-${ino}-0-1`, `.plant-store-${ino}-0-2.new`];
+  const others = [`.plant-store-${ino}0-0-1`, '.plant-store-', 'plant-store', 'plants.jsonl'];
+  for (const name of [...dead, ...others]) writeFileSync(join(dirname(path), name), '');
+  await (await openPlantLog(path)).close();
+  t.strictSame(readdirSync(dirname(path)).toSorted(), others.toSorted());
+});
+
+t.test('who is taken for dead before it listens tries again', async (t) => {
+  const path = logAt(t);
+  const fs = faultyFileSystem({ 'rename 1': { fails: 'ENOENT' }, 'rename 2': { fails: 'ENOENT' } });
+  const log = await openLog(fs, path);
+  t.equal(fs.operations.filter((kind) => kind === 'rename').length, 3);
+  t.equal(claimsIn(dirname(path)).length, 1);
+  await t.rejects(openPlantLog(path), LOCKED);
+  await log.close();
+  t.strictSame(claimsIn(dirname(path)), []);
+});
+
+t.test('a claim that somebody has removed is no reason to fail', async (t) => {
+  const path = logAt(t);
+  const log = await openPlantLog(path);
+  for (const name of claimsIn(dirname(path))) rmSync(join(dirname(path), name));
+  await log.close();
+});
+
+t.test(
+  'of 8 processes of which some are killed, never two have the log open',
+  MEANWHILE,
+  async (t) => {
+    const path = logAt(t);
+    let holders = await startHolders(t, path, 8);
+    const killed = new Set<string>();
+    for (let round = 1; round <= ROUNDS; round++) {
+      const answering = holders.map((holder) => holder.tell('open'));
+      const victims = holders.slice(0, 1 + (round % 3));
+      for (const victim of victims) {
+        await wander(3_000);
+        killed.add(String(victim.pid));
+        await victim.kill();
+      }
+      const answers = await Promise.all(answering);
+      for (const answer of answers) {
+        const [, beside] = / beside (\d+)$/.exec(answer ?? '') ?? [];
+        if (beside !== undefined) t.ok(killed.has(beside), 'who had it open before was dead');
+      }
+      const survivors = holders.slice(victims.length);
+      const winners = survivors.filter((_, index) =>
+        answers[victims.length + index]?.startsWith('open'),
+      );
+      t.ok(winners.length <= 1, answers.join(', '));
+      for (const winner of winners) t.equal(await winner.tell('close'), 'closed');
+      await t.resolves(sizeOf(path), 'no lock has outlived its process');
+      holders = [...survivors, ...(await startHolders(t, path, victims.length))];
+    }
+    t.strictSame(claimsIn(dirname(path)), []);
+  },
+);
+
+t.test(
+  'of 8 processes of which some are stopped, never two have the log open',
+  MEANWHILE,
+  async (t) => {
+    const path = logAt(t);
+    const holders = await startHolders(t, path, 8);
+    for (let round = 1; round <= Math.ceil(ROUNDS / 10); round++) {
+      const answering = holders.map((holder) => holder.tell('open'));
+      const stopped = holders.slice(0, 3);
+      for (const holder of stopped) {
+        await wander(3_000);
+        holder.signal('SIGSTOP');
+      }
+      await Promise.all(answering.slice(stopped.length));
+      for (const holder of stopped) holder.signal('SIGCONT');
+      const answers = await Promise.all(answering);
+      const winners = holders.filter((_, index) => answers[index]?.startsWith('open'));
+      t.ok(winners.length <= 1, answers.join(', '));
+      t.notOk(answers.some((answer) => answer?.includes('beside')));
+      for (const winner of winners) t.equal(await winner.tell('close'), 'closed');
+      await t.resolves(sizeOf(path));
+    }
+  },
+);
+
+t.test('a process that is stopped keeps its lock', MEANWHILE, async (t) => {
+  const path = logAt(t);
+  const holder = await startHolder(t, path);
+  t.equal(await holder.tell('open'), 'open');
+  holder.signal('SIGSTOP');
+  await t.rejects(openPlantLog(path), LOCKED);
+  holder.signal('SIGCONT');
+  await t.rejects(openPlantLog(path), LOCKED);
+  t.equal(await holder.tell('close'), 'closed', 'those that gave up have not disturbed it');
+  await t.resolves(sizeOf(path));
+});
+
+const namespaces: Record<string, string[]> = {
+  'another network namespace': ['unshare', '-n'],
+  'another process namespace': ['unshare', '-p', '-f', '--kill-child'],
+  'a container of its own': ['unshare', '-n', '-p', '-f', '-m', '-i', '-u', '--kill-child'],
+};
+
+for (const [what, wrapper] of Object.entries(namespaces)) {
+  const [command = '', ...args] = wrapper;
+  const skip = spawnSync(command, [...args, 'true']).status === 0 ? false : 'needs to be root';
+  t.test(`a lock holds in ${what}`, { skip }, async (t) => {
+    const path = logAt(t);
+    const inside = await startHolder(t, path, ...wrapper);
+    const outside = await startHolder(t, path);
+    for (let round = 1; round <= 3; round++) {
+      const winner = await contest(t, [inside, outside]);
+      await t.rejects(openPlantLog(path), LOCKED);
+      t.equal(await winner?.tell('close'), 'closed');
+    }
+    t.equal(await inside.tell('open'), 'open');
+    t.equal(await outside.tell('open'), 'locked');
+    inside.signal('SIGKILL');
+    t.equal(await inside.tell('open'), undefined);
+    t.match(await outside.tell('open'), /^open beside /, 'and ends with its process');
+    t.equal(await outside.tell('close'), 'closed');
+  });
+}

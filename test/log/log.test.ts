@@ -1,0 +1,394 @@
+import {
+  appendFileSync,
+  lstatSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+
+import t, { type Test } from 'tap';
+
+import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
+import { encodeRecord } from '../../dist/log/record.js';
+import { MAX_RECORD_BYTES } from '../../dist/log/scan.js';
+import type { NewPlant } from '../../dist/plant.js';
+import {
+  createGate,
+  faultyFileSystem,
+  isPending,
+  logOf,
+  notingSyncs,
+  plantsNamed,
+} from './support.js';
+
+const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
+const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
+const CONFLICT = { name: 'PlantStoreError', code: 'conflict' };
+
+/** The path of a log with some content, in a folder of its own. */
+function logAt(t: Test, content: string | Buffer = ''): string {
+  return join(t.testdir({ 'plants.jsonl': content }), 'plants.jsonl');
+}
+
+/** What became of plants that were added all at once: how often each outcome came. */
+async function outcomesOf(log: PlantLog, plants: readonly NewPlant[]): Promise<object> {
+  const results = await Promise.allSettled(plants.map((plant) => log.add(plant)));
+  const outcomes = new Map<string, number>();
+  for (const result of results) {
+    const outcome =
+      result.status === 'fulfilled' ? result.value : (result.reason as { code: string }).code;
+    outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+  }
+  return Object.fromEntries(outcomes);
+}
+
+t.test('a log and its folders are made where they are missing, for their owner only', async (t) => {
+  const path = join(t.testdir(), 'var', 'lib', 'plants.jsonl');
+  const log = await openPlantLog(path);
+  t.equal(log.path, path);
+  t.equal(log.size, 0);
+  t.equal(await log.add(FERN), 'created');
+  t.equal(log.size, 1);
+  await log.close();
+  t.equal(readFileSync(path, 'utf8'), encodeRecord(FERN));
+  t.equal(statSync(path).mode & 0o777, 0o600);
+  t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'nothing else is left');
+});
+
+t.test('plants are in the log in the order in which they were stored', async (t) => {
+  const path = logAt(t);
+  const plants = plantsNamed('fern', 'ivy\n', '\ud800', '');
+  const log = await openPlantLog(path);
+  for (const plant of plants) t.equal(await log.add(plant), 'created');
+  await log.close();
+  t.ok(readFileSync(path).equals(logOf(plants)));
+});
+
+t.test('a hundred of the same plant at once are one plant', async (t) => {
+  const path = logAt(t);
+  const log = await openPlantLog(path);
+  const hundred = Array.from({ length: 100 }, () => ({ ...FERN }));
+  t.strictSame(await outcomesOf(log, hundred), { created: 1, unchanged: 99 });
+  t.strictSame(await outcomesOf(log, hundred), { unchanged: 100 }, 'once it is stored, too');
+  await log.close();
+  t.equal(readFileSync(path, 'utf8'), encodeRecord(FERN));
+
+  const again = await openPlantLog(path);
+  t.strictSame(await outcomesOf(again, hundred), { unchanged: 100 }, 'and after opening again');
+  t.equal(again.size, 1);
+  await again.close();
+});
+
+t.test('of a hundred different plants with one id, one is stored', async (t) => {
+  const path = logAt(t);
+  const log = await openPlantLog(path);
+  const hundred = Array.from({ length: 100 }, (_, n) => ({ id: 7n, name: `fern ${n}` }));
+  t.strictSame(await outcomesOf(log, hundred), { created: 1, conflict: 99 });
+  t.strictSame(await outcomesOf(log, hundred), { unchanged: 1, conflict: 99 });
+  await log.close();
+  t.ok(readFileSync(path).equals(logOf(hundred.slice(0, 1))));
+
+  const again = await openPlantLog(path);
+  t.strictSame(await outcomesOf(again, hundred), { unchanged: 1, conflict: 99 });
+  await again.close();
+});
+
+t.test('a plant is the same only if its name and its tag are', async (t) => {
+  const long = 'x'.repeat(1_000_000);
+  const pairs: Record<string, [stored: NewPlant, other: NewPlant]> = {
+    'another name': [FERN, { ...FERN, name: 'Boston Fern' }],
+    'another tag': [FERN, { ...FERN, tag: 'outdoor' }],
+    'no tag': [FERN, { id: 7n, name: FERN.name }],
+    'a tag where there was none': [
+      { id: 7n, name: '' },
+      { id: 7n, name: '', tag: '' },
+    ],
+    'a name that looks the same': [
+      { id: 7n, name: '\u00e9' },
+      { id: 7n, name: 'e\u0301' },
+    ],
+    'another lone surrogate': [
+      { id: 7n, name: '\ud800' },
+      { id: 7n, name: '\ud801' },
+    ],
+    'another end of a megabyte': [
+      { id: 7n, name: `${long}a` },
+      { id: 7n, name: `${long}b` },
+    ],
+  };
+  for (const [what, [stored, other]] of Object.entries(pairs))
+    await t.test(what, async (t) => {
+      const log = await openPlantLog(logAt(t));
+      await log.add({ id: 1n, name: 'another plant' });
+      t.equal(await log.add(stored), 'created');
+      t.equal(await log.add({ ...stored }), 'unchanged');
+      await t.rejects(log.add(other), CONFLICT);
+      t.equal(await log.add({ id: 2n, name: 'yet another' }), 'created');
+      t.equal(await log.add(stored), 'unchanged');
+      await log.close();
+    });
+});
+
+t.test('a line that was written by hand holds a plant like any other', async (t) => {
+  const lines = [
+    '{"id":1,"name":"fern"}',
+    String.raw`{"id":2,"name":"\u0066\/\ud83c\udf3f","tag":"\t"}`,
+    '{"id":3,"name":"\u{1f33f}","tag":"\u00e9"}',
+  ];
+  const log = await openPlantLog(logAt(t, `${lines.join('\n')}\n`));
+  t.equal(log.size, 3);
+  t.equal(await log.add({ id: 1n, name: 'fern' }), 'unchanged');
+  t.equal(await log.add({ id: 2n, name: 'f/\u{1f33f}', tag: '\t' }), 'unchanged');
+  t.equal(await log.add({ id: 3n, name: '\u{1f33f}', tag: '\u00e9' }), 'unchanged');
+  await t.rejects(log.add({ id: 1n, name: 'fern', tag: '' }), CONFLICT);
+  await log.close();
+});
+
+t.test('an id may be any int64, and nothing else', async (t) => {
+  const path = logAt(t);
+  const edges = [0n, -1n, 2n ** 53n + 1n, 2n ** 32n, -(2n ** 32n), 2n ** 63n - 1n, -(2n ** 63n)];
+  const plants = edges.map((id) => ({ id, name: String(id) }));
+  const log = await openPlantLog(path);
+  t.strictSame(await outcomesOf(log, plants), { created: edges.length });
+  for (const id of [2n ** 63n, -(2n ** 63n) - 1n, 2n ** 64n, 2n ** 64n + 1n])
+    await t.rejects(log.add({ id, name: String(id) }), RangeError);
+  await log.close();
+
+  const again = await openPlantLog(path);
+  t.equal(again.size, edges.length);
+  t.strictSame(await outcomesOf(again, plants), { unchanged: edges.length });
+  await again.close();
+});
+
+t.test('a plant that makes no line is refused, and its id stays free', async (t) => {
+  const path = logAt(t);
+  const log = await openPlantLog(path);
+  const tooLarge = { id: 7n, name: 'x'.repeat(MAX_RECORD_BYTES) };
+  await t.rejects(log.add(tooLarge), RangeError);
+  const unreadable = {
+    id: 7n,
+    get name(): string {
+      throw new TypeError('unreadable');
+    },
+  };
+  await t.rejects(log.add(unreadable), TypeError);
+  t.equal(await log.add(FERN), 'created');
+  await log.close();
+  t.equal(readFileSync(path, 'utf8'), encodeRecord(FERN));
+});
+
+t.test('a closed log refuses every plant, and can be closed again', async (t) => {
+  const log = await openPlantLog(logAt(t));
+  await log.add(FERN);
+  const closing = log.close();
+  await t.rejects(log.add({ id: 8n, name: 'ivy' }), UNAVAILABLE, 'from the moment of closing');
+  await t.rejects(log.add(FERN), UNAVAILABLE, 'even one that it holds');
+  t.equal(log.close(), closing);
+  await closing;
+  await log.close();
+  await t.rejects(log.add(FERN), UNAVAILABLE);
+  t.notOk(log.poisoned.aborted);
+});
+
+t.test('closing waits for plants on their way to the disk', async (t) => {
+  const path = logAt(t);
+  const gate = createGate();
+  const log = await openLog(faultyFileSystem({ 'write 1': { hangs: gate } }), path);
+  const [fern, ivy] = plantsNamed('fern', 'ivy') as [NewPlant, NewPlant];
+  const first = log.add(fern);
+  await gate.reached;
+  const second = log.add(ivy);
+  const closing = log.close();
+  t.ok(await isPending(closing));
+  gate.open();
+  t.strictSame(await Promise.all([first, second]), ['created', 'created']);
+  await closing;
+  t.ok(readFileSync(path).equals(logOf([fern, ivy])));
+});
+
+t.test('closing waits for plants that are compared with what is stored', async (t) => {
+  const plant = { id: 1n, name: 'x'.repeat(10_000) };
+  const fs = faultyFileSystem();
+  const log = await openLog(fs, logAt(t, logOf([plant])));
+  const gate = createGate();
+  const reads = fs.operations.filter((kind) => kind === 'read').length;
+  fs.faults[`read ${reads + 1}`] = { hangs: gate };
+  const repeated = log.add(plant);
+  await gate.reached;
+  const closing = log.close();
+  t.ok(await isPending(closing));
+  gate.open();
+  t.equal(await repeated, 'unchanged');
+  await closing;
+  t.equal(fs.openFiles, 0);
+});
+
+t.test('a log is found by its real path, however it is spelled', async (t) => {
+  const folder = t.testdir({ real: { 'plants.jsonl': logOf([FERN]) } });
+  const real = join(folder, 'real', 'plants.jsonl');
+  symlinkSync(real, join(folder, 'file-link'));
+  symlinkSync('real', join(folder, 'folder-link'));
+  const spellings = [
+    relative(process.cwd(), real),
+    join(folder, 'file-link'),
+    join(folder, 'folder-link', 'plants.jsonl'),
+    `${folder}/./real/../real//plants.jsonl`,
+  ];
+  for (const spelling of spellings) {
+    const log = await openPlantLog(spelling);
+    t.equal(log.path, real, spelling);
+    t.equal(log.size, 1);
+    await log.close();
+  }
+  t.ok(lstatSync(join(folder, 'file-link')).isSymbolicLink());
+});
+
+t.test('a link to a log that is missing makes the log where the link leads', async (t) => {
+  const folder = t.testdir({ real: {} });
+  symlinkSync(join('real', 'plants.jsonl'), join(folder, 'link'));
+  const log = await openPlantLog(join(folder, 'link'));
+  t.equal(log.path, join(folder, 'real', 'plants.jsonl'));
+  await log.add(FERN);
+  await log.close();
+  t.equal(readFileSync(log.path, 'utf8'), encodeRecord(FERN));
+});
+
+t.test('the entry of a new log is made durable in the folder where it really is', async (t) => {
+  const folder = t.testdir({ real: {} });
+  symlinkSync(join('real', 'plants.jsonl'), join(folder, 'link'));
+  const { fs, synced } = notingSyncs();
+  await (await openLog(fs, join(folder, 'link'))).close();
+  t.strictSame(synced, [join(folder, 'real')]);
+  await (await openLog(fs, join(folder, 'new', 'plants.jsonl'))).close();
+  t.strictSame(synced.slice(1), [folder, join(folder, 'new')]);
+});
+
+t.test('what cannot be opened is unavailable, and the message says why', async (t) => {
+  const folder = t.testdir({ file: '', folder: {} });
+  const paths: Record<string, [path: string, message: RegExp]> = {
+    'a folder': [join(folder, 'folder'), /folder: .*directory \(EISDIR\)$/],
+    'a file as its folder': [join(folder, 'file', 'plants.jsonl'), /\(EEXIST\)$/],
+    'a file above its folder': [join(folder, 'file', 'data', 'plants.jsonl'), /\(ENOTDIR\)$/],
+    'a name that is too long': [join(folder, 'x'.repeat(256)), /\(ENAMETOOLONG\)$/],
+    'a path that is none': ['\0', /null bytes/],
+  };
+  for (const [what, [path, message]] of Object.entries(paths))
+    await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message }, what);
+  t.strictSame(readdirSync(folder).toSorted(), ['file', 'folder'], 'nothing is left');
+});
+
+t.test('opening tells how much has been read', async (t) => {
+  const content = logOf(plantsNamed(...Array.from({ length: 20 }, () => 'x'.repeat(50_000))));
+  const heard: [number, number][] = [];
+  const onProgress = (...now: [number, number]): unknown => heard.push(now);
+  const log = await openPlantLog(logAt(t, content), { onProgress });
+  await log.close();
+  t.ok(heard.length >= 4);
+  t.ok(heard.every(([bytes, total]) => bytes <= total && total === content.length));
+  t.equal(heard.at(-1)?.[0], content.length);
+});
+
+t.test('reports go to the console if nobody else asks for them', async (t) => {
+  const { args } = t.capture(console, 'error') as unknown as { args: () => unknown[][] };
+  const path = logAt(t, 'torn');
+  await (await openPlantLog(path)).close();
+  t.match(args(), [[/^plant-store: .*plants\.jsonl: 4 bytes of a write that was never finished/]]);
+});
+
+const [MOSS, IVY, REED] = plantsNamed('moss', 'ivy', 'reed') as [NewPlant, NewPlant, NewPlant];
+
+/** What others may do to a log that is open, and whether that takes plants from it. */
+const changes: Record<string, { change: (path: string) => void; loses: boolean }> = {
+  'truncated to nothing': { change: (path) => truncateSync(path), loses: true },
+  'cut by one byte': { change: (path) => truncateSync(path, statSync(path).size - 1), loses: true },
+  'made longer': { change: (path) => appendFileSync(path, encodeRecord(REED)), loses: false },
+  'made longer by a NUL byte': {
+    change: (path) => truncateSync(path, statSync(path).size + 1),
+    loses: false,
+  },
+  removed: { change: (path) => rmSync(path), loses: true },
+  renamed: { change: (path) => renameSync(path, `${path}.old`), loses: true },
+  'replaced by a copy': {
+    change(path) {
+      const content = readFileSync(path);
+      renameSync(path, `${path}.old`);
+      writeFileSync(path, content);
+    },
+    loses: true,
+  },
+  'replaced by a link': {
+    change(path) {
+      renameSync(path, `${path}.old`);
+      symlinkSync('/dev/null', path);
+    },
+    loses: true,
+  },
+};
+
+for (const [what, { change, loses }] of Object.entries(changes)) {
+  t.test(`a log that was ${what} is never written to again`, async (t) => {
+    const path = logAt(t, logOf([MOSS, IVY]));
+    const reports: string[] = [];
+    const log = await openPlantLog(path, { report: (message) => reports.push(message) });
+    change(path);
+    const left = contentOf(dirname(path));
+    await t.rejects(log.add(REED), UNAVAILABLE);
+    t.ok(log.poisoned.aborted);
+    t.match(log.poisoned.reason, UNAVAILABLE);
+    await t.rejects(log.add(FERN), UNAVAILABLE, 'every plant is refused');
+    await t.rejects(log.add(MOSS), UNAVAILABLE, 'even one that was stored');
+    t.equal(reports.length, 1, 'the operator is told once');
+    await log.close();
+    t.strictSame(contentOf(dirname(path)), left, 'nothing was written');
+  });
+
+  t.test(`a plant of a log that was ${what} is acknowledged only if it is there`, async (t) => {
+    const path = logAt(t, logOf([MOSS, IVY]));
+    const log = await openPlantLog(path, { report: () => undefined });
+    change(path);
+    if (loses) await t.rejects(log.add(MOSS), UNAVAILABLE);
+    else t.equal(await log.add(MOSS), 'unchanged');
+    t.equal(log.poisoned.aborted, loses);
+    await log.close();
+  });
+}
+
+/** The content of every file in a folder, but for the lock. */
+function contentOf(folder: string): Record<string, string> {
+  const names = readdirSync(folder).filter((name) => !name.startsWith('.'));
+  return Object.fromEntries(
+    names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
+  );
+}
+
+t.test('a line that somebody else has changed poisons the log when it is read back', async (t) => {
+  const content = logOf([MOSS, IVY]);
+  const changes: Record<string, string | Buffer> = {
+    'it is cut in its name': content.subarray(0, -20),
+    'it is cut at its newline': content.subarray(0, -1),
+    'it is gone': '',
+    'it is NUL bytes': content.toString().replace(/(?<=\n).*/, (line) => '\0'.repeat(line.length)),
+    'a byte of its name is another': content.toString().replace('ivy', 'Ivy'),
+    'it holds another plant': content.toString().replace(/"id":2(.*),"crc32":\d+/, '"id":3$1'),
+  };
+  for (const [what, changed] of Object.entries(changes))
+    await t.test(what, async (t) => {
+      const path = logAt(t, content);
+      const log = await openPlantLog(path, { report: () => undefined });
+      writeFileSync(path, changed);
+      await t.rejects(log.add(IVY), {
+        ...UNAVAILABLE,
+        message: /the line at byte \d+ was changed/,
+      });
+      t.ok(log.poisoned.aborted);
+      await t.rejects(log.add({ id: 9n, name: 'moss' }), UNAVAILABLE);
+      await log.close();
+      t.ok(readFileSync(path).equals(Buffer.from(changed)), 'the file is left as it is');
+    });
+});

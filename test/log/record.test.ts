@@ -1,0 +1,204 @@
+import { isDeepStrictEqual } from 'node:util';
+import { crc32 } from 'node:zlib';
+
+import fc from 'fast-check';
+import t from 'tap';
+
+import {
+  createRecordReader,
+  decodeRecord,
+  encodeRecord,
+  HIGH,
+  LOW,
+} from '../../dist/log/record.js';
+import type { NewPlant } from '../../dist/plant.js';
+
+const MIN_ID = -(2n ** 63n);
+const MAX_ID = 2n ** 63n - 1n;
+
+/** The id that a reader takes from a line, or undefined if it refuses the line. */
+function idIn(line: string): bigint | undefined {
+  const bytes = Buffer.from(line);
+  const reader = createRecordReader();
+  if (reader.read(bytes, 0) !== bytes.length) return undefined;
+  return (BigInt(reader.id[HIGH] as number) << 32n) | BigInt((reader.id[LOW] as number) >>> 0);
+}
+
+/** A line with the checksum that belongs to it. */
+function signed(members: string): string {
+  return `${members},"crc32":${crc32(members)}}\n`;
+}
+
+const anyString = fc.oneof(
+  fc.string({ unit: 'binary' }),
+  fc.string({ unit: 'grapheme' }),
+  // Any UTF-16 code units: surrogates in pairs, alone and in the wrong order.
+  fc.array(fc.integer({ min: 0, max: 0xffff })).map((units) => String.fromCharCode(...units)),
+  fc
+    .array(fc.constantFrom('\0', '\n', '"', '\\', '\ud800', '\udfff', '\u{1f33f}'))
+    .map((each) => each.join('')),
+);
+
+const anyPlant: fc.Arbitrary<NewPlant> = fc.record(
+  { id: fc.bigInt({ min: MIN_ID, max: MAX_ID }), name: anyString, tag: anyString },
+  { requiredKeys: ['id', 'name'], noNullPrototype: true },
+);
+
+t.test('any plant that is written is read again, wherever its line stands', async () => {
+  const reader = createRecordReader();
+  fc.assert(
+    fc.property(anyPlant, fc.nat(9), (plant, start) => {
+      const { id, ...rest } = plant;
+      const line = Buffer.from(encodeRecord(plant));
+      const bytes = Buffer.concat([Buffer.alloc(start, '\n'), line, line]);
+      const end = start + line.length;
+      return (
+        reader.read(bytes, start) === end &&
+        reader.id[LOW] === Number(BigInt.asIntN(32, id)) &&
+        reader.id[HIGH] === Number(BigInt.asIntN(32, id >> 32n)) &&
+        isDeepStrictEqual(decodeRecord(line), rest)
+      );
+    }),
+    { numRuns: 2_000 },
+  );
+});
+
+t.test('no part of a line is read as a record', async (t) => {
+  const reader = createRecordReader();
+  for (const tag of [{}, { tag: 'in\ndoor \u{1f33f}' }]) {
+    const line = Buffer.from(encodeRecord({ id: -7n, name: 'fern\0\ud800', ...tag }));
+    for (let end = 0; end < line.length; end++)
+      t.equal(reader.read(line.subarray(0, end), 0), 0, `its first ${end} bytes`);
+  }
+});
+
+t.test('a line is plain JSON, with the checksum of its bytes before the checksum', async (t) => {
+  const plant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
+  t.equal(encodeRecord(plant), '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n');
+  t.equal(encodeRecord({ id: 7n, name: 'f' }), signed('{"id":7,"name":"f"'));
+});
+
+t.test('a line that was written by hand is read', async (t) => {
+  const lines: Record<string, [id: bigint, line: string, name: string, tag?: string]> = {
+    'without a checksum': [7n, '{"id":7,"name":"fern"}\n', 'fern'],
+    'with a tag': [7n, '{"id":7,"name":"fern","tag":""}\n', 'fern', ''],
+    'with escapes that JSON.stringify never writes': [
+      7n,
+      String.raw`{"id":7,"name":"\/\u0041\u00e9\u00E9\ud83c\udf3f","tag":"\b\f\n\r\t\"\\"}` + '\n',
+      '/A\u00e9\u00e9\u{1f33f}',
+      '\b\f\n\r\t"\\',
+    ],
+    'with a checksum over other escapes': [7n, signed(String.raw`{"id":7,"name":"\u0041"`), 'A'],
+    'with DEL, which is no control character to JSON': [7n, '{"id":7,"name":"\x7f"}\n', '\x7f'],
+    'with the id 0': [0n, '{"id":0,"name":""}\n', ''],
+    'with the id -1': [-1n, '{"id":-1,"name":""}\n', ''],
+    'with the least id': [MIN_ID, `{"id":${MIN_ID},"name":""}\n`, ''],
+    'with the greatest id': [MAX_ID, `{"id":${MAX_ID},"name":""}\n`, ''],
+  };
+  for (const [what, [id, line, name, tag]] of Object.entries(lines)) {
+    t.equal(idIn(line), id, what);
+    t.strictSame(decodeRecord(Buffer.from(line)), tag === undefined ? { name } : { name, tag });
+  }
+});
+
+t.test('a line that is not exactly a record is refused, whatever its checksum says', async (t) => {
+  const members: Record<string, string> = {
+    nothing: '',
+    null: 'null',
+    'no members': '{',
+    'no id': '{"name":"fern"',
+    'no name': '{"id":7',
+    'a tag and no name': '{"id":7,"tag":"indoor"',
+    'another order': '{"name":"fern","id":7',
+    'a tag before the name': '{"id":7,"tag":"indoor","name":"fern"',
+    'another member': '{"id":7,"name":"fern","colour":"green"',
+    'another member after the tag': '{"id":7,"name":"fern","tag":"indoor","colour":"green"',
+    'another member first': '{"colour":"green","id":7,"name":"fern"',
+    'a member twice': '{"id":7,"name":"fern","name":"fern"',
+    'a tag twice': '{"id":7,"name":"fern","tag":"indoor","tag":"indoor"',
+    'a checksum twice': '{"id":7,"name":"fern","crc32":1',
+    'a name in another spelling': String.raw`{"id":7,"n\u0061me":"fern"`,
+    'a space before the brace': ' {"id":7,"name":"fern"',
+    'a space after the brace': '{ "id":7,"name":"fern"',
+    'a space before the id': '{"id": 7,"name":"fern"',
+    'a space after the id': '{"id":7 ,"name":"fern"',
+    'a space before the name': '{"id":7,"name": "fern"',
+    'a space after the name': '{"id":7,"name":"fern" ',
+    'a byte order mark': '\ufeff{"id":7,"name":"fern"',
+    'an id without digits': '{"id":,"name":"fern"',
+    'a minus without digits': '{"id":-,"name":"fern"',
+    'two minus': '{"id":--7,"name":"fern"',
+    'a plus': '{"id":+7,"name":"fern"',
+    'an id as a string': '{"id":"7","name":"fern"',
+    'an id as null': '{"id":null,"name":"fern"',
+    'minus zero': '{"id":-0,"name":"fern"',
+    'a leading zero': '{"id":07,"name":"fern"',
+    'a leading zero after the minus': '{"id":-07,"name":"fern"',
+    'a fraction': '{"id":7.0,"name":"fern"',
+    'an exponent': '{"id":7e0,"name":"fern"',
+    'hexadecimal digits': '{"id":0x7,"name":"fern"',
+    'an id above an int64': `{"id":${MAX_ID + 1n},"name":"fern"`,
+    'an id below an int64': `{"id":${MIN_ID - 1n},"name":"fern"`,
+    'the greatest id of 19 digits': '{"id":9999999999999999999,"name":"fern"',
+    'the least id of 19 digits': '{"id":-9999999999999999999,"name":"fern"',
+    'an id of 20 digits': '{"id":10000000000000000000,"name":"fern"',
+    'an id that is 7 modulo 2^64': `{"id":${2n ** 64n + 7n},"name":"fern"`,
+    'an id of 40 digits': `{"id":${'7'.repeat(40)},"name":"fern"`,
+    'a name as null': '{"id":7,"name":null',
+    'a name as a number': '{"id":7,"name":7',
+    'a tag as null': '{"id":7,"name":"fern","tag":null',
+    'a string without an end': '{"id":7,"name":"fern',
+    'a string that ends in a backslash': String.raw`{"id":7,"name":"fern\"`,
+    'an unknown escape': String.raw`{"id":7,"name":"\x41"`,
+    'an escape of a quote': String.raw`{"id":7,"name":"\'"`,
+    'an upper-case U': String.raw`{"id":7,"name":"\U0041"`,
+    'three hexadecimal digits': String.raw`{"id":7,"name":"\u004"`,
+    'a letter among the hexadecimal digits': String.raw`{"id":7,"name":"\u00g1"`,
+    'a raw control character': '{"id":7,"name":"\x1f"',
+    'a raw NUL': '{"id":7,"name":"\0"',
+    'a raw tab in the tag': '{"id":7,"name":"fern","tag":"\t"',
+    'a raw newline': '{"id":7,"name":"fern\n"',
+  };
+  for (const [what, text] of Object.entries(members)) {
+    t.equal(idIn(`${text}}\n`), undefined, what);
+    t.equal(idIn(signed(text)), undefined, `${what}, with a checksum`);
+  }
+});
+
+t.test('a line that does not end as a record is refused', async (t) => {
+  for (const end of [' }\n', '} \n', '}\r\n', '}}\n', '},\n', ',}\n', ']\n', '\n'])
+    t.equal(idIn(`{"id":7,"name":"fern"${end}`), undefined, JSON.stringify(end));
+});
+
+t.test('a line with any other checksum than its own is refused', async (t) => {
+  const members = '{"id":7,"name":"fern"';
+  const own = crc32(members);
+  t.equal(idIn(`${members},"crc32":${own}}\n`), 7n);
+  const others = [
+    own + 1,
+    own ^ 1,
+    -own,
+    2 ** 32 + own,
+    2 ** 64,
+    `0${own}`,
+    `00${own}`,
+    `${own}.0`,
+    `${own}0`,
+    `"${own}"`,
+    ` ${own}`,
+    `${own} `,
+    '',
+    'null',
+    own.toString(16),
+  ];
+  for (const other of others)
+    t.equal(idIn(`${members},"crc32":${other}}\n`), undefined, `instead of ${own}: ${other}`);
+});
+
+t.test('a checksum of zero is written and read as 0', async (t) => {
+  const members = '{"id":7,"name":"ITQn9R"';
+  t.equal(signed(members), `${members},"crc32":0}\n`);
+  t.equal(idIn(`${members},"crc32":0}\n`), 7n);
+  t.equal(idIn(`${members},"crc32":00}\n`), undefined);
+  t.equal(idIn(`${members},"crc32":-0}\n`), undefined);
+});

@@ -1,0 +1,315 @@
+import { readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { crc32 } from 'node:zlib';
+
+import t, { type Test } from 'tap';
+
+import { openLog, openPlantLog } from '../../dist/log/log.js';
+import { encodeRecord, HIGH, LOW } from '../../dist/log/record.js';
+import { MAX_RECORD_BYTES, scan } from '../../dist/log/scan.js';
+import type { NewPlant } from '../../dist/plant.js';
+import { PlantStoreError } from '../../dist/store.js';
+import { faultyFileSystem, logOf, memoryFile } from './support.js';
+
+const PLANTS: NewPlant[] = [
+  { id: 0n, name: '' },
+  { id: 7n, name: 'Boston fern', tag: 'indoor' },
+  { id: 77n, name: 'Boston fern', tag: '' },
+  { id: -7n, name: 'ivy', tag: 'ivy' },
+  { id: 2n ** 63n - 1n, name: '\u00e9t\u00e9 \u{1f33f}', tag: '\u65e5\u672c' },
+  { id: -(2n ** 63n), name: '\ud800', tag: '\udfff\ud83c' },
+  { id: 2n ** 32n, name: '"\\/\b\f\n\r\t\0\x1f\x7f' },
+  { id: -(2n ** 32n), name: '","tag":"', tag: '","crc32":1}\n' },
+  { id: 12n, name: 'x'.repeat(700) },
+  { id: 123n, name: '{"id":7,"name":"fern"}', tag: '0' },
+  { id: 1234n, name: '\u{1f33f}'.repeat(60), tag: '\u00e9'.repeat(60) },
+  { id: 12345n, name: 'moss' },
+];
+const LINES = PLANTS.map(encodeRecord);
+const CONTENT = logOf(PLANTS);
+const HAND_WRITTEN = '{"id":1,"name":"reed"}\n';
+
+/** What opening a log comes to: the plants in it and where they end, or where it is damaged. */
+type Opening =
+  | { readonly ids: readonly bigint[]; readonly end: number }
+  | { readonly line: number; readonly offset: number };
+
+/** What it should come to: whole lines, exactly as they were written, each of them once. */
+function expectedOf(content: Buffer, lines: readonly string[]): Opening {
+  const known = new Map(lines.map((line) => [Buffer.from(line).toString('latin1'), line]));
+  const whole = content.toString('latin1').split(/(?<=\n)/);
+  if (!whole.at(-1)?.endsWith('\n')) whole.pop();
+  const ids: bigint[] = [];
+  let offset = 0;
+  for (const [index, each] of whole.entries()) {
+    const line = known.get(each);
+    if (line === undefined) return { line: index + 1, offset };
+    known.delete(each);
+    ids.push(BigInt(/-?\d+/.exec(line)?.[0] ?? ''));
+    offset += each.length;
+  }
+  return { ids, end: offset };
+}
+
+/** What it comes to without a disk. */
+async function openingOf(content: Buffer): Promise<Opening> {
+  const ids: bigint[] = [];
+  let damage: Opening | undefined;
+  const { offset } = await scan(memoryFile(content), {
+    onRecord(words) {
+      const id = (BigInt(words[HIGH] as number) << 32n) | BigInt((words[LOW] as number) >>> 0);
+      if (ids.includes(id)) return 'its id is that of another line';
+      ids.push(id);
+      return undefined;
+    },
+    onDamage: ({ line, offset }) => (damage ??= { line, offset }),
+    onProgress: () => undefined,
+  });
+  return damage ?? { ids, end: offset };
+}
+
+/** Everything in a folder: what the log and the files beside it hold. */
+function contentOf(folder: string): Record<string, Buffer> {
+  return Object.fromEntries(
+    readdirSync(folder).map((name) => [name, readFileSync(join(folder, name))]),
+  );
+}
+
+function tornCopy(offset: number, tail: Buffer): string {
+  return `plants.jsonl.torn-${offset}-${crc32(tail).toString(16)}`;
+}
+
+/** Opens a log with some content on the disk, and checks that it comes to what it should. */
+async function checkOnDisk(t: Test, content: Buffer, expected: Opening): Promise<void> {
+  const folder = t.testdir({ 'plants.jsonl': content });
+  const path = join(folder, 'plants.jsonl');
+  const reports: string[] = [];
+  const opening = openPlantLog(path, { report: (message) => reports.push(message) });
+  if ('line' in expected) {
+    const { line, offset } = expected;
+    const message = `${path}: line ${line}, at byte ${offset}: `;
+    const error: unknown = await opening.catch((error: unknown) => error);
+    t.ok(error instanceof PlantStoreError && error.code === 'damaged', 'it is refused');
+    t.ok(error instanceof PlantStoreError && error.message.startsWith(message), message);
+    t.strictSame(contentOf(folder), { 'plants.jsonl': content }, 'nothing is changed');
+    t.equal(reports.length, 0);
+    return;
+  }
+  const { ids, end } = expected;
+  const log = await opening;
+  t.equal(log.size, ids.length);
+  for (const plant of PLANTS.filter(({ id }) => ids.includes(id)))
+    t.equal(await log.add(plant), 'unchanged');
+  await log.close();
+  const tail = content.subarray(end);
+  t.equal(reports.length, tail.length > 0 ? 1 : 0);
+  t.strictSame(contentOf(folder), {
+    'plants.jsonl': content.subarray(0, end),
+    ...(tail.length > 0 && { [tornCopy(end, tail)]: tail }),
+  });
+}
+
+/** How many variants are scanned before one is opened on the disk. */
+const SAMPLE = 499;
+
+/** Checks what opening comes to for many variants of a log. */
+async function checkAll(
+  t: Test,
+  variants: Iterable<[what: string, content: Buffer]>,
+  lines: readonly string[] = LINES,
+): Promise<void> {
+  const wrong: string[] = [];
+  const samples: [content: Buffer, expected: Opening][] = [];
+  let count = 0;
+  for (const [what, content] of variants) {
+    const expected = expectedOf(content, lines);
+    const opening = await openingOf(content);
+    if (!same(opening, expected)) wrong.push(what);
+    if (count++ % SAMPLE === 0) samples.push([content, expected]);
+  }
+  t.strictSame(wrong, [], `${count} variants`);
+  for (const [content, expected] of samples) await checkOnDisk(t, content, expected);
+}
+
+function same(one: Opening, other: Opening): boolean {
+  return 'line' in one
+    ? 'line' in other && one.line === other.line && one.offset === other.offset
+    : 'ids' in other && one.end === other.end && String(one.ids) === String(other.ids);
+}
+
+t.test('a log that nobody touched holds all its plants', async (t) => {
+  const ids = PLANTS.map(({ id }) => id);
+  t.strictSame(expectedOf(CONTENT, LINES), { ids, end: CONTENT.length });
+  t.strictSame(await openingOf(CONTENT), { ids, end: CONTENT.length });
+  await checkOnDisk(t, CONTENT, { ids, end: CONTENT.length });
+});
+
+t.test('no byte can change unnoticed', async (t) => {
+  function* changed(): Generator<[string, Buffer]> {
+    for (const [at, byte] of CONTENT.entries()) {
+      const others = [byte ^ 1, byte ^ 0x20, byte ^ 0x80, 0, 0x0a, 0x22, 0x30, 0x5c, 0xff];
+      for (const other of new Set(others)) {
+        if (other === byte) continue;
+        const content = Buffer.from(CONTENT);
+        content[at] = other;
+        yield [`byte ${at}: ${byte} became ${other}`, content];
+      }
+    }
+  }
+  await checkAll(t, changed());
+});
+
+t.test('no byte can vanish unnoticed', async (t) => {
+  function* shortened(): Generator<[string, Buffer]> {
+    for (let at = 0; at < CONTENT.length; at++)
+      yield [`byte ${at}`, Buffer.concat([CONTENT.subarray(0, at), CONTENT.subarray(at + 1)])];
+  }
+  await checkAll(t, shortened());
+});
+
+t.test('no byte can slip in unnoticed', async (t) => {
+  function* lengthened(): Generator<[string, Buffer]> {
+    for (let at = 0; at <= CONTENT.length; at++)
+      for (const byte of [CONTENT[at] ?? 0x7d, 0, 0x0a, 0x20, 0x30, 0xc3])
+        yield [
+          `${byte} before byte ${at}`,
+          Buffer.concat([CONTENT.subarray(0, at), Buffer.of(byte), CONTENT.subarray(at)]),
+        ];
+  }
+  await checkAll(t, lengthened());
+});
+
+t.test('of a log cut anywhere, every whole line is kept', async (t) => {
+  const lines = [...LINES, HAND_WRITTEN];
+  const content = Buffer.from(HAND_WRITTEN + LINES.join(''));
+  function* prefixes(): Generator<[string, Buffer]> {
+    for (let end = 0; end <= content.length; end++)
+      yield [`${end} bytes`, content.subarray(0, end)];
+  }
+  await checkAll(t, prefixes(), lines);
+});
+
+t.test('lines may stand in any order, but none of them twice', async (t) => {
+  const lines = [...LINES, HAND_WRITTEN];
+  function* rearranged(): Generator<[string, Buffer]> {
+    for (let one = 0; one < lines.length; one++)
+      for (let other = 0; other < lines.length; other++) {
+        const swapped = lines.with(one, lines[other] ?? '').with(other, lines[one] ?? '');
+        yield [`${one} and ${other} swapped`, Buffer.from(swapped.join(''))];
+        const doubled = lines.toSpliced(other, 0, lines[one] ?? '');
+        yield [`${one} again before ${other}`, Buffer.from(doubled.join(''))];
+        const replaced = lines.with(other, lines[one] ?? '');
+        yield [`${one} in place of ${other}`, Buffer.from(replaced.join(''))];
+      }
+  }
+  await checkAll(t, rearranged(), lines);
+});
+
+t.test('the same id in two lines is damage that names both', async (t) => {
+  const [fern, ...others] = ['fern', 'ivy', 'fern'].map((name) => encodeRecord({ id: 7n, name }));
+  for (const other of others) {
+    const path = join(
+      t.testdir({ 'plants.jsonl': `${HAND_WRITTEN}${fern}${other}` }),
+      'plants.jsonl',
+    );
+    const message = /line 3, at byte \d+: its id is that of the line at byte 23$/;
+    await t.rejects(openPlantLog(path), { code: 'damaged', message });
+  }
+});
+
+t.test('a line longer than any record is damage', async (t) => {
+  const folder = t.testdir({ 'plants.jsonl': HAND_WRITTEN });
+  const path = join(folder, 'plants.jsonl');
+  truncateSync(path, MAX_RECORD_BYTES + 100);
+  const message = /line 2, at byte 23: it is longer than any record$/;
+  await t.rejects(openPlantLog(path), { code: 'damaged', message });
+  t.equal(statSync(path).size, MAX_RECORD_BYTES + 100);
+  t.strictSame(readdirSync(folder), ['plants.jsonl']);
+});
+
+const tails: Record<string, Buffer> = {
+  'one byte': Buffer.from('{'),
+  'a record without its newline': Buffer.from(encodeRecord({ id: 5n, name: 'reed' }).slice(0, -1)),
+  'half a character': Buffer.from('{"id":5,"name":"\u{1f33f}').subarray(0, -2),
+  'bytes that are no text': Buffer.from([0xff, 0xfe, 0x00, 0x80, 0x0d]),
+  'one NUL byte': Buffer.alloc(1),
+  'a page of NUL bytes': Buffer.alloc(4096),
+  'half a record, then NUL bytes': Buffer.concat([Buffer.from('{"id":5,'), Buffer.alloc(5000)]),
+  'more than is read at once': Buffer.alloc(600_000, 'x'),
+};
+
+for (const [what, tail] of Object.entries(tails))
+  t.test(`what follows the last newline is set aside, then cut: ${what}`, async (t) => {
+    for (const lines of [[], LINES]) {
+      const before = Buffer.from(lines.join(''));
+      const folder = t.testdir({ 'plants.jsonl': Buffer.concat([before, tail]) });
+      const path = join(folder, 'plants.jsonl');
+      const copy = tornCopy(before.length, tail);
+      const reports: string[] = [];
+      const log = await openPlantLog(path, { report: (message) => reports.push(message) });
+      t.equal(log.size, lines.length);
+      t.equal(reports.length, 1);
+      t.ok(reports[0]?.startsWith(`${path}: ${tail.length} bytes `), 'it is told how much');
+      t.ok(reports[0]?.endsWith(` ${join(folder, copy)}`), 'and where it is');
+      t.equal(statSync(join(folder, copy)).mode & 0o777, 0o600);
+
+      const reed = { id: 5n, name: 'reed' };
+      t.equal(await log.add(reed), 'created');
+      await log.close();
+      t.strictSame(contentOf(folder), {
+        'plants.jsonl': Buffer.concat([before, logOf([reed])]),
+        [copy]: tail,
+      });
+    }
+  });
+
+t.test('a tail that comes again is set aside once, another one beside it', async (t) => {
+  const folder = t.testdir({ 'plants.jsonl': CONTENT });
+  const path = join(folder, 'plants.jsonl');
+  const expected: Record<string, Buffer> = { 'plants.jsonl': CONTENT };
+  for (const text of ['{"id":5', '{"id":5', '{"id":6', '{"id":5']) {
+    writeFileSync(path, text, { flag: 'a' });
+    await (await openPlantLog(path, { report: () => undefined })).close();
+    expected[tornCopy(CONTENT.length, Buffer.from(text))] = Buffer.from(text);
+    t.strictSame(contentOf(folder), expected);
+  }
+});
+
+t.test('a recovery that fails anywhere and is done again is as good as one', async (t) => {
+  const tail = Buffer.from('{"id":5,"name":"re');
+  const recovered = { 'plants.jsonl': CONTENT, [tornCopy(CONTENT.length, tail)]: tail };
+  const whole = faultyFileSystem();
+  const unharmed = join(
+    t.testdir({ 'plants.jsonl': Buffer.concat([CONTENT, tail]) }),
+    'plants.jsonl',
+  );
+  await (await openLog(whole, unharmed, { report: () => undefined })).close();
+
+  for (let number = 1; number <= whole.operations.length; number++)
+    for (const fault of [{ fails: 'EIO' }, { writes: 3, fails: 'ENOSPC' }]) {
+      const folder = t.testdir({ 'plants.jsonl': Buffer.concat([CONTENT, tail]) });
+      const path = join(folder, 'plants.jsonl');
+      const fs = faultyFileSystem({ [number]: fault });
+      const opening = openLog(fs, path, { report: () => undefined });
+      await opening.then((log) => log.close()).catch(() => undefined);
+      const [kept, copied] = [readFileSync(path), readdirSync(folder).find(isTornCopy)];
+      if (kept.length === CONTENT.length)
+        t.ok(readFileSync(join(folder, copied ?? '')).equals(tail), 'it is copied before the cut');
+      else t.ok(kept.equals(Buffer.concat([CONTENT, tail])), 'or there is no cut');
+      await (await openPlantLog(path, { report: () => undefined })).close();
+      t.strictSame(contentOf(folder), recovered, `${whole.operations[number - 1]}, ${number}`);
+    }
+});
+
+function isTornCopy(name: string): boolean {
+  return name.includes('.torn-');
+}
+
+t.test('a log that is damaged keeps its torn tail', async (t) => {
+  const damaged = CONTENT.toString().replace('moss', 'Moss');
+  for (const tail of ['{"id":5,"name":"re', '\0'.repeat(100)]) {
+    const content = Buffer.from(damaged + tail);
+    const offset = Buffer.byteLength(LINES.slice(0, -1).join(''));
+    await checkOnDisk(t, content, { line: LINES.length, offset });
+  }
+});

@@ -1,0 +1,582 @@
+import {
+  appendFileSync,
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { crc32 } from 'node:zlib';
+
+import t, { type Test } from 'tap';
+
+import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
+import { openPlantLog } from '../../dist/log/log.js';
+import { encodeRecord } from '../../dist/log/record.js';
+import { repairLog, verifyLog, type Verification } from '../../dist/log/repair.js';
+import { MAX_RECORD_BYTES, type Damage } from '../../dist/log/scan.js';
+import type { NewPlant } from '../../dist/plant.js';
+import { run, start, type LaunchOptions } from '../system/program.js';
+import { faultyFileSystem, logOf, plantsNamed, type Fault } from './support.js';
+
+const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
+const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
+const LOCKED = { name: 'PlantStoreError', code: 'locked' };
+const NOT_A_RECORD = 'it is not a record, or not the one that was written';
+const IS_ROOT = process.getuid?.() === 0;
+
+const noProgress = (): void => undefined;
+
+/** The path of a log with some content, in a folder of its own. */
+function logAt(t: Test, content: string | Buffer): string {
+  return join(t.testdir({ 'plants.jsonl': content }), 'plants.jsonl');
+}
+
+/** The lines of a log, as they stand in it. */
+function linesOf(...plants: readonly NewPlant[]): string[] {
+  return plants.map(encodeRecord);
+}
+
+/** What verifying finds. */
+async function verified(
+  path: string,
+  fs: FileSystem = nodeFileSystem,
+): Promise<[Verification, Damage[]]> {
+  const damages: Damage[] = [];
+  const onDamage = (damage: Damage): void => void damages.push(damage);
+  return [await verifyLog(fs, path, { onDamage, onProgress: noProgress }), damages];
+}
+
+/** What is in a folder: the content of every file. */
+function contentOf(folder: string): Record<string, string> {
+  const names = readdirSync(folder).sort();
+  return Object.fromEntries(
+    names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
+  );
+}
+
+/** Where a repair of the log at `path` puts these lines. */
+function damagedPathOf(path: string, ...lines: readonly string[]): string {
+  return `${path}.damaged-${crc32(lines.join('')).toString(16)}`;
+}
+
+t.test('a whole log is verified, and not touched', async (t) => {
+  const plants = plantsNamed('fern', 'ivy\n', '\ud800', '');
+  const path = logAt(t, logOf(plants));
+  const before = statSync(path, { bigint: true });
+  const [verification, damages] = await verified(path);
+  const bytes = logOf(plants).length;
+  t.strictSame(verification, { plants: 4, damagedLines: 0, bytes, tornBytes: 0 });
+  t.strictSame(damages, []);
+  const after = statSync(path, { bigint: true });
+  t.strictSame([after.mtimeNs, after.ctimeNs], [before.mtimeNs, before.ctimeNs]);
+  t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'nothing is beside it');
+});
+
+t.test('an empty log is whole', async (t) => {
+  const [verification] = await verified(logAt(t, ''));
+  t.strictSame(verification, { plants: 0, damagedLines: 0, bytes: 0, tornBytes: 0 });
+});
+
+t.test('verifying names every damaged line, its place and why', async (t) => {
+  const [fern = '', ivy = '', oak = ''] = linesOf(...plantsNamed('fern', 'ivy', 'oak'));
+  const flipped = fern.replace('fern', 'farn');
+  const latin1 = '{"id":9,"name":"\xe9"}\n';
+  const path = logAt(
+    t,
+    Buffer.from([flipped, ivy, '\n', ivy, latin1, oak, '{}\n'].join(''), 'latin1'),
+  );
+  const [verification, damages] = await verified(path);
+  t.match(verification, { plants: 2, damagedLines: 5, tornBytes: 0 });
+  const reasons = [
+    NOT_A_RECORD,
+    NOT_A_RECORD,
+    `its id is that of the line at byte ${flipped.length}`,
+    'it is not UTF-8',
+    NOT_A_RECORD,
+  ];
+  t.strictSame(
+    damages.map(({ reason }) => reason),
+    reasons,
+  );
+  t.strictSame(
+    damages.map(({ line }) => line),
+    [1, 3, 4, 5, 7],
+  );
+  const content = readFileSync(path, 'latin1');
+  t.strictSame(
+    damages.map(({ offset, length }) => content.slice(offset, offset + length)),
+    [flipped, '\n', ivy, latin1, '{}\n'],
+  );
+});
+
+t.test('verifying tells how far it has come', async (t) => {
+  const content = logOf(plantsNamed(...Array.from({ length: 20_000 }, (_, n) => `fern ${n}`)));
+  const told: [number, number][] = [];
+  await verifyLog(nodeFileSystem, logAt(t, content), {
+    onDamage: noProgress,
+    onProgress: (...progress) => told.push(progress),
+  });
+  t.ok(told.length > 2, `${told.length} times`);
+  t.ok(told.every(([bytes], i) => bytes > (told[i - 1]?.[0] ?? 0)));
+  t.ok(told.every(([, total]) => total === content.length));
+  t.equal(told.at(-1)?.[0], content.length);
+});
+
+t.test('a log is verified while a server has it open', async (t) => {
+  const path = logAt(t, '');
+  const log = await openPlantLog(path);
+  await log.add(FERN);
+  const [verification, damages] = await verified(path);
+  t.match(verification, { plants: 1, damagedLines: 0, tornBytes: 0 });
+  t.strictSame(damages, []);
+  t.equal(await log.add({ id: 8n, name: 'ivy' }), 'created', 'the server goes on');
+  await log.close();
+});
+
+t.test('a write under way is no damage', async (t) => {
+  const path = logAt(t, `${encodeRecord(FERN)}{"id":8,"na`);
+  const [verification, damages] = await verified(path);
+  const { length } = encodeRecord(FERN);
+  t.strictSame(verification, { plants: 1, damagedLines: 0, bytes: length + 11, tornBytes: 11 });
+  t.strictSame(damages, []);
+});
+
+t.test('a log that cannot be read is neither verified nor repaired', async (t) => {
+  const folder = t.testdir({ 'plants.jsonl': '{}\n' });
+  const missing = join(folder, 'missing.jsonl');
+  await t.rejects(verified(missing), { ...UNAVAILABLE, message: /missing\.jsonl: .*ENOENT/ });
+  await t.rejects(repairLog(nodeFileSystem, missing, noProgress), UNAVAILABLE);
+  t.strictSame(readdirSync(folder), ['plants.jsonl'], 'it is not made');
+
+  const path = join(folder, 'plants.jsonl');
+  for (const kind of ['open', 'stat', 'read', 'close']) {
+    const fs = faultyFileSystem({ [`${kind} 1`]: { fails: 'EIO' } });
+    await t.rejects(verified(path, fs), { ...UNAVAILABLE, message: /EIO/ }, kind);
+    t.equal(fs.openFiles, 0, 'the file is closed');
+  }
+});
+
+/** Lines of which the damaged ones begin with a cross. */
+const DAMAGED_LOGS: Record<string, readonly string[]> = {
+  'the first line': ['x', 'fern', 'ivy'],
+  'the last line': ['fern', 'ivy', 'x'],
+  'a line between others': ['fern', 'x', 'ivy'],
+  'lines one after the other': ['fern', 'x1', 'x2', 'x3', 'ivy', 'x4', 'x5'],
+  'every second line': ['x1', 'fern', 'x2', 'ivy', 'x3', 'oak', 'x4'],
+  'the only line': ['x'],
+  'all lines': ['x1', 'x2', 'x3'],
+  'the same twice': ['x', 'fern', 'x'],
+};
+
+for (const [what, names] of Object.entries(DAMAGED_LOGS))
+  t.test(`a repair moves damaged lines aside, and no others: ${what}`, async (t) => {
+    const lines = names.map((name, n) =>
+      name.startsWith('x') ? `${name}\n` : encodeRecord({ id: BigInt(n), name }),
+    );
+    const damaged = lines.filter((line) => line.startsWith('x'));
+    const whole = lines.filter((line) => !line.startsWith('x'));
+    const path = logAt(t, lines.join(''));
+    const damagedPath = damagedPathOf(path, ...damaged);
+    t.strictSame(await repairLog(nodeFileSystem, path, noProgress), {
+      plants: whole.length,
+      damagedLines: damaged.length,
+      bytes: lines.join('').length,
+      tornBytes: 0,
+      damagedPath,
+    });
+    t.strictSame(contentOf(dirname(path)), {
+      'plants.jsonl': whole.join(''),
+      [basename(damagedPath)]: damaged.join(''),
+    });
+
+    const log = await openPlantLog(path);
+    t.equal(log.size, whole.length, 'it opens, and holds the whole plants');
+    await log.close();
+    t.equal(readFileSync(path, 'utf8'), whole.join(''));
+  });
+
+t.test('a repair of many damaged lines takes few writes', async (t) => {
+  const plants = plantsNamed(...Array.from({ length: 3_000 }, (_, n) => `fern ${n}`.repeat(90)));
+  const whole = linesOf(...plants);
+  const damaged = whole.map((line) => line.replace('fern', 'farn'));
+  const path = logAt(t, whole.map((line, n) => `${line}${damaged[n]}`).join(''));
+  const fs = faultyFileSystem();
+  const repair = await repairLog(fs, path, noProgress);
+  t.match(repair, { plants: 3_000, damagedLines: 3_000 });
+  t.ok(readFileSync(path).equals(Buffer.from(whole.join(''))));
+  t.ok(readFileSync(damagedPathOf(path, ...damaged)).equals(Buffer.from(damaged.join(''))));
+  const mebibytes = whole.join('').length / 2 ** 20;
+  const writes = fs.operations.filter((each) => each === 'write').length;
+  t.ok(mebibytes > 2);
+  t.equal(writes, 2 * Math.ceil(mebibytes));
+});
+
+t.test('a repair writes on where a write was short', async (t) => {
+  const path = logAt(t, ['x\n', encodeRecord(FERN)].join(''));
+  const fs = faultyFileSystem({ 'write 1': { writes: 1 }, 'write 2': { writes: 1 } });
+  t.match(await repairLog(fs, path, noProgress), { plants: 1, damagedLines: 1 });
+  t.strictSame(contentOf(dirname(path)), {
+    'plants.jsonl': encodeRecord(FERN),
+    [basename(damagedPathOf(path, 'x\n'))]: 'x\n',
+  });
+});
+
+t.test('a repair keeps a torn tail, and opening cuts it off', async (t) => {
+  const [fern = '', ivy = ''] = linesOf(...plantsNamed('fern', 'ivy'));
+  const torn = ivy.slice(0, 20);
+  const path = logAt(t, ['x\n', fern, torn].join(''));
+  const repair = await repairLog(nodeFileSystem, path, noProgress);
+  t.match(repair, { plants: 1, damagedLines: 1, tornBytes: torn.length });
+  t.equal(readFileSync(path, 'utf8'), fern + torn);
+
+  const reports: string[] = [];
+  const log = await openPlantLog(path, { report: (message) => reports.push(message) });
+  t.equal(log.size, 1);
+  await log.close();
+  t.equal(readFileSync(path, 'utf8'), fern);
+  t.match(reports, [/20 bytes of a write that was never finished/]);
+});
+
+t.test('where no line is damaged, there is nothing to repair', async (t) => {
+  for (const content of ['', encodeRecord(FERN), `${encodeRecord(FERN)}{"id":8,"na`]) {
+    const path = logAt(t, content);
+    const { ino } = statSync(path);
+    t.equal(await repairLog(nodeFileSystem, path, noProgress), undefined);
+    t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content });
+    t.equal(statSync(path).ino, ino);
+  }
+});
+
+t.test('a line longer than any record is named, and the log left as it is', async (t) => {
+  const path = logAt(t, encodeRecord(FERN));
+  truncateSync(path, MAX_RECORD_BYTES + 2 ** 20);
+  const damages: Damage[] = [];
+  const onDamage = (damage: Damage): void => void damages.push(damage);
+  const verifying = verifyLog(nodeFileSystem, path, { onDamage, onProgress: noProgress });
+  await t.rejects(verifying, UNAVAILABLE);
+  t.match(damages, [{ line: 2, offset: encodeRecord(FERN).length, reason: /longer than any/ }]);
+  const { ino, mtimeMs } = statSync(path);
+  await t.rejects(repairLog(nodeFileSystem, path, noProgress), UNAVAILABLE);
+  t.match(statSync(path), { ino, mtimeMs, size: MAX_RECORD_BYTES + 2 ** 20 });
+  t.strictSame(readdirSync(dirname(path)), ['plants.jsonl']);
+});
+
+t.test('a log that a server has open is not repaired', async (t) => {
+  const path = logAt(t, encodeRecord(FERN));
+  const log = await openPlantLog(path);
+  appendFileSync(path, 'x\n');
+  const before = readFileSync(path, 'utf8');
+  const message = /another process has the log open/;
+  await t.rejects(repairLog(nodeFileSystem, path, noProgress), { ...LOCKED, message });
+  t.equal(readFileSync(path, 'utf8'), before);
+  await log.close();
+  t.match(await repairLog(nodeFileSystem, path, noProgress), { plants: 1, damagedLines: 1 });
+});
+
+t.test('no server opens a log while it is repaired', async (t) => {
+  const path = logAt(t, `x\n${encodeRecord(FERN)}`);
+  let attempts = 0;
+  const fs: FileSystem = {
+    ...nodeFileSystem,
+    async rename(from, to) {
+      if (from.endsWith('.repair.new')) {
+        attempts++;
+        await t.rejects(openPlantLog(path), LOCKED);
+      }
+      await nodeFileSystem.rename(from, to);
+    },
+  };
+  t.match(await repairLog(fs, path, noProgress), { plants: 1 });
+  t.equal(attempts, 2);
+});
+
+t.test('a repair that comes after another one leaves what a server has stored since', async (t) => {
+  const path = logAt(t, `x\n${encodeRecord(FERN)}`);
+  // The second repair has opened the damaged file; before it takes the lock, all of this happens.
+  const fs: FileSystem = {
+    ...nodeFileSystem,
+    async realpath(given) {
+      t.match(await repairLog(nodeFileSystem, path, noProgress), { damagedLines: 1 });
+      const log = await openPlantLog(path);
+      t.equal(await log.add({ id: 8n, name: 'ivy' }), 'created');
+      await log.close();
+      return nodeFileSystem.realpath(given);
+    },
+  };
+  await t.rejects(repairLog(fs, path, noProgress), { ...UNAVAILABLE, message: /changed/ });
+  t.equal(readFileSync(path, 'utf8'), linesOf(FERN, { id: 8n, name: 'ivy' }).join(''));
+});
+
+t.test('a log that is changed while it is repaired is left as it is then', async (t) => {
+  const before = `x\n${encodeRecord(FERN)}`;
+  const ivy = encodeRecord({ id: 8n, name: 'ivy' });
+  const changes: Record<string, [change: (path: string) => void, after: string]> = {
+    'somebody adds a line': [(path) => appendFileSync(path, ivy), before + ivy],
+    'somebody cuts it': [(path) => truncateSync(path, 5), before.slice(0, 5)],
+  };
+  for (const [what, [change, after]] of Object.entries(changes)) {
+    const path = logAt(t, before);
+    const fs: FileSystem = {
+      ...nodeFileSystem,
+      async rename(from, to) {
+        await nodeFileSystem.rename(from, to);
+        if (from.endsWith('.repair.new')) change(path);
+      },
+    };
+    await t.rejects(repairLog(fs, path, noProgress), UNAVAILABLE, what);
+    t.strictSame(
+      contentOf(dirname(path)),
+      { 'plants.jsonl': after, [basename(damagedPathOf(path, 'x\n'))]: 'x\n' },
+      'nothing else is left beside it',
+    );
+  }
+});
+
+t.test('a repair keeps the mode of the log', async (t) => {
+  for (const mode of [0o600, 0o640, 0o644, 0o400]) {
+    const path = logAt(t, `x\n${encodeRecord(FERN)}`);
+    chmodSync(path, mode);
+    const repair = await repairLog(nodeFileSystem, path, noProgress);
+    for (const each of [path, repair?.damagedPath ?? ''])
+      t.equal(statSync(each).mode & 0o777, mode, `${basename(each)}: ${mode.toString(8)}`);
+  }
+});
+
+const NEEDS_ROOT = { skip: IS_ROOT ? false : 'only root can give files away' };
+t.test('a repair keeps the owner and the group of the log', NEEDS_ROOT, async (t) => {
+  for (const [uid, gid] of [
+    [12_345, 23_456],
+    [0, 23_456],
+    [12_345, 0],
+  ] as const) {
+    const path = logAt(t, `x\n${encodeRecord(FERN)}`);
+    chownSync(path, uid, gid);
+    const repair = await repairLog(nodeFileSystem, path, noProgress);
+    for (const each of [path, repair?.damagedPath ?? ''])
+      t.match(statSync(each), { uid, gid }, basename(each));
+  }
+});
+
+t.test('both files are given to whom the log belongs', async (t) => {
+  const path = logAt(t, `x\n${encodeRecord(FERN)}`);
+  const { uid, gid } = statSync(path);
+  const given: number[][] = [];
+  const fs: FileSystem = {
+    ...nodeFileSystem,
+    async open(name, flags, mode) {
+      const file = await nodeFileSystem.open(name, flags, mode);
+      if (!name.endsWith('.repair.new')) return file;
+      const stat = async (): Promise<object> => ({ uid: uid + 1, gid });
+      const chown = async (...owner: number[]): Promise<void> => void given.push(owner);
+      return Object.assign(file, { stat, chown });
+    },
+  };
+  t.match(await repairLog(fs, path, noProgress), { damagedLines: 1 });
+  t.strictSame(given, [
+    [uid, gid],
+    [uid, gid],
+  ]);
+});
+
+t.test('a log behind a symbolic link is repaired where it is', async (t) => {
+  const path = logAt(t, `x\n${encodeRecord(FERN)}`);
+  mkdirSync(join(dirname(path), 'links'));
+  const link = join(dirname(path), 'links', 'log');
+  symlinkSync(path, link);
+  t.match(await repairLog(nodeFileSystem, link, noProgress), {
+    damagedPath: damagedPathOf(path, 'x\n'),
+  });
+  t.equal(readFileSync(path, 'utf8'), encodeRecord(FERN));
+  t.strictSame(readdirSync(dirname(link)), ['log']);
+});
+
+t.test('what an interrupted repair has left is no trouble, nor is a link', async (t) => {
+  const path = logAt(t, `x\n${encodeRecord(FERN)}`);
+  const other = join(dirname(path), 'other');
+  writeFileSync(other, 'not the log');
+  symlinkSync(other, `${path}.repair.new`);
+  t.match(await repairLog(nodeFileSystem, path, noProgress), { damagedLines: 1 });
+  t.strictSame(contentOf(dirname(path)), {
+    other: 'not the log',
+    'plants.jsonl': encodeRecord(FERN),
+    [basename(damagedPathOf(path, 'x\n'))]: 'x\n',
+  });
+});
+
+const FAILURES: Record<string, (nth: number) => Record<number, Fault>> = {
+  'one operation on files': (nth) => ({ [nth]: { fails: 'EIO' } }),
+  'all operations on files from one on': (nth) =>
+    Object.fromEntries(Array.from({ length: 100 }, (_, i) => [nth + i, { fails: 'EIO' }])),
+  'one operation, for lack of room and after a part': (nth) => ({
+    [nth]: { fails: 'ENOSPC', writes: 3 },
+  }),
+};
+
+for (const [what, faultsFrom] of Object.entries(FAILURES))
+  t.test(`the log is as it was or repaired, and nothing between: ${what} fails`, async (t) => {
+    const [fern = '', ivy = ''] = linesOf(...plantsNamed('fern', 'ivy'));
+    const before = ['x1\n', fern, 'x2\n', ivy, '{"id":'].join('');
+    const after = [fern, ivy, '{"id":'].join('');
+    const damaged = 'x1\nx2\n';
+    for (let nth = 1; ; nth++) {
+      const path = logAt(t, before);
+      const damagedName = basename(damagedPathOf(path, damaged));
+      const fs = faultyFileSystem(faultsFrom(nth));
+      const outcome = await repairLog(fs, path, noProgress).catch((error: unknown) => error);
+      const about = `operation ${nth}, ${fs.operations[nth - 1] ?? 'none'}`;
+      if (outcome instanceof Error) t.match(outcome, { ...UNAVAILABLE }, about);
+
+      const { 'plants.jsonl': left, [damagedName]: moved, ...others } = contentOfLog(path);
+      t.ok(left === before || left === after, `${about}: what is left`);
+      t.ok(
+        moved === damaged || (moved === undefined && left === before),
+        `${about}: what is aside`,
+      );
+      const mayLeaveFiles = what.startsWith('all');
+      t.strictSame(mayLeaveFiles ? {} : others, {}, `${about}: what else is there`);
+      t.equal(fs.openFiles, 0, `${about}: files are closed`);
+
+      await repairLog(nodeFileSystem, path, noProgress);
+      t.strictSame(contentOfLog(path), { 'plants.jsonl': after, [damagedName]: damaged }, about);
+      if (fs.operations.length < nth) {
+        t.not(outcome, undefined, 'without a failure, it is repaired');
+        break;
+      }
+    }
+  });
+
+/** What is beside a log but for its locks: a lock that could not be removed is removed by the next. */
+function contentOfLog(path: string): Record<string, string> {
+  const folder = dirname(path);
+  const names = readdirSync(folder).filter((name) => !name.startsWith('.plant-store-'));
+  return Object.fromEntries(
+    names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
+  );
+}
+
+interface Ended {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs a command of the program. */
+async function command(
+  t: Test,
+  args: readonly string[],
+  options: Omit<LaunchOptions, 'args'> = {},
+): Promise<Ended> {
+  const { code, stdout, stderr } = await run(t, { args, ...options });
+  return { code, stdout, stderr };
+}
+
+t.test('the command verify tells what a log holds, and ends with 0 or 1', async (t) => {
+  const [fern = '', ivy = ''] = linesOf(...plantsNamed('fern', 'ivy'));
+  const whole = logAt(t, fern + ivy);
+  t.strictSame(await command(t, ['verify', whole]), {
+    code: 0,
+    stdout: `${whole}: 2 plants, ${fern.length + ivy.length} bytes, 0 damaged lines\n`,
+    stderr: '',
+  });
+
+  const content = [fern, 'x\n', ivy, fern, '{"id":'].join('');
+  const damaged = join(dirname(whole), 'damaged.jsonl');
+  writeFileSync(damaged, content);
+  const env = { PLANT_STORE_FILE: damaged };
+  const stdout = [
+    `line 2, byte ${fern.length}: ${NOT_A_RECORD}`,
+    `line 4, byte ${fern.length + 2 + ivy.length}: its id is that of the line at byte 0`,
+    `${damaged}: 2 plants, ${content.length} bytes, 2 damaged lines`,
+    '6 bytes follow the last line: a write under way, or a torn one',
+    '',
+  ].join('\n');
+  t.strictSame(await command(t, ['verify', damaged]), { code: 1, stdout, stderr: '' });
+  t.strictSame(await command(t, ['verify'], { env }), { code: 1, stdout, stderr: '' });
+  const inFolder = await command(t, ['verify', 'damaged.jsonl'], { cwd: dirname(whole) });
+  t.strictSame(inFolder, { code: 1, stdout, stderr: '' });
+  t.strictSame(contentOf(dirname(whole)), {
+    'plants.jsonl': fern + ivy,
+    'damaged.jsonl': content,
+  });
+});
+
+t.test('without a setting, verify and repair take the log in data', async (t) => {
+  const cwd = t.testdir({ data: { 'plants.jsonl': 'x\n' } });
+  const path = join(cwd, 'data', 'plants.jsonl');
+  t.match(await command(t, ['verify'], { cwd }), { code: 1, stdout: /1 damaged lines/ });
+  t.match(await command(t, ['repair'], { cwd }), { code: 0, stdout: /kept 0 plants/ });
+  t.strictSame(contentOf(dirname(path)), {
+    'plants.jsonl': '',
+    [basename(damagedPathOf(path, 'x\n'))]: 'x\n',
+  });
+});
+
+t.test('a log that is missing is told, and not made', async (t) => {
+  const folder = t.testdir();
+  for (const name of ['verify', 'repair']) {
+    const ended = await command(t, [name, join(folder, 'plants.jsonl')]);
+    t.match(ended, { code: 1, stdout: /^$/, stderr: /plants\.jsonl: no such file.*ENOENT/ });
+  }
+  t.strictSame(readdirSync(folder), []);
+});
+
+t.test('a refused start names what helps: verify, then repair, then all is well', async (t) => {
+  const [fern = '', ivy = '', oak = ''] = linesOf(...plantsNamed('fern', 'ivy', 'oak'));
+  const damaged = ['\n', ivy.replace('ivy', 'ivi')];
+  const content = [fern, damaged[0], ivy, damaged[1], oak, '{"id":4,'].join('');
+  const path = logAt(t, content);
+  const env = { PLANT_STORE_FILE: path, PLANT_STORE_TOKEN: 'a-token' };
+  const refused = await command(t, [], { env });
+  t.match(refused, { code: 1, stdout: /^$/ });
+  t.match(refused.stderr, `${path}: line 2, at byte ${fern.length}: `);
+  t.match(refused.stderr, /command verify .* repair /);
+  t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content }, 'nothing was changed');
+
+  t.match(await command(t, ['verify'], { env }), { code: 1, stdout: /2 damaged lines/ });
+  t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content }, 'nothing was changed');
+
+  const damagedPath = damagedPathOf(path, ...damaged);
+  t.strictSame(await command(t, ['repair'], { env }), {
+    code: 0,
+    stdout: `${path}: kept 3 plants, moved 2 damaged lines to ${damagedPath}\n`,
+    stderr: '',
+  });
+  t.equal(readFileSync(damagedPath, 'utf8'), damaged.join(''));
+  t.equal(readFileSync(path, 'utf8'), [fern, ivy, oak, '{"id":4,'].join(''));
+
+  const program = await start(t, { cwd: dirname(path), env });
+  t.equal(program.plants, 3);
+  t.match(await program.stop('SIGTERM'), { code: 0 });
+  t.equal(readFileSync(path, 'utf8'), [fern, ivy, oak].join(''));
+});
+
+t.test('the command repair refuses a whole log, and ends with 1', async (t) => {
+  const path = logAt(t, encodeRecord(FERN));
+  t.strictSame(await command(t, ['repair', path]), {
+    code: 1,
+    stdout: '',
+    stderr: `plant-store: ${path}: no line is damaged; nothing was changed\n`,
+  });
+  t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': encodeRecord(FERN) });
+});
+
+t.test('while a server runs, its log is verified but not repaired', async (t) => {
+  const path = logAt(t, encodeRecord(FERN));
+  const env = { PLANT_STORE_FILE: path, PLANT_STORE_TOKEN: 'a-token' };
+  const program = await start(t, { cwd: dirname(path), env });
+  t.match(await command(t, ['verify', path]), { code: 0, stdout: /1 plants/, stderr: /^$/ });
+  appendFileSync(path, 'x\n');
+  t.match(await command(t, ['verify', path]), { code: 1, stdout: /1 damaged lines/, stderr: /^$/ });
+  const refused = await command(t, ['repair', path]);
+  t.match(refused, { code: 1, stdout: /^$/, stderr: /another process has the log open/ });
+  t.equal(readFileSync(path, 'utf8'), `${encodeRecord(FERN)}x\n`);
+  t.match(await program.stop('SIGTERM'), { code: 0 });
+  t.match(await command(t, ['repair', path]), { code: 0 });
+  t.equal(readFileSync(path, 'utf8'), encodeRecord(FERN));
+});

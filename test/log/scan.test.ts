@@ -1,0 +1,211 @@
+import t from 'tap';
+
+import { decodeRecord, encodeRecord, HIGH, LOW } from '../../dist/log/record.js';
+import { MAX_RECORD_BYTES, readLine, scan, type Damage } from '../../dist/log/scan.js';
+import type { LogFile } from '../../dist/log/file.js';
+import { logOf, memoryFile, plantsNamed } from './support.js';
+
+const CHUNK_BYTES = 262_144;
+const FERN = '{"id":7,"name":"fern"}\n';
+
+interface Found {
+  readonly records: { readonly id: bigint; readonly offset: number }[];
+  readonly damages: Damage[];
+  /** How far the scan said it had come. */
+  readonly progress: number[];
+  readonly tail: { readonly offset: number; readonly text: string };
+}
+
+/** All that a scan finds in a file. */
+async function find(
+  file: LogFile,
+  refusal?: (offset: number) => string | undefined,
+): Promise<Found> {
+  const found: Omit<Found, 'tail'> = { records: [], damages: [], progress: [] };
+  const { offset, bytes } = await scan(file, {
+    onRecord(words, offset) {
+      const id = (BigInt(words[HIGH] as number) << 32n) | BigInt((words[LOW] as number) >>> 0);
+      found.records.push({ id, offset });
+      return refusal?.(offset);
+    },
+    onDamage: (damage) => found.damages.push(damage),
+    onProgress: (offset) => found.progress.push(offset),
+  });
+  return { ...found, tail: { offset, text: bytes.toString('latin1') } };
+}
+
+/** What is in a log of records only. */
+function recordsIn(content: Buffer): Found['records'] {
+  let offset = 0;
+  return content
+    .toString('latin1')
+    .split('\n')
+    .slice(0, -1)
+    .map((line) => {
+      const record = { id: BigInt(/-?\d+/.exec(line)?.[0] ?? ''), offset };
+      offset += line.length + 1;
+      return record;
+    });
+}
+
+t.test('an empty file holds nothing', async (t) => {
+  t.strictSame(await find(memoryFile(Buffer.alloc(0))), {
+    records: [],
+    damages: [],
+    progress: [],
+    tail: { offset: 0, text: '' },
+  });
+});
+
+t.test('every record is found at its offset, however few bytes a read returns', async (t) => {
+  const content = logOf(plantsNamed('Boston fern', '', '\u{1f33f}'.repeat(100), '\ud800', '\n'));
+  for (const maxBytesRead of [1, 2, 7, 64, 1000, Infinity]) {
+    const { records, damages, tail } = await find(memoryFile(content, maxBytesRead));
+    t.strictSame(records, recordsIn(content), `${maxBytesRead} bytes`);
+    t.strictSame(damages, []);
+    t.strictSame(tail, { offset: content.length, text: '' });
+  }
+});
+
+t.test('a line may end or begin anywhere about the end of a chunk', async (t) => {
+  const frame = logOf(plantsNamed('')).length;
+  for (let over = -3; over <= 3; over++) {
+    for (const size of [CHUNK_BYTES, 2 * CHUNK_BYTES, 4 * CHUNK_BYTES]) {
+      const name = 'x'.repeat(size - frame + over);
+      const content = logOf(plantsNamed(name, 'second', 'third'));
+      const { records, damages, tail } = await find(memoryFile(content));
+      t.strictSame(records, recordsIn(content), `${size} bytes and ${over}`);
+      t.strictSame(damages, []);
+      t.equal(tail.offset, content.length);
+    }
+  }
+});
+
+t.test('many lines over many chunks are all found, and the progress is told', async (t) => {
+  const names = Array.from({ length: 5_000 }, (_, n) => '\u00e9'.repeat((n * 37) % 600));
+  const content = logOf(plantsNamed(...names));
+  t.ok(content.length > 6 * CHUNK_BYTES);
+  const { records, damages, progress } = await find(memoryFile(content));
+  t.strictSame(records, recordsIn(content));
+  t.strictSame(damages, []);
+  t.ok(progress.length > 6);
+  t.strictSame(
+    progress,
+    progress.toSorted((a, b) => a - b),
+    'it never goes back',
+  );
+  t.equal(progress.at(-1), content.length, 'it ends at the end');
+});
+
+t.test('every damaged line is told with its number, its offset and its length', async (t) => {
+  const long = '?'.repeat(CHUNK_BYTES);
+  const lines = [FERN, '\n', FERN, 'not JSON\n', `${long}\n`, FERN, '\0\0\n', FERN];
+  const offsetOf = (line: number): number => lines.slice(0, line - 1).join('').length;
+  const { records, damages, tail } = await find(memoryFile(Buffer.from(lines.join(''))));
+  t.strictSame(
+    damages.map(({ line, offset, length }) => [line, offset, length]),
+    [2, 4, 5, 7].map((line) => [line, offsetOf(line), lines[line - 1]?.length]),
+  );
+  t.strictSame(
+    records.map(({ offset }) => offset),
+    [1, 3, 6, 8].map(offsetOf),
+    'the other lines are records',
+  );
+  t.equal(tail.offset, lines.join('').length);
+});
+
+t.test('a line that is not UTF-8 is damaged, and no other line of its chunk', async (t) => {
+  const fern = (name: string): string => `{"id":7,"name":"${name}"}\n`;
+  const invalid: Record<string, string> = {
+    'a lone continuation byte': '\x80',
+    'a sequence cut short': '\xe2\x82',
+    'an overlong slash': '\xc0\xaf',
+    'a surrogate': '\xed\xa0\x80',
+    'a code point beyond the last': '\xf4\x90\x80\x80',
+    'a byte that UTF-8 never uses': '\xff',
+  };
+  for (const [what, bytes] of Object.entries(invalid)) {
+    const lines = [fern('\xc3\xa9'), fern(bytes), fern('\xf0\x9f\x8c\xbf')];
+    const { records, damages } = await find(memoryFile(Buffer.from(lines.join(''), 'latin1')));
+    const offset = lines[0]?.length;
+    t.match(damages, [{ line: 2, offset, length: lines[1]?.length, reason: /UTF-8/ }], what);
+    t.equal(records.length, 2);
+  }
+});
+
+t.test('a record that its listener refuses is damage', async (t) => {
+  const content = Buffer.from(FERN + FERN);
+  const { damages } = await find(memoryFile(content), (offset) =>
+    offset > 0 ? 'one fern is enough' : undefined,
+  );
+  t.strictSame(damages, [
+    { line: 2, offset: FERN.length, length: FERN.length, reason: 'one fern is enough' },
+  ]);
+});
+
+t.test('what follows the last newline is the tail', async (t) => {
+  const tails = [
+    '{',
+    FERN.slice(0, -1),
+    'x',
+    '\0',
+    '\0'.repeat(4096),
+    '\xff',
+    'x'.repeat(CHUNK_BYTES),
+  ];
+  for (const before of ['', FERN, 'damaged\n']) {
+    for (const text of tails) {
+      const { tail } = await find(memoryFile(Buffer.from(before + text, 'latin1')));
+      t.same(tail, { offset: before.length, text }, JSON.stringify(text.slice(0, 10)));
+    }
+  }
+});
+
+/** A fern, then a record of some length, in a file. */
+function longRecord(length: number): LogFile {
+  const content = Buffer.alloc(FERN.length + length, 'x');
+  content.write(`${FERN}{"id":1,"name":"`);
+  content.write('"}\n', content.length - 3);
+  return memoryFile(content);
+}
+
+t.test('a line of the greatest length is read, and one byte more is damage', async (t) => {
+  const { records, damages } = await find(longRecord(MAX_RECORD_BYTES));
+  t.strictSame(records, [
+    { id: 7n, offset: 0 },
+    { id: 1n, offset: FERN.length },
+  ]);
+  t.strictSame(damages, []);
+
+  const heard: Damage[] = [];
+  const listener = {
+    onRecord: () => undefined,
+    onDamage: (damage: Damage) => heard.push(damage),
+    onProgress: () => undefined,
+  };
+  const file = longRecord(MAX_RECORD_BYTES + 1);
+  await t.rejects(scan(file, listener), RangeError, 'nobody looks for where the next line begins');
+  t.match(heard, [{ line: 2, offset: FERN.length, length: MAX_RECORD_BYTES, reason: /longer/ }]);
+  await t.rejects(readLine(file, FERN.length), RangeError);
+});
+
+t.test('a line is read back from its offset, however long it is', async (t) => {
+  for (const length of [0, 1, 4_000, 4_070, 4_096, 5_000, 8_192, 100_000, 1_000_000]) {
+    const plant = { id: 2n, name: 'x'.repeat(length) };
+    const line = Buffer.from(encodeRecord(plant));
+    const content = Buffer.concat([Buffer.from(FERN), line, Buffer.from(FERN)]);
+    for (const maxBytesRead of [Math.ceil(length / 7) + 1, Infinity]) {
+      const read = await readLine(memoryFile(content, maxBytesRead), FERN.length);
+      t.ok(read.equals(line), `${length} bytes, ${maxBytesRead} at a time`);
+      t.strictSame(decodeRecord(read), { name: plant.name });
+    }
+  }
+});
+
+t.test('of a line that the end of the file cuts, what is there is read', async (t) => {
+  const read = async (text: string): Promise<string> =>
+    String(await readLine(memoryFile(Buffer.from(FERN + text)), FERN.length));
+  t.equal(await read(''), '');
+  t.equal(await read('{"id":7'), '{"id":7');
+  t.equal(await read('x'.repeat(10_000)), 'x'.repeat(10_000));
+});

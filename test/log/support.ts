@@ -1,0 +1,177 @@
+import { constants } from 'node:fs';
+import type { FileHandle } from 'node:fs/promises';
+import { constants as systemConstants } from 'node:os';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+
+import { nodeFileSystem, type FileSystem, type LogFile } from '../../dist/log/file.js';
+import { encodeRecord } from '../../dist/log/record.js';
+import type { NewPlant } from '../../dist/plant.js';
+
+/** What befalls an operation. */
+export interface Fault {
+  /** How many bytes a write still writes: none where it fails, all otherwise. */
+  readonly writes?: number;
+  /** The code of the error with which the operation fails. */
+  readonly fails?: string;
+  /** What the operation waits for before it begins. */
+  readonly hangs?: Gate;
+}
+
+/** Faults, by the operation's number among all, or by its kind and its number among those. */
+export type Faults = Record<number | `${string} ${number}`, Fault>;
+
+export interface FaultyFileSystem extends FileSystem {
+  /** The kinds of all operations so far. */
+  readonly operations: readonly string[];
+  /** May be changed at any time. */
+  readonly faults: Faults;
+  /** How many files are open. */
+  readonly openFiles: number;
+}
+
+type Operation = (...args: unknown[]) => unknown;
+
+/** The real file system, on which chosen operations fail, write less than they should, or hang. */
+export function faultyFileSystem(
+  faults: Faults = {},
+  { dsyncIsDurable = true } = {},
+): FaultyFileSystem {
+  const operations: string[] = [];
+  let openFiles = 0;
+
+  function perform(kind: string, operation: Operation, args: unknown[]): unknown {
+    operations.push(kind);
+    const nth = operations.filter((each) => each === kind).length;
+    const fault = faults[operations.length] ?? faults[`${kind} ${nth}`] ?? {};
+    if (kind !== 'statSync') return meet(fault, kind, operation, args);
+    if (fault.fails !== undefined) throw systemError(fault.fails, kind);
+    return operation(...args);
+  }
+
+  async function meet(
+    { writes, fails, hangs }: Fault,
+    kind: string,
+    operation: Operation,
+    args: unknown[],
+  ): Promise<unknown> {
+    await hangs?.pass();
+    if (kind === 'close') openFiles--;
+    if (kind === 'write' && writes !== undefined) {
+      const result = await operation((args[0] as Buffer).subarray(0, writes));
+      if (fails === undefined) return result;
+    }
+    // An error of close(2) comes after the descriptor is gone.
+    if (fails !== undefined && kind === 'close') await operation();
+    if (fails !== undefined) throw systemError(fails, kind);
+    const result = await operation(...args);
+    if (kind !== 'open') return result;
+    openFiles++;
+    return intercept(result as FileHandle, perform);
+  }
+
+  return {
+    ...intercept({ ...withoutDisk, dsyncIsDurable }, perform),
+    operations,
+    faults,
+    get openFiles() {
+      return openFiles;
+    },
+  };
+}
+
+/** Keeps everything in the page cache: no test can tell, and thousands of logs need not wait. */
+const withoutDisk: FileSystem = {
+  ...nodeFileSystem,
+  async open(path, flags, mode) {
+    const file = await nodeFileSystem.open(path, flags & ~constants.O_DSYNC, mode);
+    return Object.assign(file, { sync: async () => undefined });
+  },
+};
+
+/** Gives every method of an object to `perform`, to do as it sees fit. */
+function intercept<T extends object>(
+  target: T,
+  perform: (kind: string, operation: Operation, args: unknown[]) => unknown,
+): T {
+  return new Proxy(target, {
+    get(_, name) {
+      const member: unknown = Reflect.get(target, name);
+      if (typeof member !== 'function') return member;
+      const operation = member.bind(target) as Operation;
+      return (...args: unknown[]) => perform(String(name), operation, args);
+    },
+  });
+}
+
+/** A file system that notes which folders are synced. */
+export function notingSyncs(): { fs: FileSystem; synced: string[] } {
+  const synced: string[] = [];
+  const open: FileSystem['open'] = async (path, flags, mode) => {
+    const file = await nodeFileSystem.open(path, flags, mode);
+    const sync = file.sync.bind(file);
+    file.sync = () => {
+      synced.push(path);
+      return sync();
+    };
+    return file;
+  };
+  return { fs: { ...nodeFileSystem, open }, synced };
+}
+
+/** An error as Node makes it of one of the system's. */
+export function systemError(code: string, syscall: string): NodeJS.ErrnoException {
+  const errno = (systemConstants.errno as Record<string, number | undefined>)[code];
+  const error = new Error(`${code}: a fault of the test, ${syscall}`);
+  return Object.assign(error, { code, syscall }, errno === undefined ? {} : { errno: -errno });
+}
+
+/** Where an operation waits. */
+export interface Gate {
+  /** Resolves when somebody has come to the gate. */
+  readonly reached: Promise<void>;
+  pass(): Promise<void>;
+  open(): void;
+}
+
+export function createGate(): Gate {
+  let reach: () => void = () => undefined;
+  let open: () => void = () => undefined;
+  const reached = new Promise<void>((resolve) => (reach = resolve));
+  const opened = new Promise<void>((resolve) => (open = resolve));
+  return {
+    reached,
+    pass() {
+      reach();
+      return opened;
+    },
+    open,
+  };
+}
+
+/** A file in memory, of which a read returns a limited number of bytes. */
+export function memoryFile(content: Buffer, maxBytesRead = Infinity): LogFile {
+  const read = async (buffer: Buffer, at: number, length: number, position: number) => {
+    const end = position + Math.min(length, maxBytesRead);
+    return { buffer, bytesRead: content.copy(buffer, at, position, end) };
+  };
+  return { read } as unknown as LogFile;
+}
+
+/** Plants with the ids from 1 on. */
+export function plantsNamed(...names: string[]): NewPlant[] {
+  return names.map((name, index) => ({ id: BigInt(index + 1), name }));
+}
+
+/** A log that holds these plants. */
+export function logOf(plants: readonly NewPlant[]): Buffer {
+  return Buffer.from(plants.map(encodeRecord).join(''));
+}
+
+/** Resolves to true if a promise is still pending after all that was ready has run. */
+export async function isPending(promise: Promise<unknown>): Promise<boolean> {
+  let settled = false;
+  const settle = (): void => void (settled = true);
+  promise.then(settle, settle);
+  await nextTurn();
+  return !settled;
+}
