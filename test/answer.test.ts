@@ -1,0 +1,315 @@
+import { createServer } from 'node:http';
+
+import t from 'tap';
+import { Compile } from 'typebox/schema';
+
+import { failures, type Failure } from '../dist/answer.js';
+import {
+  ErrorSchema,
+  PlantSchema,
+  PlantStoreError,
+  type PlantHandlerOptions,
+} from '../dist/index.js';
+import {
+  chunk,
+  connect,
+  exchange,
+  FERN,
+  gatedStore,
+  isFailure,
+  listen,
+  message,
+  serve,
+  storeOf,
+  TOKEN,
+  type Expected,
+  type Message,
+} from './support.js';
+
+const MARKER = 'marker';
+
+interface Row extends Expected {
+  readonly request: Message;
+  readonly options?: Partial<PlantHandlerOptions>;
+}
+
+const rejecting = (error: Error) => ({ store: storeOf(() => Promise.reject(error)) });
+
+/** The conditions of the design's tables, each with the marker wherever a client may put it. */
+const ROWS: Readonly<Record<string, Row>> = {
+  'a body that is not JSON': {
+    request: { body: MARKER },
+    status: 400,
+  },
+  'a body that is not UTF-8': {
+    request: { body: Buffer.from(`{"id":7,"name":"${MARKER}\xff"}`, 'latin1') },
+    status: 400,
+  },
+  'an empty body': {
+    request: { body: '' },
+    status: 400,
+  },
+  'no body': {
+    request: { headers: { 'Content-Length': undefined }, body: '' },
+    status: 400,
+  },
+  'a member that comes twice': {
+    request: { body: `{"id":7,"name":"${MARKER}","name":"${MARKER}"}` },
+    status: 400,
+  },
+  'JSON that is not a NewPlant': {
+    request: { body: `{"id":"${MARKER}","tag":["${MARKER}"],"${MARKER}":1}` },
+    status: 400,
+    error: 422,
+  },
+  'JSON that is not an object': {
+    request: { body: `"${MARKER}"` },
+    status: 400,
+    error: 422,
+  },
+  'an id that belongs to a different plant': {
+    request: { body: `{"id":1,"name":"${MARKER}"}` },
+    status: 400,
+    error: 409,
+  },
+  'a body larger than the limit': {
+    request: { body: FERN },
+    options: { maxBodyBytes: FERN.length - 1 },
+    status: 400,
+    error: 413,
+  },
+  'a body in chunks that is larger than the limit': {
+    request: {
+      headers: { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' },
+      body: Buffer.concat([FERN, ''].map(chunk)),
+    },
+    options: { maxBodyBytes: FERN.length - 1 },
+    status: 400,
+    error: 413,
+    headers: { connection: 'close' },
+  },
+  'a body that is not application/json': {
+    request: { headers: { 'Content-Type': `text/${MARKER}` } },
+    status: 400,
+    error: 415,
+  },
+  'a body without a media type': {
+    request: { headers: { 'Content-Type': undefined } },
+    status: 400,
+    error: 415,
+  },
+  'a charset other than UTF-8': {
+    request: { headers: { 'Content-Type': `application/json; charset=${MARKER}` } },
+    status: 400,
+    error: 415,
+  },
+  'a body that is content-encoded': {
+    request: { headers: { 'Content-Encoding': MARKER } },
+    status: 400,
+    error: 415,
+    headers: { 'accept-encoding': 'identity' },
+  },
+  'two Authorization headers': {
+    request: { headers: { Authorization: [`Bearer ${TOKEN}`, `Bearer ${MARKER}`] } },
+    status: 400,
+  },
+  'no token': {
+    request: { headers: { Authorization: `Basic ${MARKER}` } },
+    status: 401,
+    headers: { 'www-authenticate': 'Bearer realm="plant-store"' },
+  },
+  'a wrong token': {
+    request: { headers: { Authorization: `Bearer ${MARKER}` } },
+    status: 401,
+    headers: { 'www-authenticate': 'Bearer realm="plant-store", error="invalid_token"' },
+  },
+  'a wrong token for a path that does not exist': {
+    request: { target: `/${MARKER}`, headers: { Authorization: `Bearer ${MARKER}` } },
+    status: 401,
+    headers: { 'www-authenticate': 'Bearer realm="plant-store", error="invalid_token"' },
+  },
+  'an unknown path': {
+    request: { target: `/${MARKER}` },
+    status: 404,
+  },
+  'another method': {
+    request: { method: 'PUT' },
+    status: 405,
+    headers: { allow: 'POST' },
+  },
+  'a body that does not arrive in time': {
+    request: { headers: { 'Content-Length': '100' }, body: `{"name":"${MARKER}"` },
+    options: { bodyTimeoutMs: 50 },
+    status: 408,
+    headers: { connection: 'close' },
+  },
+  'a transfer coding other than chunked': {
+    request: {
+      headers: { 'Content-Length': undefined, 'Transfer-Encoding': 'gzip, chunked' },
+      body: chunk(''),
+    },
+    status: 501,
+    headers: { connection: 'close' },
+  },
+  'a fault in the program': {
+    request: { body: `{"id":1,"name":"${MARKER}"}` },
+    options: rejecting(new Error(MARKER)),
+    status: 500,
+  },
+  'a store that cannot write': {
+    request: { body: `{"id":1,"name":"${MARKER}"}` },
+    options: rejecting(new PlantStoreError('unavailable', MARKER)),
+    status: 503,
+    headers: { 'retry-after': '1' },
+  },
+};
+
+const isError = Compile(ErrorSchema);
+const isPlant = Compile(PlantSchema);
+
+for (const [condition, row] of Object.entries(ROWS))
+  t.test(`${condition}: ${row.status}, error ${row.error ?? row.status}`, async (t) => {
+    const service = await serve(t, row.options);
+    await service.log.add({ id: 1n, name: 'somebody else' });
+    const { target = `/plants?${MARKER}`, headers, ...rest } = row.request;
+    const request = message({
+      ...rest,
+      target,
+      headers: { ...headers, [`X-${MARKER}`]: MARKER, Cookie: MARKER },
+    });
+    const answer = await exchange(t, service.port, request);
+    isFailure(t, answer, row, condition);
+    t.ok(isError.Check(JSON.parse(answer.body)), 'an Error by its schema');
+    t.notMatch(answer.text.toLowerCase(), MARKER, "tells nothing of the client's or the store's");
+    t.notMatch(answer.text, TOKEN, 'tells no token');
+    t.notMatch(answer.text, /\bat \w+.*:\d+/, 'tells no stack');
+    t.equal(service.log.size, 1, 'nothing was stored');
+    t.equal(service.reported.length, row.status === 500 ? 1 : 0, 'only a fault is reported');
+  });
+
+t.test('a fault is reported with its cause', async (t) => {
+  const cause = new TypeError('boom');
+  const { port, reported } = await serve(t, rejecting(cause));
+  isFailure(t, await exchange(t, port, message()), { status: 500 }, 'fault');
+  t.equal(reported[0], cause);
+});
+
+t.test('too much at once: 503, and again when there is room', async (t) => {
+  const store = gatedStore();
+  const { port } = await serve(t, { store, maxBodyBytes: 100, maxBufferedBytes: 4096 });
+  const first = exchange(t, port, message());
+  await store.arrived(1);
+  const second = await exchange(t, port, message());
+  isFailure(t, second, { status: 503, headers: { 'retry-after': '1' } }, 'overloaded');
+  store.letGo();
+  t.equal((await first).status, 200);
+  t.equal((await exchange(t, port, message())).status, 200);
+});
+
+t.test('every failure that there is has the shape of an Error', async (t) => {
+  for (const [name, failure] of Object.entries(failures)) {
+    const make = failure as Failure | ((about: unknown) => Failure);
+    const { status, error, body, headers } = typeof make === 'function' ? make(['a fault']) : make;
+    t.ok(isError.Check(JSON.parse(body)), name);
+    t.match(JSON.parse(body), { error }, name);
+    t.ok(status === error || status === 400, `${name}: ${status} with ${error}`);
+    t.equal('WWW-Authenticate' in headers, status === 401, `${name}: 401 names the scheme`);
+    t.equal('Allow' in headers, status === 405, `${name}: 405 names the method`);
+    t.equal('Retry-After' in headers, status === 503, `${name}: 503 says when`);
+  }
+});
+
+t.test('a plant is answered with its name and tag, and no id', async (t) => {
+  const { port, log } = await serve(t);
+  const rows: readonly [sent: string, answered: string][] = [
+    ['{"id":1,"name":"fern"}', '{"name":"fern"}'],
+    ['{"id":2,"name":"fern","tag":"indoor"}', '{"name":"fern","tag":"indoor"}'],
+    ['{"tag":"","more":[1],"name":"","id":3}', '{"name":"","tag":""}'],
+    ['{"id":4,"name":"__proto__","__proto__":{"tag":"x"}}', '{"name":"__proto__"}'],
+  ];
+  for (const [sent, answered] of rows) {
+    const answer = await exchange(t, port, message({ body: sent }));
+    t.equal(answer.status, 200, sent);
+    t.equal(answer.body, answered, sent);
+    t.equal(answer.headers['content-type'], 'application/json', sent);
+    t.equal(answer.headers['content-length'], String(answered.length), sent);
+    t.ok(isPlant.Check(JSON.parse(answer.body)), `${sent}: a Plant by its schema`);
+  }
+  t.equal(log.size, rows.length);
+});
+
+const STRINGS: Readonly<Record<string, string>> = {
+  'an empty one': '',
+  NUL: '\0',
+  'control characters': String.fromCharCode(...Array(32).keys(), 127),
+  'lone surrogates': '\ud83c \udf3f \udf3f\ud83c',
+  'a character of each plane': String.fromCodePoint(
+    ...Array.from({ length: 17 }, (_, plane) => 0x10000 * plane + 0xfffd),
+  ),
+  'a megabyte': 'farn\u{1f33f}'.repeat(125_000),
+};
+
+t.test('name and tag come back equal, the first time and every time', async (t) => {
+  const { port, log } = await serve(t, { maxBodyBytes: 4_000_000 });
+  for (const [id, [about, text]] of Object.entries(STRINGS).entries()) {
+    const body = JSON.stringify({ id, name: text, tag: text });
+    for (const time of ['stored', 'unchanged']) {
+      const answer = await exchange(t, port, message({ body }));
+      t.equal(answer.status, 200, `${about}, ${time}`);
+      const plant = JSON.parse(answer.body) as { name: string; tag: string };
+      t.ok(plant.name === text && plant.tag === text, `${about}, ${time}: equal`);
+    }
+    t.equal(log.size, id + 1, `${about}: stored once`);
+  }
+});
+
+t.test('the same id with another name or tag is a conflict, and changes nothing', async (t) => {
+  const { port, log } = await serve(t);
+  const status = async (body: string): Promise<unknown> => {
+    const answer = await exchange(t, port, message({ body }));
+    return answer.status === 200 ? 200 : (JSON.parse(answer.body) as { error: number }).error;
+  };
+  t.equal(await status('{"id":7,"name":"fern","tag":"a"}'), 200);
+  t.equal(await status('{"id":7,"name":"Fern","tag":"a"}'), 409);
+  t.equal(await status('{"id":7,"name":"fern","tag":"b"}'), 409);
+  t.equal(await status('{"id":7,"name":"fern","tag":""}'), 409);
+  t.equal(await status('{"id":7,"name":"fern"}'), 409);
+  t.equal(await status('{"id":7e0,"tag":"a","name":"fern"}'), 200);
+  t.equal(log.size, 1);
+});
+
+t.test('another method than POST is told which one to use', async (t) => {
+  const { port, log } = await serve(t);
+  for (const method of ['GET', 'HEAD', 'OPTIONS', 'PUT', 'PATCH', 'DELETE', 'TRACE']) {
+    const answer = await exchange(t, port, message({ method }));
+    if (method === 'HEAD') t.match(answer, { status: 405, body: '' }, method);
+    else isFailure(t, answer, { status: 405 }, method);
+    t.equal(answer.headers.allow, 'POST', method);
+  }
+  t.equal(log.size, 0);
+});
+
+t.test('a HEAD has the header of the same GET, and no body', async (t) => {
+  const { port } = await serve(t);
+  for (const target of ['/plants', '/elsewhere']) {
+    const client = await connect(t, port);
+    const headers = { 'Content-Length': undefined, 'Content-Type': undefined };
+    const get = message({ method: 'GET', target, headers, body: '' });
+    const head = message({ method: 'HEAD', target, headers, body: '' });
+    client.send(get, head, get);
+    const [first, second, third] = [
+      await client.answer(),
+      await client.answer('HEAD'),
+      await client.answer(),
+    ];
+    t.equal(second.status, first.status);
+    t.strictSame({ ...second.headers, date: '' }, { ...first.headers, date: '' });
+    t.equal(third.body, first.body, 'the next answer follows at once');
+  }
+});
+
+t.test('a HEAD is answered where the host allows no body for one', async (t) => {
+  const { handler } = await serve(t);
+  const port = await listen(t, createServer({ rejectNonStandardBodyWrites: true }, handler));
+  t.equal((await exchange(t, port, message({ method: 'HEAD' }))).status, 405);
+});

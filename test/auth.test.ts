@@ -1,0 +1,254 @@
+import { createServer } from 'node:http2';
+
+import fc from 'fast-check';
+import t, { type Test } from 'tap';
+
+import { failures } from '../dist/answer.js';
+import { createAuthenticator, MAX_TOKEN_LENGTH } from '../dist/auth.js';
+import { createPlantHandler } from '../dist/index.js';
+import { connect, exchange, isFailure, listen, message, openLog, serve, TOKEN } from './support.js';
+
+/** What an authenticator for these tokens makes of an Authorization header. */
+function judge(tokens: readonly string[], credentials: string) {
+  return createAuthenticator(tokens)(['Host', 'localhost', 'Authorization', credentials]);
+}
+
+/** RFC 6750, section 2.1. */
+const tokens = fc
+  .tuple(
+    fc.stringMatching(/^[A-Za-z0-9._~+/-]{1,40}$/),
+    fc.integer({ min: 0, max: 3 }).map((count) => '='.repeat(count)),
+  )
+  .map((parts) => parts.join(''));
+
+t.test('the token is accepted, however the scheme is written', async (t) => {
+  for (const scheme of ['Bearer', 'bearer', 'BEARER', 'bEaReR', 'Bearer  ', 'Bearer      '])
+    t.equal(judge([TOKEN], `${scheme} ${TOKEN}`), undefined, scheme);
+});
+
+t.test('the name of the header may have any case', async (t) => {
+  const authenticate = createAuthenticator([TOKEN]);
+  for (const name of ['Authorization', 'authorization', 'AUTHORIZATION', 'aUTHORIZATION'])
+    t.equal(authenticate([name, `Bearer ${TOKEN}`]), undefined, name);
+});
+
+t.test('a header with another name is not looked at', async (t) => {
+  const authenticate = createAuthenticator([TOKEN]);
+  for (const name of ['Proxy-Authorization', 'X-Authorization', 'Authorizations', 'Authorizatiom'])
+    t.equal(authenticate([name, `Bearer ${TOKEN}`]), failures.noToken, name);
+  // The value of a header is not the name of one.
+  t.equal(authenticate(['X', 'Authorization', `Bearer ${TOKEN}`, 'X']), failures.noToken);
+});
+
+t.test('every bearer token of RFC 6750 can be configured, sent and accepted', async () => {
+  fc.assert(fc.property(tokens, (token) => judge([token], `Bearer ${token}`) === undefined));
+});
+
+t.test('each of several tokens is accepted', async (t) => {
+  const several = ['one', 'two', 'three-is-longer', '4'.repeat(MAX_TOKEN_LENGTH), 'two'];
+  for (const token of several) t.equal(judge(several, `Bearer ${token}`), undefined, token);
+  t.equal(judge(several, 'Bearer five'), failures.wrongToken);
+  t.equal(judge(several, 'Bearer onetwo'), failures.wrongToken);
+});
+
+t.test('no other token is accepted', async (t) => {
+  fc.assert(
+    fc.property(fc.array(tokens, { minLength: 1, maxLength: 5 }), tokens, (accepted, token) => {
+      const failure = judge(accepted, `Bearer ${token}`);
+      return failure === (accepted.includes(token) ? undefined : failures.wrongToken);
+    }),
+  );
+  const longest = 'x'.repeat(MAX_TOKEN_LENGTH);
+  for (const accepted of [TOKEN, longest]) {
+    const others = [
+      accepted.slice(0, -1),
+      accepted.slice(1),
+      accepted.slice(0, 1),
+      `${accepted}x`,
+      `x${accepted}`,
+      `${accepted}=`,
+      `${accepted}${accepted}`,
+      accepted.toUpperCase(),
+      accepted.padEnd(511, 'y'),
+      accepted.padEnd(512, 'x'),
+      accepted.padEnd(513, 'x'),
+      accepted.padEnd(8_000, 'x'),
+      'y'.repeat(8_000),
+    ].filter((other) => other !== accepted);
+    for (const other of others) t.equal(judge([accepted], `Bearer ${other}`), failures.wrongToken);
+  }
+});
+
+t.test('a token that was refused leaves nothing behind for the next one', async (t) => {
+  const authenticate = createAuthenticator(['long-token']);
+  for (const before of ['long-token-x', 'x'.repeat(512)]) {
+    t.equal(authenticate(['Authorization', `Bearer ${before}`]), failures.wrongToken);
+    t.equal(authenticate(['Authorization', 'Bearer long']), failures.wrongToken);
+    t.equal(authenticate(['Authorization', 'Bearer long-token']), undefined);
+  }
+});
+
+t.test('what is not a bearer token is no credentials', async (t) => {
+  const others = [
+    '',
+    ' ',
+    'Bearer',
+    'Bearer ',
+    `Bearer${TOKEN}`,
+    `Bearer\t${TOKEN}`,
+    `Bearer ${TOKEN} `,
+    `Bearer ${TOKEN} ${TOKEN}`,
+    `Bearer ${TOKEN},Bearer ${TOKEN}`,
+    `Bearer "${TOKEN}"`,
+    `Bearer token=${TOKEN}`,
+    'Bearer =',
+    'Bearer a=b',
+    'Bearer pl\u00e4nt',
+    'Bearer a\0',
+    `Basic ${Buffer.from(`user:${TOKEN}`).toString('base64')}`,
+    `Digest ${TOKEN}`,
+    `XBearer ${TOKEN}`,
+    TOKEN,
+  ];
+  for (const credentials of others)
+    t.equal(judge([TOKEN], credentials), failures.noToken, JSON.stringify(credentials));
+  t.equal(createAuthenticator([TOKEN])([]), failures.noToken, 'no header at all');
+});
+
+t.test('a request without a token hears which scheme to use', async (t) => {
+  const { port } = await serve(t);
+  const rows: readonly [credentials: string | undefined, challenge: string][] = [
+    [undefined, 'Bearer realm="plant-store"'],
+    ['', 'Bearer realm="plant-store"'],
+    ['Basic dXNlcjphLXRva2Vu', 'Bearer realm="plant-store"'],
+    ['Bearer other', 'Bearer realm="plant-store", error="invalid_token"'],
+    [`Bearer ${'x'.repeat(8_000)}`, 'Bearer realm="plant-store", error="invalid_token"'],
+  ];
+  for (const [credentials, challenge] of rows) {
+    const answer = await exchange(t, port, message({ headers: { Authorization: credentials } }));
+    const headers = { 'www-authenticate': challenge };
+    isFailure(t, answer, { status: 401, headers }, String(credentials).slice(0, 20));
+  }
+});
+
+t.test('more than one Authorization header is refused, even if one would do', async (t) => {
+  const { port, log } = await serve(t);
+  const good = `Bearer ${TOKEN}`;
+  for (const values of [
+    [good, good],
+    [good, 'Basic eDp4'],
+    ['Basic eDp4', good],
+    ['', good],
+    [good, good, good],
+  ])
+    isFailure(
+      t,
+      await exchange(t, port, message({ headers: { Authorization: values } })),
+      { status: 400 },
+      values.join(),
+    );
+  t.equal(log.size, 0, 'nothing was stored');
+});
+
+t.test('more than one authorization field is refused in HTTP/2, too', async (t) => {
+  const handler = createPlantHandler({ store: await openLog(t), tokens: [TOKEN] });
+  const port = await listen(t, createServer(handler));
+  const good = `Bearer ${TOKEN}`;
+  const { error } = JSON.parse(await http2Body(t, port, [good, good])) as { error: number };
+  t.equal(error, 400);
+  const single = JSON.parse(await http2Body(t, port, [good])) as { error: number };
+  t.equal(single.error, 415, 'one of them is');
+});
+
+/**
+ * The body that answers a POST of nothing with these authorization fields. It is spelled in frames
+ * (RFC 9113, RFC 7541), because Node's own client sends no field twice.
+ */
+async function http2Body(t: Test, port: number, authorizations: readonly string[]) {
+  const fields = [
+    [':method', 'POST'],
+    [':scheme', 'http'],
+    [':path', '/plants'],
+    [':authority', 'localhost'],
+    ...authorizations.map((value) => ['authorization', value]),
+  ];
+  const literal = (text = ''): Buffer => Buffer.from(`${String.fromCharCode(text.length)}${text}`);
+  const block = fields.map(([name, value]) =>
+    Buffer.concat([Buffer.from([0]), literal(name), literal(value)]),
+  );
+  const { socket } = await connect(t, port);
+  socket.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
+  socket.write(frame(SETTINGS, 0, 0));
+  socket.write(frame(HEADERS, END_STREAM | END_HEADERS, 1, ...block));
+  let received = Buffer.alloc(0);
+  for await (const data of socket) {
+    received = Buffer.concat([received, data as Buffer]);
+    for (let at = 0; at + 9 <= received.length;) {
+      const end = at + 9 + received.readUIntBE(at, 3);
+      if (received[at + 3] === DATA && end <= received.length)
+        return received.toString('utf8', at + 9, end);
+      at = end;
+    }
+  }
+  throw new Error('no body came');
+}
+
+const DATA = 0;
+const HEADERS = 1;
+const SETTINGS = 4;
+const END_STREAM = 1;
+const END_HEADERS = 4;
+
+function frame(type: number, flags: number, stream: number, ...payload: readonly Buffer[]): Buffer {
+  const head = Buffer.alloc(9);
+  const content = Buffer.concat(payload);
+  head.writeUIntBE(content.length, 0, 3);
+  head.writeUInt8(type, 3);
+  head.writeUInt8(flags, 4);
+  head.writeUInt32BE(stream, 5);
+  return Buffer.concat([head, content]);
+}
+
+t.test('tokens that no request could carry are refused when the handler is made', async (t) => {
+  const store = await openLog(t);
+  const rows: readonly [about: string, tokens: readonly string[], message: string][] = [
+    ['none', [], 'tokens: at least one is needed'],
+    ['an empty one', [''], 'tokens: number 1 has characters'],
+    ['white space', ['marker marker'], 'tokens: number 1 has characters'],
+    ['a line break', ['marker\n'], 'tokens: number 1 has characters'],
+    ['a NUL', ['marker\0'], 'tokens: number 1 has characters'],
+    ['a letter beyond ASCII', ['märker'], 'tokens: number 1 has characters'],
+    ['nothing but padding', ['=='], 'tokens: number 1 has characters'],
+    ['padding inside', ['marker=marker'], 'tokens: number 1 has characters'],
+    ['512 characters', ['marker'.padEnd(512, 'x')], 'tokens: number 1 is longer than 511'],
+    ['a bad one among good ones', [TOKEN, 'marker!', TOKEN], 'tokens: number 2 has characters'],
+  ];
+  for (const [about, tokens, message] of rows) {
+    const error = t.throws(() => createPlantHandler({ store, tokens }), TypeError, about) as Error;
+    t.ok(error.message.startsWith(message), `${about}: ${error.message}`);
+    t.notMatch(error.message, /m.rker/, `${about}: the token is not told`);
+  }
+  t.doesNotThrow(() => createPlantHandler({ store, tokens: ['x'.repeat(511)] }));
+});
+
+t.test('new tokens take the place of the old ones, at once', async (t) => {
+  const { port, handler } = await serve(t, { tokens: ['old', 'both'] });
+  const statusWith = async (token: string): Promise<number> => {
+    const headers = { Authorization: `Bearer ${token}` };
+    return (await exchange(t, port, message({ headers }))).status;
+  };
+  t.equal(await statusWith('old'), 200);
+  handler.setTokens(['new', 'both']);
+  t.equal(await statusWith('new'), 200);
+  t.equal(await statusWith('both'), 200);
+  t.equal(await statusWith('old'), 401);
+});
+
+t.test('new tokens that are refused leave the old ones as they were', async (t) => {
+  const { port, handler } = await serve(t);
+  for (const tokens of [[], ['new', 'not a token'], ['x'.repeat(512)]])
+    t.throws(() => handler.setTokens(tokens), TypeError);
+  t.equal((await exchange(t, port, message())).status, 200);
+  const headers = { Authorization: 'Bearer new' };
+  t.equal((await exchange(t, port, message({ headers }))).status, 401);
+});

@@ -1,0 +1,420 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { Server, Socket } from 'node:net';
+
+import t, { type Test } from 'tap';
+
+import { DISCARD } from '../dist/body.js';
+import { createPlantHandler, PlantStoreError } from '../dist/index.js';
+import {
+  chunk,
+  chunkedMessage,
+  connect,
+  exchange,
+  FERN,
+  gatedStore,
+  isFailure,
+  listen,
+  message,
+  openLog,
+  serve,
+  storeOf,
+  TOKEN,
+  type Client,
+  type Message,
+} from './support.js';
+
+const CHUNKED = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
+
+/** A request that says its body has so many bytes, whatever it has. */
+function declaring(length: number, body: string | Buffer = ''): Buffer {
+  return message({ headers: { 'Content-Length': String(length) }, body });
+}
+
+/** A plant of so many bytes. */
+function plantOf(bytes: number, id = 7): string {
+  const rest = `{"id":${id},"name":""}`.length;
+  return `{"id":${id},"name":"${'x'.repeat(bytes - rest)}"}`;
+}
+
+/** Resolves as soon as the server has closed its side of the next connection. */
+function nextClose(server: Server): Promise<Socket> {
+  return new Promise((resolve) => {
+    server.once('connection', (socket: Socket) => socket.on('close', () => resolve(socket)));
+  });
+}
+
+/** Sends the same bytes again and again until the connection is closed. */
+async function flood({ socket, closed }: Client, bytes: Buffer): Promise<void> {
+  while (!socket.destroyed)
+    if (!socket.write(bytes))
+      await Promise.race([closed, new Promise((resolve) => socket.once('drain', resolve))]);
+  await closed;
+}
+
+/** The status of a request once there is memory for it: the server may be the last to see an end. */
+async function whenServed(t: Test, port: number, request: Buffer): Promise<number> {
+  for (;;) {
+    const { status } = await exchange(t, port, request);
+    if (status !== 503) return status;
+  }
+}
+
+t.test('a body of exactly the limit is stored, and one byte more is refused', async (t) => {
+  const { port, log } = await serve(t, { maxBodyBytes: FERN.length });
+  t.equal((await exchange(t, port, message())).status, 200);
+  const answer = await exchange(t, port, message({ body: `${FERN} ` }));
+  isFailure(t, answer, { status: 400, error: 413 }, 'one byte more');
+  t.match(answer.body, `${FERN.length} bytes`, 'the limit is told');
+  t.equal(log.size, 1);
+});
+
+t.test('the default limit is a mebibyte', async (t) => {
+  const { port } = await serve(t);
+  t.equal((await exchange(t, port, message({ body: plantOf(1_048_576) }))).status, 200);
+  isFailure(t, await exchange(t, port, declaring(1_048_577)), { status: 400, error: 413 }, 'more');
+});
+
+t.test('the limit holds wherever a body is split', async (t) => {
+  const { port } = await serve(t, { maxBodyBytes: FERN.length });
+  const client = await connect(t, port);
+  for (let at = 1; at < FERN.length; at++) {
+    const [head, tail] = [FERN.slice(0, at), FERN.slice(at)];
+    client.send(chunkedMessage(head, tail));
+    t.equal((await client.answer()).status, 200, `split at ${at}`);
+    const answer = await exchange(t, port, chunkedMessage(head, `${tail} `));
+    isFailure(t, answer, { status: 400, error: 413 }, `split at ${at}, one byte more`);
+  }
+  const everyCharacter = FERN.split('');
+  client.send(chunkedMessage(...everyCharacter));
+  t.equal((await client.answer()).status, 200, 'split everywhere');
+  const answer = await exchange(t, port, chunkedMessage(...everyCharacter, ' '));
+  isFailure(t, answer, { status: 400, error: 413 }, 'split everywhere, one byte more');
+});
+
+t.test('a body of the limit fits into a budget of the limit, wherever it is split', async (t) => {
+  const limit = 10_000;
+  const { port } = await serve(t, { maxBodyBytes: limit, maxBufferedBytes: limit });
+  const body = plantOf(limit);
+  for (const at of [1, 3_000, 4_095, 4_096, 4_097, 5_001, 9_999]) {
+    const request = chunkedMessage(body.slice(0, at), body.slice(at));
+    t.equal((await exchange(t, port, request)).status, 200, `split at ${at}`);
+  }
+});
+
+t.test('a body may come byte by byte', async (t) => {
+  const { port } = await serve(t);
+  const client = await connect(t, port);
+  client.socket.setNoDelay(true);
+  for (const request of [message(), chunkedMessage(FERN)]) {
+    for (const byte of request)
+      await new Promise((resolve) => client.socket.write(Buffer.from([byte]), resolve));
+    t.equal((await client.answer()).body, '{"name":"Boston fern","tag":"indoor"}');
+  }
+});
+
+t.test('a body that is declared too large is refused before a byte of it is sent', async (t) => {
+  const { port } = await serve(t, { maxBodyBytes: 100 });
+  for (const length of [101, 16_777_216, 2 ** 53]) {
+    const answer = await exchange(t, port, declaring(length));
+    isFailure(t, answer, { status: 400, error: 413 }, `${length} bytes`);
+  }
+});
+
+t.test('a client that sends all of a body before it reads sees the answer', async (t) => {
+  const { port } = await serve(t, { maxBodyBytes: 100 });
+  const client = await connect(t, port);
+  const body = Buffer.alloc(DISCARD.maxBytes, ' ');
+  client.socket.pause();
+  await new Promise((resolve) => client.socket.write(message({ body }), resolve));
+  client.socket.resume();
+  const answer = await client.answer();
+  isFailure(t, answer, { status: 400, error: 413 }, 'as large as is read over');
+  client.send(message());
+  t.equal((await client.answer()).status, 200, 'and the connection can be used again');
+});
+
+t.test('a body without end is answered, then cut off', async (t) => {
+  const { port, server } = await serve(t, { maxBodyBytes: 100 });
+  for (const [about, head] of [
+    ['in chunks', message({ headers: CHUNKED, body: '' })],
+    ['declared', declaring(2 ** 50)],
+  ] as const) {
+    const serverSide = nextClose(server);
+    const client = await connect(t, port);
+    client.send(head);
+    const flooded = flood(client, chunk(Buffer.alloc(65_536, ' ')));
+    const answer = await client.answer();
+    const headers = { connection: 'close' };
+    isFailure(t, answer, { status: 400, error: 413, headers }, about);
+    await flooded;
+    const { bytesRead } = await serverSide;
+    t.ok(bytesRead > DISCARD.maxBytes, `${about}: not before the bound`);
+    t.ok(bytesRead < DISCARD.maxBytes + 1_048_576, `${about}: not long after it`);
+  }
+});
+
+t.test('a client that stops in the middle of a refused body is cut off', async (t) => {
+  const { port } = await serve(t, { maxBodyBytes: 100 });
+  const client = await connect(t, port);
+  client.send(declaring(101, 'x'));
+  isFailure(t, await client.answer(), { status: 400, error: 413 }, 'answered at once');
+  await client.closed;
+});
+
+t.test('a connection can be used again after a small body has been refused', async (t) => {
+  const { port } = await serve(t, { maxBodyBytes: 100 });
+  const rows: readonly [expected: number, request: Message][] = [
+    [401, { headers: { Authorization: undefined } }],
+    [400, { headers: { Authorization: ['Bearer a', 'Bearer b'] } }],
+    [404, { target: '/elsewhere' }],
+    [405, { method: 'PUT' }],
+    [415, { headers: { 'Content-Type': 'text/plain' } }],
+    [415, { headers: { 'Content-Encoding': 'gzip' } }],
+    [413, { body: plantOf(101) }],
+    [400, { body: 'x' }],
+    [422, { body: '{}' }],
+  ];
+  const client = await connect(t, port);
+  for (const [error, request] of rows) {
+    client.send(message(request));
+    const answer = await client.answer();
+    t.match(JSON.parse(answer.body), { error });
+    t.equal(answer.headers.connection, 'keep-alive', `after ${error}`);
+    client.send(message());
+    t.equal((await client.answer()).status, 200, `after ${error}`);
+  }
+  client.send(...rows.map(([, request]) => message(request)), message());
+  for (const [error] of rows) t.match(JSON.parse((await client.answer()).body), { error });
+  t.equal((await client.answer()).status, 200, 'after all of them, pipelined');
+});
+
+t.test('a connection is closed after a refusal where its use is not certain', async (t) => {
+  const { port } = await serve(t, { maxBodyBytes: 100 });
+  const requests = {
+    'a body in chunks': message({ target: '/elsewhere', headers: CHUNKED, body: chunk('') }),
+    'a body that may never come': message({
+      target: '/elsewhere',
+      headers: { Expect: '100-continue' },
+    }),
+  };
+  for (const [about, request] of Object.entries(requests)) {
+    const client = await connect(t, port);
+    client.send(request);
+    let answer = await client.answer();
+    if (answer.status === 100) answer = await client.answer();
+    isFailure(t, answer, { status: 404, headers: { connection: 'close' } }, about);
+    await client.closed;
+  }
+});
+
+t.test('a body that is shorter than it was declared stores nothing', async (t) => {
+  const { port, log, server } = await serve(t);
+  const requests = [
+    declaring(FERN.length + 1, FERN),
+    declaring(FERN.length, FERN.slice(0, -1)),
+    message({ headers: CHUNKED, body: chunk(FERN) }),
+  ];
+  for (const request of requests)
+    for (const leave of ['end', 'destroy', 'resetAndDestroy'] as const) {
+      const serverSide = nextClose(server);
+      const { socket } = await connect(t, port);
+      socket.write(request);
+      await once(server, 'request');
+      socket[leave]();
+      await serverSide;
+    }
+  t.equal((await exchange(t, port, message({ body: '{"id":8,"name":"last"}' }))).status, 200);
+  t.equal(log.size, 1, 'only the one that came whole');
+});
+
+t.test('a body ends where it was declared to', async (t) => {
+  const { port, log } = await serve(t);
+  const client = await connect(t, port);
+  client.send(declaring(FERN.length - 1, `${FERN.slice(0, -1)}\r\n`), message());
+  isFailure(t, await client.answer(), { status: 400 }, 'without its last brace');
+  t.equal((await client.answer()).status, 200, 'the next one');
+  t.equal(log.size, 1);
+});
+
+t.test('a body that does not come in time is answered with 408 and the end', async (t) => {
+  const { port, log } = await serve(t, { bodyTimeoutMs: 50 });
+  const requests = {
+    'not begun': declaring(10),
+    'stopped in the middle': declaring(10, '{"id"'),
+    'complete but for the last chunk': message({ headers: CHUNKED, body: chunk(FERN) }),
+  };
+  for (const [about, request] of Object.entries(requests)) {
+    const client = await connect(t, port);
+    client.send(request);
+    const headers = { connection: 'close' };
+    isFailure(t, await client.answer(), { status: 408, headers }, about);
+    await client.closed;
+  }
+  t.equal(log.size, 0);
+});
+
+t.test('a body that trickles in does not get more time', async (t) => {
+  const { port } = await serve(t, { bodyTimeoutMs: 100 });
+  const client = await connect(t, port);
+  client.send(declaring(1_000_000));
+  const trickle = setInterval(() => client.send(' '), 5);
+  t.teardown(() => clearInterval(trickle));
+  isFailure(t, await client.answer(), { status: 408 }, 'always on its way');
+});
+
+t.test('a client that goes away in the middle of a body leaves no memory behind', async (t) => {
+  const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 10_000 };
+  const { port, server } = await serve(t, limits);
+  for (const leave of ['end', 'destroy', 'resetAndDestroy'] as const) {
+    const serverSide = nextClose(server);
+    const client = await connect(t, port);
+    client.send(declaring(10_000, 'x'.repeat(9_000)));
+    await once(server, 'request');
+    client.socket[leave]();
+    await serverSide;
+    const answer = await exchange(t, port, message({ body: plantOf(10_000) }));
+    t.equal(answer.status, 200, `after ${leave}`);
+  }
+});
+
+t.test('no answer leaves memory behind, whatever it is', async (t) => {
+  interface Row {
+    readonly status: number;
+    readonly request: Buffer;
+    readonly failure?: Error;
+    readonly bodyTimeoutMs?: number;
+  }
+  const request = message({ body: plantOf(10_000) });
+  const conflict = new PlantStoreError('conflict', 'another plant');
+  const rows: Readonly<Record<string, Row>> = {
+    created: { status: 200, request },
+    conflict: { status: 400, request, failure: conflict },
+    fault: { status: 500, request, failure: new Error('fault') },
+    'not JSON': { status: 400, request: message({ body: 'x'.repeat(10_000) }) },
+    'too large': { status: 400, request: chunkedMessage('x'.repeat(9_000), 'x'.repeat(9_000)) },
+    'too slow': { status: 408, request: declaring(10_000, 'x'.repeat(9_000)), bodyTimeoutMs: 50 },
+  };
+  for (const [about, { status, request, failure, bodyTimeoutMs = 30_000 }] of Object.entries(rows))
+    await t.test(about, async (t) => {
+      const store = storeOf(async ({ id }) => {
+        if (id === 7n && failure) throw failure;
+        return 'created';
+      });
+      const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 10_000, bodyTimeoutMs };
+      const { port } = await serve(t, { store, ...limits });
+      const client = await connect(t, port);
+      client.send(request);
+      t.equal((await client.answer()).status, status);
+      const next = message({ body: '{"id":8,"name":"fern"}' });
+      t.equal(await whenServed(t, port, next), 200, 'there is room for the next one');
+    });
+});
+
+t.test('bodies count for the memory that they take, all together', async (t) => {
+  const store = gatedStore();
+  const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 29_999 };
+  const { port } = await serve(t, { store, ...limits });
+  const request = message({ body: plantOf(10_000) });
+  const waiting = [whenServed(t, port, request), whenServed(t, port, request)];
+  await store.arrived(2);
+  const headers = { 'retry-after': '1' };
+  const third = await exchange(t, port, request);
+  isFailure(t, third, { status: 503, headers }, 'a third does not fit');
+  waiting.push(whenServed(t, port, message({ body: plantOf(9_999) })));
+  await store.arrived(3);
+  isFailure(t, await exchange(t, port, message()), { status: 503, headers }, 'now nothing does');
+  store.letGo();
+  t.strictSame(await Promise.all(waiting), [200, 200, 200]);
+  t.equal(await whenServed(t, port, request), 200, 'there is room again');
+});
+
+t.test('requests count even where they are small', async (t) => {
+  const store = gatedStore();
+  const { port } = await serve(t, { store, maxBodyBytes: 100, maxBufferedBytes: 3 * 4096 });
+  const waiting = Array.from({ length: 3 }, () => exchange(t, port, message()));
+  await store.arrived(3);
+  isFailure(t, await exchange(t, port, message()), { status: 503 }, 'a fourth');
+  store.letGo();
+  for (const { status } of await Promise.all(waiting)) t.equal(status, 200);
+});
+
+t.test('with the least of budgets, one plant at a time is stored', async (t) => {
+  const limits = { maxBodyBytes: FERN.length, maxBufferedBytes: FERN.length };
+  const { port } = await serve(t, limits);
+  t.equal((await exchange(t, port, message())).status, 200);
+  t.equal((await exchange(t, port, message())).status, 200);
+});
+
+t.test('a client that does not take its answer is cut off, and leaves no memory', async (t) => {
+  const gated = gatedStore();
+  const store = storeOf(async (plant) => (plant.id === 1n ? gated.add(plant) : 'created'));
+  const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096, bodyTimeoutMs: 50 };
+  const handler = createPlantHandler({ store, tokens: [TOKEN], ...limits });
+  // The answer has to be larger than the buffers of the system on both sides.
+  let body = { id: 7, name: 'x'.repeat(64 * 1_048_576) };
+  const server = createServer((req, res) => {
+    req.resume().on('end', () => handler(Object.assign(req, { body }), res));
+  });
+  const port = await listen(t, server);
+  const serverSide = nextClose(server);
+  const client = await connect(t, port);
+  client.socket.pause();
+  client.send(message());
+  const { bytesWritten } = await serverSide;
+  t.ok(bytesWritten > 0, 'after the answer had begun');
+
+  body = { id: 1, name: 'fern' };
+  const next = whenServed(t, port, message());
+  await gated.arrived(1);
+  isFailure(t, await exchange(t, port, message()), { status: 503 }, 'there is room for one');
+  gated.letGo();
+  t.equal(await next, 200);
+});
+
+t.test('answers that wait behind another leave no memory when the client goes', async (t) => {
+  const gated = gatedStore();
+  const store = storeOf(async (plant) => (plant.id === 1n ? gated.add(plant) : 'created'));
+  const limits = { maxBodyBytes: 100, maxBufferedBytes: 2 * 4096, bodyTimeoutMs: 50 };
+  const { port, server } = await serve(t, { store, ...limits });
+  const slow = message({ body: '{"id":1,"name":"slow"}' });
+  const serverSide = nextClose(server);
+  const client = await connect(t, port);
+  client.send(slow, message());
+  await gated.arrived(1);
+  client.socket.destroy();
+  await serverSide;
+  t.equal(await whenServed(t, port, message()), 200, 'while the first plant still waits');
+});
+
+t.test('the host may have set an encoding', async (t) => {
+  const text = '{"id":7,"name":"F\u00e5rn \u{1f33f}"}';
+  const body = Buffer.from(text);
+  for (const encoding of ['utf8', 'latin1', 'hex', 'base64', 'base64url'] as const)
+    await t.test(encoding, async (t) => {
+      const store = await openLog(t);
+      const handler = createPlantHandler({ store, tokens: [TOKEN], maxBodyBytes: body.length });
+      const server = createServer((req, res) => handler(req.setEncoding(encoding), res));
+      const client = await connect(t, await listen(t, server));
+      for (let at = 1; at < body.length; at++) {
+        client.send(chunkedMessage(body.subarray(0, at), body.subarray(at)));
+        t.equal((await client.answer()).body, '{"name":"F\u00e5rn \u{1f33f}"}', `split at ${at}`);
+      }
+      client.send(chunkedMessage(body, ' '));
+      isFailure(t, await client.answer(), { status: 400, error: 413 }, 'one byte more');
+    });
+});
+
+t.test('the host may have paused the request', async (t) => {
+  const handler = createPlantHandler({ store: await openLog(t), tokens: [TOKEN] });
+  const server = createServer((req, res) => {
+    req.pause();
+    setImmediate(() => handler(req, res));
+  });
+  const client = await connect(t, await listen(t, server));
+  for (const request of [message(), message({ body: 'x' }), message({ target: '/elsewhere' })])
+    client.send(request);
+  t.equal((await client.answer()).status, 200);
+  t.equal((await client.answer()).status, 400);
+  t.equal((await client.answer()).status, 404);
+});

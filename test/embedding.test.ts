@@ -1,0 +1,574 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import * as http2 from 'node:http2';
+import * as https from 'node:https';
+import { text } from 'node:stream/consumers';
+
+import t, { type Test } from 'tap';
+
+import {
+  createPlantHandler,
+  PlantStoreError,
+  type PlantHandler,
+  type PlantHandlerOptions,
+} from '../dist/index.js';
+import {
+  chunk,
+  connect,
+  exchange,
+  FERN,
+  gatedStore,
+  isFailure,
+  listen,
+  message,
+  selfSigned,
+  serve,
+  storeOf,
+  TOKEN,
+  type Service,
+} from './support.js';
+
+const FERN_ANSWER = '{"name":"Boston fern","tag":"indoor"}';
+
+type Host = (handler: PlantHandler, req: IncomingMessage, res: ServerResponse) => void;
+
+/** Serves the handler inside of a host that decides when to call it, and with what. */
+async function embed(
+  t: Test,
+  host: Host,
+  options?: Partial<PlantHandlerOptions>,
+): Promise<Omit<Service, 'handler'>> {
+  const { handler, log, reported } = await serve(t, options);
+  const server = createServer((req, res) => host(handler, req, res));
+  return { port: await listen(t, server), server, log, reported };
+}
+
+t.test('a path that is not ours goes to next before anything else is looked at', async (t) => {
+  const { port, reported } = await embed(t, (handler, req, res) => {
+    handler(req, res, (...args: unknown[]) => {
+      t.strictSame(args, [], 'next is told nothing');
+      t.notOk(req.readableDidRead, 'the body is left alone');
+      t.notOk(res.headersSent, 'nothing is sent');
+      void text(req).then((body) => res.end(`host: ${body}`));
+    });
+  });
+  const strangers = {
+    'with a token': {},
+    'without a token': { Authorization: undefined },
+    'with two tokens': { Authorization: ['Bearer a', 'Bearer b'] },
+    'of another type': { 'Content-Type': 'text/plain', 'Content-Encoding': 'gzip' },
+  };
+  for (const [about, headers] of Object.entries(strangers))
+    for (const [method, target] of [
+      ['POST', '/'],
+      ['PUT', '/plants/'],
+      ['POST', '//plants'],
+    ] as const) {
+      const answer = await exchange(t, port, message({ method, target, headers, body: 'a body' }));
+      t.match(answer, { status: 200 }, `${method} ${target} ${about}`);
+      t.match(answer.text, 'host: a body');
+    }
+  t.strictSame(reported, []);
+});
+
+t.test('our path never goes to next', async (t) => {
+  const { port } = await embed(t, (handler, req, res) => {
+    handler(req, res, () => t.fail('next was called'));
+  });
+  const requests = {
+    200: message(),
+    401: message({ headers: { Authorization: undefined } }),
+    405: message({ method: 'PUT' }),
+    415: message({ headers: { 'Content-Type': undefined } }),
+    422: message({ body: '{}' }),
+  };
+  for (const [code, request] of Object.entries(requests)) {
+    const { status, body } = await exchange(t, port, request);
+    if (status === 200) t.equal(status, Number(code));
+    else t.match(JSON.parse(body), { error: Number(code) });
+  }
+});
+
+t.test('a host may mount the handler below a path of its own', async (t) => {
+  const { port, log } = await embed(t, (handler, req, res) => {
+    req.url = req.url?.replace(/^\/api/, '') ?? '';
+    handler(req, res);
+  });
+  t.equal((await exchange(t, port, message({ target: '/api/plants' }))).status, 200);
+  t.equal(log.size, 1);
+});
+
+t.test('a request without a target is not ours', async (t) => {
+  const { port } = await embed(t, (handler, req, res) => {
+    handler(Object.assign(req, { url: undefined }), res);
+  });
+  isFailure(t, await exchange(t, port, message()), { status: 404 }, 'no target');
+});
+
+t.test('what a body parser left is used', async (t) => {
+  const parsed = (json: string): object => ({ body: JSON.parse(json) as unknown });
+  const big = '{"id":9007199254740993,"name":"fern"}';
+  const other = '{"id":8,"name":"other"}';
+  const rows: Readonly<Record<string, [sent: string, left: object, expected: string | number]>> = {
+    'rawBody, a Buffer': [big, { rawBody: Buffer.from(big) }, '{"name":"fern"}'],
+    'rawBody, a string': [big, { rawBody: big }, '{"name":"fern"}'],
+    'body, a Buffer': [big, { body: Buffer.from(big) }, '{"name":"fern"}'],
+    'body, a string': [big, { body: big }, '{"name":"fern"}'],
+    'body, parsed': [FERN, parsed(FERN), FERN_ANSWER],
+    'rawBody before body': [FERN, { rawBody: FERN, ...parsed(other) }, FERN_ANSWER],
+    'body, parsed, with an id that was rounded': [big, parsed(big), 422],
+    'body, parsed, with faults': ['{}', { body: {} }, 422],
+    'body, parsed, not an object': ['[]', { body: [] }, 422],
+    'body, parsed, null': ['null', { body: null }, 422],
+    'body, a string with a name twice': [big, { body: '{"id":1,"id":1}' }, 400],
+    'body, a string that is not JSON': ['x', { body: 'x' }, 400],
+    'body, an empty string': ['x', { body: '' }, 400],
+    'rawBody, not UTF-8': ['x', { rawBody: Buffer.from([0x22, 0xff, 0x22]) }, 400],
+    nothing: [FERN, {}, 500],
+    undefined: [FERN, { rawBody: undefined, body: undefined }, 500],
+  };
+  for (const [about, [sent, left, expected]] of Object.entries(rows))
+    await t.test(about, async (t) => {
+      const { port, reported } = await embed(t, (handler, req, res) => {
+        void text(req).then(() => handler(Object.assign(req, left), res));
+      });
+      const answer = await exchange(t, port, message({ body: sent }));
+      if (typeof expected === 'string') t.match(answer, { status: 200, body: expected });
+      else t.match(JSON.parse(answer.body), { error: expected });
+      t.equal(reported.length, expected === 500 ? 1 : 0);
+      if (expected === 500) t.match(reported[0], /body parser/, 'the operator hears why');
+    });
+});
+
+t.test('the limit holds for what a body parser left, in bytes', async (t) => {
+  const body = '{"id":7,"name":"f\u00e4rn"}';
+  const size = Buffer.byteLength(body);
+  for (const left of [{ rawBody: Buffer.from(body) }, { rawBody: body }, { body }])
+    for (const [maxBodyBytes, status] of [
+      [size, 200],
+      [size - 1, 400],
+    ] as const) {
+      const host: Host = (handler, req, res) => {
+        void text(req).then(() => handler(Object.assign(req, left), res));
+      };
+      const { port } = await embed(t, host, { maxBodyBytes });
+      // In chunks: a Content-Length would give it away.
+      const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
+      const request = message({ headers, body: Buffer.concat([body, ''].map(chunk)) });
+      const answer = await exchange(t, port, request);
+      t.equal(answer.status, status);
+      if (status === 400) t.match(JSON.parse(answer.body), { error: 413 });
+    }
+});
+
+t.test('a body that nobody has read yet is read, whatever the host has set', async (t) => {
+  const left = [{ body: {} }, { body: undefined }, { body: 'x' }, { rawBody: Buffer.from('x') }];
+  for (const some of left) {
+    const { port } = await embed(t, (handler, req, res) => {
+      setImmediate(() => handler(Object.assign(req, some), res));
+    });
+    t.equal((await exchange(t, port, message())).body, FERN_ANSWER);
+  }
+});
+
+t.test('an empty body is empty, even if the host has read it', async (t) => {
+  const { port } = await embed(t, (handler, req, res) => {
+    req.resume().on('end', () => handler(req, res));
+  });
+  isFailure(t, await exchange(t, port, message({ body: '' })), { status: 400 }, 'empty');
+});
+
+t.test('a body that the host has read in part is a fault, and not waited for', async (t) => {
+  const { port, reported, log } = await embed(t, (handler, req, res) => {
+    req.once('data', () => {
+      req.pause();
+      handler(req, res);
+    });
+  });
+  const client = await connect(t, port);
+  const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
+  client.send(message({ headers, body: chunk(FERN) }));
+  isFailure(t, await client.answer(), { status: 500 }, 'in part');
+  client.send(chunk(''));
+  await client.closed;
+  t.equal(reported.length, 1);
+  t.equal(log.size, 0);
+});
+
+t.test('a response that the host has ended is left alone', async (t) => {
+  const { port, reported } = await embed(t, (handler, req, res) => {
+    res.end('theirs');
+    handler(req, res);
+  });
+  const requests = {
+    'a plant': message(),
+    'a fault': message({ body: '{}' }),
+    'no token': message({ headers: { Authorization: undefined } }),
+  };
+  const client = await connect(t, port);
+  for (const [about, request] of [...Object.entries(requests), ...Object.entries(requests)]) {
+    client.send(request);
+    t.match(await client.answer(), { status: 200, body: 'theirs' }, about);
+  }
+  t.strictSame(reported, []);
+});
+
+t.test('a response that the host has begun is cut off', async (t) => {
+  const { port } = await embed(t, (handler, req, res) => {
+    res.writeHead(200, { 'Content-Length': 100 }).write('theirs');
+    handler(req, res);
+  });
+  for (const request of [message(), message({ body: '{}' }), message({ method: 'PUT' })]) {
+    const client = await connect(t, port);
+    client.send(request);
+    await t.rejects(client.answer(), /closed after \d+ bytes/);
+  }
+});
+
+t.test('a response that the host ends while a plant is stored is left alone', async (t) => {
+  for (const end of [
+    (res: ServerResponse) => res.writeHead(504).end('theirs'),
+    (res: ServerResponse) => res.destroy(),
+  ]) {
+    const store = gatedStore();
+    const host: Host = (handler, req, res) => {
+      handler(req, res);
+      void store.arrived(1).then(() => {
+        end(res);
+        store.letGo();
+      });
+    };
+    const { port, reported } = await embed(t, host, { store });
+    const client = await connect(t, port);
+    client.send(message());
+    const answer = await client.answer().catch(() => undefined);
+    if (answer) t.match(answer, { status: 504 });
+    else await client.closed;
+    t.strictSame(reported, []);
+  }
+});
+
+t.test('a client that is gone before the handler runs stores nothing', async (t) => {
+  let gone = true;
+  const { port, log, reported } = await embed(t, (handler, req, res) => {
+    if (gone) req.on('close', () => handler(req, res));
+    else handler(req, res);
+  });
+  for (const request of [message(), message().subarray(0, -1), message({ method: 'PUT' })]) {
+    const { socket } = await connect(t, port);
+    socket.write(request);
+    socket.end();
+    await once(socket, 'close');
+  }
+  gone = false;
+  t.equal((await exchange(t, port, message({ body: '{"id":8,"name":"x"}' }))).status, 200);
+  t.equal(log.size, 1);
+  t.strictSame(reported, []);
+});
+
+t.test('a request that the host destroys is not answered, and not waited for', async (t) => {
+  let destroyed = 0;
+  const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096 };
+  const host: Host = (handler, req, res) => {
+    if (destroyed === 0) req.destroy();
+    handler(req, res);
+    if (destroyed === 1) req.destroy();
+    destroyed++;
+  };
+  const { port, log, reported } = await embed(t, host, limits);
+  for (const when of ['before the handler runs', 'while the handler reads it']) {
+    const client = await connect(t, port);
+    client.send(message());
+    await client.closed;
+    t.equal(log.size, 0, when);
+  }
+  t.equal((await exchange(t, port, message())).status, 200, 'there is room for the next one');
+  t.strictSame(reported, []);
+});
+
+t.test('a client that goes while its plant is stored does not undo it', async (t) => {
+  const gate = gatedStore();
+  const { log, handler, reported } = await serve(t);
+  const store = storeOf((plant) => gate.add(plant).then(() => log.add(plant)));
+  const inner = createPlantHandler({ store, tokens: [TOKEN] });
+  let response: ServerResponse | undefined;
+  const server = createServer((req, res) => inner(req, (response = res)));
+  const port = await listen(t, server);
+  const client = await connect(t, port);
+  client.send(message());
+  await gate.arrived(1);
+  client.socket.destroy();
+  await once(response as unknown as ServerResponse, 'close');
+  gate.letGo();
+  t.equal((await exchange(t, port, message())).status, 200);
+  t.equal(log.size, 1, 'sending it again stored it once');
+  t.ok(handler);
+  t.strictSame(reported, []);
+});
+
+t.test('a plant is answered alike, whether it was there before or not', async (t) => {
+  for (const outcome of ['created', 'unchanged'] as const) {
+    const { port } = await serve(t, { store: storeOf(() => Promise.resolve(outcome)) });
+    t.match(await exchange(t, port, message()), { status: 200, body: FERN_ANSWER }, outcome);
+  }
+});
+
+t.test('how a store fails decides the answer', async (t) => {
+  const rows: Readonly<Record<string, [error: number, failure: unknown]>> = {
+    conflict: [409, new PlantStoreError('conflict', 'x')],
+    unavailable: [503, new PlantStoreError('unavailable', 'x')],
+    damaged: [503, new PlantStoreError('damaged', 'x')],
+    locked: [503, new PlantStoreError('locked', 'x')],
+    'another Error': [500, new Error('fault')],
+    'an Error that looks like ours': [500, Object.assign(new Error('x'), { code: 'conflict' })],
+    'an Error with a status': [500, Object.assign(new Error('x'), { status: 200 })],
+    'not an Error': [500, 'fault'],
+  };
+  for (const [about, [error, failure]] of Object.entries(rows)) {
+    const stores = {
+      rejects: storeOf(async () => {
+        throw failure as Error;
+      }),
+      throws: storeOf(() => {
+        throw failure as Error;
+      }),
+    };
+    for (const [how, store] of Object.entries(stores)) {
+      const { port, reported } = await serve(t, { store });
+      const answer = await exchange(t, port, message());
+      isFailure(t, answer, { status: error < 500 ? 400 : error, error }, `${how}: ${about}`);
+      t.strictSame(reported, error === 500 ? [failure] : [], `${how}: ${about}: reported`);
+    }
+  }
+});
+
+t.test('a store gets the plant with its exact id, and no more than that', async (t) => {
+  const stored: unknown[] = [];
+  const store = storeOf((plant) => {
+    stored.push(plant);
+    return Promise.resolve('created');
+  });
+  const { port } = await serve(t, { store });
+  for (const body of [
+    '{"a":1,"id":-9223372036854775808,"name":"x"}',
+    '{"id":7.0,"name":"","tag":""}',
+  ])
+    await exchange(t, port, message({ body }));
+  t.strictSame(stored, [
+    { id: -(2n ** 63n), name: 'x' },
+    { id: 7n, name: '', tag: '' },
+  ]);
+});
+
+t.test('a fault goes to stderr where nobody else asks for it', async (t) => {
+  const cause = new Error('fault');
+  const store = storeOf(() => Promise.reject(cause));
+  const handler = createPlantHandler({ store, tokens: [TOKEN] });
+  const port = await listen(t, createServer(handler));
+  const written = t.capture(console, 'error');
+  t.equal((await exchange(t, port, message())).status, 500);
+  t.strictSame(written.args(), [['plant-store: a request failed', cause]]);
+});
+
+t.test('handlers in one process have nothing in common', async (t) => {
+  const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096 };
+  const store = gatedStore();
+  const full = await serve(t, { store, tokens: ['one'], ...limits });
+  await t.test('the other one', async (t) => {
+    const other = await serve(t, { tokens: ['two'], ...limits });
+    const one = { Authorization: 'Bearer one' };
+    const two = { Authorization: 'Bearer two' };
+    const waiting = exchange(t, full.port, message({ headers: one }));
+    await store.arrived(1);
+    t.equal((await exchange(t, full.port, message({ headers: one }))).status, 503);
+    t.equal((await exchange(t, full.port, message({ headers: two }))).status, 401);
+    t.equal((await exchange(t, other.port, message({ headers: two }))).status, 200);
+    t.equal((await exchange(t, other.port, message({ headers: one }))).status, 401);
+    other.handler.setTokens(['three']);
+    t.equal((await exchange(t, full.port, message({ headers: one }))).status, 503);
+    store.letGo();
+    t.equal((await waiting).status, 200);
+  });
+});
+
+interface TextAnswer {
+  readonly status: number | undefined;
+  readonly body: string;
+}
+
+/** Opens an HTTP/2 connection to a server until the test is over. */
+function http2Session(t: Test, url: string, ca?: string): http2.ClientHttp2Session {
+  const session = http2.connect(url, ca === undefined ? {} : { ca, servername: 'localhost' });
+  session.on('error', () => undefined);
+  t.teardown(() => session.destroy());
+  return session;
+}
+
+function http2Post(
+  session: http2.ClientHttp2Session,
+  headers: http2.OutgoingHttpHeaders = {},
+): http2.ClientHttp2Stream {
+  return session.request({
+    ':method': 'POST',
+    ':path': '/plants',
+    authorization: `Bearer ${TOKEN}`,
+    'content-type': 'application/json',
+    ...headers,
+  });
+}
+
+async function http2Answer(stream: http2.ClientHttp2Stream): Promise<TextAnswer> {
+  const [headers] = (await once(stream, 'response')) as [
+    http2.IncomingHttpHeaders & { ':status'?: number },
+  ];
+  return { status: headers[':status'], body: await text(stream) };
+}
+
+t.test('HTTP/2 in cleartext is served alike', async (t) => {
+  const { handler, log } = await serve(t, { maxBodyBytes: 100 });
+  const server = http2.createServer(handler);
+  const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);
+
+  const rows: readonly [error: number, headers: http2.OutgoingHttpHeaders, body: string][] = [
+    [401, { authorization: '' }, FERN],
+    [401, { authorization: 'Bearer other' }, FERN],
+    [404, { ':path': '/elsewhere' }, FERN],
+    [405, { ':method': 'PUT' }, FERN],
+    [415, { 'content-type': 'text/plain' }, FERN],
+    [415, { 'content-encoding': 'gzip' }, FERN],
+    [413, { 'content-length': 101 }, ' '.repeat(101)],
+    [413, {}, ' '.repeat(101)],
+    [400, {}, ''],
+    [422, {}, '{}'],
+  ];
+  for (const [error, headers, body] of rows) {
+    const { status, body: answer } = await http2Answer(http2Post(session, headers).end(body));
+    t.match(JSON.parse(answer), { error });
+    t.equal(status, [401, 404, 405].includes(error) ? error : 400);
+    t.strictSame(await http2Answer(http2Post(session).end(FERN)), {
+      status: 200,
+      body: FERN_ANSWER,
+    });
+  }
+  const head = http2Post(session, { ':method': 'HEAD' }).end();
+  t.strictSame(await http2Answer(head), { status: 405, body: '' });
+  t.equal(log.size, 1);
+});
+
+t.test('HTTP/2: a body that is too large or too slow is answered, then cut off', async (t) => {
+  const { handler } = await serve(t, { maxBodyBytes: 100, bodyTimeoutMs: 100 });
+  const server = http2.createServer(handler);
+  const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);
+  const warnings: Error[] = [];
+  const onWarning = (warning: Error): unknown => warnings.push(warning);
+  process.on('warning', onWarning);
+  t.teardown(() => process.off('warning', onWarning));
+  const slow = http2Post(session);
+  slow.write('{');
+  t.match(await http2Answer(slow), { status: 408, body: /"error":408/ });
+  if (!slow.closed) await once(slow, 'close');
+  const large = http2Post(session);
+  large.write(' '.repeat(101));
+  t.match(await http2Answer(large), { status: 400, body: /"error":413/ });
+  if (!large.closed) await once(large, 'close');
+  t.strictSame(warnings, [], 'no header that HTTP/2 does not have');
+});
+
+t.test('HTTP/2: a stream that is reset stores nothing, and leaves no memory behind', async (t) => {
+  const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 10_000 };
+  const { handler, log } = await serve(t, limits);
+  const server = http2.createServer(handler);
+  const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);
+  for (const code of [http2.constants.NGHTTP2_NO_ERROR, http2.constants.NGHTTP2_CANCEL]) {
+    const request = http2Post(session);
+    request.on('error', () => undefined);
+    request.write(FERN.slice(0, -1));
+    const [, response] = (await once(server, 'request')) as [unknown, http2.Http2ServerResponse];
+    request.close(code);
+    await once(response, 'close');
+    t.equal(log.size, 0);
+  }
+  t.match(await http2Answer(http2Post(session).end(FERN)), { status: 200 });
+  t.equal(log.size, 1);
+});
+
+t.test('HTTP/2: a client may go while its plant is stored', async (t) => {
+  for (const leave of ['the stream', 'the session'] as const)
+    for (const outcome of ['created', 'unavailable'] as const) {
+      const gate = gatedStore();
+      const store = storeOf(async (plant) => {
+        await gate.add(plant);
+        if (outcome === 'unavailable') throw new PlantStoreError('unavailable', 'x');
+        return outcome;
+      });
+      const { handler, reported } = await serve(t, {
+        store,
+        maxBodyBytes: 100,
+        maxBufferedBytes: 4096,
+      });
+      const server = http2.createServer(handler);
+      const url = `http://127.0.0.1:${await listen(t, server)}`;
+      const session = http2Session(t, url);
+      const request = http2Post(session).end(FERN);
+      request.on('error', () => undefined);
+      const [, response] = (await once(server, 'request')) as [unknown, http2.Http2ServerResponse];
+      await gate.arrived(1);
+      if (leave === 'the stream') request.close(http2.constants.NGHTTP2_CANCEL);
+      else session.destroy();
+      await once(response, 'close');
+      gate.letGo();
+      const { status } = await http2Answer(http2Post(http2Session(t, url)).end(FERN));
+      t.equal(status, outcome === 'created' ? 200 : 503, `${leave}, ${outcome}`);
+      t.strictSame(reported, []);
+    }
+});
+
+t.test('HTTP/2: a request that the host has destroyed is closed', async (t) => {
+  const { handler } = await serve(t);
+  const server = http2.createServer((req, res) => {
+    req.destroy();
+    handler(req, res);
+  });
+  const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);
+  const request = http2Post(session).end(FERN);
+  request.on('error', () => undefined);
+  await once(request, 'close');
+});
+
+async function httpsAnswer(port: number, ca: string): Promise<TextAnswer> {
+  const request = https.request({
+    port,
+    host: '127.0.0.1',
+    servername: 'localhost',
+    ca,
+    agent: false,
+    method: 'POST',
+    path: '/plants',
+    headers: { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' },
+  });
+  request.end(FERN);
+  const [response] = (await once(request, 'response')) as [IncomingMessage];
+  t.equal(response.httpVersion, '1.1');
+  return { status: response.statusCode, body: await text(response) };
+}
+
+t.test('one secure server serves HTTP/2 and HTTP/1.1', async (t) => {
+  const { key, cert } = selfSigned();
+  const { handler, log } = await serve(t);
+  const server = http2.createSecureServer({ key, cert, allowHTTP1: true }, handler);
+  const port = await listen(t, server);
+
+  const session = http2Session(t, `https://127.0.0.1:${port}`, cert);
+  const second = await http2Answer(http2Post(session).end(FERN));
+  t.strictSame(second, { status: 200, body: FERN_ANSWER });
+  t.match(await http2Answer(http2Post(session).end('{}')), { status: 400 });
+  t.strictSame(await httpsAnswer(port, cert), { status: 200, body: FERN_ANSWER });
+  t.equal(log.size, 1);
+});
+
+t.test('a node:https server serves plants', async (t) => {
+  const { key, cert } = selfSigned();
+  const { handler } = await serve(t);
+  const port = await listen(t, https.createServer({ key, cert }, handler));
+  t.strictSame(await httpsAnswer(port, cert), { status: 200, body: FERN_ANSWER });
+});

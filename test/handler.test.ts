@@ -1,0 +1,246 @@
+import { createServer } from 'node:http';
+
+import t from 'tap';
+
+import { createPlantHandler, PlantStoreError } from '../dist/index.js';
+import {
+  exchange,
+  FERN,
+  isFailure,
+  listen,
+  message,
+  openLog,
+  serve,
+  storeOf,
+  TOKEN,
+  type Message,
+} from './support.js';
+
+t.test('plants are created at /plants, whatever the query says', async (t) => {
+  const { port, log } = await serve(t);
+  const targets = [
+    '/plants',
+    '/plants?',
+    '/plants?id=8&name=x',
+    '/plants?/elsewhere',
+    '/plants?a#b',
+    'http://localhost/plants',
+    'http://localhost:8080/plants?a=b',
+    'HTTPS://plants.example/plants',
+    'http://user@[::1]:80/plants',
+  ];
+  for (const target of targets)
+    t.equal((await exchange(t, port, message({ target }))).status, 200, target);
+  t.equal(log.size, 1);
+});
+
+t.test('there is nothing at any other path', async (t) => {
+  const { port, log } = await serve(t);
+  const targets = [
+    '/',
+    '/plants/',
+    '//plants',
+    '///plants',
+    '/plants//',
+    '/plants/7',
+    '/plants.json',
+    '/plants;a=b',
+    '/plants#a',
+    '/PLANTS',
+    '/Plants',
+    '/plant',
+    '/plantsx',
+    '/%70lants',
+    '/plants%3f',
+    '/plants%2f',
+    '/plants%00',
+    '/./plants',
+    '/a/../plants',
+    '/a/plants',
+    '/?/plants',
+    '/a?x=http://localhost/plants',
+    'http://localhost',
+    'http://localhost/',
+    'http://localhost/PLANTS',
+    'http://localhost//plants',
+    'http://localhost?/plants',
+    'ftp://localhost/plants',
+    '*',
+  ];
+  for (const target of targets)
+    isFailure(t, await exchange(t, port, message({ target })), { status: 404 }, target);
+  t.equal(log.size, 0);
+});
+
+t.test('the media type is application/json in UTF-8, in any spelling', async (t) => {
+  const { port } = await serve(t);
+  const types = [
+    'application/json',
+    'Application/JSON',
+    'application/json;charset=utf-8',
+    'application/json; charset=UTF-8',
+    'application/json ; charset="utf-8"',
+    'application/json; charset=utf8',
+    'application/json; profile="https://plants.example"',
+    'application/json; a="; charset=latin1"',
+    'application/json;',
+  ];
+  for (const type of types) {
+    const answer = await exchange(t, port, message({ headers: { 'Content-Type': type } }));
+    t.equal(answer.status, 200, type);
+  }
+});
+
+t.test('any other media type is refused', async (t) => {
+  const { port, log } = await serve(t);
+  const types = [
+    undefined,
+    '',
+    'json',
+    'text/json',
+    'text/plain',
+    'application/jsonp',
+    'application/json5',
+    'application/x-json',
+    'application/ld+json',
+    'application/json-patch+json',
+    'application/*',
+    '*/*',
+    'application/json, text/plain',
+    'application/json charset=utf-8',
+    'application/json; charset=utf-16',
+    'application/json; charset=latin1',
+    'application/json; charset=us-ascii',
+    'application/json; charset=xutf-8',
+    'application/json; charset=utf-8x',
+    'application/x-www-form-urlencoded',
+    'multipart/form-data; boundary=x',
+  ];
+  for (const type of types) {
+    const answer = await exchange(t, port, message({ headers: { 'Content-Type': type } }));
+    isFailure(t, answer, { status: 400, error: 415 }, String(type));
+  }
+  t.equal(log.size, 0);
+});
+
+t.test('a body is not decoded', async (t) => {
+  const { port } = await serve(t);
+  const rows: readonly [coding: string, status: number][] = [
+    ['identity', 200],
+    ['Identity', 200],
+    ['gzip', 400],
+    ['br', 400],
+    ['identity, gzip', 400],
+    ['x', 400],
+  ];
+  for (const [coding, status] of rows) {
+    const headers = { 'Content-Encoding': coding };
+    t.equal((await exchange(t, port, message({ headers }))).status, status, coding);
+  }
+});
+
+t.test('the first check that fails gives the answer', async (t) => {
+  const unavailable = new PlantStoreError('unavailable', 'no more');
+  const store = storeOf(() => Promise.reject(unavailable));
+  const { port } = await serve(t, { store, maxBodyBytes: 100 });
+  const invalid = '{"id":"7"}';
+  // Each fails one check more than the one below it.
+  const rungs: readonly [error: number, about: string, fault: Message][] = [
+    [404, 'the path', { target: '/elsewhere' }],
+    [405, 'the method', { method: 'PUT' }],
+    [415, 'the media type', { headers: { 'Content-Type': 'text/plain' } }],
+    [415, 'the content coding', { headers: { 'Content-Encoding': 'gzip' } }],
+    [413, 'the declared length', { headers: { 'Content-Length': '101' } }],
+    [422, 'the plant', { body: invalid }],
+    [503, 'the store', {}],
+  ];
+  for (const [error, about] of rungs) {
+    const faults = rungs.slice(rungs.findIndex(([, other]) => other === about));
+    const request = faults.reduceRight<Message>(
+      (all, [, , fault]) => ({ ...all, ...fault, headers: { ...all.headers, ...fault.headers } }),
+      {},
+    );
+    const answer = await exchange(t, port, message(request));
+    t.match(JSON.parse(answer.body), { error }, about);
+
+    const Authorization = 'Bearer other';
+    const stranger = { ...request, headers: { ...request.headers, Authorization } };
+    const refused = await exchange(t, port, message(stranger));
+    isFailure(t, refused, { status: 401 }, `${about}: before it, the token`);
+  }
+});
+
+t.test('JSON comes before what it says, and names before values', async (t) => {
+  const { port, log } = await serve(t);
+  await log.add({ id: 7n, name: 'somebody else' });
+  const rows: readonly [error: number, body: string | Buffer][] = [
+    [400, '{"id":"7","name":8'],
+    [400, Buffer.from('{"id":"7","name":"\xff"}', 'latin1')],
+    [400, '{"id":"7","id":"7"}'],
+    [422, '{"id":7,"name":8}'],
+    [409, '{"id":7,"name":"fern"}'],
+  ];
+  for (const [error, body] of rows)
+    t.match(JSON.parse((await exchange(t, port, message({ body }))).body), { error }, `${error}`);
+});
+
+t.test('chunked is the only transfer coding that is understood', async (t) => {
+  const { port } = await serve(t);
+  const codings = ['gzip, chunked', 'deflate,chunked', 'chunked;a=b, chunked', 'identity, chunked'];
+  for (const coding of codings) {
+    const headers = { 'Content-Length': undefined, 'Transfer-Encoding': coding };
+    const notJson = message({ headers, body: '0\r\n\r\n' });
+    isFailure(t, await exchange(t, port, notJson), { status: 501 }, coding);
+    const encoded = message({
+      headers: { ...headers, 'Content-Encoding': 'gzip' },
+      body: '0\r\n\r\n',
+    });
+    isFailure(
+      t,
+      await exchange(t, port, encoded),
+      { status: 400, error: 415 },
+      `gzip in ${coding}`,
+    );
+  }
+  const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'Chunked' };
+  const request = message({ headers, body: `${FERN.length.toString(16)}\r\n${FERN}\r\n0\r\n\r\n` });
+  t.equal((await exchange(t, port, request)).status, 200, 'the case does not matter');
+});
+
+t.test('options that cannot work are refused when the handler is made', async (t) => {
+  const store = await openLog(t);
+  const make = (options: object) => () =>
+    createPlantHandler({ store, tokens: [TOKEN], ...options });
+  const largest = {
+    maxBodyBytes: 67_108_864,
+    maxBufferedBytes: Number.MAX_SAFE_INTEGER,
+    bodyTimeoutMs: 2_147_483_647,
+  };
+  for (const [name, max] of Object.entries(largest)) {
+    const bad = [0, -1, 1.5, NaN, Infinity, '5', '', true, [5], 5n, max + 1];
+    for (const value of bad)
+      t.throws(
+        make({ [name]: value }),
+        { name: 'RangeError', message: `${name}: must be an integer between 1 and ${max}` },
+        `${name}: ${typeof value} ${String(value)}`,
+      );
+  }
+  const message = 'maxBufferedBytes: must not be less than maxBodyBytes';
+  t.throws(make({ maxBodyBytes: 100, maxBufferedBytes: 99 }), { name: 'RangeError', message });
+  t.throws(make({ maxBufferedBytes: 1_048_575 }), { name: 'RangeError', message });
+  t.doesNotThrow(make({ maxBodyBytes: 100, maxBufferedBytes: 100 }));
+  t.doesNotThrow(make(largest));
+  t.doesNotThrow(make({ maxBodyBytes: 1, maxBufferedBytes: 1, bodyTimeoutMs: 1 }));
+  t.doesNotThrow(make({ maxBodyBytes: undefined }), 'left out, in so many words');
+  t.throws(make({ tokens: undefined }), TypeError, 'no tokens');
+});
+
+t.test('options that are changed later change nothing', async (t) => {
+  const tokens = [TOKEN];
+  const options = { store: await openLog(t), tokens, maxBodyBytes: FERN.length };
+  const handler = createPlantHandler(options);
+  tokens[0] = 'other';
+  options.maxBodyBytes = 1;
+  const port = await listen(t, createServer(handler));
+  t.equal((await exchange(t, port, message())).status, 200);
+});

@@ -1,0 +1,441 @@
+import { deepEqual } from 'node:assert/strict';
+
+import fc from 'fast-check';
+import t from 'tap';
+
+import { Failure } from '../dist/answer.js';
+import { NewPlantSchema, parsePlant, PlantSchema, plantFrom } from '../dist/plant.js';
+
+const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
+const NAME_RULE = 'name: must be a string';
+const TAG_RULE = 'tag: must be a string';
+const NOT_JSON = { error: 400, message: 'the body must be one JSON text in UTF-8' };
+const NOT_OBJECT = {
+  error: 422,
+  message: 'the body must be a JSON object with the members id and name',
+};
+
+/** The plant in a text, or the body of the failure that it gives. */
+function read(body: string | Buffer): unknown {
+  return plainly(parsePlant(Buffer.from(body)));
+}
+
+function plainly(outcome: ReturnType<typeof parsePlant>): unknown {
+  return outcome instanceof Failure ? JSON.parse(outcome.body) : outcome;
+}
+
+/** The id that a spelling of it gives; `undefined` where it is refused. */
+function idOf(spelling: string): bigint | undefined {
+  const plant = parsePlant(Buffer.from(`{"id":${spelling},"name":"fern"}`));
+  if (!(plant instanceof Failure)) return plant.id;
+  deepEqual(JSON.parse(plant.body), { error: 422, message: ID_RULE });
+  return undefined;
+}
+
+const MIN = -(2n ** 63n);
+const MAX = 2n ** 63n - 1n;
+
+/** What an id is, in fractions of whole numbers: slow, without bounds, and easy to believe. */
+function int64Of(spelling: string): bigint | undefined {
+  const [mantissa = '', exponent = '0'] = spelling.toLowerCase().split('e');
+  const [whole = '', decimals = ''] = mantissa.split('.');
+  const power = BigInt(exponent.replace('+', ''));
+  const numerator =
+    BigInt(`${whole.replace('-', '')}${decimals}`) * 10n ** (power > 0n ? power : 0n);
+  const denominator = 10n ** (BigInt(decimals.length) + (power < 0n ? -power : 0n));
+  if (numerator % denominator !== 0n) return undefined;
+  const value = (whole.startsWith('-') ? -1n : 1n) * (numerator / denominator);
+  return value >= MIN && value <= MAX ? value : undefined;
+}
+
+const edge = fc
+  .tuple(fc.constantFrom(MIN, MAX, 2n ** 53n, -(2n ** 53n), 0n), fc.bigInt({ min: -3n, max: 3n }))
+  .map(([at, beside]) => at + beside);
+
+/** An integer, with its point moved about and an exponent that moves it back, or nearly so. */
+const spelling = fc
+  .record({
+    value: fc.oneof(edge, fc.bigInt({ min: MIN, max: MAX }), fc.bigInt({ min: -99n, max: 99n })),
+    zeros: fc.nat(25),
+    moved: fc.integer({ min: -30, max: 30 }),
+    off: fc.constantFrom(0, 0, 0, 1, -1),
+    mark: fc.constantFrom('e', 'E'),
+    plus: fc.constantFrom('', '+'),
+  })
+  .map(({ value, zeros, moved, off, mark, plus }) => {
+    const sign = value < 0n ? '-' : '';
+    const digits = String(value).replace('-', '') + '0'.repeat(zeros);
+    const padded = digits.padStart(digits.length + 31, '0').padEnd(digits.length + 62, '0');
+    const point = 31 + digits.length + moved;
+    const whole = padded.slice(0, point).replace(/^0+(?=\d)/, '');
+    const power = off - moved - zeros;
+    return `${sign}${whole}.${padded.slice(point)}${mark}${power < 0 ? '' : plus}${power}`;
+  });
+
+t.test('an int64 comes back exactly as it was sent', async () => {
+  fc.assert(
+    fc.property(
+      fc.oneof(fc.bigInt({ min: MIN, max: MAX }), edge),
+      (id) => idOf(String(id)) === (id >= MIN && id <= MAX ? id : undefined),
+    ),
+    { numRuns: 5_000 },
+  );
+});
+
+t.test('however a number is spelled, its exact value is the id, or it is refused', async (t) => {
+  let accepted = 0;
+  fc.assert(
+    fc.property(spelling, (text) => {
+      const id = idOf(text);
+      if (id !== undefined) accepted++;
+      return id === int64Of(text);
+    }),
+    { numRuns: 20_000 },
+  );
+  t.ok(accepted > 2_000, 'enough of them are ids');
+});
+
+const SPELLINGS: readonly [spelling: string, id: bigint | undefined][] = [
+  ['7', 7n],
+  ['7.0', 7n],
+  ['7e0', 7n],
+  ['1.0', 1n],
+  ['1e2', 100n],
+  ['1E+2', 100n],
+  ['10e-1', 1n],
+  ['0.1e1', 1n],
+  ['0', 0n],
+  ['-0', 0n],
+  ['-0.0e-0', 0n],
+  ['0e999999999999999999999', 0n],
+  ['0.000e-999999999999999999999', 0n],
+  ['1e-400', undefined],
+  ['1e400', undefined],
+  ['-1e400', undefined],
+  ['1e999999999999999999999', undefined],
+  ['1e-999999999999999999999', undefined],
+  ['0.5', undefined],
+  ['1.5', undefined],
+  ['15e-1', undefined],
+  ['7.0000000000000000000001', undefined],
+  ['9007199254740991', 2n ** 53n - 1n],
+  ['9007199254740992', 2n ** 53n],
+  ['9007199254740993', 2n ** 53n + 1n],
+  ['-9007199254740993', -(2n ** 53n) - 1n],
+  ['9007199254740993.5', undefined],
+  ['1e18', 10n ** 18n],
+  ['1e19', undefined],
+  ['9223372036854775807', MAX],
+  ['9223372036854775807.0', MAX],
+  ['9.223372036854775807e18', MAX],
+  ['9223372036854775807000e-3', MAX],
+  ['9223372036854775808', undefined],
+  ['9223372036854775807.1', undefined],
+  ['-9223372036854775808', MIN],
+  ['-9223372036854775808.000', MIN],
+  ['-9223372036854775809', undefined],
+  ['\t\r\n 7 \n', 7n],
+];
+
+t.test('odd spellings of an id', async (t) => {
+  for (const [spelling, id] of SPELLINGS) t.equal(idOf(spelling), id, JSON.stringify(spelling));
+});
+
+t.test('a value that is not a number is no id, whatever it looks like', async (t) => {
+  const values = ['"7"', 'null', 'true', '[7]', '{"id":7}', '""', '[]', '{}', '"\\"7"', '{"7":7}'];
+  for (const value of values) t.equal(idOf(value), undefined, value);
+});
+
+t.test('a number of millions of characters is read as exactly as any other', async (t) => {
+  // At a cost that is not linear, the last of these would not come to an end.
+  for (const length of [1_000, 1_000_000, 5_000_000]) {
+    const nines = '9'.repeat(length);
+    const zeros = '0'.repeat(length);
+    const rows: readonly [about: string, spelling: string, id: bigint | undefined][] = [
+      ['digits', nines, undefined],
+      ['digits behind the point', `7.${nines}`, undefined],
+      ['zeros at the end', `7${zeros}`, undefined],
+      ['zeros behind the point', `7.${zeros}`, 7n],
+      ['a one behind zeros', `7.${zeros}1`, undefined],
+      ['zeros that the exponent takes away', `7${zeros}e-${length}`, 7n],
+      ['one zero too few', `7${zeros}e-${length + 1}`, undefined],
+      ['zeros in front that the exponent takes away', `0.${zeros}7e${length + 1}`, 7n],
+      ['an exponent', `7e${nines}`, undefined],
+      ['a negative exponent', `7e-${nines}`, undefined],
+      ['an exponent of zeros', `7e-${zeros}`, 7n],
+      ['an exponent of nothing', `0e${nines}`, 0n],
+      ['white space', `${' '.repeat(length)}7${'\n'.repeat(length)}`, 7n],
+    ];
+    for (const [about, spelling, id] of rows) t.equal(idOf(spelling), id, `${length}: ${about}`);
+  }
+});
+
+t.test('the id is read where it stands, wherever that is', async (t) => {
+  const id = 2n ** 53n + 1n;
+  const texts = [
+    `{"id":${id},"name":"fern"}`,
+    `{"name":"fern","id":${id}}`,
+    `{"name":"fern","a":{"id":1},"id":${id},"b":[{"id":2}]}`,
+    `{"name":"fern","a":"\\"id\\":1","id":${id},"b":"{\\\\","c":"}"}`,
+    `{"name":"fern","a":["}",{"]":"\\\\\\""},[]],"id":${id},"b":{}}`,
+    `{"name":"fern","\\"id":1,"id ":2,"ID":3,"id":${id}}`,
+    `{"name":"fern","\\u0069\\u0064":${id}}`,
+    `{"n\\u0061me":"fern","i\\u0064":${id}}`,
+    ` \n{ "name" : "fern" ,\t"id" :\r\n${id}\n}\n `,
+  ];
+  for (const text of texts) t.strictSame(read(text), { id, name: 'fern' }, text);
+});
+
+t.test(
+  'a member of a plant that comes twice is refused, however its name is spelled',
+  async (t) => {
+    const rows: readonly [member: string, text: string][] = [
+      ['id', '{"id":1,"id":1,"name":"fern"}'],
+      ['id', '{"id":1,"name":"fern","\\u0069d":2}'],
+      ['id', '{"\\u0069\\u0064":1,"id":2,"name":"fern"}'],
+      ['id', '{"id":null,"id":1,"name":"fern"}'],
+      ['id', '{"id":1,"name":"fern","a":{"b":[1,2]},"id":1}'],
+      ['name', '{"id":1,"name":"fern","name":"fern"}'],
+      ['name', '{"id":1,"name":"a","\\u006eame":"b"}'],
+      ['tag', '{"id":1,"name":"fern","tag":"a","tag":"b"}'],
+      ['tag', '{"tag":"","id":1,"name":"fern","t\\u0061g":""}'],
+    ];
+    for (const [member, text] of rows)
+      t.strictSame(read(text), { error: 400, message: `${member}: must not be given twice` }, text);
+  },
+);
+
+t.test('any other name may come twice', async (t) => {
+  const texts = [
+    '{"id":1,"name":"fern","a":1,"a":2}',
+    '{"id":1,"name":"fern","a":{"id":2,"id":3,"name":4}}',
+    '{"a":[{"tag":1},{"tag":2,"tag":3}],"id":1,"name":"fern"}',
+    '{"a":"{\\"id\\":1,\\"id\\":2}","id":1,"name":"fern"}',
+  ];
+  for (const text of texts) t.strictSame(read(text), { id: 1n, name: 'fern' }, text);
+});
+
+t.test('members that a plant does not have are allowed, and not stored', async (t) => {
+  const names = [
+    '__proto__',
+    'constructor',
+    'toString',
+    'hasOwnProperty',
+    'crc32',
+    '',
+    'Id',
+    'id2',
+  ];
+  for (const name of names) {
+    const text = `{${JSON.stringify(name)}:{"id":2,"tag":"x"},"id":1,"name":"fern"}`;
+    const plant = parsePlant(Buffer.from(text));
+    t.strictSame(plant, { id: 1n, name: 'fern' }, text);
+    t.equal(Object.getPrototypeOf(plant), Object.prototype, `${text}: a plain object`);
+  }
+});
+
+t.test('a member is not taken from a prototype', async (t) => {
+  t.strictSame(read('{"__proto__":{"id":1,"name":"fern"}}'), {
+    error: 422,
+    message: `${ID_RULE}; ${NAME_RULE}`,
+  });
+});
+
+/** JSON of a string in which every UTF-16 unit is escaped. */
+function escaped(text: string): string {
+  const units = text.split('').map((unit) => unit.charCodeAt(0).toString(16).padStart(4, '0'));
+  return `"${units.map((unit) => `\\u${unit}`).join('')}"`;
+}
+
+/** Whether a string comes back as name and tag, in the shortest and in the longest spelling. */
+function comesBack(text: string): boolean {
+  return [JSON.stringify(text), escaped(text)].every((json) => {
+    const plant = parsePlant(Buffer.from(`{"id":1,"name":${json},"tag":${json}}`));
+    return !(plant instanceof Failure) && plant.name === text && plant.tag === text;
+  });
+}
+
+const STRINGS: Readonly<Record<string, string>> = {
+  'an empty one': '',
+  NUL: '\0',
+  'every control character': String.fromCharCode(...Array(32).keys(), 127),
+  'quotes and backslashes': '"\\"\\\\"',
+  'what looks like a member': '","id":2,"name":"',
+  'a lone high surrogate': '\ud83c',
+  'a lone low surrogate': '\udf3f',
+  'surrogates the wrong way round': '\udf3f\ud83c',
+  'one character of each plane': String.fromCodePoint(
+    ...Array.from({ length: 17 }, (_, plane) => 0x10000 * plane + 0xfffd),
+  ),
+  'noncharacters and a byte order mark': '\ufeff\ufffe\uffff\ufdd0',
+  'separators of lines': '\u2028\u2029\u0085',
+  'letters and their combined forms': 'e\u0301\u00e9',
+  'a megabyte': 'farn\u{1f33f}'.repeat(131_072),
+};
+
+t.test('name and tag are any strings, and come back equal', async (t) => {
+  for (const [about, text] of Object.entries(STRINGS)) t.ok(comesBack(text), about);
+  fc.assert(fc.property(fc.string({ unit: 'binary' }), comesBack));
+  const unit = fc.nat(0xffff).map((code) => String.fromCharCode(code));
+  fc.assert(fc.property(fc.string({ unit }), comesBack));
+});
+
+t.test('a plant without a tag has none; an empty tag is a tag', async (t) => {
+  t.strictSame(read('{"id":1,"name":""}'), { id: 1n, name: '' });
+  t.notOk('tag' in (read('{"id":1,"name":""}') as object));
+  t.strictSame(read('{"id":1,"name":"","tag":""}'), { id: 1n, name: '', tag: '' });
+});
+
+t.test('every fault of a NewPlant is named at once', async (t) => {
+  const members = {
+    id: { good: ['7'], bad: [undefined, 'null', '"7"', '1.5', '1e300', '[]', String(MAX + 1n)] },
+    name: { good: ['"fern"'], bad: [undefined, 'null', '7', 'true', '["fern"]', '{}'] },
+    tag: { good: [undefined, '"x"'], bad: ['null', '7', 'false', '[]', '{"tag":"x"}'] },
+  };
+  const all = ({ good, bad }: (typeof members)['id' | 'name' | 'tag'], rule: string) => [
+    ...good.map((json) => ({ json, faults: [] as string[] })),
+    ...bad.map((json) => ({ json, faults: [rule] })),
+  ];
+  for (const id of all(members.id, ID_RULE))
+    for (const name of all(members.name, NAME_RULE))
+      for (const tag of all(members.tag, TAG_RULE)) {
+        const faults = [...id.faults, ...name.faults, ...tag.faults];
+        const parts = Object.entries({ tag, id, name })
+          .filter(([, { json }]) => json !== undefined)
+          .map(([member, { json = '' }]) => `"${member}":${json}`);
+        const text = `{${parts.join()}}`;
+        const outcome = parsePlant(Buffer.from(text));
+        t.equal(outcome instanceof Failure, faults.length > 0, text);
+        if (!(outcome instanceof Failure)) continue;
+        t.equal(outcome.status, 400, text);
+        t.strictSame(JSON.parse(outcome.body), { error: 422, message: faults.join('; ') }, text);
+      }
+});
+
+t.test('JSON that is not an object is not a NewPlant', async (t) => {
+  for (const text of ['null', '7', '"fern"', 'true', '[]', '[{"id":1,"name":"fern"}]', ' 0 '])
+    t.strictSame(read(text), NOT_OBJECT, text);
+});
+
+t.test('a body that is not JSON in UTF-8 is refused', async (t) => {
+  const plant = '{"id":1,"name":"fern"}';
+  const rows: readonly [about: string, body: string | Buffer][] = [
+    ['nothing', ''],
+    ['white space', ' \n'],
+    ['half of a plant', plant.slice(0, -1)],
+    ['a plant and more', `${plant}}`],
+    ['two plants', `${plant}\n${plant}`],
+    ['a comment', `${plant}//`],
+    ['a trailing comma', '{"id":1,"name":"fern",}'],
+    ['single quotes', "{'id':1,'name':'fern'}"],
+    ['a bare name', '{id:1,name:"fern"}'],
+    ['a leading zero', '{"id":01,"name":"fern"}'],
+    ['a plus', '{"id":+1,"name":"fern"}'],
+    ['a hexadecimal number', '{"id":0x1,"name":"fern"}'],
+    ['no digit behind the point', '{"id":1.,"name":"fern"}'],
+    ['NaN', '{"id":NaN,"name":"fern"}'],
+    ['a BigInt', '{"id":1n,"name":"fern"}'],
+    ['a raw control character', '{"id":1,"name":"\n"}'],
+    ['a form', 'id=1&name=fern'],
+    ['a byte order mark', `\ufeff${plant}`],
+    ['UTF-16', Buffer.from(plant, 'utf16le')],
+    ['a byte that starts nothing', named(0x80)],
+    ['a byte that UTF-8 never has', named(0xff)],
+    ['Latin-1', named(0xe9)],
+    ['a character cut short', named(0xf0, 0x9f, 0x8c)],
+    ['an overlong slash', named(0xc0, 0xaf)],
+    ['an overlong NUL', named(0xc0, 0x80)],
+    ['an overlong character of three bytes', named(0xe0, 0x80, 0xaf)],
+    ['a surrogate', named(0xed, 0xa0, 0x80)],
+    ['a pair of surrogates (CESU-8)', named(0xed, 0xa0, 0xbc, 0xed, 0xbc, 0xbf)],
+    ['more than U+10FFFF', named(0xf4, 0x90, 0x80, 0x80)],
+  ];
+  for (const [about, body] of rows) t.strictSame(read(body), NOT_JSON, about);
+});
+
+/** A plant whose name has these bytes. */
+function named(...bytes: readonly number[]): Buffer {
+  return Buffer.concat([Buffer.from('{"id":1,"name":"'), Buffer.from(bytes), Buffer.from('"}')]);
+}
+
+t.test('nesting as deep as a body can be is read, or refused, like any other', async (t) => {
+  const depth = 500_000;
+  const arrays = '['.repeat(depth) + ']'.repeat(depth);
+  const objects = '{"a":'.repeat(depth / 3) + '1' + '}'.repeat(depth / 3);
+  t.strictSame(read('['.repeat(1_048_576)), NOT_JSON);
+  t.strictSame(read('{"id":'.repeat(170_000)), NOT_JSON);
+  t.strictSame(read(arrays), NOT_OBJECT);
+  for (const deep of [arrays, objects]) {
+    t.strictSame(read(`{"a":${deep},"id":1,"name":"fern"}`), { id: 1n, name: 'fern' });
+    t.strictSame(read(`{"id":${deep},"name":${deep},"tag":${deep}}`), {
+      error: 422,
+      message: [ID_RULE, NAME_RULE, TAG_RULE].join('; '),
+    });
+  }
+});
+
+t.test('a value that somebody else parsed is held to the same rules', async (t) => {
+  const rows: readonly [value: unknown, expected: unknown][] = [
+    [
+      { id: 7, name: 'fern' },
+      { id: 7n, name: 'fern' },
+    ],
+    [
+      { id: -0, name: '', tag: '' },
+      { id: 0n, name: '', tag: '' },
+    ],
+    [
+      { id: 7, name: 'fern', more: 1 },
+      { id: 7n, name: 'fern' },
+    ],
+    [
+      { id: 2 ** 53 - 1, name: 'fern' },
+      { id: 2n ** 53n - 1n, name: 'fern' },
+    ],
+    [
+      { id: 1 - 2 ** 53, name: 'fern' },
+      { id: 1n - 2n ** 53n, name: 'fern' },
+    ],
+    [
+      { id: 1.5, name: 'fern' },
+      { error: 422, message: ID_RULE },
+    ],
+    [
+      { id: '7', name: 'fern' },
+      { error: 422, message: ID_RULE },
+    ],
+    [
+      { id: 7, name: 7, tag: 7 },
+      { error: 422, message: `${NAME_RULE}; ${TAG_RULE}` },
+    ],
+    [{}, { error: 422, message: `${ID_RULE}; ${NAME_RULE}` }],
+    [[], NOT_OBJECT],
+    [null, NOT_OBJECT],
+    [7, NOT_OBJECT],
+  ];
+  for (const [value, expected] of rows)
+    t.strictSame(plainly(plantFrom(value)), expected, JSON.stringify(value));
+});
+
+t.test('an id that a parser may have rounded is refused', async (t) => {
+  for (const id of [2 ** 53, -(2 ** 53), 2 ** 63, JSON.parse('9007199254740993'), 1e300, Infinity])
+    t.strictSame(plainly(plantFrom({ id: Number(id), name: 'fern' })), {
+      error: 422,
+      message: ID_RULE,
+    });
+});
+
+t.test('the schemas are those of the interface', async (t) => {
+  const { name, tag } = PlantSchema.properties;
+  t.match(PlantSchema, { type: 'object', properties: { name: { type: 'string' } } });
+  t.match(tag, { type: 'string' });
+  t.strictSame(PlantSchema.required, ['name']);
+  t.strictSame(Object.keys(PlantSchema.properties), ['name', 'tag']);
+  t.match(NewPlantSchema, {
+    type: 'object',
+    properties: { id: { type: 'integer', format: 'int64' } },
+  });
+  t.strictSame(NewPlantSchema.required, ['id', 'name']);
+  t.strictSame(Object.keys(NewPlantSchema.properties), ['id', 'name', 'tag']);
+  t.strictSame([NewPlantSchema.properties.name, NewPlantSchema.properties.tag], [name, tag]);
+});
