@@ -1,0 +1,518 @@
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import { request } from 'node:https';
+import { connect as connectTo } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { text } from 'node:stream/consumers';
+
+import t, { type Test } from 'tap';
+
+import { createPlantHandler } from '../dist/handler.js';
+import {
+  CONNECTION_LIMITS,
+  createListener,
+  type Listener,
+  type ListenerOptions,
+} from '../dist/listener.js';
+import type { PlantStore } from '../dist/store.js';
+import {
+  chunkedMessage,
+  connect,
+  FERN,
+  gatedStore,
+  isFailure,
+  message,
+  selfSigned,
+  TOKEN,
+  type Client,
+  type Expected,
+} from './support.js';
+
+/** A store that takes every plant at once. */
+const takesAll: PlantStore = {
+  add: () => Promise.resolve('created'),
+  close: () => Promise.resolve(),
+};
+
+interface Options extends Partial<ListenerOptions> {
+  readonly store?: PlantStore;
+  readonly host?: string;
+}
+
+async function listen(
+  t: Test,
+  { store = takesAll, host = '127.0.0.1', ...options }: Options = {},
+): Promise<Listener & { readonly url: string; readonly port: number }> {
+  const handler = createPlantHandler({ store, tokens: [TOKEN] });
+  const listener = createListener({ handler, maxConnections: 100, ...options });
+  const url = await listener.listen(host, 0);
+  t.teardown(() => listener.stop(0));
+  return { ...listener, url, port: Number(new URL(url).port) };
+}
+
+/** What an answer is expected to be: a failure by its status, or a plant. */
+type Answers = readonly (number | Expected)[];
+
+/** Checks the next answers on a connection. */
+async function answers(t: Test, client: Client, expected: Answers, about: string): Promise<void> {
+  for (const each of expected) {
+    const answer = await client.answer();
+    if (each === 200) t.match(answer, { status: 200, body: /^\{"name":"/ }, about);
+    else isFailure(t, answer, typeof each === 'number' ? { status: each } : each, about);
+  }
+}
+
+/** Checks that a connection ends, and that nothing else comes on it before. */
+async function ends(t: Test, client: Client, about: string): Promise<void> {
+  await client.closed;
+  await t.rejects(client.answer(), { message: 'closed after 0 bytes of an answer' }, about);
+}
+
+/** Checks that a connection can be used again. */
+async function lives(t: Test, client: Client, about: string): Promise<void> {
+  client.send(message());
+  await answers(t, client, [200], `${about}: the next request is answered`);
+  client.socket.destroy();
+}
+
+/** The bytes of a client, and what it gets for them. */
+type Table = Record<string, readonly [bytes: string | Buffer, ...expected: Answers]>;
+
+/** Tries each line of a table on a connection of its own. */
+async function tryAll(
+  t: Test,
+  table: Table,
+  { after, finish = false }: { after: typeof ends; finish?: boolean },
+): Promise<void> {
+  const { port } = await listen(t);
+  for (const [what, [bytes, ...expected]] of Object.entries(table)) {
+    const client = await connect(t, port);
+    client.send(bytes);
+    if (finish) client.socket.end();
+    await answers(t, client, expected, what);
+    await after(t, client, what);
+  }
+}
+
+/** A request with another header line. */
+const withLine = (line: string, request = message()): string =>
+  request.toString().replace('\r\n', `\r\n${line}\r\n`);
+
+const without = (name: string, request = message()): string =>
+  request.toString().replace(new RegExp(`${name}: .*\r\n`), '');
+
+/** A request in chunks of which the body is not well-formed. */
+const withChunks = (chunks: string): Buffer =>
+  message({
+    headers: { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' },
+    body: chunks,
+  });
+
+const lines = (count: number): string => Array(count).fill('X: x').join('\r\n');
+
+const wrongToken = { headers: { Authorization: 'Bearer wrong' } };
+const LAST_CHUNK = '0\r\n\r\n';
+const LONG = 'x'.repeat(CONNECTION_LIMITS.maxHeaderSize);
+
+t.test('bytes that are not HTTP are answered with 400, and the connection ends', async (t) => {
+  await tryAll(
+    t,
+    {
+      'a line of text': ['hello\r\n\r\n', 400],
+      'one byte': ['\0', 400],
+      TLS: [Buffer.from('16030100', 'hex'), 400],
+      'HTTP/2': ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400],
+      'a space before the method': [` ${message().toString()}`, 400],
+      'a method in lower case': [message({ method: 'post' }), 400],
+      'a method that nobody knows': [message({ method: 'BREW' }), 400],
+      'a version that nobody knows': [message().toString().replace('HTTP/1.1', 'HTTP/1.2'), 400],
+      'lines that end in LF alone': [message().toString().replaceAll('\r\n', '\n'), 400],
+      'a header line without a colon': [withLine('hello'), 400],
+      'a header line without a name': [withLine(': x'), 400],
+      'a space before the colon': [withLine('X : x'), 400],
+      'a header line that is folded': [withLine('X: x\r\n x'), 400],
+      'a NUL in a header line': [withLine('X: \0'), 400],
+      'a length that is no number': [message({ headers: { 'Content-Length': 'x' } }), 400],
+      'a length below 0': [message({ headers: { 'Content-Length': '-1' } }), 400],
+      'a length with a sign': [message({ headers: { 'Content-Length': '+44' } }), 400],
+      'two lengths': [message({ headers: { 'Content-Length': ['44', '45'] } }), 400],
+      'a length and chunks': [message({ headers: { 'Transfer-Encoding': 'chunked' } }), 400],
+      'a chunk whose size is no number': [withChunks(`x\r\n${FERN}`), 400],
+      'a chunk that is longer than it says': [withChunks(`1\r\n${FERN}`), 400],
+      'a bad chunk after a good one': [withChunks(`1\r\n{\r\nx\r\n`), 400],
+    },
+    { after: ends },
+  );
+});
+
+t.test('a request that ends in the middle is answered with 400', async (t) => {
+  await tryAll(
+    t,
+    {
+      'in the request line': ['POST /pl', 400],
+      'in a header line': [message().subarray(0, 40), 400],
+      'in a body': [message().subarray(0, -1), 400],
+      'in a chunk': [chunkedMessage(FERN).subarray(0, -20), 400],
+      'before the last chunk': [chunkedMessage(FERN).subarray(0, -LAST_CHUNK.length), 400],
+      'in the second request': [Buffer.concat([message(), message().subarray(0, -1)]), 200, 400],
+    },
+    { after: ends, finish: true },
+  );
+});
+
+t.test('a request must name one Host', async (t) => {
+  const expecting = (expectation: string): Buffer =>
+    Buffer.from(withLine(`Expect: ${expectation}`, message({ body: '' })));
+  const none = {
+    'no Host': [without('Host'), 400],
+    two: [withLine('Host: other'), 400],
+    'the same twice': [withLine('host: localhost'), 400],
+    'two, and the token is wrong': [withLine('Host: other', message(wrongToken)), 400],
+  } as const;
+  await tryAll(t, none, { after: lives });
+  const expectations = {
+    'two, and 100-continue': [withLine('Host: other', expecting('100-continue')), 400],
+    'two, and another expectation': [withLine('Host: other', expecting('200-ok')), 400],
+  } as const;
+  await tryAll(t, expectations, { after: ends });
+  const old = without('Host').replace('HTTP/1.1', 'HTTP/1.0');
+  await tryAll(t, { 'none in HTTP/1.0': [old, 200] }, { after: ends });
+  await tryAll(t, { 'an empty one': [message({ headers: { Host: '' } }), 200] }, { after: lives });
+});
+
+t.test('a header section that is too large is answered with 431', async (t) => {
+  const large = {
+    'one long line': [withLine(`X: ${LONG}`), 431],
+    'many short lines': [withLine(lines(LONG.length / 2)), 431],
+    'a long target': [message({ target: `/${LONG}` }), 431],
+    'long trailers': [withChunks(`0\r\nX: ${LONG}\r\n\r\n`), 431],
+  } as const;
+  await tryAll(t, large, { after: ends });
+  const longest = LONG.slice(message().length);
+  const small = {
+    'one line': [withLine(`X: ${longest}`), 200],
+    'a target': [message({ target: `/plants?${longest}` }), 200],
+  } as const;
+  await tryAll(t, small, { after: lives });
+});
+
+t.test('no header line is overlooked, however many there are', async (t) => {
+  const hide = (line: string): string => withLine(`${lines(2_000)}\r\n${line}`);
+  await tryAll(
+    t,
+    {
+      'the only Host and Authorization': [withLine(lines(2_000)), 200],
+      'a second Host': [hide('Host: other'), 400],
+      'a second Authorization': [hide('Authorization: Bearer other'), 400],
+    },
+    { after: lives },
+  );
+});
+
+t.test('chunks may have extensions, which are not read, up to a size', async (t) => {
+  const extended = (length: number): Buffer =>
+    withChunks(`${FERN.length.toString(16)};${'x'.repeat(length)}\r\n${FERN}\r\n${LAST_CHUNK}`);
+  await tryAll(t, { small: [extended(1_000), 200] }, { after: lives });
+  await tryAll(t, { large: [extended(20_000), 413] }, { after: ends });
+});
+
+t.test('a body whose length nobody can tell is refused', async (t) => {
+  const coded = { 'Content-Length': undefined, 'Transfer-Encoding': 'gzip' };
+  await tryAll(t, { gzip: [message({ headers: coded }), 501] }, { after: ends });
+});
+
+t.test('CONNECT is answered with 405, and the connection ends', async (t) => {
+  const head = 'CONNECT plants:80 HTTP/1.1\r\nHost: plants:80\r\n\r\n';
+  const expected = { status: 405, headers: { allow: 'POST' } };
+  await tryAll(
+    t,
+    { alone: [head, expected], early: [`${head}${LONG}`, expected] },
+    { after: ends },
+  );
+});
+
+t.test('a client that sends CONNECT and resets the connection harms nobody', async (t) => {
+  const { port } = await listen(t);
+  const client = await connect(t, port);
+  client.send('CONNECT plants:80 HTTP/1.1\r\nHost: plants:80\r\n\r\n');
+  await client.answer();
+  client.socket.resetAndDestroy();
+  await client.closed;
+  await lives(t, await connect(t, port), 'the server');
+});
+
+t.test('a request to upgrade is answered like any other', async (t) => {
+  const request = withLine('Connection: Upgrade\r\nUpgrade: websocket');
+  await tryAll(t, { websocket: [request, 200] }, { after: lives });
+});
+
+t.test('an expectation other than 100-continue is answered with 417', async (t) => {
+  await tryAll(
+    t,
+    {
+      alone: [withLine('Expect: 200-ok'), 417],
+      'with a wrong token': [withLine('Expect: 200-ok', message(wrongToken)), 417],
+      'before another request': [
+        `${withLine('Expect: 200-ok')}${message(wrongToken).toString()}`,
+        417,
+      ],
+    },
+    { after: ends },
+  );
+});
+
+t.test('a client that waits for 100 gets it once the head of its request is right', async (t) => {
+  const { port } = await listen(t);
+  for (const body of [FERN, `{"id":7,"name":"${LONG}"}`]) {
+    const client = await connect(t, port);
+    const length = String(Buffer.byteLength(body));
+    client.send(
+      message({ headers: { 'Content-Length': length, Expect: '100-continue' }, body: '' }),
+    );
+    t.equal((await client.answer()).text, 'HTTP/1.1 100 Continue\r\n\r\n');
+    client.send(body);
+    await answers(t, client, [200], `${length} bytes`);
+    await lives(t, client, `${length} bytes`);
+  }
+});
+
+t.test('a client that waits for 100 does not get it if the head is wrong', async (t) => {
+  const waiting = (parts: Parameters<typeof message>[0]): string =>
+    withLine('Expect: 100-continue', message({ ...parts, body: '' }));
+  const goesAway: typeof ends = (t, client, about) => {
+    client.socket.end();
+    return ends(t, client, about);
+  };
+  await tryAll(
+    t,
+    {
+      'a wrong token': [waiting(wrongToken), 401],
+      'another path': [waiting({ target: '/plant' }), 404],
+      'another method': [waiting({ method: 'PUT' }), 405],
+      'another media type': [
+        waiting({ headers: { 'Content-Type': 'text/plain' } }),
+        { status: 400, error: 415 },
+      ],
+      'a body that is too large': [
+        waiting({ headers: { 'Content-Length': '1048577' } }),
+        { status: 400, error: 413 },
+      ],
+    },
+    { after: goesAway },
+  );
+});
+
+t.test('HTTP/1.0 knows no 100', async (t) => {
+  const request = withLine('Expect: 100-continue').replace('HTTP/1.1', 'HTTP/1.0');
+  await tryAll(t, { 'a plant': [request, 200] }, { after: ends });
+});
+
+t.test('requests that come at once are answered in their order', async (t) => {
+  const store = gatedStore();
+  const { port } = await listen(t, { store });
+  const client = await connect(t, port);
+  const others = [message({ target: '/plant' }), message(wrongToken), message({ body: '' })];
+  client.send(Buffer.concat([message(), ...others, message()]));
+  await store.arrived(2);
+  store.letGo();
+  await answers(t, client, [200, 404, 401, 400, 200], 'in order');
+  await lives(t, client, 'after all');
+});
+
+t.test('what is whole before garbage gets its true answer, then the garbage its 400', async (t) => {
+  const garbage = Buffer.from('x'.repeat(1_000_000));
+  const requests: Table = {
+    'a plant': [message(), 200],
+    'two plants': [Buffer.concat([message(), message()]), 200, 200],
+    'a failure': [message(wrongToken), 401],
+  };
+  for (const [what, [bytes, ...expected]] of Object.entries(requests)) {
+    const store = gatedStore();
+    const { port } = await listen(t, { store });
+    const client = await connect(t, port);
+    client.send(bytes, garbage);
+    const plants = expected.filter((each) => each === 200).length;
+    await store.arrived(plants);
+    store.letGo();
+    await answers(t, client, [...expected, 400], what);
+    await ends(t, client, what);
+  }
+});
+
+t.test('nothing follows the last answer of a connection that the client ends', async (t) => {
+  const last = Buffer.from(withLine('Connection: close'));
+  await tryAll(
+    t,
+    {
+      'another request': [Buffer.concat([last, message()]), 200],
+      garbage: [Buffer.concat([last, Buffer.from('hello\r\n\r\n')]), 200],
+    },
+    { after: ends },
+  );
+});
+
+t.test('a client that has finished sending gets all its answers', async (t) => {
+  const refused = Buffer.concat([message(), message(wrongToken), message()]);
+  await tryAll(
+    t,
+    { nothing: [''], 'a plant': [message(), 200], 'three requests': [refused, 200, 401, 200] },
+    { after: ends, finish: true },
+  );
+});
+
+t.test('a client that sends on after it was refused sees why, and no reset', async (t) => {
+  const { port } = await listen(t);
+  const refused: Table = {
+    'not HTTP': ['hello\r\n\r\n', 400],
+    'a bad chunk': [withChunks('x\r\n'), 400],
+    'a large header section': [withLine(`X: ${LONG}`), 431],
+    'a large chunk extension': [withChunks(`1;${LONG}${LONG}`), 413],
+    'a wrong token before a bad chunk': [
+      Buffer.from(without('Authorization', withChunks(`${LONG}\r\n`))),
+      401,
+    ],
+  };
+  for (const [what, [bytes, ...expected]] of Object.entries(refused)) {
+    const client = await connect(t, port);
+    const errors: Error[] = [];
+    client.socket.on('error', (error) => errors.push(error));
+    client.send(bytes, Buffer.alloc(4_000_000, 'x'));
+    await answers(t, client, expected, what);
+    await ends(t, client, what);
+    t.strictSame(errors, [], what);
+  }
+});
+
+t.test('there are no more connections at a time than there may be', async (t) => {
+  const { port } = await listen(t, { maxConnections: 2 });
+  const [first, second] = [await connect(t, port), await connect(t, port)];
+  const third = await connect(t, port);
+  await ends(t, third, 'a third');
+  await lives(t, first, 'the first');
+  await first.closed;
+  await lives(t, second, 'the second');
+});
+
+t.test('HTTPS is served with a certificate and its key', async (t) => {
+  const { cert, key } = selfSigned();
+  const tls = { cert: Buffer.from(cert), key: Buffer.from(key) };
+  const server = await listen(t, { tls });
+  const { url, port } = server;
+  t.equal(url, `https://127.0.0.1:${port}`);
+
+  const plain = await connect(t, port);
+  plain.send(message());
+  await ends(t, plain, 'a client that does not speak TLS');
+
+  const headers = { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' };
+  const req = request(`${url}/plants`, {
+    method: 'POST',
+    ca: cert,
+    servername: 'localhost',
+    headers,
+  });
+  const [res] = (await once(req.end(FERN), 'response')) as [IncomingMessage];
+  t.equal(res.statusCode, 200);
+  t.equal(await text(res), '{"name":"Boston fern","tag":"indoor"}');
+  await server.stop(60_000);
+});
+
+t.test('the URL names the address and the port', async (t) => {
+  const { url, port } = await listen(t);
+  t.equal(url, `http://127.0.0.1:${port}`);
+});
+
+const hasIPv6 = Object.values(networkInterfaces())
+  .flat()
+  .some((each) => each?.address === '::1');
+
+t.test('the URL of an IPv6 address has brackets', { skip: !hasIPv6 }, async (t) => {
+  const { url, port } = await listen(t, { host: '::1' });
+  t.equal(url, `http://[::1]:${port}`);
+});
+
+t.test('where it cannot listen it says so', async (t) => {
+  const handler = createPlantHandler({ store: takesAll, tokens: [TOKEN] });
+  const listener = createListener({ handler, maxConnections: 1 });
+  const { port } = await listen(t);
+  await t.rejects(listener.listen('127.0.0.1', port), {
+    message: `cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`,
+  });
+  await t.rejects(listener.listen('192.0.2.1', 0), {
+    message: 'cannot listen on 192.0.2.1, port 0: address not available (EADDRNOTAVAIL)',
+  });
+});
+
+t.test('stopping takes no more connections', async (t) => {
+  const server = await listen(t);
+  await server.stop(60_000);
+  await t.rejects(connect(t, server.port), { code: 'ECONNREFUSED' });
+});
+
+t.test('stopping ends connections that are idle', async (t) => {
+  const server = await listen(t);
+  const used = await connect(t, server.port);
+  used.send(message());
+  await answers(t, used, [200], 'before');
+  const unused = await connect(t, server.port);
+  const half = await connect(t, server.port);
+  half.send(message().subarray(0, 20));
+  await server.stop(60_000);
+  for (const [what, client] of Object.entries({ used, unused, half })) await ends(t, client, what);
+});
+
+t.test('stopping answers what is under way, and tells each client that it is over', async (t) => {
+  const store = gatedStore();
+  const server = await listen(t, { store });
+  const one = await connect(t, server.port);
+  one.send(message());
+  const several = await connect(t, server.port);
+  several.send(Buffer.concat([message(), message()]));
+  const sending = await connect(t, server.port);
+  sending.send(message(wrongToken));
+  await answers(t, sending, [401], 'before');
+  sending.send(message().subarray(0, -1));
+  await store.arrived(3);
+  const stopped = server.stop(60_000);
+  sending.send(message().subarray(-1));
+  await store.arrived(4);
+  store.letGo();
+  const last = { status: 200, headers: { connection: 'close' } };
+  t.match(await one.answer(), last);
+  t.match(await several.answer(), { status: 200, headers: { connection: 'keep-alive' } });
+  t.match(await several.answer(), last);
+  t.match(await sending.answer(), last);
+  await stopped;
+  for (const [what, client] of Object.entries({ one, several, sending }))
+    await ends(t, client, what);
+});
+
+t.test('a request that was on its way when stopping began is answered', async (t) => {
+  const server = await listen(t);
+  const client = await connect(t, server.port);
+  client.send(message());
+  await answers(t, client, [200], 'before');
+  const stopped = server.stop(60_000);
+  client.send(message());
+  t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
+  await ends(t, client, 'after it');
+  await stopped;
+});
+
+t.test('stopping waits for nobody longer than it may', async (t) => {
+  const store = gatedStore();
+  const server = await listen(t, { store });
+  const waiting = await connect(t, server.port);
+  waiting.send(message());
+  await store.arrived(1);
+  await server.stop(1);
+  await ends(t, waiting, 'a client whose plant is not stored yet');
+});
+
+t.test('a client may come and go without a word', async (t) => {
+  const { port } = await listen(t);
+  const socket = connectTo(port, '127.0.0.1');
+  await once(socket, 'connect');
+  socket.resetAndDestroy();
+  await lives(t, await connect(t, port), 'the server');
+});

@@ -1,0 +1,201 @@
+import { resolve } from 'node:path';
+
+import t, { type Test } from 'tap';
+
+import { DEFAULT_LIMITS, MAX_LIMITS } from '../dist/handler.js';
+import { readSettings, settingsHelp, type Environment, type Settings } from '../dist/settings.js';
+
+const NAMES = [
+  'PLANT_STORE_HOST',
+  'PLANT_STORE_PORT',
+  'PLANT_STORE_FILE',
+  'PLANT_STORE_TOKEN',
+  'PLANT_STORE_TOKEN_FILE',
+  'PLANT_STORE_TLS_CERT',
+  'PLANT_STORE_TLS_KEY',
+  'PLANT_STORE_MAX_BODY',
+  'PLANT_STORE_MAX_BUFFERED',
+  'PLANT_STORE_MAX_CONNECTIONS',
+] as const;
+
+function read(environment: Environment): { settings: Settings; faults: string[] } {
+  const faults: string[] = [];
+  return { settings: readSettings(environment, faults), faults };
+}
+
+/** Checks what an environment is read as; what is not named has its default. */
+function isRead(t: Test, environment: Environment, expected: Partial<Settings>): void {
+  const { settings, faults } = read(environment);
+  t.strictSame(faults, [], `${JSON.stringify(environment)} has no fault`);
+  t.strictSame(settings, { ...read({}).settings, ...expected });
+}
+
+t.test('an empty environment is all that is needed', async (t) => {
+  const { settings, faults } = read({});
+  t.strictSame(faults, []);
+  t.strictSame(settings, {
+    host: '127.0.0.1',
+    port: 8080,
+    file: resolve('data/plants.jsonl'),
+    tokens: [],
+    tokenFile: { path: resolve('data/token'), mayBeMade: true },
+    tls: undefined,
+    maxBodyBytes: DEFAULT_LIMITS.maxBodyBytes,
+    maxBufferedBytes: DEFAULT_LIMITS.maxBufferedBytes,
+    maxConnections: 10_000,
+  });
+});
+
+t.test('a text is taken as it is, a path from the folder of the program on', async (t) => {
+  const tokenFile = (path: string, mayBeMade: boolean) => ({
+    tokenFile: { path: resolve(path), mayBeMade },
+  });
+  isRead(t, { PLANT_STORE_HOST: '::1' }, { host: '::1' });
+  isRead(t, { PLANT_STORE_HOST: 'plants.example' }, { host: 'plants.example' });
+  for (const file of ['log/of plants', '../log', '/var/lib/plants/log'])
+    isRead(
+      t,
+      { PLANT_STORE_FILE: file },
+      { file: resolve(file), ...tokenFile(`${file}/../token`, true) },
+    );
+  isRead(t, { PLANT_STORE_TOKEN_FILE: 'secret' }, tokenFile('secret', false));
+  isRead(
+    t,
+    { PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: '/b.pem' },
+    { tls: { cert: resolve('a.pem'), key: '/b.pem' } },
+  );
+});
+
+t.test('tokens are separated by any white space, and then no file is used', async (t) => {
+  for (const tokens of ['a b', ' a\tb ', 'a\nb\n', '\r\na\r\n\r\nb'])
+    isRead(t, { PLANT_STORE_TOKEN: tokens }, { tokens: ['a', 'b'], tokenFile: undefined });
+  const longest = 'x'.repeat(511);
+  isRead(t, { PLANT_STORE_TOKEN: longest }, { tokens: [longest], tokenFile: undefined });
+  isRead(
+    t,
+    { PLANT_STORE_TOKEN: 'a', PLANT_STORE_TOKEN_FILE: 'token' },
+    { tokens: ['a'], tokenFile: undefined },
+  );
+});
+
+const { maxBodyBytes, maxBufferedBytes } = MAX_LIMITS;
+const integers = {
+  PLANT_STORE_PORT: ['port', 0, 65_535],
+  PLANT_STORE_MAX_BODY: ['maxBodyBytes', 1, maxBodyBytes],
+  PLANT_STORE_MAX_BUFFERED: ['maxBufferedBytes', DEFAULT_LIMITS.maxBodyBytes, maxBufferedBytes],
+  PLANT_STORE_MAX_CONNECTIONS: ['maxConnections', 1, 1_000_000],
+} as const;
+
+for (const [name, [setting, min, max]] of Object.entries(integers))
+  t.test(`${name} is an integer between ${min} and ${max}`, async (t) => {
+    for (const value of [min, min + 1, max - 1, max])
+      isRead(t, { [name]: String(value) }, { [setting]: value });
+    isRead(t, { [name]: `00${max}` }, { [setting]: max });
+    const others = [
+      ...[min - 1, max + 1, 1e21, Infinity, NaN].map(String),
+      ...['', ' ', ` ${max}`, `${max} `, `+${max}`, `${max}.0`, '1e3', '0x10', '1_000', '1,000'],
+      ...['many', '8080\n', '٣', '1'.repeat(400)],
+    ];
+    for (const value of others)
+      t.strictSame(
+        read({ [name]: value }).faults,
+        [`${name}: must be an integer between ${min} and ${max}`],
+        JSON.stringify(value),
+      );
+  });
+
+t.test('all requests together may hold no less than one body', async (t) => {
+  const both = (body: number, buffered: number) => ({
+    PLANT_STORE_MAX_BODY: String(body),
+    PLANT_STORE_MAX_BUFFERED: String(buffered),
+  });
+  isRead(t, both(9_999, 9_999), { maxBodyBytes: 9_999, maxBufferedBytes: 9_999 });
+  t.strictSame(read(both(9_999, 9_998)).faults, [
+    `PLANT_STORE_MAX_BUFFERED: must be an integer between 9999 and ${maxBufferedBytes}`,
+  ]);
+});
+
+const faults: Record<string, [environment: Environment, fault: string]> = {
+  'a certificate without a key': [
+    { PLANT_STORE_TLS_CERT: 'a.pem' },
+    'PLANT_STORE_TLS_KEY: must be set with PLANT_STORE_TLS_CERT',
+  ],
+  'a key without a certificate': [
+    { PLANT_STORE_TLS_KEY: 'b.pem' },
+    'PLANT_STORE_TLS_CERT: must be set with PLANT_STORE_TLS_KEY',
+  ],
+  'a token that no request could carry': [
+    { PLANT_STORE_TOKEN: 'good bäd' },
+    'PLANT_STORE_TOKEN: number 2 has characters that a bearer token cannot have (RFC 6750)',
+  ],
+  'a token that is too long': [
+    { PLANT_STORE_TOKEN: 'x'.repeat(512) },
+    'PLANT_STORE_TOKEN: number 1 is longer than 511 characters',
+  ],
+};
+
+for (const [what, [environment, fault]] of Object.entries(faults))
+  t.test(`${what} is refused`, async (t) => t.strictSame(read(environment).faults, [fault]));
+
+t.test('an empty value is refused, because it is hardly what was meant', async (t) => {
+  const texts = NAMES.filter((name) => !(name in integers));
+  for (const name of texts)
+    for (const value of ['', ' ', '\t\n'])
+      t.match(
+        read({ [name]: value }).faults,
+        [`${name}: must not be empty; leave it out instead`],
+        `${name}=${JSON.stringify(value)}`,
+      );
+});
+
+t.test('all faults are told together, by the names of the settings', async (t) => {
+  const wrong: Record<(typeof NAMES)[number], string> = {
+    PLANT_STORE_HOST: '',
+    PLANT_STORE_PORT: '65536',
+    PLANT_STORE_FILE: '',
+    PLANT_STORE_TOKEN: 'ä',
+    PLANT_STORE_TOKEN_FILE: 'is not looked at where there are tokens',
+    PLANT_STORE_TLS_CERT: '',
+    PLANT_STORE_TLS_KEY: '',
+    PLANT_STORE_MAX_BODY: '0',
+    PLANT_STORE_MAX_BUFFERED: '0',
+    PLANT_STORE_MAX_CONNECTIONS: '0',
+  };
+  const names = read(wrong).faults.map((fault) => fault.slice(0, fault.indexOf(':')));
+  t.strictSame(names.sort(), NAMES.filter((name) => name !== 'PLANT_STORE_TOKEN_FILE').sort());
+});
+
+t.test('no fault repeats a value: it may be a secret in the wrong place', async (t) => {
+  const secret = 'S3cret-ä';
+  for (const name of NAMES)
+    for (const fault of read({ [name]: secret }).faults) t.notMatch(fault, secret);
+});
+
+t.test('variables that are not settings are left alone', async (t) => {
+  isRead(t, { HOST: 'x', PORT: 'x', PLANT_STORE: 'x', plant_store_port: 'x' }, {});
+});
+
+t.test('the help lists every setting, its default and what it says', async (t) => {
+  const lines = settingsHelp().split('\n');
+  t.strictSame(
+    lines.map((line) => line.trim().split(' ')[0]),
+    NAMES,
+  );
+  for (const line of lines) {
+    t.match(line, /^ {2}PLANT_STORE_\w+ {2,}\S.{4,}$/);
+    t.ok(line.length <= 100, `${line.length} characters wide`);
+  }
+  const defaults = lines.map((line) => /\((.+)\)$/.exec(line)?.[1]);
+  t.strictSame(defaults, [
+    '127.0.0.1',
+    '8080',
+    'data/plants.jsonl',
+    undefined,
+    undefined,
+    undefined,
+    undefined,
+    '1048576',
+    '67108864',
+    '10000',
+  ]);
+});

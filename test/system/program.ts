@@ -1,0 +1,152 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+
+import type { Test } from 'tap';
+
+export interface LaunchOptions {
+  readonly args?: readonly string[];
+  /** Settings that the program gets; it gets none of the test's own. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** The folder that it is started in. */
+  readonly cwd?: string;
+  /** A module that runs in the program before the program does. */
+  readonly preload?: string;
+}
+
+/** How a program ended. */
+export interface Ending {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/** The built program in a process of its own. */
+export interface Process {
+  readonly pid: number;
+  /** What it has written so far. */
+  readonly stdout: string;
+  readonly stderr: string;
+  /** Resolves once all that it wrote has arrived. */
+  readonly ended: Promise<Ending>;
+  /** Resolves once it has written what matches; rejects if it ends before. */
+  says(output: 'stdout' | 'stderr', pattern: RegExp): Promise<RegExpExecArray>;
+  send(signal: NodeJS.Signals): void;
+  /** Goes away: nobody reads what it writes from now on. */
+  leave(output: 'stdout' | 'stderr'): void;
+}
+
+/** A program that serves. */
+export interface Program extends Process {
+  readonly url: string;
+  readonly port: number;
+  /** The path of the log. */
+  readonly log: string;
+  /** How many plants it found there. */
+  readonly plants: number;
+  /** Its first token. */
+  readonly token: string;
+  /** Sends a signal and resolves once the program has ended. */
+  stop(signal: NodeJS.Signals): Promise<Ending>;
+}
+
+/** A preload: twenty seconds pass in one. */
+export const FAST = `for (const name of ['setTimeout', 'setInterval']) {
+  const set = globalThis[name];
+  globalThis[name] = (callback, ms, ...args) => set(callback, ms / 20, ...args);
+}`;
+
+/** 2000 plants, which are read in several steps. */
+export const LARGE_LOG = Array.from(
+  { length: 2_000 },
+  (_, id) => `{"id":${id},"name":"${'x'.repeat(990)}"}\n`,
+).join('');
+
+const SERVER = resolve('dist/server.js');
+
+/** Starts the program in a process that ends with the test. */
+export function launch(t: Test, options: LaunchOptions = {}): Process {
+  const { args = [], env = {}, cwd = process.cwd(), preload } = options;
+  const given = Object.entries(process.env).filter(([name]) => !name.startsWith('PLANT_STORE_'));
+  const imports =
+    preload === undefined
+      ? []
+      : ['--import', `data:text/javascript,${encodeURIComponent(preload)}`];
+  const child = spawn(
+    'env',
+    ['-u', 'NODE_OPTIONS', process.execPath, ...imports, SERVER, ...args],
+    {
+      cwd,
+      env: { ...Object.fromEntries(given), PLANT_STORE_PORT: '0', ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    },
+  );
+  const written = { stdout: '', stderr: '' };
+  let over = false;
+  for (const output of ['stdout', 'stderr'] as const)
+    child[output].setEncoding('utf8').on('data', (text: string) => {
+      written[output] += text;
+      child.emit('written');
+    });
+  const ended = new Promise<Ending>((resolve) =>
+    child.once('close', (code, signal) => {
+      over = true;
+      child.emit('written');
+      resolve({ code, signal });
+    }),
+  );
+  t.teardown(async () => {
+    child.kill('SIGKILL');
+    await ended;
+  });
+
+  return {
+    pid: child.pid ?? 0,
+    ended,
+    get stdout() {
+      return written.stdout;
+    },
+    get stderr() {
+      return written.stderr;
+    },
+    async says(output, pattern) {
+      for (;;) {
+        const match = pattern.exec(written[output]);
+        if (match) return match;
+        if (over) throw new Error(`the program ended; it wrote ${JSON.stringify(written)}`);
+        await once(child, 'written');
+      }
+    },
+    send: (signal) => void child.kill(signal),
+    leave: (output) => void child[output].destroy(),
+  };
+}
+
+/** Runs the program to its end. */
+export async function run(t: Test, options: LaunchOptions): Promise<Process & Ending> {
+  const program = launch(t, options);
+  const ending = await program.ended;
+  return { ...program, ...ending, stdout: program.stdout, stderr: program.stderr };
+}
+
+const FIRST_LINES =
+  /^plant-store listening on (?<url>https?:.+:(?<port>\d+))\nlog: (?<log>.+)\nplants: (?<plants>\d+)\ntoken: (?<token>.+)\n/;
+
+/** Starts the program in a folder and resolves once it serves. */
+export async function start(t: Test, options: LaunchOptions & { cwd: string }): Promise<Program> {
+  const program = launch(t, options);
+  const { groups = {} } = await program.says('stdout', FIRST_LINES);
+  const { url = '', log = '', token = '' } = groups;
+  const tokens = options.env?.PLANT_STORE_TOKEN ?? readFileSync(token, 'utf8');
+  return Object.assign(program, {
+    url,
+    port: Number(groups.port),
+    log,
+    plants: Number(groups.plants),
+    token: tokens.trim().split(/\s+/)[0] ?? '',
+    stop(signal: NodeJS.Signals) {
+      program.send(signal);
+      return program.ended;
+    },
+  });
+}

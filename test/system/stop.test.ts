@@ -1,0 +1,188 @@
+import { once } from 'node:events';
+import { readFileSync, truncateSync } from 'node:fs';
+import { join } from 'node:path';
+
+import t, { type Test } from 'tap';
+
+import { connect, message, TOKEN, type Answer, type Client } from '../support.js';
+import { FAST, LARGE_LOG, launch, start, type LaunchOptions, type Program } from './program.js';
+
+const WELL = { code: 0, signal: null };
+const FAILED = { code: 1, signal: null };
+
+function startIn(t: Test, cwd: string, options: LaunchOptions = {}): Promise<Program> {
+  const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl', ...options.env };
+  return start(t, { ...options, cwd, env });
+}
+
+/** A client whose first plant has been stored. */
+async function useOnce(t: Test, { port }: Program): Promise<Client> {
+  const client = await connect(t, port);
+  client.send(message());
+  t.match(await client.answer(), { status: 200, headers: { connection: 'keep-alive' } });
+  return client;
+}
+
+/** Resolves once a program has stopped listening. */
+async function refusesConnections(t: Test, { port }: Program): Promise<void> {
+  for (;;)
+    try {
+      const { socket } = await connect(t, port);
+      socket.destroy();
+    } catch {
+      return;
+    }
+}
+
+t.test('connections that are idle do not hold it up', async (t) => {
+  const program = await startIn(t, t.testdir());
+  const used = await useOnce(t, program);
+  const silent = await connect(t, program.port);
+  const begun = await connect(t, program.port);
+  begun.send(message().subarray(0, 20));
+  t.strictSame(await program.stop('SIGTERM'), WELL);
+  for (const { closed } of [used, silent, begun]) await closed;
+});
+
+const CLIENTS = 64;
+
+interface Load {
+  /** The ids of all plants that were answered with 200. */
+  readonly stored: number[];
+  /** The last answer of each client that was told that it is the last. */
+  readonly last: Answer[];
+}
+
+/** Sends plants from one client after another, as fast as each is answered, until it cannot. */
+async function sendPlants(client: Client, load: Load, nextId: () => number): Promise<void> {
+  for (;;) {
+    const id = nextId();
+    client.send(message({ body: `{"id":${id},"name":"fern"}` }));
+    // The connection may have been closed before the request was there; then there is no answer.
+    const answer = await client.answer().catch(() => undefined);
+    if (!answer) return;
+    if (answer.status === 200) load.stored.push(id);
+    if (answer.headers.connection === 'close') {
+      load.last.push(answer);
+      return;
+    }
+  }
+}
+
+for (const signal of ['SIGTERM', 'SIGINT'] as const)
+  t.test(`${signal} under load: what was stored has been answered, and the reverse`, async (t) => {
+    const program = await startIn(t, t.testdir());
+    const load: Load = { stored: [], last: [] };
+    let id = 0;
+    function nextId(): number {
+      if (id === 1_000) program.send(signal);
+      return id++;
+    }
+    const clients = await Promise.all(
+      Array.from({ length: CLIENTS }, () => connect(t, program.port)),
+    );
+    await Promise.all(clients.map((client) => sendPlants(client, load, nextId)));
+    for (const { closed } of clients) await closed;
+    t.strictSame(await program.ended, WELL);
+    t.equal(program.stderr, '');
+
+    const lines = readFileSync(program.log, 'utf8').trimEnd().split('\n');
+    const ids = lines.map((line) => (JSON.parse(line) as { id: number }).id);
+    t.strictSame(
+      ids.sort((a, b) => a - b),
+      load.stored.sort((a, b) => a - b),
+    );
+    t.ok(load.last.length > 0, `${load.last.length} of ${CLIENTS} clients were told`);
+    t.ok(load.last.every(({ status }) => status === 200));
+  });
+
+t.test('clients that hang do not hold it up for longer than it may take', async (t) => {
+  const program = await startIn(t, t.testdir(), {
+    preload: FAST,
+    env: { PLANT_STORE_MAX_BODY: '33554432' },
+  });
+  const sends = await connect(t, program.port);
+  sends.send(message().subarray(0, -1));
+
+  const name = 'x'.repeat(24_000_000);
+  const reads = await connect(t, program.port);
+  reads.send(message({ body: JSON.stringify({ id: 8, name }) }));
+  await once(reads.socket, 'data');
+  reads.socket.pause();
+
+  t.strictSame(await program.stop('SIGTERM'), WELL);
+  t.equal(program.stderr, '');
+  await sends.closed;
+  const stored = JSON.parse(readFileSync(program.log, 'utf8')) as { name: string };
+  t.ok(stored.name === name, 'the plant that was answered is stored');
+});
+
+t.test('a second signal ends it at once', async (t) => {
+  const program = await startIn(t, t.testdir());
+  const client = await useOnce(t, program);
+  client.send(message().subarray(0, -1));
+  program.send('SIGTERM');
+  await refusesConnections(t, program);
+  t.strictSame(await program.stop('SIGINT'), FAILED);
+  await client.closed;
+});
+
+/** From now on no write to a file ever comes to its end. */
+const HUNG_DISK = `import { open } from 'node:fs/promises';
+const file = await open('/dev/null');
+Object.getPrototypeOf(file).write = () => new Promise(() => {});
+await file.close();`;
+
+t.test('a disk that hangs does not hold it up, and then it ends with 1', async (t) => {
+  const program = await startIn(t, t.testdir(), { preload: `${HUNG_DISK}\n${FAST}` });
+  const client = await connect(t, program.port);
+  client.send(message({ method: 'GET' }));
+  t.match(await client.answer(), { status: 405 });
+  client.send(message());
+  t.strictSame(await program.stop('SIGTERM'), FAILED);
+  t.equal(program.stderr, 'plant-store: not all that was under way could be ended\n');
+  await t.rejects(client.answer(), { message: 'closed after 0 bytes of an answer' });
+});
+
+t.test('a log that somebody else changes is given up: 503 for all, then it ends', async (t) => {
+  const program = await startIn(t, t.testdir());
+  const clients = [await useOnce(t, program), await useOnce(t, program)];
+  truncateSync(program.log, 10);
+  for (const [id, client] of clients.entries())
+    client.send(message({ body: `{"id":1${id},"name":"fern"}` }));
+  for (const client of clients) {
+    const { status, headers } = await client.answer();
+    t.match({ status, headers }, { status: 503, headers: { 'retry-after': '1' } });
+    await client.closed;
+  }
+  t.strictSame(await program.ended, FAILED);
+  t.equal(
+    program.stderr,
+    `plant-store: ${program.log}: the file was changed by somebody else; ` +
+      'no plant is stored until the log is opened again\n',
+  );
+  t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'nothing is added');
+});
+
+/** A signal comes whenever the program tells how much of the log it has read: after every step. */
+const whileReading = (signal: NodeJS.Signals): string => `let now = 0;
+performance.now = () => (now += 1000);
+console.error = () => process.kill(process.pid, '${signal}');`;
+
+const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
+
+for (const signal of ['SIGTERM', 'SIGINT'] as const)
+  t.test(`${signal} ends it while it still reads the log`, async (t) => {
+    const cwd = t.testdir({ 'plants.jsonl': LARGE_LOG });
+    const program = launch(t, { cwd, env, preload: whileReading(signal) });
+    t.strictSame(await program.ended, WELL);
+    t.equal(program.stdout, '');
+    t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), LARGE_LOG);
+  });
+
+t.test('SIGHUP does no harm while it still reads the log', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': LARGE_LOG });
+  const program = await startIn(t, cwd, { preload: whileReading('SIGHUP') });
+  t.equal(program.plants, 2_000);
+  t.strictSame(await program.stop('SIGTERM'), WELL);
+});

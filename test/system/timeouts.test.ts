@@ -1,0 +1,43 @@
+import { once } from 'node:events';
+import { connect as connectTo } from 'node:net';
+import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+
+import t from 'tap';
+
+import { connect, isFailure, message, selfSigned, TOKEN } from '../support.js';
+import { FAST, start } from './program.js';
+
+const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
+
+t.test('what does not arrive in time ends its connection: a TLS handshake, a head', async (t) => {
+  const cwd = t.testdir({ ...selfSigned(), http: {}, https: {} });
+  const tls = { PLANT_STORE_TLS_CERT: '../cert', PLANT_STORE_TLS_KEY: '../key' };
+  const secure = await start(t, { cwd: join(cwd, 'https'), env: { ...env, ...tls } });
+  const handshake = await connect(t, secure.port);
+  const { port } = await start(t, { cwd: join(cwd, 'http'), env });
+  const silent = await connect(t, port);
+  const begun = await connect(t, port);
+  begun.send(message().subarray(0, 20));
+  const used = await connect(t, port);
+  used.send(message(), message().subarray(0, 20));
+  t.match(await used.answer(), { status: 200 });
+  for (const [what, client] of Object.entries({ silent, begun, used })) {
+    isFailure(t, await client.answer(), { status: 408, headers: { connection: 'close' } }, what);
+    await client.closed;
+  }
+  await handshake.closed;
+});
+
+t.test('a client that was refused and does not go away is cut off', async (t) => {
+  const { port } = await start(t, { cwd: t.testdir(), env, preload: FAST });
+  const socket = connectTo({ port, host: '127.0.0.1', allowHalfOpen: true });
+  socket.on('error', () => undefined);
+  socket.resume().write('hello\r\n\r\n');
+  await once(socket, 'end');
+  while (!socket.destroyed) {
+    socket.write('x');
+    await nextTurn();
+  }
+  t.ok(socket.destroyed);
+});
