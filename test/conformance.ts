@@ -1,0 +1,46 @@
+import { Compile, type Validator } from 'typebox/schema';
+
+import { openapi } from '../dist/index.js';
+
+/** An answer as a client sees it, the names of its headers in lower case. */
+export interface Received {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, unknown>>;
+  readonly body: string;
+}
+
+/**
+ * Throws unless the OpenAPI document describes an answer: its status, its media type, the headers
+ * that come with that status, and its body. An answer to a HEAD has no body.
+ */
+export function conforms({ status, headers, body }: Received, method = 'POST'): void {
+  const response = responses[status];
+  if (!response) throw new Error(`the OpenAPI document has no answer with the status ${status}`);
+
+  for (const [name, { required }] of Object.entries(response.headers ?? {}))
+    if (required && headers[name.toLowerCase()] === undefined)
+      throw new Error(`an answer with the status ${status} has no ${name}`);
+
+  const [mediaType = ''] = Object.keys(response.content);
+  if (headers['content-type'] !== mediaType)
+    throw new Error(`an answer with the status ${status} is not ${mediaType}`);
+
+  if (method === 'HEAD' && body === '') return;
+  const [valid, faults] = bodyOf(status, mediaType).Errors(JSON.parse(body));
+  if (!valid) throw new Error(`status ${status}, ${body}: ${JSON.stringify(faults)}`);
+}
+
+interface Response {
+  readonly headers?: Readonly<Record<string, { readonly required: boolean }>>;
+  readonly content: Readonly<Record<string, unknown>>;
+}
+
+const responses = openapi.paths['/plants'].post.responses as Readonly<Record<number, Response>>;
+const bodies = new Map<number, Validator>();
+
+function bodyOf(status: number, mediaType: string): Validator {
+  const pointer = `/paths/~1plants/post/responses/${status}/content/${mediaType.replace('/', '~1')}`;
+  const validator = bodies.get(status) ?? Compile({ ...openapi, $ref: `#${pointer}/schema` });
+  bodies.set(status, validator);
+  return validator;
+}

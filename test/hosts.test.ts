@@ -1,0 +1,123 @@
+import { readFileSync } from 'node:fs';
+
+import t, { type Test } from 'tap';
+
+import { conforms } from './conformance.js';
+import { hangUp, send, startHost, type Host, type Protocol } from './host.js';
+import { block, blocks } from './readme.js';
+
+// Otherwise Express and Koa write about a client that hangs up.
+process.env.NODE_ENV = 'test';
+
+const HANDLER = block('Embedding', 'ts');
+const TOKEN = 'a-secret-token';
+
+/** A way in which the README puts the handler into a server. */
+interface Embedding {
+  readonly name: string;
+  readonly lines: string;
+  readonly protocols?: readonly Protocol[];
+  /** Where plants are created. */
+  readonly path?: string;
+  /** Whether the body has been parsed before it comes to the handler. */
+  readonly parsed?: boolean;
+  /** What the answer is at a path that is not ours. */
+  readonly elsewhere: RegExp;
+}
+
+const OURS = /^{"error":404,/;
+const EXPRESS = { lines: block('Express', 'ts'), elsewhere: /Cannot POST \/elsewhere/ };
+const [FASTIFY_HOOK = '', FASTIFY_ROUTE = ''] = blocks('Fastify', 'ts');
+const BY_FASTIFY = /Route POST:\/elsewhere not found/;
+const HTTP_2 = 'HTTP/2, and HTTP/1.1 beside it';
+const CONNECT = 'Connect, and whatever has chains like it';
+
+const EMBEDDINGS: readonly Embedding[] = [
+  { name: 'node:http', lines: block('HTTP', 'ts'), elsewhere: OURS },
+  {
+    name: 'node:https',
+    lines: block('HTTPS', 'ts'),
+    protocols: ['HTTP/1.1 over TLS'],
+    elsewhere: OURS,
+  },
+  {
+    name: 'node:http2',
+    lines: block(HTTP_2, 'ts'),
+    protocols: ['HTTP/2', 'HTTP/1.1 over TLS'],
+    elsewhere: OURS,
+  },
+  {
+    name: 'a server with other routes',
+    lines: block('A server with other routes', 'ts'),
+    elsewhere: /^hello$/,
+  },
+  { name: 'Express', ...EXPRESS },
+  { name: 'Express, under a prefix', ...EXPRESS, path: '/garden/plants' },
+  { name: 'Express, after express.json()', ...EXPRESS, path: '/parsed/plants', parsed: true },
+  { name: 'Fastify, as a hook', lines: FASTIFY_HOOK, elsewhere: BY_FASTIFY },
+  { name: 'Fastify, as a route', lines: FASTIFY_ROUTE, parsed: true, elsewhere: BY_FASTIFY },
+  { name: 'Koa', lines: block('Koa', 'ts'), elsewhere: /^Not Found$/ },
+  { name: 'Connect', lines: block(CONNECT, 'ts'), elsewhere: /Cannot POST \/elsewhere/ },
+];
+
+for (const embedding of EMBEDDINGS) {
+  t.test(`in ${embedding.name}`, async (t) => {
+    const host = await startHost(t, `${HANDLER}\n${embedding.lines}`);
+    for (const protocol of embedding.protocols ?? ['HTTP/1.1'])
+      await t.test(protocol, (t) => works(t, host, protocol, embedding));
+  });
+}
+
+async function works(
+  t: Test,
+  host: Host,
+  protocol: Protocol,
+  { path = '/plants', parsed = false, elsewhere }: Embedding,
+): Promise<void> {
+  const message = { path, token: TOKEN, body: '{"id":7,"name":"Boston fern"}' };
+
+  await t.test('a plant is stored', async (t) => {
+    const answer = await send(host, protocol, message);
+    conforms(answer);
+    t.match(answer, { status: 200, body: '{"name":"Boston fern"}' });
+    t.match(storedPlants(), '{"id":7,"name":"Boston fern",');
+  });
+
+  await t.test('a wrong token is answered with 401', async (t) => {
+    const answer = await send(host, protocol, { ...message, token: 'wrong' });
+    conforms(answer);
+    t.match(answer, { status: 401, body: '{"error":401,' });
+  });
+
+  await t.test('what is not a plant is answered with error 422', async (t) => {
+    const answer = await send(host, protocol, { ...message, body: '{"id":8,"name":null}' });
+    conforms(answer);
+    t.match(answer, { status: 400, body: '{"error":422,' });
+  });
+
+  const exactly = parsed ? 'refused' : 'stored exactly';
+  await t.test(`an id beyond 2^53 is ${exactly}`, async (t) => {
+    const body = '{"id":9007199254740993,"name":"Ivy"}';
+    const answer = await send(host, protocol, { ...message, body });
+    conforms(answer);
+    t.match(answer, parsed ? { status: 400, body: '{"error":422,' } : { status: 200 });
+    t.equal(storedPlants().includes('{"id":9007199254740993,'), !parsed);
+    t.notMatch(storedPlants(), '{"id":9007199254740992,');
+  });
+
+  await t.test('a path that is not ours is answered as the host has it', async (t) => {
+    const answer = await send(host, protocol, { ...message, path: '/elsewhere' });
+    t.match(answer.body, elsewhere);
+  });
+
+  await t.test('of a client that hangs up in the middle, nothing is left', async (t) => {
+    const half = { ...message, body: '{"id":9,"name":"Half a plant"}' };
+    await hangUp(host, protocol, half);
+    const whole = { ...message, body: '{"id":9,"name":"Whole"}' };
+    t.match(await send(host, protocol, whole), { status: 200 });
+  });
+}
+
+function storedPlants(): string {
+  return readFileSync('data/plants.jsonl', 'utf8');
+}

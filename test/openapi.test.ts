@@ -1,0 +1,254 @@
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
+
+import { Validator } from '@seriousme/openapi-schema-validator';
+import t from 'tap';
+
+import { Failure, failures } from '../dist/answer.js';
+import {
+  createPlantHandler,
+  ErrorSchema,
+  NewPlantSchema,
+  openapi,
+  PlantSchema,
+  PlantStoreError,
+  type PlantHandlerOptions,
+} from '../dist/index.js';
+import { createListener } from '../dist/listener.js';
+import { typeFaults } from './compile.js';
+import { conforms } from './conformance.js';
+import { runExample } from './example.js';
+import { block } from './readme.js';
+import { exchange, message, openLog, serve, TOKEN } from './support.js';
+
+const require = createRequire(import.meta.url);
+const PACKAGE = fileURLToPath(new URL('..', import.meta.url));
+
+t.test('the document is valid OpenAPI 3.1', async (t) => {
+  const validator = new Validator();
+  t.strictSame(await validator.validate(structuredClone(openapi)), { valid: true });
+  t.equal(validator.version, '3.1');
+});
+
+t.test('it says what the interface says', async (t) => {
+  const { info, security, components, paths } = openapi;
+  t.match(info, { version: '1.0.0', license: { name: 'MIT' } });
+  t.strictSame(
+    Object.entries(paths).map(([path, item]) => [path, Object.keys(item)]),
+    [['/plants', ['post']]],
+  );
+  const { post } = paths['/plants'];
+  t.match(post, {
+    description: 'Creates a new plant in the store.',
+    requestBody: { required: true, content: reference('NewPlant') },
+    responses: {
+      200: { description: 'plant response', content: reference('Plant') },
+      400: { description: 'unexpected error', content: reference('Error') },
+    },
+  });
+  t.strictSame(
+    security.map((requirement) => Object.keys(requirement)),
+    [['bearer']],
+    'the whole interface requires bearer authentication',
+  );
+  t.strictSame(components.securitySchemes, { bearer: { type: 'http', scheme: 'bearer' } });
+
+  const name = { type: 'string', description: 'The name of the plant' };
+  const tag = { type: 'string', description: 'Tag that specifies the type of the plant' };
+  const id = {
+    type: 'integer',
+    format: 'int64',
+    description: 'Identification number of the plant',
+  };
+  const error = { type: 'integer', format: 'int32', description: 'Numeric error indicator' };
+  const text = { type: 'string', description: 'Text message describing the error' };
+  t.same(components.schemas, {
+    Plant: { type: 'object', properties: { name, tag }, required: ['name'] },
+    NewPlant: { type: 'object', properties: { id, name, tag }, required: ['id', 'name'] },
+    Error: { type: 'object', properties: { error, message: text }, required: ['error', 'message'] },
+  });
+});
+
+function reference(schema: string): object {
+  return { 'application/json': { schema: { $ref: `#/components/schemas/${schema}` } } };
+}
+
+t.test('it is made of the schemas that plants are checked with', async (t) => {
+  const { Plant, NewPlant, Error } = openapi.components.schemas;
+  t.strictSame([Plant, NewPlant, Error], [PlantSchema, NewPlantSchema, ErrorSchema]);
+  t.equal(NewPlant, NewPlantSchema);
+});
+
+t.test('the package has it as a file', async (t) => {
+  const file = readFileSync(require.resolve('plant-store/openapi.json'), 'utf8');
+  t.same(JSON.parse(file), openapi);
+});
+
+t.test('it describes every failure, each with an example', async (t) => {
+  const { responses } = openapi.paths['/plants'].post;
+  for (const [name, each] of Object.entries(failures)) {
+    const { status, error, headers, body } = each instanceof Failure ? each : each(['x'] as never);
+    const sent = new Headers({ ...headers, 'Content-Type': 'application/json' });
+    conforms({ status, headers: Object.fromEntries(sent), body });
+    t.match(responses[status]?.content, {
+      'application/json': { examples: { [name]: { value: { error, message: String } } } },
+    });
+  }
+});
+
+/** A request for every row of the README's tables. */
+const REQUESTS: readonly (Partial<PlantHandlerOptions> & {
+  readonly about: string;
+  readonly request: Buffer;
+  readonly status: number;
+  readonly error?: number;
+})[] = [
+  { about: 'a plant', request: message(), status: 200 },
+  { about: 'a plant without a tag', request: message({ body: '{"id":1,"name":""}' }), status: 200 },
+  { about: 'not JSON', request: message({ body: '{' }), status: 400, error: 400 },
+  { about: 'a name twice', request: message({ body: '{"id":1,"id":1}' }), status: 400, error: 400 },
+  { about: 'not a plant', request: message({ body: '{}' }), status: 400, error: 422 },
+  { about: 'not an object', request: message({ body: '[]' }), status: 400, error: 422 },
+  {
+    about: 'the id of a different plant',
+    request: message({ body: '{"id":7,"name":"Ivy"}' }),
+    status: 400,
+    error: 409,
+  },
+  { about: 'a large body', request: message(), maxBodyBytes: 10, status: 400, error: 413 },
+  {
+    about: 'another media type',
+    request: message({ headers: { 'Content-Type': 'text/plain' } }),
+    status: 400,
+    error: 415,
+  },
+  {
+    about: 'an encoded body',
+    request: message({ headers: { 'Content-Encoding': 'gzip' } }),
+    status: 400,
+    error: 415,
+  },
+  { about: 'malformed HTTP', request: Buffer.from('nonsense\r\n\r\n'), status: 400 },
+  {
+    about: 'two tokens',
+    request: message({ headers: { Authorization: ['Bearer a', 'Bearer b'] } }),
+    status: 400,
+  },
+  { about: 'no token', request: message({ headers: { Authorization: undefined } }), status: 401 },
+  {
+    about: 'a wrong token',
+    request: message({ headers: { Authorization: 'Bearer wrong' } }),
+    status: 401,
+  },
+  { about: 'an unknown path', request: message({ target: '/' }), status: 404 },
+  { about: 'another method', request: message({ method: 'PUT' }), status: 405 },
+  {
+    about: 'a body that does not arrive',
+    request: message({ headers: { 'Content-Length': '1000' } }),
+    bodyTimeoutMs: 20,
+    status: 408,
+  },
+  {
+    about: 'large chunk extensions',
+    request: Buffer.from(
+      String(message({ headers: chunked(), body: '' })) + `1;${'x'.repeat(20_000)}\r\n`,
+    ),
+    status: 413,
+  },
+  {
+    about: 'an unknown expectation',
+    request: message({ headers: { Expect: 'a miracle' } }),
+    status: 417,
+  },
+  {
+    about: 'a large header section',
+    request: message({ headers: { Cookie: 'x'.repeat(20_000) } }),
+    status: 431,
+  },
+  { about: 'a fault', request: message(), store: failingStore(new Error()), status: 500 },
+  {
+    about: 'another transfer coding',
+    request: message({ headers: chunked('gzip, chunked'), body: '0\r\n\r\n' }),
+    status: 501,
+  },
+  {
+    about: 'a store that cannot write',
+    request: message(),
+    store: failingStore(new PlantStoreError('unavailable', 'no room')),
+    status: 503,
+  },
+];
+
+function chunked(coding = 'chunked'): Record<string, string | undefined> {
+  return { 'Content-Length': undefined, 'Transfer-Encoding': coding };
+}
+
+function failingStore(error: Error): PlantHandlerOptions['store'] {
+  return { add: () => Promise.reject(error), close: () => Promise.resolve() };
+}
+
+t.test('the service answers as it describes', async (t) => {
+  const log = await openLog(t);
+  await log.add({ id: 7n, name: 'Boston fern', tag: 'indoor' });
+  const statuses = new Set<number>();
+  for (const { about, request, status, error = status, ...options } of REQUESTS) {
+    const handler = createPlantHandler({
+      store: log,
+      tokens: [TOKEN],
+      report: () => undefined,
+      ...options,
+    });
+    const listener = createListener({ handler, maxConnections: 1 });
+    const { port } = new URL(await listener.listen('127.0.0.1', 0));
+    const answer = await exchange(t, Number(port), request);
+    await listener.stop(0);
+    conforms(answer);
+    statuses.add(status);
+    t.match(answer, { status, body: status === 200 ? '"name":' : `{"error":${error},` }, about);
+  }
+  const described = Object.keys(openapi.paths['/plants'].post.responses).map(Number);
+  t.strictSame(
+    [...statuses].toSorted((a, b) => a - b),
+    described,
+    'every status',
+  );
+});
+
+t.test('a typed client is made from it as the README says', async (t) => {
+  const folder = t.testdir({
+    node_modules: { 'plant-store': t.fixture('symlink', PACKAGE) },
+    'client.ts': block('OpenAPI', 'ts'),
+    'mistake.ts': block('OpenAPI', 'ts').replace('id: 7', "id: 'seven'"),
+  });
+  const command = block('OpenAPI', 'sh').trim().split(' ');
+  t.strictSame(command.splice(0, 2), ['npx', 'openapi-typescript']);
+  const bin = new URL(
+    '../test/consumers/typescript-5.9/node_modules/openapi-typescript/bin/cli.js',
+    import.meta.url,
+  );
+  execFileSync(process.execPath, [fileURLToPath(bin), ...command], { cwd: folder });
+
+  const programs = ['client.ts', 'mistake.ts'];
+  t.match(await typeFaults({ release: '5.9', resolution: 'bundler', folder, programs }), [
+    "mistake.ts: Type 'string' is not assignable to type 'number'.",
+  ]);
+
+  await t.test('and creates plants', async (t) => {
+    const { port, log } = await serve(t, { tokens: ['a-secret-token'] });
+    const lines = block('OpenAPI', 'ts').replace('8080', String(port));
+    const { data, error } = await runExample(t, `${lines}\nexport { data, error };`);
+    t.strictSame(data, { name: 'Boston fern', tag: 'indoor' });
+    t.equal(error, undefined);
+    t.equal(log.size, 1);
+  });
+
+  await t.test('and gets to see what is wrong', async (t) => {
+    const { port } = await serve(t);
+    const lines = block('OpenAPI', 'ts').replace('8080', String(port));
+    const { data, error } = await runExample(t, `${lines}\nexport { data, error };`);
+    t.equal(data, undefined);
+    t.strictSame(error, { error: 401, message: 'the bearer token is not valid' });
+  });
+});

@@ -1,0 +1,138 @@
+import { cpSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+import t from 'tap';
+
+import { run } from './command.js';
+import { RELEASES, RESOLUTIONS, typeFaults } from './compile.js';
+import { block, blocks } from './readme.js';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const MODULES = join(ROOT, 'node_modules');
+
+const HOSTS = [
+  'HTTP',
+  'HTTPS',
+  'HTTP/2, and HTTP/1.1 beside it',
+  'A server with other routes',
+  'Express',
+  'Fastify',
+  'Koa',
+  'Connect, and whatever has chains like it',
+].flatMap((heading) => blocks(heading, 'ts'));
+
+/** Programs that use the package. */
+const PROGRAMS = {
+  'server.ts': `${block('Embedding', 'ts')}\n${block('HTTP', 'ts')}`,
+  'store.ts': block('A store of your own', 'ts'),
+  'document.ts': `
+    import document from 'plant-store/openapi.json' with { type: 'json' };
+    export const description: string = document.paths['/plants'].post.description;
+  `,
+};
+const HOST_PROGRAMS = Object.fromEntries(
+  HOSTS.map((lines, index) => [`host-${index}.ts`, `${block('Embedding', 'ts')}\n${lines}`]),
+);
+const COMMONJS = {
+  'required.cts': `
+    import plants = require('plant-store');
+    const store: plants.PlantStore = { add: async () => 'created', close: async () => {} };
+    export const handler = plants.createPlantHandler({ store, tokens: ['a-secret-token'] });
+  `,
+};
+const SCRIPTS = {
+  'import.mjs': "import * as plants from 'plant-store'; console.log(Object.keys(plants).join());",
+  'require.cjs': "console.log(Object.keys(require('plant-store')).join());",
+  'document.cjs': "console.log(require('plant-store/openapi.json').openapi);",
+};
+
+// A compiler is as slow as its machine.
+t.setTimeout(300_000);
+
+const folder = t.testdir({
+  source: {},
+  consumer: {
+    'package.json': '{ "private": true, "type": "module" }',
+    ...PROGRAMS,
+    ...HOST_PROGRAMS,
+    ...COMMONJS,
+    ...SCRIPTS,
+  },
+});
+const source = join(folder, 'source');
+const consumer = join(folder, 'consumer');
+
+interface Tarball {
+  readonly filename: string;
+  readonly unpackedSize: number;
+  readonly files: readonly { readonly path: string }[];
+}
+
+for (const name of ['package.json', 'README.md', 'LICENSE', 'tsconfig.json', 'src'])
+  cpSync(join(ROOT, name), join(source, name), { recursive: true });
+const [tarball] = JSON.parse(await run(source, 'npm', 'pack', '--json')) as [Tarball];
+const tarballPath = join(source, tarball.filename);
+const install = ['install', '--offline', '--install-links', '--ignore-scripts'];
+await run(consumer, 'npm', ...install, tarballPath, join(MODULES, 'typebox'));
+
+t.test('the tarball holds the modules, their types, and what describes them', async (t) => {
+  const modules = readdirSync(join(ROOT, 'src'), { encoding: 'utf8', recursive: true })
+    .filter((name) => name.endsWith('.ts'))
+    .map((name) => `dist/${name.slice(0, -'.ts'.length)}`);
+  t.strictSame(
+    tarball.files.map(({ path }) => path).toSorted(),
+    [
+      ...['LICENSE', 'README.md', 'package.json', 'dist/openapi.json'],
+      ...modules.flatMap((name) => [`${name}.js`, `${name}.d.ts`]),
+    ].toSorted(),
+  );
+});
+
+t.test('it names no source map that it does not hold, and is small', async (t) => {
+  for (const { path } of tarball.files.filter(({ path }) => path.endsWith('.js')))
+    t.notMatch(readFileSync(join(source, path), 'utf8'), '//# sourceMappingURL', path);
+  t.ok(tarball.unpackedSize < 150_000, `${tarball.unpackedSize} bytes`);
+});
+
+t.test('publint has nothing to say of it', async (t) => {
+  const publint = join(MODULES, 'publint/src/cli.js');
+  t.match(await run(source, process.execPath, publint, '--strict', tarballPath), 'All good!');
+});
+
+t.test('attw finds nothing wrong with its types', async () => {
+  const attw = join(MODULES, '@arethetypeswrong/cli/dist/index.js');
+  await run(source, process.execPath, attw, '--profile', 'esm-only', tarballPath);
+});
+
+t.test('what it exports can be imported and required', async (t) => {
+  const names = [
+    ...['ErrorSchema', 'NewPlantSchema', 'PlantSchema', 'PlantStoreError', 'createPlantHandler'],
+    ...['openPlantLog', 'openapi'],
+  ].join();
+  t.equal(await run(consumer, process.execPath, 'import.mjs'), `${names}\n`);
+  t.equal(await run(consumer, process.execPath, 'require.cjs'), `${names}\n`);
+  t.match(await run(consumer, process.execPath, 'document.cjs'), /^3\.1\./);
+});
+
+for (const release of RELEASES)
+  for (const resolution of RESOLUTIONS)
+    t.test(`its types are right for TypeScript ${release}, ${resolution}`, async (t) => {
+      const programs = Object.keys({
+        ...PROGRAMS,
+        ...(resolution === 'nodenext' && COMMONJS),
+        // What the other packages declare is not made for every release.
+        ...(release === '6' && HOST_PROGRAMS),
+      });
+      t.strictSame(await typeFaults({ release, resolution, folder: consumer, programs }), []);
+    });
+
+t.test('once it is installed, npx runs the program in any folder', async (t) => {
+  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+    version: string;
+  };
+  const npx = (folder: string, argument: string): Promise<string> =>
+    run(folder, 'npx', '--no', '--prefix', consumer, 'plant-store', argument);
+  t.equal(await npx(consumer, '--version'), `${version}\n`);
+  t.match(await npx('/', '--help'), /^Usage: plant-store/);
+});
