@@ -1,0 +1,135 @@
+/**
+ * What the service costs, and what others cost that do as much or less:
+ *
+ *   npm run bench -- [--rounds 3] [--seconds 3] [--connections 1,16,64,256,1024]
+ *                    [--systems floor,plant-store,lmdb] [--folder /tmp]
+ *                    [--markdown FILE] [--svg FILE]
+ *
+ * Every system is measured at every number of connections in every round, so
+ * that what else the machine does meets them all. The end is 0 whatever the
+ * figures are: only a server that fails, or a log that does not hold what was
+ * answered 200, ends it otherwise.
+ */
+
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { chart } from './chart.js';
+import { measure, measureBareWrite } from './measure.js';
+import { markdown, summarize, table, targets, verdict } from './report.js';
+import { BARE_WRITE, SYSTEMS } from './systems.js';
+
+const TMPFS = 0x01021994; // TMPFS_MAGIC, statfs(2)
+
+try {
+  const settings = readSettings(process.argv.slice(2));
+  prepare(settings);
+  report(await measureAll(settings), settings);
+} catch (error) {
+  console.error(`bench: ${error.message}`);
+  process.exit(1);
+}
+
+function readSettings(args) {
+  const { values } = parseArgs({
+    args,
+    options: {
+      rounds: { type: 'string', default: '3' },
+      seconds: { type: 'string', default: '3' },
+      connections: { type: 'string', default: '1,16,64,256,1024' },
+      systems: { type: 'string', default: SYSTEMS.map(({ name }) => name).join() },
+      folder: { type: 'string', default: tmpdir() },
+      markdown: { type: 'string' },
+      svg: { type: 'string' },
+    },
+  });
+  return {
+    ...values,
+    rounds: count('rounds', values.rounds),
+    seconds: count('seconds', values.seconds),
+    connections: values.connections.split(',').map((text) => count('connections', text)),
+    systems: values.systems.split(',').map(systemNamed),
+    command: ['npm run bench', ...(args.length > 0 ? ['--', ...args] : [])].join(' '),
+  };
+}
+
+function count(name, text) {
+  if (/^[1-9]\d*$/.test(text)) return Number(text);
+  throw new Error(`--${name}: ${text} is not a whole number above 0`);
+}
+
+function systemNamed(name) {
+  const system = SYSTEMS.find((known) => known.name === name);
+  if (system !== undefined) return system;
+  throw new Error(`--systems: ${name} is none of ${SYSTEMS.map((known) => known.name).join()}`);
+}
+
+function prepare({ folder, systems }) {
+  if (spawnSync('wrk', ['--version']).error !== undefined) {
+    throw new Error('wrk is not installed (Debian, Ubuntu: apt-get install wrk)');
+  }
+  const missing = systems.find(({ script }) => !existsSync(script));
+  if (missing !== undefined) throw new Error(`${missing.script} is missing: npm run build`);
+  if (statfsSync(folder).type === TMPFS) {
+    throw new Error(`${folder} is memory, no disk: choose another with --folder`);
+  }
+  installPackages();
+}
+
+function installPackages() {
+  const cwd = import.meta.dirname;
+  if (existsSync(join(cwd, 'node_modules'))) return;
+  console.error(`installing the packages of ${cwd}: npm ci`);
+  const { status } = spawnSync('npm', ['ci'], { cwd, stdio: ['ignore', 2, 2] });
+  if (status !== 0) throw new Error('npm ci failed');
+}
+
+async function measureAll(settings) {
+  const folder = temporaryFolder(settings.folder);
+  const measurements = [];
+  for (let round = 1; round <= settings.rounds; round++) {
+    for await (const measurement of measureRound(settings, folder, round)) {
+      const { name, connections, rate } = measurement;
+      const result = `${name} ${Math.round(rate).toLocaleString('en')}/s`;
+      console.error(`round ${round} of ${settings.rounds}, connections ${connections}: ${result}`);
+      measurements.push({ round, ...measurement });
+    }
+  }
+  return measurements;
+}
+
+/** Another system goes first in each round. */
+async function* measureRound({ connections: counts, seconds, systems }, folder, round) {
+  const first = (round - 1) % systems.length;
+  const order = [...systems.slice(first), ...systems.slice(0, first)];
+  for (const connections of counts) {
+    if (connections === 1) {
+      yield { name: BARE_WRITE, connections, ...(await measureBareWrite(seconds, folder)) };
+    }
+    for (const system of order) {
+      const figures = await measure(system, connections, seconds, folder);
+      yield { name: system.name, connections, ...figures };
+    }
+  }
+}
+
+/** Removed however this process ends, short of SIGKILL, and after the servers, which end first. */
+function temporaryFolder(parent) {
+  const folder = mkdtempSync(join(parent, 'plant-store-bench-'));
+  process.once('exit', () => rmSync(folder, { recursive: true, maxRetries: 5 }));
+  for (const signal of ['SIGHUP', 'SIGINT', 'SIGTERM']) {
+    process.once(signal, () => process.exit(1));
+  }
+  return folder;
+}
+
+function report(measurements, settings) {
+  const summary = summarize(measurements);
+  console.log(table(summary, settings.connections));
+  console.log(targets(summary).map(verdict).join('\n'));
+  if (settings.markdown !== undefined)
+    writeFileSync(settings.markdown, markdown(summary, settings));
+  if (settings.svg !== undefined) writeFileSync(settings.svg, chart(summary, settings.connections));
+}

@@ -1,0 +1,60 @@
+/**
+ * What the servers here have in common. Each takes PORT, FOLDER and TOKEN from
+ * the environment and prints where it listens; `plantServer` is the bare
+ * `node:http` service that the databases are put behind.
+ */
+
+import { createServer } from 'node:http';
+
+export const { FOLDER, PORT, TOKEN } = process.env;
+
+/** Of 1,024 connections at once, Node's 511 would leave some to the client's next try, a second on. */
+export const BACKLOG = 4096;
+
+export const AUTHORIZATION = `Bearer ${TOKEN}`;
+
+export const UNAUTHORIZED = { error: 401, message: 'A bearer token is needed.' };
+export const INVALID = { error: 422, message: 'The body must be a plant.' };
+export const CONFLICT = { error: 409, message: 'The id belongs to another plant.' };
+
+/** @param {import('node:http').Server} server */
+export function listen(server) {
+  server.listen(Number(PORT), '127.0.0.1', BACKLOG, () => {
+    console.log(`listening on http://127.0.0.1:${server.address().port}`);
+  });
+}
+
+/** @param {(plant: { id: number, name: string, tag?: string }) => Promise<boolean>} add false when the id is taken */
+export function plantServer(add) {
+  return createServer((request, response) => {
+    if (request.headers.authorization !== AUTHORIZATION) {
+      return answer(response, 401, UNAUTHORIZED);
+    }
+    const chunks = [];
+    request.on('data', (chunk) => chunks.push(chunk));
+    request.on('end', () => create(chunks, response, add));
+  });
+}
+
+async function create(chunks, response, add) {
+  const plant = parsePlant(chunks);
+  if (plant === undefined) return answer(response, 400, INVALID);
+  if (!(await add(plant))) return answer(response, 400, CONFLICT);
+  answer(response, 200, { name: plant.name, tag: plant.tag });
+}
+
+function parsePlant(chunks) {
+  try {
+    const { id, name, tag } = JSON.parse(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks));
+    const valid = Number.isSafeInteger(id) && typeof name === 'string';
+    return valid && (tag === undefined || typeof tag === 'string') ? { id, name, tag } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function answer(response, status, content) {
+  const body = JSON.stringify(content);
+  const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) };
+  response.writeHead(status, headers).end(body);
+}

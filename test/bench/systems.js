@@ -1,0 +1,54 @@
+/** Who is measured, and how much of the work each one does. */
+
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+export const OURS = 'plant-store';
+export const FLOOR = 'floor';
+export const BARE_WRITE = 'bare-write';
+
+const CHECKED = ['token', 'validation'];
+const DURABLE = [...CHECKED, 'unique id', 'on disk'];
+
+/**
+ * @typedef {object} System
+ * @property {string} name   as `--systems` takes it
+ * @property {string} title  as the report shows it
+ * @property {string} script absolute path
+ * @property {string[]} work what is done before the answer
+ * @property {string} [log]  the file in the data folder that must hold every plant answered 200
+ */
+
+/** @type {System[]} */
+export const SYSTEMS = [
+  { name: FLOOR, title: 'node:http, constant answer', work: [] },
+  { name: 'fastify', title: `Fastify ${version('fastify')}, stores nothing`, work: CHECKED },
+  {
+    name: OURS,
+    title: OURS,
+    script: path('../../dist/server.js'),
+    work: DURABLE,
+    log: 'plants.jsonl',
+  },
+  { name: 'lmdb', title: `node:http + lmdb ${version('lmdb')}`, work: DURABLE },
+  {
+    name: 'classic-level',
+    title: `node:http + classic-level ${version('classic-level')}`,
+    work: DURABLE,
+  },
+  {
+    name: 'nedb',
+    title: `node:http + NeDB ${version('@seald-io/nedb')}, no sync`,
+    work: [...CHECKED, 'unique id'],
+  },
+  { name: 'express', title: `Express ${version('express')} + appendFile`, work: DURABLE },
+].map((system) => ({ script: path(`servers/${system.name}.js`), ...system }));
+
+function version(name) {
+  const { dependencies } = JSON.parse(readFileSync(path('package.json'), 'utf8'));
+  return dependencies[name];
+}
+
+function path(relative) {
+  return fileURLToPath(new URL(relative, import.meta.url));
+}
