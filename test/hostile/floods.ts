@@ -1,0 +1,263 @@
+import { strict as assert } from 'node:assert';
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
+
+import type { Case } from '../faults/case.js';
+import { serve, stop, TOKEN, type Server } from '../faults/program.js';
+import { injecting } from '../faults/strace.js';
+import { opened, parseAnswers, rawRequest, type Answer } from './exchange.js';
+import { memoryOf } from './memory.js';
+
+const MAX_BUFFERED_MIB = 64;
+/**
+ * What the program may take beside `PLANT_STORE_MAX_BUFFERED`, in MiB: Node itself, and what a body
+ * becomes on its way to the disk.
+ */
+const FIXED_MIB = 448;
+
+const IDLE = 10_000;
+const PIPELINED = 20_000;
+const BODIES = 2_000;
+const BODY_BYTES = 1_048_576;
+const HANG_MS = 10_000;
+/** Files that a process needs beside its connections. */
+const FILES = 500;
+
+export const floodCases: Case[] = [
+  {
+    promise: `${IDLE} idle connections are held, one more is refused, a plant is stored beside them`,
+    async check(folder) {
+      const files = Number(execFileSync('sh', ['-c', 'ulimit -Hn'], { encoding: 'utf8' }));
+      if (files < IDLE + FILES) return `SKIPPED: ulimit -Hn is ${files}`;
+      return flood(folder, async (trial) => {
+        const { server } = trial;
+        const used = await openSome(server, IDLE / 2 - 1);
+        for (const socket of used) socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
+        await Promise.all(used.map((socket) => once(socket, 'data')));
+        const sockets = [...used, ...(await openSome(server, IDLE / 2))];
+        const ms = await timed(() => storeOne(trial));
+        sockets.push(...(await openSome(server, 1)));
+        const refused = await opened(server.serves);
+        await once(refused.resume(), 'close');
+        assert.ok(
+          sockets.every(({ destroyed }) => !destroyed),
+          'none of the others is closed',
+        );
+        for (const socket of sockets) socket.destroy();
+        return `a plant in ${ms} ms`;
+      });
+    },
+  },
+  {
+    promise: `${PIPELINED} requests on one connection are answered in order`,
+    check: (folder) =>
+      flood(folder, async (trial) => {
+        const plants = Array.from({ length: PIPELINED }, () => trial.next());
+        const all = plants.map((plant) => Buffer.concat(requestOf(plant)));
+        const answers = await send(trial.server, [Buffer.concat(all)]);
+        assert.equal(answers.length, PIPELINED);
+        for (const [n, plant] of plants.entries()) trial.note(plant, answers[n]);
+        return statusesOf(answers);
+      }),
+  },
+  ...['one byte', 'two bytes'].map((size, n) => ({
+    promise: `of ${BODIES} bodies of the full size at once, ${size} a letter, each is stored or refused`,
+    check: (folder: string) =>
+      flood(folder, async (trial) => statusesOf(await sendAtOnce(trial, BODIES, LETTERS[n] ?? ''))),
+  })),
+  {
+    promise: `while the disk hangs for ${HANG_MS} ms under load, plants wait or are refused`,
+    needs: ['strace'],
+    check(folder) {
+      const calls = { paths: [join(folder, LOG)], names: 'write,pwrite64' };
+      // The first write is that of the plant before the flood.
+      const hang = `write,pwrite64:delay_enter=${HANG_MS * 1_000}:when=2`;
+      return flood(
+        folder,
+        async (trial) => {
+          let answers: (Answer | undefined)[] = [];
+          const ms = await timed(async () => {
+            const first = storeOne(trial);
+            answers = await sendAtOnce(trial, 400, LETTERS[1]);
+            await first;
+          });
+          assert.ok(ms >= HANG_MS, 'the disk hangs');
+          assert.ok(answers.some((answer) => answer?.status === 503));
+          return statusesOf(answers);
+        },
+        injecting(calls, hang),
+      );
+    },
+  },
+];
+
+/** With the second one in it, all letters of a string take two bytes in memory. */
+const LETTERS = ['x', '\u0416'] as const;
+
+const LOG = 'plants.jsonl';
+
+interface Plant {
+  readonly id: number;
+  readonly name: string;
+}
+
+interface Trial {
+  readonly server: Server;
+  /** A plant with an id of its own. */
+  next(name?: string): Plant;
+  /** Checks that a plant was answered with 200, or refused for now, and notes it. */
+  note(plant: Plant, answer: Answer | undefined): void;
+}
+
+/** Floods a program, and checks what must be so during every flood and after it. */
+async function flood(
+  folder: string,
+  during: (trial: Trial) => Promise<string>,
+  under?: readonly string[],
+): Promise<string> {
+  const log = join(folder, LOG);
+  const stored = new Map<number, Plant>();
+  const server = await serve({
+    log,
+    under: under ?? [],
+    environment: { UV_THREADPOOL_SIZE: under ? '1' : undefined },
+  });
+  let lastId = 0;
+  const trial: Trial = {
+    server,
+    next: (name = 'fern') => ({ id: ++lastId, name }),
+    note(plant, answer) {
+      if (answer?.status === 503) {
+        assert.match(answer.headers.get('retry-after') ?? '', /^\d+$/);
+        assert.equal((JSON.parse(answer.body) as { error: number }).error, 503);
+        return;
+      }
+      assert.equal(answer?.status, 200, 'it is answered, with 200 or 503');
+      assert.deepEqual(JSON.parse(answer.body), { name: plant.name });
+      stored.set(plant.id, plant);
+    },
+  };
+  await storeOne(trial);
+  const memory = memoryOf(server.pid);
+  const before = Math.round(memory.now());
+  const seen = await during(trial);
+  const most = Math.round(memory.most());
+  // What the flood has left is cleared away before this one is answered.
+  await storeOne(trial);
+  const ms = await timed(() => storeOne(trial));
+  await stop(server);
+  checkLog(log, stored);
+  const figures = `${seen}; ${before} MiB before, at most ${most} MiB, then a plant in ${ms} ms`;
+  assert.ok(ms < 1_000, `a plant is stored as before: ${figures}`);
+  assert.ok(most < MAX_BUFFERED_MIB + FIXED_MIB, `memory is bounded: ${figures}`);
+  return figures;
+}
+
+function checkLog(log: string, stored: ReadonlyMap<number, Plant>): void {
+  const left = new Map(stored);
+  for (const line of readFileSync(log, 'utf8').split('\n').slice(0, -1)) {
+    const { id, name } = JSON.parse(line) as Plant;
+    assert.equal(name, stored.get(id)?.name, 'what is in the log was answered with 200');
+    left.delete(id);
+  }
+  assert.equal(left.size, 0, 'what was answered with 200 is in the log, once');
+}
+
+/** The head of a request and its body. */
+function requestOf(plant: Plant): [head: Buffer, body: Buffer] {
+  const body = Buffer.from(JSON.stringify(plant));
+  const head = rawRequest([
+    'POST /plants HTTP/1.1',
+    'Host: localhost',
+    `Authorization: Bearer ${TOKEN}`,
+    'Content-Type: application/json',
+    `Content-Length: ${body.length}`,
+  ]);
+  return [head, body];
+}
+
+async function storeOne(trial: Trial): Promise<void> {
+  const plant = trial.next();
+  const [answer] = await send(trial.server, requestOf(plant));
+  assert.equal(answer?.status, 200);
+  trial.note(plant, answer);
+}
+
+/** Sends pieces over a connection of its own, and resolves to all that is answered. */
+async function send({ serves }: Server, pieces: readonly Buffer[]): Promise<Answer[]> {
+  const socket = await opened(serves);
+  const answered = answersOn(socket);
+  for (const piece of pieces) socket.write(piece);
+  socket.end();
+  return answered;
+}
+
+async function answersOn(socket: Socket): Promise<Answer[]> {
+  const chunks: Buffer[] = [];
+  socket.on('data', (chunk) => chunks.push(chunk));
+  await new Promise((resolve) => socket.once('close', resolve));
+  return parseAnswers(Buffer.concat(chunks)).answers;
+}
+
+/**
+ * Sends bodies of the full size, all but the end of each, and then the ends at once. A client that is
+ * answered before stops to send, as RFC 9112 has it in section 9.5.
+ */
+async function sendAtOnce(
+  trial: Trial,
+  count: number,
+  letter: string,
+): Promise<(Answer | undefined)[]> {
+  const name = letter + 'x'.repeat(BODY_BYTES - 40);
+  const sockets = await openSome(trial.server, count);
+  const requests = await Promise.all(
+    sockets.map(async (socket) => {
+      const plant = trial.next(name);
+      const [head, body] = requestOf(plant);
+      const answers = answersOn(socket);
+      socket.write(head);
+      socket.once('data', () => socket.destroySoon());
+      await new Promise((resolve) => {
+        socket.once('close', resolve).write(body.subarray(0, -1), resolve);
+      });
+      return { plant, answers };
+    }),
+  );
+  for (const socket of sockets) if (socket.writable) socket.end('}');
+  return Promise.all(
+    requests.map(async ({ plant, answers }) => {
+      const [answer] = await answers;
+      trial.note(plant, answer);
+      return answer && { ...answer, body: '' };
+    }),
+  );
+}
+
+const AT_A_TIME = 500;
+
+async function openSome({ serves }: Server, count: number): Promise<Socket[]> {
+  const sockets: Socket[] = [];
+  while (sockets.length < count) {
+    const length = Math.min(count - sockets.length, AT_A_TIME);
+    sockets.push(...(await Promise.all(Array.from({ length }, () => opened(serves)))));
+  }
+  return sockets;
+}
+
+/** How often each status came. */
+function statusesOf(answers: readonly (Answer | undefined)[]): string {
+  const counts = new Map<number, number>();
+  for (const answer of answers)
+    if (answer) counts.set(answer.status, (counts.get(answer.status) ?? 0) + 1);
+  return [...counts].map(([status, count]) => `${count} times ${status}`).join(', ');
+}
+
+/** How long it takes, in ms. */
+async function timed(work: () => Promise<void>): Promise<number> {
+  const startedAt = performance.now();
+  await work();
+  return Math.round(performance.now() - startedAt);
+}

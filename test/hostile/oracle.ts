@@ -1,0 +1,118 @@
+/*
+ * What the program must answer, worked out by other means than its own.
+ */
+
+export interface Plant {
+  readonly id: bigint;
+  readonly name: string;
+  readonly tag?: string | undefined;
+}
+
+/** The plant in a body, or the `error` of the 400 that answers it. */
+export type Verdict = Plant | number;
+
+/** In bytes. */
+const MAX_BODY = 1_048_576;
+const TOO_LARGE = 413;
+const NOT_JSON = 400;
+const NOT_A_PLANT = 422;
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+export function judgeBody(body: Uint8Array): Verdict {
+  if (body.length > MAX_BODY) return TOO_LARGE;
+  let text: string;
+  let value: unknown;
+  try {
+    text = utf8.decode(body);
+    value = JSON.parse(text);
+  } catch {
+    return NOT_JSON;
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return NOT_A_PLANT;
+  const members = membersOf(text);
+  const names = members.map(([name]) => name);
+  if (['id', 'name', 'tag'].some((name) => names.indexOf(name) !== names.lastIndexOf(name)))
+    return NOT_JSON;
+  const own = new Map<string, unknown>(Object.entries(value));
+  const id = int64(members.find(([name]) => name === 'id')?.[1] ?? '');
+  const name = own.get('name');
+  const tag = own.get('tag');
+  if (id === undefined || typeof name !== 'string') return NOT_A_PLANT;
+  if (own.has('tag') && typeof tag !== 'string') return NOT_A_PLANT;
+  return { id, name, tag: tag as string | undefined };
+}
+
+const TOKEN = /[\s,:]*([[\]{}]|"[^"\\]*(?:\\[^][^"\\]*)*"|[^\s,:[\]{}"]+)/y;
+
+/** The members of a JSON object, each with the token that its value begins with. */
+function membersOf(json: string): [name: string, token: string][] {
+  const members: [string, string][] = [];
+  let depth = 0;
+  let name: string | undefined;
+  TOKEN.lastIndex = 0;
+  for (let match = TOKEN.exec(json); match; match = TOKEN.exec(json)) {
+    const token = match[1] ?? '';
+    const isValue = name !== undefined;
+    if (depth === 1 && isValue) members.push([String(name), token]);
+    if (depth === 1) name = isValue || token === '}' ? undefined : (JSON.parse(token) as string);
+    if (token === '{' || token === '[') depth++;
+    if (token === '}' || token === ']') depth--;
+  }
+  return members;
+}
+
+/** The exact value of a JSON number, as a fraction of two integers, if it is an int64. */
+function int64(source: string): bigint | undefined {
+  const match = /^(-?)(\d+)(?:\.(\d*))?(?:[eE](.*))?$/.exec(source);
+  if (!match) return undefined;
+  const [, sign, whole = '', fraction = '', exponent = '0'] = match;
+  const numerator = BigInt(whole + fraction);
+  if (numerator === 0n) return 0n;
+  const power = BigInt(exponent.replace('+', '')) - BigInt(fraction.length);
+  // Further away than any number of so many digits could make good.
+  if (power > 19n || -power > BigInt(source.length)) return undefined;
+  const divisor = power < 0n ? 10n ** -power : 1n;
+  if (numerator % divisor !== 0n) return undefined;
+  const size = power < 0n ? numerator / divisor : numerator * 10n ** power;
+  const value = sign === '-' ? -size : size;
+  return BigInt.asIntN(64, value) === value ? value : undefined;
+}
+
+/** What the program may have stored, from what it was sent and what it answered. */
+export interface Model {
+  /** The answers that a plant can get now: more than one if nobody knows whether it was stored. */
+  expected(plant: Plant): readonly (200 | 409)[];
+  /** Notes how it was answered. */
+  answered(plant: Plant, error: number): void;
+  /** Notes that it was sent and never answered. */
+  unanswered(plant: Plant): void;
+  /** The plants that were answered with 200. */
+  readonly stored: ReadonlyMap<bigint, Plant>;
+  /** The plants that were never answered: they may be stored, or not. */
+  readonly doubtful: ReadonlyMap<bigint, readonly Plant[]>;
+}
+
+export function createModel(): Model {
+  const stored = new Map<bigint, Plant>();
+  const doubtful = new Map<bigint, Plant[]>();
+  return {
+    stored,
+    doubtful,
+    expected(plant) {
+      const before = stored.get(plant.id);
+      if (before) return [same(before, plant) ? 200 : 409];
+      const others = (doubtful.get(plant.id) ?? []).filter((other) => !same(other, plant));
+      return others.length > 0 ? [200, 409] : [200];
+    },
+    answered(plant, error) {
+      if (error === 200) stored.set(plant.id, plant);
+    },
+    unanswered(plant) {
+      doubtful.set(plant.id, [...(doubtful.get(plant.id) ?? []), plant]);
+    },
+  };
+}
+
+export function same(one: Plant, other: Plant): boolean {
+  return one.id === other.id && one.name === other.name && one.tag === other.tag;
+}
