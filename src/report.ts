@@ -9,17 +9,27 @@ export const reportToConsole: Report = (message, cause) => {
 /** How many reports are passed on in how long: enough to act on, too few to fill a disk. */
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 
-/** Passes so many reports on in each period; leaves out more, and says afterwards how many. */
+/**
+ * Passes so many reports on in each period; leaves out more, and says afterwards how many. Never
+ * throws: a report that cannot be given must not break what it tells of.
+ */
 export function limitRate(report: Report, rate = REPORT_RATE): Report {
   let periodEnd = 0;
   let count = 0;
+  function pass(message: string, cause?: unknown): void {
+    try {
+      report(message, cause);
+    } catch (error) {
+      reportToConsole(message, error);
+    }
+  }
   return (message, cause) => {
     const now = performance.now();
     if (now >= periodEnd) {
-      if (count > rate.count) report(`${count - rate.count} more reports were left out`);
+      if (count > rate.count) pass(`${count - rate.count} more reports were left out`);
       periodEnd = now + rate.periodMs;
       count = 0;
     }
-    if (++count <= rate.count) report(message, cause);
+    if (++count <= rate.count) pass(message, cause);
   };
 }

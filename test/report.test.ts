@@ -51,3 +51,15 @@ t.test(
     t.equal(heard.length, 3);
   },
 );
+
+t.test('a report that cannot be given breaks nothing', async (t) => {
+  const shown = t.capture(console, 'error', () => undefined);
+  const fault = new Error('no');
+  limitRate(() => {
+    throw fault;
+  })('it failed');
+  t.same(
+    shown().map(({ args }) => args as unknown),
+    [['plant-store: it failed', fault]],
+  );
+});

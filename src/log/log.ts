@@ -137,6 +137,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     }
     const offset = index.get(...wordsOf(plant.id));
     if (offset !== undefined) return compare(await readBack(plant.id, offset), plant);
+    checkStrings(plant);
     const stored = append(plant.id, encodeRecord(plant));
     pending.set(plant.id, { plant, stored });
     await stored;
@@ -194,6 +195,18 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     add,
     close: () => (closed ??= close()),
   };
+}
+
+/** A caller without types could write a line that no log may have. */
+function checkStrings({
+  name,
+  tag = '',
+}: {
+  readonly name: unknown;
+  readonly tag?: unknown;
+}): void {
+  if (typeof name !== 'string' || typeof tag !== 'string')
+    throw new TypeError('name and tag: must be strings');
 }
 
 /** The low and the high 32 bits of an id. */

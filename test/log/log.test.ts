@@ -166,6 +166,15 @@ t.test('an id may be any int64, and nothing else', async (t) => {
   await again.close();
 });
 
+t.test('a caller without types cannot write what no log may have', async (t) => {
+  const path = logAt(t);
+  const log = await openPlantLog(path);
+  for (const plant of [{ id: 1n }, { id: 1n, name: 7 }, { id: 1n, name: 'fern', tag: null }])
+    await t.rejects(log.add(plant as unknown as NewPlant), TypeError);
+  t.equal(await log.add({ id: 1n, name: 'fern' }), 'created');
+  await log.close();
+});
+
 t.test('a plant that makes no line is refused, and its id stays free', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
