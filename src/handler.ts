@@ -72,7 +72,7 @@ export const REQUEST_BYTES = 4096;
  * It never throws, whatever arrives, and it brings its own guards for the size of a body, the time
  * it takes and the memory of all requests together, so it relies on none of the host server.
  *
- * @throws TypeError if there is no token, or one that no request could carry (RFC 6750, section 2.1).
+ * @throws TypeError if there is no store, no token, or one that no request could carry (RFC 6750, section 2.1).
  * @throws RangeError if a limit is not an integer in its range.
  *
  * @example
@@ -83,6 +83,7 @@ export const REQUEST_BYTES = 4096;
  */
 export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const { store } = options;
+  if (!isStore(store)) throw new TypeError('store: must have the methods add and close');
   const report = limitRate(options.report ?? reportToConsole);
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
@@ -159,6 +160,11 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       authenticate = createAuthenticator(tokens);
     },
   });
+}
+
+function isStore(store: unknown): boolean {
+  const { add, close } = (store ?? {}) as Record<keyof PlantStore, unknown>;
+  return typeof add === 'function' && typeof close === 'function';
 }
 
 function plantIn(body: Buffer | Failure | undefined): NewPlant | Failure | undefined {
