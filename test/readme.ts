@@ -2,11 +2,16 @@ import { readFileSync } from 'node:fs';
 
 const README = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
 
-/** The blocks of code under a heading of the README, in their order. */
-export function blocks(heading: string, language: string): string[] {
+/** All that stands under a heading of the README, up to the next one. */
+export function text(heading: string): string {
   const section = sections.get(heading);
   if (section === undefined) throw new Error(`the README has no heading ${heading}`);
-  const found = [...section.matchAll(/^```(\w+)\n(.*?)^```$/gms)];
+  return section;
+}
+
+/** The blocks of code under a heading, in their order. */
+export function blocks(heading: string, language: string): string[] {
+  const found = [...text(heading).matchAll(/^```(\w+)\n(.*?)^```$/gms)];
   return found.flatMap(([, tag, code]) => (tag === language && code !== undefined ? [code] : []));
 }
 
@@ -20,7 +25,9 @@ export function block(heading: string, language: string): string {
 
 /** The rows of the tables under a heading, as their cells; the names of the columns are rows too. */
 export function rows(heading: string): string[][] {
-  const lines = (sections.get(heading) ?? '').split('\n').filter((line) => line.startsWith('| '));
+  const lines = text(heading)
+    .split('\n')
+    .filter((line) => line.startsWith('| '));
   return lines
     .filter((line) => !/^[|\s:-]+$/.test(line))
     .map((line) =>
@@ -31,7 +38,6 @@ export function rows(heading: string): string[][] {
     );
 }
 
-/** What stands under each heading, up to the next one. */
 const sections = new Map(
   README.split(/^#+ (?=[^\n]*\n\n)/m).map((section) => {
     const end = section.indexOf('\n');

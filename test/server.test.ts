@@ -20,6 +20,7 @@ import { LARGE_LOG, launch, run, start, type LaunchOptions } from './system/prog
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
 const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
+const WELL = { code: 0, signal: null };
 const MISUSED = 2;
 const FAILED = 1;
 
@@ -67,7 +68,7 @@ t.test('the first start needs nothing, and no secret reaches a log', async (t) =
   t.equal(await statusWith(t, program.port, 'another'), 401);
   t.equal(await statusWith(t, program.port, program.token), 200);
   t.equal(readFileSync(program.log, 'utf8'), RECORD);
-  t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
+  t.strictSame(await program.stop('SIGTERM'), WELL);
   t.notMatch(program.stdout, program.token);
   t.equal(program.stderr, '');
 });
@@ -283,6 +284,7 @@ t.test('SIGHUP makes it read the token file again', async (t) => {
   await program.says('stderr', /token: 1 tokens are accepted\n/);
   t.equal(await statusWith(t, program.port, 'old'), 401);
   t.equal(await statusWith(t, program.port, 'new'), 200);
+  t.strictSame(await program.stop('SIGTERM'), WELL);
 });
 
 t.test('the tokens stay as they were if the token file is bad, and it says so', async (t) => {
@@ -297,14 +299,15 @@ t.test('the tokens stay as they were if the token file is bad, and it says so', 
   await program.says('stderr', /token: no such file .+; the tokens stay as they were\n/);
   t.equal(await statusWith(t, program.port, 'old'), 200);
   t.equal(await statusWith(t, program.port, 'new'), 401);
-  t.strictSame(readdirSync(join(cwd, 'data')).includes('token'), false, 'none is made');
+  t.notOk(readdirSync(join(cwd, 'data')).includes('token'), 'none is made');
+  t.strictSame(await program.stop('SIGTERM'), WELL);
 });
 
 t.test('SIGHUP changes nothing where the tokens are not in a file', async (t) => {
   const program = await start(t, { cwd: t.testdir(), env: ENV });
   program.send('SIGHUP');
   t.equal(await statusWith(t, program.port, TOKEN), 200);
-  t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
+  t.strictSame(await program.stop('SIGTERM'), WELL);
   t.equal(program.stderr, '');
 });
 
@@ -320,7 +323,7 @@ t.test('it serves on, whether or not anybody reads what it writes', async (t) =>
   program.send('SIGHUP');
   while ((await statusWith(t, port, 'new')) !== 200);
   program.send('SIGTERM');
-  t.strictSame(await program.ended, { code: 0, signal: null });
+  t.strictSame(await program.ended, WELL);
 });
 
 async function freePort(): Promise<number> {
@@ -367,6 +370,7 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
   const [res] = (await once(req.end(FERN), 'response')) as [IncomingMessage];
   t.equal(res.statusCode, 200);
   t.equal(readFileSync(program.log, 'utf8'), RECORD);
+  t.strictSame(await program.stop('SIGTERM'), WELL);
 });
 
 const hasIPv6 = Object.values(networkInterfaces())

@@ -18,6 +18,8 @@ export type Status = number | undefined;
 export interface Ledger {
   /** How many plants were answered with 200. */
   readonly acknowledged: number;
+  /** Whether a 200 counts: it does not while nobody would hear it. */
+  heard: boolean;
   /** How often each status came. */
   readonly statuses: ReadonlyMap<Status, number>;
   /** A plant with an id of its own and a name of about so many bytes. */
@@ -54,6 +56,7 @@ export function createLedger(): Ledger {
     get acknowledged() {
       return acknowledged.size;
     },
+    heard: true,
     statuses,
     next(bytes = 40) {
       const id = ++last;
@@ -64,7 +67,7 @@ export function createLedger(): Ledger {
       sent.set(plant.id, plant);
       const status = await post(agent, server.serves, plant);
       statuses.set(status, (statuses.get(status) ?? 0) + 1);
-      if (status === 200) acknowledged.add(plant.id);
+      if (status === 200 && this.heard) acknowledged.add(plant.id);
       return status;
     },
     lost,

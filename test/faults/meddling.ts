@@ -16,7 +16,7 @@ import {
 import { dirname, join } from 'node:path';
 
 import type { Case } from './case.js';
-import { createLedger, startLoad } from './ledger.js';
+import { createLedger, startLoad, type Ledger, type Plant } from './ledger.js';
 import { serve, stop } from './program.js';
 
 /** What somebody else does to the log, and what they leave of the file that the program has open. */
@@ -25,6 +25,8 @@ interface Meddling {
   readonly meddle: (log: string) => void;
   /** What the file holds then, of what it held before. */
   readonly left: (before: Buffer) => Buffer;
+  /** Whether all plants are still where the log should be. */
+  readonly keepsPlants?: true;
 }
 
 const unchanged = (before: Buffer): Buffer => before;
@@ -63,30 +65,18 @@ const MEDDLINGS: readonly Meddling[] = [
     what: 'appended to',
     meddle: (log) => void execFileSync('sh', ['-c', 'echo x >> "$0"', log]),
     left: (before) => Buffer.concat([before, Buffer.from('x\n')]),
+    keepsPlants: true,
   },
 ];
 
 export const meddlingCases: readonly Case[] = [
-  ...MEDDLINGS.map(({ what, meddle, left }): Case => ({
-    promise: `a log that is ${what} takes no plant: 503, the program ends with 1, all else stays`,
-    async check(folder) {
-      const ledger = createLedger();
-      const log = join(folder, 'data', 'plants.jsonl');
-      const server = await serve({ log });
-      await startLoad(ledger, server, { plants: 100 }).ended;
-      const file = openSync(log, 'r');
-      const before = contentOf(file);
-      ledger.check(before);
-
-      meddle(log);
-      assert.equal(await ledger.post(server, ledger.next()), 503);
-      const { how, stderr } = await server.ended;
-      assert.equal(how, 1, stderr);
-      assert.match(stderr, /changed by somebody else|no such file/);
-      assert.ok(contentOf(file).equals(left(before)), 'the program has written nothing more');
-      closeSync(file);
-      return `${ledger.acknowledged} plants`;
-    },
+  ...MEDDLINGS.map((meddling): Case => ({
+    promise: `a log that is ${meddling.what} takes no plant: 503, the program ends with 1`,
+    check: (folder) => isRefused(folder, meddling, (ledger) => ledger.next()),
+  })),
+  ...MEDDLINGS.filter(({ keepsPlants }) => !keepsPlants).map((meddling): Case => ({
+    promise: `a plant in a log that is ${meddling.what} is not acknowledged again: the same`,
+    check: (folder) => isRefused(folder, meddling, (_, stored) => stored),
   })),
   {
     promise: 'a clock that jumps by years changes nothing',
@@ -125,6 +115,32 @@ export const meddlingCases: readonly Case[] = [
     },
   },
 ];
+
+/** Meddles with the log of a program that serves, and sends it a plant. */
+async function isRefused(
+  folder: string,
+  { meddle, left }: Meddling,
+  choose: (ledger: Ledger, stored: Plant) => Plant,
+): Promise<string> {
+  const ledger = createLedger();
+  const log = join(folder, 'data', 'plants.jsonl');
+  const server = await serve({ log });
+  const stored = ledger.next();
+  assert.equal(await ledger.post(server, stored), 200);
+  await startLoad(ledger, server, { plants: 100 }).ended;
+  const file = openSync(log, 'r');
+  const before = contentOf(file);
+  ledger.check(before);
+
+  meddle(log);
+  assert.equal(await ledger.post(server, choose(ledger, stored)), 503);
+  const { how, stderr } = await server.ended;
+  assert.equal(how, 1, stderr);
+  assert.match(stderr, /changed by somebody else|was changed|no such file/);
+  assert.ok(contentOf(file).equals(left(before)), 'the program has written nothing more');
+  closeSync(file);
+  return `${ledger.acknowledged} plants before`;
+}
 
 function contentOf(file: number): Buffer {
   const content = Buffer.alloc(fstatSync(file).size);

@@ -181,7 +181,8 @@ export const outsideCases = (extent: Extent): Case[] => [
 /** Loads a program that meets a fault for good, and starts another one on its log. */
 async function failsForGood(log: string, ledger: Ledger, under: readonly string[]): Promise<void> {
   const server = await serve({ log, under });
-  await startLoad(ledger, server).ended;
+  await startLoad(ledger, server, { plants: 2_000 }).ended;
+  assert.ok(ledger.statuses.has(undefined), 'it does not go on');
   const { how, stderr } = await server.ended;
   assert.equal(how, 1, `it ends with 1: ${stderr}`);
   assert.ok(ledger.statuses.has(503), 'what was not stored is answered with 503');

@@ -11,7 +11,7 @@ import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
+import { inspect, parseArgs } from 'node:util';
 
 import { CannotRun, type Case, type Extent } from './case.js';
 import { meddlingCases } from './meddling.js';
@@ -71,8 +71,7 @@ async function look({ promise, needs = [], check }: Case, folder: string): Promi
     tell('ok', `${seen}; ${((performance.now() - startedAt) / 1_000).toFixed(1)} s`);
   } catch (error) {
     const cannotRun = error instanceof CannotRun;
-    tell(cannotRun ? 'SKIP' : 'BROKEN', cannotRun ? error.message : String(error));
-    if (!cannotRun) console.log(error);
+    tell(cannotRun ? 'SKIP' : 'BROKEN', cannotRun ? error.message : inspect(error));
     (cannotRun ? skipped : broken).push(promise);
   } finally {
     clearTimeout(watch);

@@ -38,7 +38,14 @@ const number = joined(
   fc.oneof(fc.constant(''), exponent),
 );
 
-const EDGES = [2n ** 63n - 1n, 2n ** 63n, -(2n ** 63n), -(2n ** 63n) - 1n, 2n ** 53n, 2n ** 53n + 1n];
+const EDGES = [
+  2n ** 63n - 1n,
+  2n ** 63n,
+  -(2n ** 63n),
+  -(2n ** 63n) - 1n,
+  2n ** 53n,
+  2n ** 53n + 1n,
+];
 const anId = fc.oneof(
   fc.bigInt({ min: 0n, max: 30n }),
   fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
@@ -90,7 +97,10 @@ const usually = (arbitrary: Text): fc.Arbitrary<string[]> =>
   );
 const maybe = (arbitrary: Text): fc.Arbitrary<string[]> => fc.array(arbitrary, { maxLength: 1 });
 const rarely = (arbitrary: Text): fc.Arbitrary<string[]> =>
-  fc.oneof({ arbitrary: fc.constant<string[]>([]), weight: 15 }, { arbitrary: maybe(arbitrary), weight: 1 });
+  fc.oneof(
+    { arbitrary: fc.constant<string[]>([]), weight: 15 },
+    { arbitrary: maybe(arbitrary), weight: 1 },
+  );
 
 /** A plant, or what nearly is one. */
 const plant = fc

@@ -1,9 +1,10 @@
 import { strict as assert } from 'node:assert';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { createReadStream } from 'node:fs';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 
 import type { Case } from '../faults/case.js';
 import { serve, stop, TOKEN, type Server } from '../faults/program.js';
@@ -149,16 +150,16 @@ async function flood(
   await storeOne(trial);
   const ms = await timed(() => storeOne(trial));
   await stop(server);
-  checkLog(log, stored);
+  await checkLog(log, stored);
   const figures = `${seen}; ${before} MiB before, at most ${most} MiB, then a plant in ${ms} ms`;
   assert.ok(ms < 1_000, `a plant is stored as before: ${figures}`);
   assert.ok(most < MAX_BUFFERED_MIB + FIXED_MIB, `memory is bounded: ${figures}`);
   return figures;
 }
 
-function checkLog(log: string, stored: ReadonlyMap<number, Plant>): void {
+async function checkLog(log: string, stored: ReadonlyMap<number, Plant>): Promise<void> {
   const left = new Map(stored);
-  for (const line of readFileSync(log, 'utf8').split('\n').slice(0, -1)) {
+  for await (const line of createInterface(createReadStream(log))) {
     const { id, name } = JSON.parse(line) as Plant;
     assert.equal(name, stored.get(id)?.name, 'what is in the log was answered with 200');
     left.delete(id);
@@ -169,14 +170,17 @@ function checkLog(log: string, stored: ReadonlyMap<number, Plant>): void {
 /** The head of a request and its body. */
 function requestOf(plant: Plant): [head: Buffer, body: Buffer] {
   const body = Buffer.from(JSON.stringify(plant));
-  const head = rawRequest([
+  return [headOf(body.length), body];
+}
+
+function headOf(bodyBytes: number): Buffer {
+  return rawRequest([
     'POST /plants HTTP/1.1',
     'Host: localhost',
     `Authorization: Bearer ${TOKEN}`,
     'Content-Type: application/json',
-    `Content-Length: ${body.length}`,
+    `Content-Length: ${bodyBytes}`,
   ]);
-  return [head, body];
 }
 
 async function storeOne(trial: Trial): Promise<void> {
@@ -212,21 +216,21 @@ async function sendAtOnce(
   letter: string,
 ): Promise<(Answer | undefined)[]> {
   const name = letter + 'x'.repeat(BODY_BYTES - 40);
+  const bytes = Buffer.from(name);
   const sockets = await openSome(trial.server, count);
-  const requests = await Promise.all(
-    sockets.map(async (socket) => {
-      const plant = trial.next(name);
-      const [head, body] = requestOf(plant);
-      const answers = answersOn(socket);
-      socket.write(head);
-      socket.once('data', () => socket.destroySoon());
-      await new Promise((resolve) => {
-        socket.once('close', resolve).write(body.subarray(0, -1), resolve);
-      });
-      return { plant, answers };
-    }),
-  );
-  for (const socket of sockets) if (socket.writable) socket.end('}');
+  const requests = sockets.map((socket) => {
+    const plant = trial.next(name);
+    const beginning = `{"id":${plant.id},"name":"`;
+    const answers = answersOn(socket);
+    const stop = (): void => socket.destroySoon();
+    socket.once('data', stop);
+    socket.write(headOf(beginning.length + bytes.length + END.length));
+    socket.write(beginning);
+    const sent = new Promise((resolve) => socket.once('close', resolve).write(bytes, resolve));
+    return { socket, plant, answers, sent, stop };
+  });
+  await Promise.all(requests.map(({ sent }) => sent));
+  for (const { socket, stop } of requests) if (socket.writable) socket.off('data', stop).end(END);
   return Promise.all(
     requests.map(async ({ plant, answers }) => {
       const [answer] = await answers;
@@ -235,6 +239,8 @@ async function sendAtOnce(
     }),
   );
 }
+
+const END = '"}';
 
 const AT_A_TIME = 500;
 

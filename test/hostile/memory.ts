@@ -12,8 +12,11 @@ export interface Memory {
 
 export function memoryOf(pid: number): Memory {
   const status = (name: string): number =>
-    Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) /
-    KIB_PER_MIB;
+    Number(
+      new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(
+        readFileSync(`/proc/${pid}/status`, 'utf8'),
+      )?.[1],
+    ) / KIB_PER_MIB;
   // Makes VmHWM what VmRSS is.
   writeFileSync(`/proc/${pid}/clear_refs`, '5');
   return { now: () => status('VmRSS'), most: () => status('VmHWM') };

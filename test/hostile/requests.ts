@@ -81,12 +81,7 @@ const contentCoding = mostly<Choice>(
   [['Content-Encoding: identity, br'], 415],
 );
 
-const expectation = mostly<Choice>(
-  40,
-  [[]],
-  [['Expect: 100-continue']],
-  [['Expect: 200-ok'], 417],
-);
+const expectation = mostly<Choice>(40, [[]], [['Expect: 100-continue']], [['Expect: 200-ok'], 417]);
 
 /** What makes it no HTTP at all. */
 const flaw = mostly<readonly string[]>(
@@ -103,9 +98,18 @@ const flaw = mostly<readonly string[]>(
 );
 
 const other = fc.oneof(
-  fc.constantFrom('Connection: keep-alive', 'Accept: */*', 'Cookie: a=b', 'Upgrade: h2c', 'Range: x'),
+  fc.constantFrom(
+    'Connection: keep-alive',
+    'Accept: */*',
+    'Cookie: a=b',
+    'Upgrade: h2c',
+    'Range: x',
+  ),
   fc
-    .tuple(fc.stringMatching(/^X-[\w!#$%&'*+.^`|~-]{0,20}$/), fc.stringMatching(/^[\t -~\x80-\xff]{0,40}$/))
+    .tuple(
+      fc.stringMatching(/^X-[\w!#$%&'*+.^`|~-]{0,20}$/),
+      fc.stringMatching(/^[\t -~\x80-\xff]{0,40}$/),
+    )
     .map(([name, value]) => `${name}:${value}`),
 );
 
@@ -213,7 +217,10 @@ const SCRAPS = [
 export const scraps: fc.Arbitrary<Buffer> = fc
   .array(
     fc.oneof(
-      { arbitrary: fc.constantFrom(...SCRAPS).map((text) => Buffer.from(text, 'latin1')), weight: 9 },
+      {
+        arbitrary: fc.constantFrom(...SCRAPS).map((text) => Buffer.from(text, 'latin1')),
+        weight: 9,
+      },
       { arbitrary: fc.uint8Array({ maxLength: 8 }).map((bytes) => Buffer.from(bytes)), weight: 1 },
     ),
     { maxLength: 16 },

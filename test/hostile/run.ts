@@ -55,10 +55,13 @@ async function check({ promise, needs = [], check }: Case, folder: string): Prom
   }
   mkdirSync(folder);
   const startedAt = performance.now();
-  const watch = setTimeout(() => {
-    console.log(`BROKEN ${promise}: it hangs`);
-    process.exit(1);
-  }, HANGS_MS + 10 * cases);
+  const watch = setTimeout(
+    () => {
+      console.log(`BROKEN ${promise}: it hangs`);
+      process.exit(1);
+    },
+    HANGS_MS + 10 * cases,
+  );
   try {
     const seen = await check(folder);
     const seconds = ((performance.now() - startedAt) / 1_000).toFixed(1);

@@ -52,7 +52,8 @@ export const secretCases: Case[] = [
         writeFileSync(file, tokens);
         program.kill('SIGHUP');
         // By then it has read them.
-        for (let n = 0; n < 50; n++) await exchange(program.serves, [request(['GET / HTTP/1.1'], '')]);
+        for (let n = 0; n < 50; n++)
+          await exchange(program.serves, [request(['GET / HTTP/1.1'], '')]);
       };
       const seen = await talk(join(folder, 'plants.jsonl'), environment, async (program) => {
         await reload(program, `${FIRST}\n${SECOND}\n`);
@@ -78,10 +79,9 @@ export const secretCases: Case[] = [
         [[], { PLANT_STORE_TOKEN: undefined, PLANT_STORE_TOKEN_FILE: bad }],
         [[], { PLANT_STORE_TOKEN: FIRST, PLANT_STORE_PORT: '-1' }],
         [[], { PLANT_STORE_TOKEN: FIRST }],
-        ...['--help', '--version', 'verify', 'nonsense'].map((command): [string[], NodeJS.ProcessEnv] => [
-          [command],
-          { PLANT_STORE_TOKEN: FIRST },
-        ]),
+        ...['--help', '--version', 'verify', 'nonsense'].map(
+          (command): [string[], NodeJS.ProcessEnv] => [[command], { PLANT_STORE_TOKEN: FIRST }],
+        ),
       ];
       for (const [command, environment] of runs) {
         const { stdout, stderr } = await run({ log, command, environment }).ended;
@@ -122,10 +122,14 @@ async function talk(
   for (const head of HEADS)
     for (const body of BODIES) {
       const { answers } = await exchange(server.serves, [request(head, body)]);
-      for (const answer of answers) hides(JSON.stringify([...answer.headers]) + answer.body, 'an answer');
+      for (const answer of answers)
+        hides(JSON.stringify([...answer.headers]) + answer.body, 'an answer');
       answered += answers.length;
     }
-  hides(execFileSync('ps', ['-o', 'args=', '-p', String(server.pid)], { encoding: 'utf8' }), 'its title');
+  hides(
+    execFileSync('ps', ['-o', 'args=', '-p', String(server.pid)], { encoding: 'utf8' }),
+    'its title',
+  );
   const reports = (await reload?.(server)) ?? [];
   const { stdout, stderr } = await stop(server);
   hides(stdout, 'stdout');
@@ -139,10 +143,14 @@ async function poisoned(log: string, under: readonly string[]): Promise<string> 
   const server = await serve({ log, under, environment });
   const head = HEADS[3] ?? [];
   const { answers } = await exchange(server.serves, [request(head, `{"id":1,"name":"n"}`)]);
-  assert.deepEqual(answers.map(({ status }) => status), [503]);
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    [503],
+  );
   const { how, stdout, stderr } = await server.ended;
   assert.equal(how, 1);
-  for (const text of [stdout, stderr, ...answers.map(({ body }) => body)]) hides(text, 'what it says');
+  for (const text of [stdout, stderr, ...answers.map(({ body }) => body)])
+    hides(text, 'what it says');
   assert.match(stderr, /EIO/);
   return 'EIO';
 }

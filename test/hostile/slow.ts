@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 
 import type { Case } from '../faults/case.js';
-import { createLedger } from '../faults/ledger.js';
+import { createLedger, type Ledger } from '../faults/ledger.js';
 import { serve, stop, TOKEN, type Server } from '../faults/program.js';
-import { opened, parseAnswers } from './exchange.js';
+import { opened, parseAnswers, rawRequest } from './exchange.js';
 
 const CLIENTS = 300;
 /** How often a slow client sends a byte, in ms. */
@@ -30,9 +30,7 @@ export const slowCases: Case[] = [
   {
     promise: `${CLIENTS} clients that send a head byte by byte end with 408 after ${HEAD_MS} ms`,
     check: (folder) =>
-      besideHealthy(folder, (server) =>
-        trickle(server, `${HEAD.join('\r\n')}\r\n`, HEAD_MS),
-      ),
+      besideHealthy(folder, (server) => trickle(server, `${HEAD.join('\r\n')}\r\n`, HEAD_MS)),
   },
   {
     promise: `${CLIENTS} clients that send a body byte by byte end with 408 after ${BODY_MS} ms`,
@@ -49,19 +47,17 @@ export const slowCases: Case[] = [
     ['slow headers', '-H'],
     ['slow bodies', '-B'],
     ['slow readers', '-X'],
-  ].map(
-    ([what = '', mode = '']): Case => ({
-      promise: `slowhttptest's ${what} keep no other client from its answer`,
-      needs: ['slowhttptest'],
-      check: (folder) => besideHealthy(folder, (server) => slowhttptest(server, mode)),
-    }),
-  ),
+  ].map(([what = '', mode = '']): Case => ({
+    promise: `slowhttptest's ${what} keep no other client from its answer`,
+    needs: ['slowhttptest'],
+    check: (folder) => besideHealthy(folder, (server) => slowhttptest(server, mode)),
+  })),
 ];
 
 /** Has a healthy client store plants all the while, and checks how long each took. */
 async function besideHealthy(
   folder: string,
-  attack: (server: Server) => Promise<string>,
+  attack: (server: Server, ledger: Ledger) => Promise<string>,
 ): Promise<string> {
   const log = join(folder, 'plants.jsonl');
   const server = await serve({ log });
@@ -77,7 +73,7 @@ async function besideHealthy(
     }
   })();
   try {
-    const seen = await attack(server);
+    const seen = await Promise.race([attack(server, ledger), healthy.then(() => '')]);
     over = true;
     await healthy;
     await stop(server);
@@ -108,7 +104,10 @@ async function trickle(server: Server, beginning: string, limitMs: number): Prom
       await new Promise((resolve) => socket.once('close', resolve));
       clearInterval(pace);
       const { answers } = parseAnswers(Buffer.concat(chunks));
-      assert.deepEqual(answers.map(({ status }) => status), [408]);
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [408],
+      );
       return lastAt - startedAt;
     }),
   );
@@ -119,16 +118,22 @@ async function trickle(server: Server, beginning: string, limitMs: number): Prom
 }
 
 /** Sends the same large plant again and again, and takes no answer. */
-async function neverRead(server: Server): Promise<string> {
-  const body = JSON.stringify({ id: 0, name: 'x'.repeat(1_000_000) });
-  const request = `${HEAD.join('\r\n')}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+async function neverRead(server: Server, ledger: Ledger): Promise<string> {
+  const plant = ledger.next(1_000_000);
+  await ledger.post(server, plant);
+  const body = Buffer.from(JSON.stringify(plant));
+  const request = rawRequest([...HEAD, `Content-Length: ${body.length}`], body);
   const times = await Promise.all(
-    Array.from({ length: 5 }, async () => {
+    Array.from({ length: 2 }, async () => {
       const socket = (await opened(server.serves)).pause();
       const startedAt = performance.now();
       const closed = new Promise((resolve) => socket.once('close', resolve));
-      for (let n = 0; n < 20; n++) socket.write(request);
+      // More than the buffers of the system hold, and less than there is room for.
+      for (let n = 0; n < 25; n++) socket.write(request);
+      // Who reads nothing notices only when it writes that the connection is gone.
+      const pace = setInterval(() => socket.write('P'), PACE_MS);
       await closed;
+      clearInterval(pace);
       return performance.now() - startedAt;
     }),
   );
@@ -141,7 +146,9 @@ async function neverRead(server: Server): Promise<string> {
 async function slowhttptest({ serves }: Server, mode: string): Promise<string> {
   const url = `http://127.0.0.1:${serves}/plants`;
   const load = ['-c', '500', '-r', '250', '-l', '20', '-i', '5', '-p', '1', '-u', url];
-  const { stdout } = await promisify(execFile)('slowhttptest', [mode, ...load], { timeout: 60_000 });
+  const { stdout } = await promisify(execFile)('slowhttptest', [mode, ...load], {
+    timeout: 60_000,
+  });
   // eslint-disable-next-line no-control-regex
   const plain = stdout.replace(/\x1b\[[\d;]*m/g, '');
   const statuses = [...plain.matchAll(/service available: +(\w+)/g)].map(([, word]) => word);

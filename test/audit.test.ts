@@ -1,0 +1,253 @@
+import { spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  chownSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+import t, { type Test } from 'tap';
+import ts from 'typescript';
+
+import { run, startServing, type Serving } from './command.js';
+import { blocks, rows, text } from './readme.js';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const [INSTALLED = '', STRICT = '', PERMISSION = ''] = blocks('Audit', 'sh');
+
+const PROGRAM = [process.execPath, 'dist/server.js'] as const;
+const NODE_FIRST = { PATH: `${dirname(process.execPath)}:${process.env.PATH}` };
+
+interface Manifest {
+  readonly version: string;
+  readonly dependencies?: Readonly<Record<string, string>>;
+  readonly scripts?: Readonly<Record<string, string>>;
+}
+
+function manifest(path: string): Manifest {
+  return JSON.parse(readFileSync(join(ROOT, path, 'package.json'), 'utf8')) as Manifest;
+}
+
+t.test('one package is installed beside Node, in one version', async (t) => {
+  const { version } = manifest('node_modules/typebox');
+  t.strictSame(manifest('.').dependencies, { typebox: version });
+  const [list = '', sbom = ''] = INSTALLED.trim().split('\n');
+  t.match(await run(ROOT, 'sh', '-c', list), new RegExp(`^\\S+ \\S+\n\\S+ typebox@${version}\n+$`));
+  t.match(JSON.parse(await run(ROOT, 'sh', '-c', sbom)), { components: { length: 1 } });
+});
+
+t.test('nothing runs when it is installed', async (t) => {
+  for (const path of ['.', 'node_modules/typebox']) {
+    const { scripts = {} } = manifest(path);
+    for (const name of ['preinstall', 'install', 'postinstall', 'prepare'])
+      t.notOk(name in scripts, `${path} has no script ${name}`);
+    t.notOk(readdirSync(join(ROOT, path)).includes('binding.gyp'));
+  }
+});
+
+const SUSPECTS = ['eval', 'Function', 'require', 'createRequire', 'dlopen'];
+
+t.test('the code contains nothing that makes or loads code', async (t) => {
+  for (const [name, file] of filesOf('dist', '.js')) {
+    const nodes = nodesOf(file);
+    const names = nodes.filter(ts.isIdentifier).map(({ text }) => text);
+    t.strictSame(
+      names.filter((name) => SUSPECTS.includes(name)),
+      [],
+      name,
+    );
+    const calls = nodes.filter(ts.isCallExpression).map(({ expression }) => expression.kind);
+    t.notOk(calls.includes(ts.SyntaxKind.ImportKeyword), `${name} imports nothing by a call`);
+  }
+  for (const folder of ['dist', 'node_modules/typebox'])
+    t.strictSame([...filesOf(folder, '.node')], [], `no native add-on in ${folder}`);
+});
+
+t.test('there is no any in the published types', async (t) => {
+  for (const [name, file] of filesOf('dist', '.d.ts'))
+    t.notOk(
+      nodesOf(file).some(({ kind }) => kind === ts.SyntaxKind.AnyKeyword),
+      name,
+    );
+});
+
+t.test("it imports the modules of Node's that the README names, and typebox", async (t) => {
+  const imported = [...filesOf('dist', '.js')].flatMap(([, file]) =>
+    file.statements
+      .filter((statement) => ts.isImportDeclaration(statement))
+      .map(({ moduleSpecifier }) => (moduleSpecifier as ts.StringLiteral).text)
+      .filter((name) => !name.startsWith('.'))
+      .map((name) => name.replace(/^node:(\w+).*/, '$1')),
+  );
+  const [, named = ''] = /Of Node's modules it imports (.*?)\. /s.exec(text('Audit')) ?? [];
+  const names = [...named.matchAll(/`(\w+)`/g)].map(([, name]) => name);
+  t.strictSame([...new Set(imported)].toSorted(), [...names, 'typebox/schema'].toSorted());
+});
+
+/** The files in a folder that end so, parsed. */
+function* filesOf(folder: string, ending: string): Generator<[name: string, ts.SourceFile]> {
+  for (const name of readdirSync(join(ROOT, folder), { encoding: 'utf8', recursive: true }))
+    if (name.endsWith(ending)) {
+      const content = readFileSync(join(ROOT, folder, name), 'utf8');
+      yield [name, ts.createSourceFile(name, content, ts.ScriptTarget.Latest, true)];
+    }
+}
+
+function nodesOf(node: ts.Node, file = node.getSourceFile()): ts.Node[] {
+  return [node, ...node.getChildren(file).flatMap((child) => nodesOf(child, file))];
+}
+
+t.test('it serves without code from strings, and with frozen intrinsics', async (t) => {
+  const folder = installProgram(t);
+  await serves(t, folder, await startServing(t, folder, NODE_FIRST, 'sh', '-c', `exec ${STRICT}`));
+});
+
+const TRACED = 'trace=connect,execve,execveat,fork,vfork,clone,clone3';
+const canTrace = spawnSync('strace', ['-qq', '-e', 'trace=none', 'true']).status === 0;
+
+t.test(
+  'it starts no process and opens no connection',
+  { skip: !canTrace && 'needs strace' },
+  async (t) => {
+    const folder = installProgram(t);
+    const options = ['-D', '-f', '-qq', '-e', TRACED, '-e', 'signal=none', '-o', 'trace'];
+    await serves(t, folder, await startServing(t, folder, {}, 'strace', ...options, ...PROGRAM));
+    const [first, ...calls] = readFileSync(join(folder, 'trace'), 'utf8').trim().split('\n');
+    t.match(first, 'execve(');
+    for (const call of calls) t.match(call, 'CLONE_THREAD');
+  },
+);
+
+t.test('it reads no environment variable but PLANT_STORE_*', async (t) => {
+  const folder = installProgram(t);
+  writeFileSync(join(folder, 'watch.mjs'), WATCH);
+  await serves(
+    t,
+    folder,
+    await startServing(
+      t,
+      folder,
+      {},
+      process.execPath,
+      '--import',
+      './watch.mjs',
+      'dist/server.js',
+    ),
+  );
+  const names = JSON.parse(readFileSync(join(folder, 'names.json'), 'utf8')) as string[];
+  t.ok(names.includes('PLANT_STORE_FILE'));
+  for (const name of names) t.match(name, /^PLANT_STORE_/);
+});
+
+/** Notes which environment variables are read by code that is not Node's own. */
+const WATCH = `
+  import { writeFileSync } from 'node:fs';
+  const names = new Set();
+  const noted = (operation) => (target, name, ...rest) => {
+    const callers = new Error().stack.split('\\n').slice(2);
+    const caller = callers.find((line) => !line.includes('<anonymous>')) ?? '';
+    if (!caller.includes('node:')) names.add(String(name ?? 'all of them'));
+    return Reflect[operation](target, name, ...rest);
+  };
+  const operations = ['get', 'has', 'ownKeys', 'getOwnPropertyDescriptor'];
+  const handler = Object.fromEntries(operations.map((name) => [name, noted(name)]));
+  Object.defineProperty(process, 'env', { value: new Proxy(process.env, handler) });
+  process.on('exit', () => writeFileSync('names.json', JSON.stringify([...names])));
+`;
+
+const NOBODY = 65534;
+const canMount = spawnSync('unshare', ['--mount', 'mount', '--make-rprivate', '/']).status === 0;
+
+t.test(
+  'it serves as nobody, on a file system that is read-only but for the data folder',
+  { skip: !canMount && 'needs the right to mount' },
+  async (t) => {
+    const folder = installProgram(t);
+    chmodSync(folder, 0o755);
+    for (const name of ['data', 'data/plants.jsonl']) chownSync(join(folder, name), NOBODY, NOBODY);
+    writeFileSync(join(folder, 'node'), '');
+    const script = `
+      mount --make-rprivate /
+      mount --bind . .
+      cd "$PWD"
+      mount --bind data data
+      mount --bind '${process.execPath}' node
+      mount -o remount,bind,ro .
+      mount -o remount,bind,ro /
+      if touch probe || touch /probe; then exit 1; fi
+      exec setpriv --reuid=${NOBODY} --regid=${NOBODY} --clear-groups --no-new-privs \\
+        --bounding-set=-all ./node dist/server.js`;
+    await serves(
+      t,
+      folder,
+      await startServing(t, folder, {}, 'unshare', '--mount', 'sh', '-euc', script),
+    );
+  },
+);
+
+const [, flags] =
+  rows('Audit').find(([releases = '']) =>
+    releases.split(', ').includes(process.versions.node.split('.')[0] ?? ''),
+  ) ?? [];
+const permitted = PERMISSION.replace('--permission', /`(.*)`/.exec(flags ?? '')?.[1] ?? '').replace(
+  /^node/m,
+  'exec node',
+);
+
+t.test(
+  "under Node's permission model",
+  { skip: flags === undefined && `the README names no flags for Node ${process.version}` },
+  async (t) => {
+    await t.test('it serves', async (t) => {
+      const folder = installProgram(t);
+      await serves(t, folder, await startServing(t, folder, NODE_FIRST, 'sh', '-euc', permitted));
+    });
+
+    await t.test('it cannot write outside the data folder', async (t) => {
+      const folder = installProgram(t);
+      const env = { ...NODE_FIRST, PLANT_STORE_FILE: 'elsewhere/plants.jsonl' };
+      await t.rejects(startServing(t, folder, env, 'sh', '-euc', permitted), /restricted/);
+      t.notOk(readdirSync(folder).includes('elsewhere'));
+    });
+  },
+);
+
+const IVY = '{"id":1,"name":"Ivy"}\n';
+
+/**
+ * The program as it is installed, away from all that it is developed with, in a new folder. Its log
+ * ends in the middle of a line, as after a crash.
+ */
+function installProgram(t: Test): string {
+  const folder = mkdtempSync(join(tmpdir(), 'plant-store-audit-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  for (const name of ['package.json', 'dist', 'node_modules/typebox'])
+    cpSync(join(ROOT, name), join(folder, name), { recursive: true });
+  mkdirSync(join(folder, 'data'));
+  writeFileSync(join(folder, 'data/plants.jsonl'), `${IVY}{"id":2,"na`);
+  return folder;
+}
+
+/** Checks that a program in a folder serves and ends as it should. */
+async function serves(t: Test, folder: string, { url, stop }: Serving): Promise<void> {
+  const read = (name: string): string => readFileSync(join(folder, 'data', name), 'utf8');
+  const post = async (body: string, token = read('token').trim()): Promise<number> => {
+    const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
+    return (await fetch(`${url}/plants`, { method: 'POST', headers, body })).status;
+  };
+  const fern = '{"id":7,"name":"Boston fern"';
+  t.strictSame(
+    [await post(`${fern}}`), await post(`${fern}}`), await post('{}'), await post('', 'wrong')],
+    [200, 200, 400, 401],
+  );
+  t.equal(await stop(), 0);
+  t.ok(read('plants.jsonl').startsWith(IVY + fern));
+}
