@@ -256,18 +256,16 @@ async function killedWhileStoring(folder: string, extent: Extent): Promise<strin
   for (const call of calls) {
     const server = await serve({ log });
     ledger.check(log);
-    await attach(server.pid, [
-      '-o',
-      '/dev/null',
-      ...injections({ names: call.name }, killingAt(call)),
-    ]);
+    await attach(server.pid, injections({ names: call.name }, killingAt(call)));
+    const before = ledger.acknowledged;
     await startLoad(ledger, server, { clients: 4, plants: 100 }).ended;
+    if (ledger.acknowledged < before + 100) killed++;
     server.kill('SIGKILL');
     await server.ended;
-    killed++;
   }
+  assert.ok(killed > 0.5 * calls.length, `killed at ${killed} of ${calls.length} calls only`);
   await startAgain(log, ledger);
-  return `${killed} calls, ${ledger.acknowledged} plants, ${tornTails(folder)}`;
+  return `killed at ${killed} of ${calls.length} calls, ${ledger.acknowledged} plants`;
 }
 
 /** A log of some plants with a torn tail, in a folder of its own. */

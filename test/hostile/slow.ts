@@ -149,7 +149,6 @@ async function slowhttptest({ serves }: Server, mode: string): Promise<string> {
   const { stdout } = await promisify(execFile)('slowhttptest', [mode, ...load], {
     timeout: 60_000,
   });
-  // eslint-disable-next-line no-control-regex
   const plain = stdout.replace(/\x1b\[[\d;]*m/g, '');
   const statuses = [...plain.matchAll(/service available: +(\w+)/g)].map(([, word]) => word);
   assert.ok(statuses.length > 0 && statuses.at(-1) === 'YES', plain.slice(-1_000));

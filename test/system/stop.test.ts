@@ -4,8 +4,9 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
+import { STOPPING } from '../../dist/listener.js';
 import { connect, message, TOKEN, type Answer, type Client } from '../support.js';
-import { FAST, LARGE_LOG, launch, start, type LaunchOptions, type Program } from './program.js';
+import { hasten, LARGE_LOG, launch, start, type LaunchOptions, type Program } from './program.js';
 
 const WELL = { code: 0, signal: null };
 const FAILED = { code: 1, signal: null };
@@ -98,7 +99,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const)
 
 t.test('clients that hang do not hold it up for longer than it may take', async (t) => {
   const program = await startIn(t, t.testdir(), {
-    preload: FAST,
+    preload: hasten(STOPPING.clientsMs),
     env: { PLANT_STORE_MAX_BODY: '33554432' },
   });
   const sends = await connect(t, program.port);
@@ -134,7 +135,7 @@ Object.getPrototypeOf(file).write = () => new Promise(() => {});
 await file.close();`;
 
 t.test('a disk that hangs does not hold it up, and then it ends with 1', async (t) => {
-  const program = await startIn(t, t.testdir(), { preload: `${HUNG_DISK}\n${FAST}` });
+  const program = await startIn(t, t.testdir(), { preload: HUNG_DISK + hasten(STOPPING.totalMs) });
   const client = await connect(t, program.port);
   client.send(message({ method: 'GET' }));
   t.match(await client.answer(), { status: 405 });

@@ -5,8 +5,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
+import { DISCARD } from '../../dist/body.js';
 import { connect, isFailure, message, selfSigned, TOKEN } from '../support.js';
-import { FAST, start } from './program.js';
+import { hasten, start } from './program.js';
 
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
@@ -30,7 +31,7 @@ t.test('what does not arrive in time ends its connection: a TLS handshake, a hea
 });
 
 t.test('a client that was refused and does not go away is cut off', async (t) => {
-  const { port } = await start(t, { cwd: t.testdir(), env, preload: FAST });
+  const { port } = await start(t, { cwd: t.testdir(), env, preload: hasten(DISCARD.timeoutMs) });
   const socket = connectTo({ port, host: '127.0.0.1', allowHalfOpen: true });
   socket.on('error', () => undefined);
   socket.resume().write('hello\r\n\r\n');
