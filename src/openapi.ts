@@ -35,7 +35,7 @@ function failureResponse(status: number): Response {
     { value: JSON.parse(body) as ErrorBody },
   ]);
   return {
-    description: status === 400 ? 'unexpected error' : (STATUS_CODES[status] ?? ''),
+    description: status === 400 ? 'unexpected error' : String(STATUS_CODES[status]),
     headers: headersOf(kinds),
     content: json({
       schema: { ...refer('Error'), properties: { error } },

@@ -1,9 +1,10 @@
+import { constants } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import { PlantStoreError } from '../store.js';
 import type { Report } from '../report.js';
 import { MAX_RECORD_BYTES } from './scan.js';
-import { codeOf, failureOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
+import { failureOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
 
 /** Appends lines to the log in groups: all that arrive during one write leave in the next. */
 export interface Committer {
@@ -43,8 +44,13 @@ interface WaitingLine {
   readonly reject: (error: unknown) => void;
 }
 
-/** The errors that mean there is no room, and leave no doubt what the file holds. */
-const NO_ROOM: readonly unknown[] = ['ENOSPC', 'EDQUOT', 'EFBIG'];
+const { errno } = constants;
+
+/**
+ * The errors that mean there is no room, and leave no doubt what the file holds; by their numbers,
+ * because libuv has no name for EDQUOT.
+ */
+const NO_ROOM: readonly number[] = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG];
 
 const CHANGED = 'the file was changed by somebody else';
 
@@ -95,7 +101,7 @@ export function createCommitter(options: CommitterOptions): Committer {
 
   /** Makes the file what it was before a write that failed, where nothing worse has happened. */
   async function undo(cause: unknown): Promise<PlantStoreError> {
-    if (!NO_ROOM.includes(codeOf(cause))) return poison(cause);
+    if (!NO_ROOM.includes(-((cause as NodeJS.ErrnoException).errno ?? 0))) return poison(cause);
     try {
       await file.truncate(end);
     } catch (error) {

@@ -9,7 +9,7 @@ import { PlantStoreError } from '../store.js';
 /** An open file. */
 export type LogFile = Pick<
   FileHandle,
-  'fd' | 'stat' | 'chown' | 'read' | 'write' | 'truncate' | 'sync' | 'close'
+  'fd' | 'stat' | 'chmod' | 'chown' | 'read' | 'write' | 'truncate' | 'sync' | 'close'
 >;
 
 /** Every operation of the log on files goes through this seam, so that a test can fail any one. */

@@ -193,6 +193,7 @@ async function copy(
   try {
     const made = await to.stat();
     if (made.uid !== uid || made.gid !== gid) await to.chown(uid, gid);
+    if (((made.mode ^ mode) & 0o777) !== 0) await to.chmod(mode & 0o777);
     let checksum = 0;
     for await (const chunk of chunksOf(from, ranges)) {
       await writeAll(fs, to, chunk);

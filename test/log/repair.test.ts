@@ -339,7 +339,7 @@ t.test('a log that is changed while it is repaired is left as it is then', async
 });
 
 t.test('a repair keeps the mode of the log', async (t) => {
-  for (const mode of [0o600, 0o640, 0o644, 0o400]) {
+  for (const mode of [0o600, 0o640, 0o644, 0o400, 0o660, 0o666]) {
     const path = logAt(t, `x\n${encodeRecord(FERN)}`);
     chmodSync(path, mode);
     const repair = await repairLog(nodeFileSystem, path, noProgress);
