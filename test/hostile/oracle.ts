@@ -78,37 +78,26 @@ function int64(source: string): bigint | undefined {
   return BigInt.asIntN(64, value) === value ? value : undefined;
 }
 
-/** What the program may have stored, from what it was sent and what it answered. */
+/** What the program has stored, from what it was sent and what it answered. */
 export interface Model {
-  /** The answers that a plant can get now: more than one if nobody knows whether it was stored. */
-  expected(plant: Plant): readonly (200 | 409)[];
+  /** The answer that a plant gets now. */
+  expected(plant: Plant): 200 | 409;
   /** Notes how it was answered. */
   answered(plant: Plant, error: number): void;
-  /** Notes that it was sent and never answered. */
-  unanswered(plant: Plant): void;
   /** The plants that were answered with 200. */
   readonly stored: ReadonlyMap<bigint, Plant>;
-  /** The plants that were never answered: they may be stored, or not. */
-  readonly doubtful: ReadonlyMap<bigint, readonly Plant[]>;
 }
 
 export function createModel(): Model {
   const stored = new Map<bigint, Plant>();
-  const doubtful = new Map<bigint, Plant[]>();
   return {
     stored,
-    doubtful,
     expected(plant) {
       const before = stored.get(plant.id);
-      if (before) return [same(before, plant) ? 200 : 409];
-      const others = (doubtful.get(plant.id) ?? []).filter((other) => !same(other, plant));
-      return others.length > 0 ? [200, 409] : [200];
+      return before === undefined || same(before, plant) ? 200 : 409;
     },
     answered(plant, error) {
       if (error === 200) stored.set(plant.id, plant);
-    },
-    unanswered(plant) {
-      doubtful.set(plant.id, [...(doubtful.get(plant.id) ?? []), plant]);
     },
   };
 }

@@ -14,6 +14,8 @@ export interface Request {
   readonly isHead: boolean;
   /** Whether it is no HTTP: behind another request, such need not be answered. */
   readonly isFlawed: boolean;
+  /** Whether the connection may end with its answer: what follows would not be answered. */
+  readonly mayClose: boolean;
   readonly expected: Expected;
 }
 
@@ -198,6 +200,11 @@ export const request: fc.Arbitrary<Request> = fc
       bytes,
       isHead: usedMethod === 'HEAD',
       isFlawed,
+      mayClose:
+        isFlawed ||
+        choice.version !== '1.1' ||
+        choice.expectation[0].length > 0 ||
+        framingLines.some((line) => line.startsWith('Transfer-Encoding')),
       expected: expected(),
       [fc.toStringMethod]: () => JSON.stringify(bytes.toString('latin1')),
     };
