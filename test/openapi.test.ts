@@ -98,6 +98,16 @@ t.test('it describes every failure, each with an example', async (t) => {
   }
 });
 
+t.test('it says which headers come with which answer', async (t) => {
+  const required = Object.entries(openapi.paths['/plants'].post.responses).flatMap(
+    ([status, { headers = {} }]) =>
+      Object.entries(headers).flatMap(([name, header]) =>
+        (header as { required: boolean }).required ? [`${status} ${name}`] : [],
+      ),
+  );
+  t.strictSame(required, ['401 WWW-Authenticate', '405 Allow', '503 Retry-After']);
+});
+
 /** A request for every row of the README's tables. */
 const REQUESTS: readonly (Partial<PlantHandlerOptions> & {
   readonly about: string;
