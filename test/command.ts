@@ -8,8 +8,11 @@ import type { Test } from 'tap';
 
 const execute = promisify(execFile);
 
-/** Runs a command without what tap and c8 make every Node load that a test starts. */
-const PLAIN = ['-u', 'NODE_OPTIONS', '-u', 'NODE_V8_COVERAGE'] as const;
+/** Without what tap, c8 and npx tell every program that a test starts. */
+const PLAIN = ['NODE_OPTIONS', 'NODE_V8_COVERAGE', 'npm_config_package'].flatMap((name) => [
+  '-u',
+  name,
+]);
 
 /** Runs a command and resolves to what it writes to stdout. Rejects, with all of it, if it fails. */
 export async function run(cwd: string, command: string, ...args: string[]): Promise<string> {
