@@ -84,7 +84,13 @@ export interface HttpResponse extends Writable {
 /** Sends the 200 that says a plant is stored. */
 export function answerPlant(res: HttpResponse, { name, tag }: Plant): void {
   const body = JSON.stringify({ name, tag });
-  if (sendHead(res, 200, body)) res.end(body);
+  if (!canAnswer(res)) return;
+  res.writeHead(200, {
+    'Content-Type': 'application/json',
+    'Content-Length': Buffer.byteLength(body),
+  });
+  // Head and body leave in one piece that way; of `end(body)` Node makes two, which cost more.
+  res.write(body, () => res.end());
 }
 
 /** Sends a failure, and leaves it to the caller to end the response. */
@@ -93,27 +99,20 @@ export function answerFailure(
   { status, headers, body }: Failure,
   more?: OutgoingHttpHeaders,
 ): void {
-  const sent = sendHead(res, status, body, { ...headers, ...more });
-  // A server with rejectNonStandardBodyWrites throws where a HEAD is answered with a body.
-  if (sent && res.req.method !== 'HEAD') res.write(body);
-}
-
-/** Leaves a response alone that has ended, and cuts off one that somebody else has begun. */
-function sendHead(
-  res: HttpResponse,
-  status: number,
-  body: string,
-  headers?: OutgoingHttpHeaders,
-): boolean {
-  if (res.writableEnded || res.destroyed) return false;
-  if (res.headersSent) {
-    res.destroy();
-    return false;
-  }
+  if (!canAnswer(res)) return;
   res.writeHead(status, {
     'Content-Type': 'application/json',
     'Content-Length': Buffer.byteLength(body),
     ...headers,
+    ...more,
   });
-  return true;
+  // A server with rejectNonStandardBodyWrites throws where a HEAD is answered with a body.
+  if (res.req.method !== 'HEAD') res.write(body);
+}
+
+/** Leaves a response alone that has ended, and cuts off one that somebody else has begun. */
+function canAnswer(res: HttpResponse): boolean {
+  if (res.writableEnded || res.destroyed) return false;
+  if (res.headersSent) res.destroy();
+  return !res.headersSent;
 }

@@ -12,7 +12,7 @@ export const MAX_TOKEN_LENGTH = 511;
 const TOKEN68 = /^[\w.~+/-]+=*$/;
 
 /** RFC 9110, section 11.4, and RFC 6750, section 2.1: the scheme's case does not matter. */
-const CREDENTIALS = /^bearer +([\w.~+/-]+=*)$/i;
+const CREDENTIALS = /^bearer +[\w.~+/-]+=*$/i;
 
 /** Says why a configured bearer token could never be sent, if it could not. */
 export function tokenFault(token: string): string | undefined {
@@ -43,9 +43,8 @@ export function createAuthenticator(tokens: readonly string[]): Authenticator {
       if (authorization !== undefined) return failures.manyAuthorizations;
       authorization = rawHeaders[i + 1];
     }
-    const token = CREDENTIALS.exec(authorization ?? '')?.[1];
-    if (token === undefined) return failures.noToken;
-    fullWidth(presented, token);
+    if (authorization === undefined || !CREDENTIALS.test(authorization)) return failures.noToken;
+    fullWidth(presented, authorization.slice(authorization.lastIndexOf(' ') + 1));
     let matches = 0;
     for (const candidate of accepted) matches += Number(timingSafeEqual(presented, candidate));
     return matches === 0 ? failures.wrongToken : undefined;

@@ -35,12 +35,16 @@ export function declaredLength(headers: IncomingHttpHeaders): number {
   return Number(headers['content-length']);
 }
 
-/** Reads a body to its end. Resolves to `undefined` if the client goes away before. */
+/**
+ * Reads a body to its end and hands it to `done`, or why it is refused, or nothing if the client
+ * goes away before.
+ */
 export function readBody(
   req: HttpRequest,
   { maxBodyBytes, bodyTimeoutMs }: BodyLimits,
   hold: Hold,
-): Promise<Buffer | Failure | undefined> {
+  done: (body: Buffer | Failure | undefined) => void,
+): void {
   let body: Buffer = NOTHING;
   let length = 0;
 
@@ -59,77 +63,75 @@ export function readBody(
     return undefined;
   }
 
-  return consume<Buffer | Failure | undefined>(req, bodyTimeoutMs, add, (ending) => {
-    if (ending === 'end') return body.subarray(0, length);
-    return ending === 'timeout' ? failures.timeout : undefined;
+  consume(req, bodyTimeoutMs, add, (ending) => {
+    if (ending === 'end') done(body.length === length ? body : body.subarray(0, length));
+    else if (ending === 'timeout') done(failures.timeout);
+    else done(ending === 'gone' ? undefined : ending);
   });
 }
 
 /**
  * Reads over the rest of a body, within the bounds of {@link DISCARD}, so that a client that is
- * still sending gets to see its answer. Resolves to whether the body came to its end.
+ * still sending gets to see its answer. Tells whether the body came to its end.
  */
-export function discardBody(req: HttpRequest): Promise<boolean> {
+export function discardBody(req: HttpRequest, done: (isWhole: boolean) => void): void {
   let length = 0;
 
-  function add(chunk: Buffer): false | undefined {
+  function add(chunk: Buffer): 'enough' | undefined {
     length += chunk.length;
-    return length > DISCARD.maxBytes ? false : undefined;
+    return length > DISCARD.maxBytes ? 'enough' : undefined;
   }
 
-  return consume(req, DISCARD.timeoutMs, add, (ending) => ending === 'end');
+  consume(req, DISCARD.timeoutMs, add, (ending) => done(ending === 'end'));
 }
 
 /**
- * Hands on the chunks of a body until one of them gives a result. If none does, the result comes
- * from how it went on: to the end of the body, the end of the time, or until the client was gone.
+ * Hands on the chunks of a body until one of them gives a reason to stop. Tells that reason, or how
+ * it went on: to the end of the body, the end of the time, or until the client was gone.
  */
-function consume<Result>(
+function consume<Reason>(
   req: HttpRequest,
   timeoutMs: number,
-  onChunk: (chunk: Buffer) => Result | undefined,
-  onEnding: (ending: 'end' | 'timeout' | 'gone') => Result,
-): Promise<Result> {
-  return new Promise((resolve) => {
-    if (req.readableEnded || req.destroyed) {
-      resolve(onEnding(req.readableEnded ? 'end' : 'gone'));
-      return;
-    }
-    let timer: NodeJS.Timeout | undefined;
-    let isDone = false;
-    // A body that came along with the head has arrived by then, and needs no timer.
-    queueMicrotask(() => {
-      if (!isDone && !req.complete) timer = setTimeout(onTimeout, timeoutMs);
-    });
-    req.on('data', onData).on('end', onEnd).on('close', onClose).on('error', onClose);
-    // The host may have paused it.
-    req.resume();
-
-    function onData(data: Buffer | string): void {
-      // Strings come where an encoding has been set.
-      const chunk =
-        typeof data === 'string' ? Buffer.from(data, req.readableEncoding as BufferEncoding) : data;
-      const result = onChunk(chunk);
-      if (result !== undefined) done(result);
-    }
-
-    function onEnd(): void {
-      done(onEnding('end'));
-    }
-
-    function onClose(): void {
-      done(onEnding('gone'));
-    }
-
-    function onTimeout(): void {
-      done(onEnding('timeout'));
-    }
-
-    function done(result: Result): void {
-      isDone = true;
-      clearTimeout(timer);
-      req.off('data', onData).off('end', onEnd).off('close', onClose).off('error', onClose);
-      resolve(result);
-    }
+  onChunk: (chunk: Buffer) => Reason | undefined,
+  done: (ending: Reason | 'end' | 'timeout' | 'gone') => void,
+): void {
+  if (req.readableEnded || req.destroyed) {
+    done(req.readableEnded ? 'end' : 'gone');
+    return;
+  }
+  let timer: NodeJS.Timeout | undefined;
+  let isDone = false;
+  req.on('data', onData).on('end', onEnd).on('close', onClose).on('error', onClose);
+  // The host may have paused it.
+  req.resume();
+  // A body that came along with its head has been read by then, and needs no timer.
+  setImmediate(() => {
+    if (!isDone) timer = setTimeout(() => end('timeout'), timeoutMs);
   });
+
+  function onData(data: Buffer | string): void {
+    // Strings come where an encoding has been set.
+    const chunk =
+      typeof data === 'string' ? Buffer.from(data, req.readableEncoding as BufferEncoding) : data;
+    const reason = onChunk(chunk);
+    if (reason !== undefined) end(reason);
+  }
+
+  function onEnd(): void {
+    end('end');
+  }
+
+  function onClose(): void {
+    end('gone');
+  }
+
+  function end(ending: Reason | 'end' | 'timeout' | 'gone'): void {
+    if (isDone) return;
+    isDone = true;
+    clearTimeout(timer);
+    // Nothing but `close` comes after the end.
+    if (ending !== 'end')
+      req.off('data', onData).off('end', onEnd).off('close', onClose).off('error', onClose);
+    done(ending);
+  }
 }

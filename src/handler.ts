@@ -2,14 +2,7 @@ import { MIMEType } from 'node:util';
 
 import { answerFailure, answerPlant, Failure, failures, type HttpResponse } from './answer.js';
 import { createAuthenticator } from './auth.js';
-import {
-  declaredLength,
-  DISCARD,
-  discardBody,
-  readBody,
-  type Hold,
-  type HttpRequest,
-} from './body.js';
+import { declaredLength, DISCARD, discardBody, readBody, type HttpRequest } from './body.js';
 import { createBudget } from './budget.js';
 import { parsePlant, plantFrom, type NewPlant } from './plant.js';
 import { limitRate, reportToConsole, type Report } from './report.js';
@@ -97,8 +90,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       return;
     }
     const failure = authenticate(req.rawHeaders) ?? (ours ? headFailure(req) : failures.notFound);
-    if (failure) void refuse(req, res, failure);
-    else void create(req, res);
+    if (failure) refuse(req, res, failure);
+    else create(req, res);
   }
 
   /** What the head of a request already tells. */
@@ -112,28 +105,37 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     return undefined;
   }
 
-  async function create(req: HttpRequest, res: HttpResponse): Promise<void> {
+  function create(req: HttpRequest, res: HttpResponse): void {
     let held = 0;
-    const hold: Hold = (bytes) => {
+
+    function hold(bytes: number): boolean {
       if (bytes > held && !budget.take(bytes - held)) return false;
       held = Math.max(held, bytes);
       return true;
-    };
-    const outcome = await storePlant(req, hold);
-    if (outcome instanceof Failure) void refuse(req, res, outcome);
-    else if (outcome) answerPlant(res, outcome);
-    else res.destroy();
-    onceTaken(res, limits.bodyTimeoutMs, () => budget.give(held));
+    }
+
+    function settle(outcome: NewPlant | Failure | undefined): void {
+      if (outcome instanceof Failure) refuse(req, res, outcome);
+      else if (outcome) answerPlant(res, outcome);
+      // The client went away before its plant had arrived.
+      else res.destroy();
+      onceTaken(res, limits.bodyTimeoutMs, () => budget.give(held));
+    }
+
+    if (!hold(requestBytes)) settle(failures.overloaded);
+    else if (req.readableDidRead) void storePlant(() => plantLeftIn(req)).then(settle);
+    else
+      readBody(req, limits, hold, (body) => {
+        if (Buffer.isBuffer(body)) void storePlant(() => parsePlant(body)).then(settle);
+        else settle(body);
+      });
   }
 
-  /** The plant, once it is stored; nothing if the client went away before it was sent. */
-  async function storePlant(req: HttpRequest, hold: Hold): Promise<NewPlant | Failure | undefined> {
-    if (!hold(requestBytes)) return failures.overloaded;
+  /** Stores a plant, if it is found to be one. */
+  async function storePlant(find: () => NewPlant | Failure): Promise<NewPlant | Failure> {
     try {
-      const plant = req.readableDidRead
-        ? plantLeftIn(req)
-        : plantIn(await readBody(req, limits, hold));
-      if (plant && !(plant instanceof Failure)) await store.add(plant);
+      const plant = find();
+      if (!(plant instanceof Failure)) await store.add(plant);
       return plant;
     } catch (error) {
       if (error instanceof PlantStoreError)
@@ -165,10 +167,6 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
 function isStore(store: unknown): boolean {
   const { add, close } = (store ?? {}) as Record<keyof PlantStore, unknown>;
   return typeof add === 'function' && typeof close === 'function';
-}
-
-function plantIn(body: Buffer | Failure | undefined): NewPlant | Failure | undefined {
-  return Buffer.isBuffer(body) ? parsePlant(body) : body;
 }
 
 const JSON_TYPE = 'application/json';
@@ -205,34 +203,39 @@ function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits
 
 /** Waits until the client has taken its answer, and cuts it off where that takes too long. */
 function onceTaken(res: HttpResponse, timeoutMs: number, release: () => void): void {
-  if (res.writableLength === 0) {
-    release();
-    return;
-  }
-  // A pipelined answer that still waits for its turn never closes if the connection does.
-  const timer = setTimeout(() => {
-    done();
-    res.destroy();
-  }, timeoutMs);
-  res.once('close', done);
+  // Most answers have been taken by then, and need no timer.
+  setImmediate(() => {
+    if (res.writableLength === 0) {
+      release();
+      return;
+    }
+    // A pipelined answer that still waits for its turn never closes if the connection does.
+    const timer = setTimeout(() => {
+      done();
+      res.destroy();
+    }, timeoutMs);
+    res.once('close', done);
 
-  function done(): void {
-    clearTimeout(timer);
-    res.off('close', done);
-    release();
-  }
+    function done(): void {
+      clearTimeout(timer);
+      res.off('close', done);
+      release();
+    }
+  });
 }
 
 /**
  * Answers a request of which a part may still be under way. The answer leaves at once; then the
  * rest of the body is read over, within bounds, so that the client gets to see it.
  */
-export async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
+export function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): void {
   answerFailure(res, failure, staysOpen(req, failure) ? {} : { Connection: 'close' });
   // RFC 9113, section 8.1: in HTTP/2 a complete answer may come before the end of the request.
   if (req.httpVersionMajor > 1) res.end();
-  if (await discardBody(req)) res.end();
-  else res.destroy();
+  discardBody(req, (isWhole) => {
+    if (isWhole) res.end();
+    else res.destroy();
+  });
 }
 
 /** Whether the connection can be used again: HTTP/2's can, HTTP/1.1's once the body has been read. */

@@ -77,7 +77,7 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
     responses.set(req.socket, res);
     if (stopping) res.setHeader('Connection', 'close');
     const goesOn = namesHost(req);
-    if (!goesOn) void refuse(req, res, failures.malformed);
+    if (!goesOn) refuse(req, res, failures.malformed);
     return goesOn;
   }
 
@@ -97,7 +97,7 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
     handler(req, res);
   });
   server.on('checkExpectation', (req, res) => {
-    if (begin(req, res)) void refuse(req, res, failures.expectation);
+    if (begin(req, res)) refuse(req, res, failures.expectation);
   });
   server.on('connect', (_req, socket) => {
     // node:http does not look after this connection any more.
@@ -160,11 +160,13 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
   }
 }
 
+const HOST = 'host';
+
 /** RFC 9112, section 3.2: one Host, and it may be missing only in HTTP/1.0. */
 function namesHost({ httpVersion, rawHeaders }: IncomingMessage): boolean {
   let hosts = 0;
   for (let i = 0; i < rawHeaders.length; i += 2)
-    if (rawHeaders[i]?.toLowerCase() === 'host') hosts++;
+    if (rawHeaders[i]?.length === HOST.length && rawHeaders[i]?.toLowerCase() === HOST) hosts++;
   return hosts === 1 || (hosts === 0 && httpVersion === '1.0');
 }
 

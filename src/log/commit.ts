@@ -1,28 +1,31 @@
 import { constants } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import { PlantStoreError } from '../store.js';
+import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
-import { MAX_RECORD_BYTES } from './scan.js';
+import { PlantStoreError } from '../store.js';
 import { failureOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
+import { encodeRecord } from './record.js';
+import { MAX_RECORD_BYTES } from './scan.js';
 
-/** Appends lines to the log in groups: all that arrive during one write leave in the next. */
+/** Appends plants to the log in groups: all that arrive during one write leave in the next. */
 export interface Committer {
   /**
-   * Resolves to the byte offset of the line once it is on the disk.
+   * Resolves to the byte offset of the plant's line once it is on the disk.
    *
    * @throws {@link PlantStoreError} `unavailable` if the line is not in the log, or nobody knows.
+   * @throws RangeError if the line would be longer than {@link MAX_RECORD_BYTES}.
    */
-  append(line: string): Promise<number>;
-  /** Why all lines are refused, if they are. */
+  append(plant: NewPlant): Promise<number>;
+  /** Why all plants are refused, if they are. */
   readonly refusal: PlantStoreError | undefined;
   /** Aborted, with the cause, when the log is poisoned. */
   readonly poisoned: AbortSignal;
   /** Poisons the log and throws if what was acknowledged is not where `path` leads any more. */
   checkFile(): void;
-  /** Refuses all lines from now on, because nobody knows what the file holds. */
+  /** Refuses all plants from now on, because nobody knows what the file holds. */
   poison(cause: unknown): PlantStoreError;
-  /** Refuses all lines from now on, and waits for those under way. */
+  /** Refuses all plants from now on, and waits for those under way. */
   close(): Promise<void>;
 }
 
@@ -37,12 +40,22 @@ export interface CommitterOptions {
   readonly report: Report;
 }
 
-interface WaitingLine {
-  readonly line: string;
-  readonly bytes: number;
+interface WaitingPlant {
+  readonly plant: NewPlant;
   readonly resolve: (offset: number) => void;
   readonly reject: (error: unknown) => void;
 }
+
+interface Line extends Omit<WaitingPlant, 'plant'> {
+  readonly text: string;
+  readonly bytes: number;
+}
+
+/**
+ * A batch that is longer gets no more lines, in bytes. Plants become lines no sooner than their batch
+ * is written, so this, and not how many are waiting, is what lines take of the memory.
+ */
+const BATCH_BYTES = 4_194_304;
 
 const { errno } = constants;
 
@@ -59,7 +72,7 @@ export function createCommitter(options: CommitterOptions): Committer {
   const poisoning = new AbortController();
   /** Every byte before it is on the disk; none after it has been acknowledged. */
   let end = options.end;
-  let waiting: WaitingLine[] = [];
+  let waiting: WaitingPlant[] = [];
   let running: Promise<void> | undefined;
   let refusal: PlantStoreError | undefined;
   let full = false;
@@ -68,8 +81,7 @@ export function createCommitter(options: CommitterOptions): Committer {
     // What arrives in the same turn of the event loop leaves in the same batch.
     await nextTurn();
     while (waiting.length > 0) {
-      const batch = waiting;
-      waiting = [];
+      const batch = nextBatch();
       try {
         await write(batch);
         for (const { resolve, bytes } of batch) {
@@ -84,7 +96,28 @@ export function createCommitter(options: CommitterOptions): Committer {
     running = undefined;
   }
 
-  async function write(batch: readonly WaitingLine[]): Promise<void> {
+  /** The lines of those that have waited longest. */
+  function nextBatch(): Line[] {
+    const batch: Line[] = [];
+    let length = 0;
+    let taken = 0;
+    for (const { plant, resolve, reject } of waiting) {
+      if (length >= BATCH_BYTES) break;
+      taken++;
+      const text = encodeRecord(plant);
+      const bytes = Buffer.byteLength(text);
+      if (bytes > MAX_RECORD_BYTES) {
+        reject(new RangeError('the plant is too large'));
+      } else {
+        batch.push({ text, bytes, resolve, reject });
+        length += bytes;
+      }
+    }
+    waiting = waiting.slice(taken);
+    return batch;
+  }
+
+  async function write(batch: readonly Line[]): Promise<void> {
     if (poisoning.signal.aborted) throw poisoning.signal.reason;
     if (sizeNow() !== BigInt(end)) throw new Error(CHANGED);
     await writeAll(fs, file, bytesOf(batch));
@@ -122,12 +155,10 @@ export function createCommitter(options: CommitterOptions): Committer {
   }
 
   return {
-    append(line) {
+    append(plant) {
       if (refusal) return Promise.reject(refusal);
       return new Promise((resolve, reject) => {
-        const bytes = Buffer.byteLength(line);
-        if (bytes > MAX_RECORD_BYTES) throw new RangeError('the plant is too large');
-        waiting.push({ line, bytes, resolve, reject });
+        waiting.push({ plant, resolve, reject });
         running ??= run();
       });
     },
@@ -150,11 +181,11 @@ export function createCommitter(options: CommitterOptions): Committer {
   };
 }
 
-function bytesOf(batch: readonly WaitingLine[]): Buffer {
+function bytesOf(batch: readonly Line[]): Buffer {
   let length = 0;
   for (const { bytes } of batch) length += bytes;
   const buffer = Buffer.allocUnsafe(length);
   let at = 0;
-  for (const { line } of batch) at += buffer.write(line, at);
+  for (const { text } of batch) at += buffer.write(text, at);
   return buffer;
 }

@@ -18,7 +18,7 @@ import {
 import { createCommitter, type CommitterOptions } from './commit.js';
 import { createIdIndex, type IdIndex } from './id-index.js';
 import { acquireLock, type Lock } from './lock.js';
-import { createRecordReader, decodeRecord, encodeRecord, HIGH, LOW } from './record.js';
+import { createRecordReader, decodeRecord, HIGH, LOW } from './record.js';
 import { readLine, scan, type TornTail } from './scan.js';
 
 export interface PlantLogOptions {
@@ -124,7 +124,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   const committer = createCommitter(parts);
   const reader = createRecordReader();
   /** Plants on their way to the disk. Once they are there, the index has them. */
-  const pending = new Map<bigint, { readonly plant: NewPlant; readonly stored: Promise<void> }>();
+  const pending = new Map<bigint, { readonly plant: NewPlant; readonly stored: Promise<number> }>();
   const readings = new Set<Promise<Buffer>>();
   let closed: Promise<void> | undefined;
 
@@ -135,22 +135,18 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       await ahead.stored;
       return compare(ahead.plant, plant);
     }
-    const offset = index.get(...wordsOf(plant.id));
+    const [low, high] = wordsOf(plant.id);
+    const offset = index.get(low, high);
     if (offset !== undefined) return compare(await readBack(plant.id, offset), plant);
-    checkStrings(plant);
-    const stored = append(plant.id, encodeRecord(plant));
-    pending.set(plant.id, { plant, stored });
-    await stored;
-    return 'created';
-  }
-
-  async function append(id: bigint, line: string): Promise<void> {
+    const own = copyOf(plant);
+    const stored = committer.append(own);
+    pending.set(own.id, { plant: own, stored });
     try {
-      const offset = await committer.append(line);
-      index.add(...wordsOf(id), offset);
+      index.add(low, high, await stored);
     } finally {
-      pending.delete(id);
+      pending.delete(own.id);
     }
+    return 'created';
   }
 
   function compare(stored: Plant, { name, tag }: Plant): 'unchanged' {
@@ -197,16 +193,12 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   };
 }
 
-/** A caller without types could write a line that no log may have. */
-function checkStrings({
-  name,
-  tag = '',
-}: {
-  readonly name: unknown;
-  readonly tag?: unknown;
-}): void {
-  if (typeof name !== 'string' || typeof tag !== 'string')
+/** A plant that its caller cannot change any more. Without types, one could be what no log may have. */
+function copyOf(plant: NewPlant): NewPlant {
+  const { id, name, tag }: { id: bigint; name: unknown; tag?: unknown } = plant;
+  if (typeof name !== 'string' || (tag !== undefined && typeof tag !== 'string'))
     throw new TypeError('name and tag: must be strings');
+  return tag === undefined ? { id, name } : { id, name, tag };
 }
 
 /** The low and the high 32 bits of an id. */

@@ -261,14 +261,38 @@ function bottomless(end: number): Committer {
   });
 }
 
+/** A plant whose line is so long, in bytes, and has an é. */
+function plantOfLine(bytes: number): NewPlant {
+  let length = bytes;
+  // Another id has another checksum, which may have a digit more or less.
+  for (let id = 100n; ; id++) {
+    const plant = { id, name: `\u00e9${'x'.repeat(length)}` };
+    const missing = bytes - Buffer.byteLength(encodeRecord(plant));
+    if (missing === 0) return plant;
+    length += missing;
+  }
+}
+
 t.test('a line may be as long as the longest that can be read, and no longer', async (t) => {
   const committer = bottomless(0);
-  const longest = 'x'.repeat(MAX_RECORD_BYTES);
-  t.equal(await committer.append(longest), 0);
-  await t.rejects(committer.append(`${longest}x`), RangeError);
-  // In UTF-8 it is longer.
-  await t.rejects(committer.append(`${longest.slice(1)}\u00e9`), RangeError);
-  t.equal(await committer.append('x'), MAX_RECORD_BYTES);
+  const added = await Promise.allSettled([
+    committer.append(plantOfLine(MAX_RECORD_BYTES)),
+    committer.append(plantOfLine(MAX_RECORD_BYTES + 1)),
+    committer.append(FERN),
+  ]);
+  t.match(added, [
+    { value: 0 },
+    { reason: new RangeError('the plant is too large') },
+    { value: MAX_RECORD_BYTES },
+  ]);
+});
+
+t.test('a batch is bounded, and those who wait longest go first', async (t) => {
+  const { fs, log, content } = await open(t, {});
+  const plants = plantsNamed(...Array.from({ length: 40 }, () => 'x'.repeat(700_000)));
+  await Promise.all(plants.map((plant) => log.add(plant)));
+  t.equal(countOf(fs, 'write'), 7, 'six of them are more than 4 MiB');
+  t.equal(content(), logOf(plants).toString());
 });
 
 t.test('a committer that is closed or poisoned refuses every line', async (t) => {
@@ -276,15 +300,14 @@ t.test('a committer that is closed or poisoned refuses every line', async (t) =>
   const cause = new Error('a reason');
   t.match(poisoned.poison(cause), { ...UNAVAILABLE, message: 'plants.jsonl: a reason', cause });
   t.equal(poisoned.refusal, poisoned.poison(new Error('another')), 'the first reason stays');
-  await t.rejects(poisoned.append('line\n'), { ...UNAVAILABLE, cause });
+  await t.rejects(poisoned.append(FERN), { ...UNAVAILABLE, cause });
   await closed.close();
-  await t.rejects(closed.append('line\n'), { ...UNAVAILABLE, message: /the log is closed/ });
+  await t.rejects(closed.append(FERN), { ...UNAVAILABLE, message: /the log is closed/ });
 });
 
 t.test('offsets go on beyond 4 GiB', async (t) => {
   const committer = bottomless(2 ** 40);
-  t.strictSame(
-    await Promise.all(['one\n', 'two\n', 'three\n'].map((line) => committer.append(line))),
-    [2 ** 40, 2 ** 40 + 4, 2 ** 40 + 8],
-  );
+  const offsets = await Promise.all([FERN, IVY, MOSS].map((plant) => committer.append(plant)));
+  const [fern, ivy] = [FERN, IVY].map((plant) => encodeRecord(plant).length) as [number, number];
+  t.strictSame(offsets, [2 ** 40, 2 ** 40 + fern, 2 ** 40 + fern + ivy]);
 });

@@ -175,6 +175,17 @@ t.test('a caller without types cannot write what no log may have', async (t) => 
   await log.close();
 });
 
+t.test('a plant that its owner changes is stored as it was given', async (t) => {
+  const path = logAt(t);
+  const log = await openPlantLog(path);
+  const plant: { id: bigint; name: unknown } = { id: 7n, name: 'Boston fern' };
+  const added = log.add(plant as NewPlant);
+  plant.name = undefined;
+  t.equal(await added, 'created');
+  await log.close();
+  t.equal(readFileSync(path, 'utf8'), encodeRecord({ id: 7n, name: 'Boston fern' }));
+});
+
 t.test('a plant that makes no line is refused, and its id stays free', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
