@@ -22,8 +22,8 @@ export interface BodyLimits {
   readonly bodyTimeoutMs: number;
 }
 
-/** Asks for memory: whether one request may hold so many bytes in all. */
-export type Hold = (bytes: number) => boolean;
+/** Asks for memory: whether one request may hold so many bytes of its body in all. */
+export type Hold = (bodyBytes: number) => boolean;
 
 /** How much of the body of a refused request is read over before the connection is closed. */
 export const DISCARD = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;

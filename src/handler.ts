@@ -12,7 +12,10 @@ import { PlantStoreError, type PlantStore } from './store.js';
 export interface PlantHandlerLimits {
   /** The largest body, in bytes. */
   readonly maxBodyBytes: number;
-  /** Bytes held for all requests together; beyond it plants are refused with 503. */
+  /**
+   * Bytes held for all requests together, as {@link REQUEST_COST} counts them; beyond it plants are
+   * refused with 503.
+   */
   readonly maxBufferedBytes: number;
   /** How long a client may take to send a body, and how long to take its answer, in ms. */
   readonly bodyTimeoutMs: number;
@@ -55,8 +58,11 @@ export interface PlantHandler {
   setTokens(tokens: readonly string[]): void;
 }
 
-/** What a request counts for at least: its objects and its place in the queue. */
-export const REQUEST_BYTES = 4096;
+/**
+ * What a request counts for: at least its objects and its place in the queue, and more often than
+ * once its body, which lives on as text, as strings and in the answer.
+ */
+export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
 
 /**
  * Makes the request handler for a `node:http`, `node:https` or `node:http2` server, or for any
@@ -80,7 +86,6 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const report = limitRate(options.report ?? reportToConsole);
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
-  const requestBytes = Math.min(REQUEST_BYTES, limits.maxBufferedBytes);
   const budget = createBudget(limits.maxBufferedBytes, report);
 
   function handle(req: HttpRequest, res: HttpResponse, next?: () => void): void {
@@ -105,12 +110,19 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     return undefined;
   }
 
+  /** Alone, the largest body always fits. */
+  function costOf(bodyBytes: number): number {
+    const bytes = Math.max(REQUEST_COST.minBytes, REQUEST_COST.bodyTimes * bodyBytes);
+    return Math.min(bytes, limits.maxBufferedBytes);
+  }
+
   function create(req: HttpRequest, res: HttpResponse): void {
     let held = 0;
 
-    function hold(bytes: number): boolean {
+    function hold(bodyBytes: number): boolean {
+      const bytes = costOf(bodyBytes);
       if (bytes > held && !budget.take(bytes - held)) return false;
-      held = Math.max(held, bytes);
+      held = bytes;
       return true;
     }
 
@@ -119,10 +131,16 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       else if (outcome) answerPlant(res, outcome);
       // The client went away before its plant had arrived.
       else res.destroy();
-      onceTaken(res, limits.bodyTimeoutMs, () => budget.give(held));
+      onceTaken(res, limits.bodyTimeoutMs, keep);
     }
 
-    if (!hold(requestBytes)) settle(failures.overloaded);
+    function keep(bytes: number): void {
+      const kept = Math.min(bytes, held);
+      budget.give(held - kept);
+      held = kept;
+    }
+
+    if (!hold(0)) settle(failures.overloaded);
     else if (req.readableDidRead) void storePlant(() => plantLeftIn(req)).then(settle);
     else
       readBody(req, limits, hold, (body) => {
@@ -201,14 +219,12 @@ function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits
   return limits;
 }
 
-/** Waits until the client has taken its answer, and cuts it off where that takes too long. */
-function onceTaken(res: HttpResponse, timeoutMs: number, release: () => void): void {
+/** Keeps what the client has not taken of its answer, and cuts it off where that takes too long. */
+function onceTaken(res: HttpResponse, timeoutMs: number, keep: (bytes: number) => void): void {
   // Most answers have been taken by then, and need no timer.
   setImmediate(() => {
-    if (res.writableLength === 0) {
-      release();
-      return;
-    }
+    keep(res.writableLength);
+    if (res.writableLength === 0) return;
     // A pipelined answer that still waits for its turn never closes if the connection does.
     const timer = setTimeout(() => {
       done();
@@ -219,7 +235,7 @@ function onceTaken(res: HttpResponse, timeoutMs: number, release: () => void): v
     function done(): void {
       clearTimeout(timer);
       res.off('close', done);
-      release();
+      keep(0);
     }
   });
 }

@@ -313,7 +313,8 @@ t.test('no answer leaves memory behind, whatever it is', async (t) => {
 
 t.test('bodies count for the memory that they take, all together', async (t) => {
   const store = gatedStore();
-  const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 29_999 };
+  // Each body counts four times.
+  const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 119_999 };
   const { port } = await serve(t, { store, ...limits });
   const request = message({ body: plantOf(10_000) });
   const waiting = [whenServed(t, port, request), whenServed(t, port, request)];

@@ -6,11 +6,12 @@ import t from 'tap';
 
 import { MAX_TOKEN_LENGTH } from '../dist/auth.js';
 import { DISCARD } from '../dist/body.js';
-import { DEFAULT_LIMITS, MAX_LIMITS, REQUEST_BYTES } from '../dist/handler.js';
+import { DEFAULT_LIMITS, MAX_LIMITS, REQUEST_COST } from '../dist/handler.js';
 import { CONNECTION_LIMITS, STOPPING } from '../dist/listener.js';
 import { MAX_RECORD_BYTES } from '../dist/log/scan.js';
 import { openapi } from '../dist/openapi.js';
 import { readSettings, settingsHelp } from '../dist/settings.js';
+import { FIXED_MIB } from './hostile/floods.js';
 import { block, blocks, rows } from './readme.js';
 import { run, start } from './system/program.js';
 
@@ -94,7 +95,8 @@ t.test('the table of limits names every limit in the code', async (t) => {
     DEFAULT_LIMITS.maxBufferedBytes,
     DEFAULT_LIMITS.bodyTimeoutMs,
     MAX_LIMITS.maxBodyBytes,
-    REQUEST_BYTES,
+    ...Object.values(REQUEST_COST),
+    FIXED_MIB,
     CONNECTION_LIMITS.headersTimeout,
     CONNECTION_LIMITS.requestTimeout,
     CONNECTION_LIMITS.keepAliveTimeout,

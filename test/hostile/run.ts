@@ -1,9 +1,11 @@
 /*
  * Sends the built program what a hostile client would, and looks whether it keeps its promises:
  *
- *     node .test/hostile/run.js [fuzz] [floods] [slow] [timing] [secrets] [--cases N] [--seed N]
+ *     node .test/hostile/run.js [fuzz] [floods] [slow] [timing] [secrets]
+ *                               [--cases N] [--seed N] [--short]
  *
- * All parts where none is named. N is how many connections the fuzz makes.
+ * All parts where none is named. N is how many connections the fuzz makes. With --short, floods and
+ * slow clients are fewer, and none of them takes longer than half a minute.
  */
 import { accessSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -22,7 +24,11 @@ const CASES = 10_000;
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { cases: { type: 'string' }, seed: { type: 'string' } },
+  options: {
+    cases: { type: 'string' },
+    seed: { type: 'string' },
+    short: { type: 'boolean', default: false },
+  },
 });
 const cases = Number(values.cases ?? CASES);
 if (!(Number.isInteger(cases) && cases > 0)) throw new RangeError('--cases: must be positive');
@@ -30,8 +36,8 @@ const seed = Number(values.seed ?? Math.floor(Math.random() * 2 ** 31));
 
 const parts: Readonly<Record<string, readonly Case[]>> = {
   fuzz: fuzzCases({ cases, seed }),
-  floods: floodCases,
-  slow: slowCases,
+  floods: floodCases(values.short),
+  slow: slowCases(values.short),
   timing: timingCases,
   secrets: secretCases,
 };
