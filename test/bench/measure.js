@@ -12,7 +12,7 @@ import { crc32 } from 'node:zlib';
 
 const LOAD = fileURLToPath(new URL('load.lua', import.meta.url));
 const BARE_WRITE = fileURLToPath(new URL('bare-write.js', import.meta.url));
-const TOKEN = randomBytes(32).toString('base64url');
+export const TOKEN = randomBytes(32).toString('base64url');
 
 const WARM_UP_SECONDS = 1;
 /** What load.lua needs before the first plant, and after the last one. */
@@ -140,7 +140,7 @@ async function peakMemory(pid) {
 
 // Requests
 
-async function load(url, connections, seconds) {
+export async function load(url, connections, seconds) {
   const id = nextRun++;
   const duration = `-d${seconds + ASIDE_SECONDS}s`;
   const wrk = ['-t1', `-c${connections}`, duration, '--timeout', '20s', '-s', LOAD];
