@@ -23,6 +23,10 @@ const SLOTS = 2 ** SLOT_BITS;
 /** Right after all shards have been split, a plant takes 16 bytes / (0.85 / 2) = 38 bytes. */
 const MAX_USED = Math.floor(0.85 * SLOTS);
 const HASH_BITS = 32;
+/** Eight ids that differ in these bits alone share 128 bytes, so ids in sequence share cache lines. */
+const NEIGHBOUR_MASK = 0b111;
+/** From a slot that is taken to the next one to try: past all neighbours, and odd to reach all slots. */
+const STEP = NEIGHBOUR_MASK + 2;
 
 interface Shard {
   /** How many bits of the hash all ids of this shard share. */
@@ -104,7 +108,7 @@ export function createIdIndex(): IdIndex {
 function find({ words, offsets }: Shard, hashed: number, low: number, high: number): number {
   let slot = hashed % SLOTS;
   while (offsets[2 * slot + 1] !== 0 && (words[4 * slot] !== low || words[4 * slot + 1] !== high))
-    slot = (slot + 1) % SLOTS;
+    slot = (slot + STEP) % SLOTS;
   return slot;
 }
 
@@ -119,9 +123,6 @@ function put(shard: Shard, slot: number, low: number, high: number, offset: numb
   shard.offsets[2 * slot + 1] = offset + 1;
   shard.used++;
 }
-
-/** Eight ids that differ in these bits alone share 128 bytes, so ids in sequence share cache lines. */
-const NEIGHBOUR_MASK = 0b111;
 
 /**
  * Simple tabulation hashing (Zobrist, 1970), with tables that nobody outside can know: ids cannot
