@@ -12,16 +12,14 @@
  */
 
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { chart } from './chart.js';
 import { measure, measureBareWrite } from './measure.js';
 import { markdown, summarize, table, targets, verdict } from './report.js';
+import { count, installPackages, refuseMemory, temporaryFolder } from './setup.js';
 import { BARE_WRITE, SYSTEMS } from './systems.js';
-
-const TMPFS = 0x01021994; // TMPFS_MAGIC, statfs(2)
 
 try {
   const settings = readSettings(process.argv.slice(2));
@@ -55,11 +53,6 @@ function readSettings(args) {
   };
 }
 
-function count(name, text) {
-  if (/^[1-9]\d*$/.test(text)) return Number(text);
-  throw new Error(`--${name}: ${text} is not a whole number above 0`);
-}
-
 function systemNamed(name) {
   const system = SYSTEMS.find((known) => known.name === name);
   if (system !== undefined) return system;
@@ -72,18 +65,8 @@ function prepare({ folder, systems }) {
   }
   const missing = systems.find(({ script }) => !existsSync(script));
   if (missing !== undefined) throw new Error(`${missing.script} is missing: npm run build`);
-  if (statfsSync(folder).type === TMPFS) {
-    throw new Error(`${folder} is memory, no disk: choose another with --folder`);
-  }
+  refuseMemory(folder);
   installPackages();
-}
-
-function installPackages() {
-  const cwd = import.meta.dirname;
-  if (existsSync(join(cwd, 'node_modules'))) return;
-  console.error(`installing the packages of ${cwd}: npm ci`);
-  const { status } = spawnSync('npm', ['ci'], { cwd, stdio: ['ignore', 2, 2] });
-  if (status !== 0) throw new Error('npm ci failed');
 }
 
 async function measureAll(settings) {
@@ -113,16 +96,6 @@ async function* measureRound({ connections: counts, seconds, systems }, folder, 
       yield { name: system.name, connections, ...figures };
     }
   }
-}
-
-/** Removed however this process ends, short of SIGKILL, and after the servers, which end first. */
-function temporaryFolder(parent) {
-  const folder = mkdtempSync(join(parent, 'plant-store-bench-'));
-  process.once('exit', () => rmSync(folder, { recursive: true, maxRetries: 5 }));
-  for (const signal of ['SIGHUP', 'SIGINT', 'SIGTERM']) {
-    process.once(signal, () => process.exit(1));
-  }
-  return folder;
 }
 
 function report(measurements, settings) {

@@ -76,14 +76,14 @@ async function exercise(server, connections, seconds) {
 
 // Processes
 
-function start(command, args, env = process.env) {
-  const child = spawn(command, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
+export function start(command, args, env = process.env, stdin = 'ignore') {
+  const child = spawn(command, args, { env, stdio: [stdin, 'pipe', 'inherit'] });
   children.add(child);
   child.once('exit', () => children.delete(child));
   return child;
 }
 
-async function run(command, args) {
+export async function run(command, args) {
   const child = start(command, args);
   const [output, [code]] = await Promise.all([text(child.stdout), once(child, 'close')]);
   if (code !== 0) throw new Error(`${command} ${args.join(' ')} ended with ${code}:\n${output}`);

@@ -33,7 +33,7 @@ export function summarize(measurements) {
   };
 }
 
-function median(numbers) {
+export function median(numbers) {
   const sorted = numbers.toSorted((a, b) => a - b);
   const middle = (sorted.length - 1) / 2;
   return (sorted[Math.floor(middle)] + sorted[Math.ceil(middle)]) / 2;
@@ -74,7 +74,7 @@ function cells(summary, connections, name) {
 }
 
 /** The first column is text, the others are numbers. */
-function aligned([head, ...rows]) {
+export function aligned([head, ...rows]) {
   const widths = head.map((_, column) =>
     Math.max(...[head, ...rows].map((cells) => cells[column].length)),
   );
@@ -88,15 +88,15 @@ function aligned([head, ...rows]) {
     .join('');
 }
 
-function whole(value) {
+export function whole(value) {
   return decimals(value, 0);
 }
 
-function ratio(value) {
+export function ratio(value) {
   return decimals(value, 2);
 }
 
-function significant(value) {
+export function significant(value) {
   return decimals(value, value < 1 ? 3 : value < 100 ? 1 : 0);
 }
 

@@ -1,0 +1,190 @@
+/**
+ * What a log of many plants costs to open, in memory and while plants are added:
+ *
+ *   npm run bench:log -- [--plants 10000000] [--rounds 3] [--folder /tmp]
+ *
+ * The logs are generated in a temporary folder. The index is grown to twice the plants, and once to
+ * ten times, without a log: that would need ten times the disk. Every measurement has a process of
+ * its own, and those that are compared take turns, so that what else the machine does meets them all.
+ * The end is 0 whatever the figures are: only what fails ends it otherwise.
+ */
+
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { mkdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { machine, table } from './log/report.js';
+import { run, start } from './measure.js';
+import { count, installPackages, refuseMemory, temporaryFolder } from './setup.js';
+
+const READERS = ['plant-store', 'JSON.parse, Set', 'JSON.parse'];
+const INDEXES = ['plant-store', 'flat array'];
+/** How long those may take that never come to their end. */
+const PATIENCE_SECONDS = 20;
+const NO_LIMIT_SECONDS = 1e6;
+const ADD_SECONDS = 1;
+const ADD_ROUNDS = 9;
+
+try {
+  const settings = readSettings(process.argv.slice(2));
+  prepare(settings);
+  console.log(`${machine()}\n`);
+  console.log(table(await measureAll(settings), settings));
+} catch (error) {
+  console.error(`bench: ${error.message}`);
+  process.exit(1);
+}
+
+function readSettings(args) {
+  const { values } = parseArgs({
+    args,
+    options: {
+      plants: { type: 'string', default: '10000000' },
+      rounds: { type: 'string', default: '3' },
+      folder: { type: 'string', default: tmpdir() },
+    },
+  });
+  return {
+    folder: values.folder,
+    plants: count('plants', values.plants),
+    rounds: count('rounds', values.rounds),
+  };
+}
+
+function prepare({ folder }) {
+  if (!existsSync(script('../../../dist/index.js')))
+    throw new Error('dist is missing: npm run build');
+  refuseMemory(folder);
+  installPackages();
+}
+
+async function measureAll({ folder: parent, plants, rounds }) {
+  const folder = temporaryFolder(parent);
+  const logs = {
+    sequential: join(folder, 'sequential.jsonl'),
+    shuffled: join(folder, 'shuffled.jsonl'),
+    empty: join(folder, 'empty.jsonl'),
+  };
+  const stalls = await measureStalls(2 * plants, rounds, folder);
+  const memory = await measureMemory(plants, folder);
+  const nedb = await measureNedb(folder);
+
+  for (const order of ['sequential', 'shuffled']) {
+    say(`writing ${plants.toLocaleString('en')} plants, ids ${order}`);
+    await node('generate.js', logs[order], plants, order);
+  }
+  const readings = await measureReading(logs, rounds);
+  await rm(logs.shuffled);
+  const adds = await measureAdds(logs.empty, logs.sequential);
+  return { readings, nedb, memory, stalls, adds };
+}
+
+/** How long plants that are added, and all else, wait for the index. */
+async function measureStalls(plants, rounds, folder) {
+  const stalls = [];
+  for (let round = 1; round <= rounds; round++)
+    for (const index of INDEXES)
+      stalls.push({ round, index, ...(await grow(index, plants, 'stall', NO_LIMIT_SECONDS)) });
+  const map = await grow('Map', plants, 'stall', NO_LIMIT_SECONDS);
+  await mkdir(join(folder, 'nedb'));
+  const nedb = await grow('NeDB', plants, 'stall', PATIENCE_SECONDS, join(folder, 'nedb'));
+  return { ours: stalls, map, nedb };
+}
+
+async function measureMemory(plants, folder) {
+  const ours = await grow('plant-store', 10 * plants, 'memory', NO_LIMIT_SECONDS);
+  const map = await grow('Map', 2 * plants, 'memory', NO_LIMIT_SECONDS);
+  return { ours, map };
+}
+
+/** NeDB reads what it wrote. */
+async function measureNedb(folder) {
+  const reading = await read('NeDB', join(folder, 'nedb', 'plants.db'));
+  await rm(join(folder, 'nedb'), { recursive: true });
+  return reading;
+}
+
+/** Another reader goes first in each round. */
+async function measureReading(logs, rounds) {
+  const all = [
+    ...READERS.map((reader) => ({ reader, order: 'sequential' })),
+    { reader: 'plant-store', order: 'shuffled' },
+  ];
+  const readings = [];
+  for (let round = 1; round <= rounds; round++) {
+    const first = (round - 1) % all.length;
+    for (const { reader, order } of [...all.slice(first), ...all.slice(0, first)])
+      readings.push({ round, reader, order, ...(await read(reader, logs[order])) });
+  }
+  return readings;
+}
+
+/** The two logs take turns, and in turns they go first. */
+async function measureAdds(...paths) {
+  const adders = [];
+  for (const path of paths) {
+    const child = start(
+      process.execPath,
+      [script('adds.js'), path, ADD_SECONDS],
+      undefined,
+      'pipe',
+    );
+    const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+    adders.push({ child, lines, plants: Number(await next(lines)) });
+  }
+  const rounds = [];
+  for (let round = 0; round <= ADD_ROUNDS; round++) {
+    const rates = [];
+    for (const which of round % 2 === 0 ? [0, 1] : [1, 0]) {
+      adders[which].child.stdin.write('\n');
+      rates[which] = Number(await next(adders[which].lines));
+    }
+    const [empty, full] = rates.map((rate) => Math.round(rate).toLocaleString('en'));
+    say(`durable adds a second: ${empty} into a new log, ${full} into the long one`);
+    // The first round warms up.
+    if (round > 0) rounds.push({ empty: rates[0], full: rates[1] });
+  }
+  for (const { child } of adders) {
+    const ended = once(child, 'exit');
+    child.stdin.end();
+    await ended;
+  }
+  return rounds;
+}
+
+async function next(lines) {
+  const { value, done } = await lines.next();
+  if (done) throw new Error('adds.js ended by itself');
+  return value;
+}
+
+async function read(reader, path) {
+  const result = JSON.parse(await node('read.js', reader, path));
+  const plants = result.plants.toLocaleString('en');
+  say(`${reader} reads ${plants} plants in ${result.seconds.toFixed(2)} s`);
+  return result;
+}
+
+async function grow(index, plants, figure, seconds, ...folder) {
+  const output = await node('grow.js', index, plants, figure, seconds, ...folder);
+  const result = JSON.parse(output);
+  const { size, end, seconds: taken } = result;
+  say(`${index} to ${size.toLocaleString('en')} (${end}), ${figure}: ${taken.toFixed(1)} s`);
+  return result;
+}
+
+function node(name, ...args) {
+  return run(process.execPath, ['--expose-gc', script(name), ...args]);
+}
+
+function script(name) {
+  return fileURLToPath(new URL(`log/${name}`, import.meta.url));
+}
+
+function say(sentence) {
+  console.error(sentence);
+}

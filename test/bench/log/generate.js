@@ -1,0 +1,34 @@
+/**
+ * Writes a log as the store would have written it, but without waiting for the disk:
+ *
+ *   node generate.js FILE PLANTS sequential|shuffled
+ */
+
+import { closeSync, fsyncSync, openSync, writeSync } from 'node:fs';
+import { encodeRecord } from '../../../dist/log/record.js';
+
+const PLANTS_PER_WRITE = 4096;
+const NAMES = ['Boston fern', 'Monstera', 'Snake plant', 'Peace lily', 'Aloe vera', 'Jade plant'];
+
+const [path, plants, order] = process.argv.slice(2);
+const ids = Uint32Array.from({ length: Number(plants) }, (_, n) => n + 1);
+if (order === 'shuffled') shuffle(ids);
+
+const file = openSync(path, 'wx', 0o600);
+for (let start = 0; start < ids.length; start += PLANTS_PER_WRITE) {
+  let lines = '';
+  for (const id of ids.subarray(start, start + PLANTS_PER_WRITE))
+    lines += encodeRecord({ id: BigInt(id), name: NAMES[id % NAMES.length], tag: 'indoor' });
+  writeSync(file, lines);
+}
+// What is on the disk does not disturb what is measured next.
+fsyncSync(file);
+closeSync(file);
+
+/** Fisher and Yates's. */
+function shuffle(numbers) {
+  for (let last = numbers.length - 1; last > 0; last--) {
+    const other = Math.floor(Math.random() * (last + 1));
+    [numbers[last], numbers[other]] = [numbers[other], numbers[last]];
+  }
+}

@@ -1,0 +1,129 @@
+/** What was measured of the log: one table, with the targets. */
+
+import { cpus, release, totalmem } from 'node:os';
+import { aligned, median, ratio, significant, whole } from '../report.js';
+
+const FULL_SIZE = 10_000_000;
+const HEAD = ['', 'plant-store', 'target', '', 'JSON.parse, Set', 'JSON.parse', 'Map', 'NeDB'];
+
+export function machine() {
+  const [{ model }] = cpus();
+  const memory = whole(totalmem() / 2 ** 30);
+  return `${model}, ${cpus().length} cores, ${memory} GiB, Linux ${release()}, Node ${process.versions.node}`;
+}
+
+/** @typedef {{ value: number, show: (value: number) => string }} Figure */
+
+export function table({ readings, nedb, memory, stalls, adds }, { plants, rounds }) {
+  const of = (reader, order = 'sequential') =>
+    readings.filter((each) => each.reader === reader && each.order === order);
+  const ours = of('plant-store');
+  const shuffled = of('plant-store', 'shuffled');
+  const withSet = of('JSON.parse, Set');
+  const bare = of('JSON.parse');
+  const figure = (results, name, unit = 1) => median(results.map((each) => each[name])) / unit;
+  const times = (results) => median(results.map(({ seconds }, n) => seconds / ours[n].seconds));
+  const size = (count) => count.toLocaleString('en');
+
+  const looks = memory.ours.looks;
+  const upTo = (limit) => looks.filter((look) => look.size <= limit);
+  const most = (some, name = 'bytes') => Math.max(...some.map((look) => look[name] / look.size));
+  const at = (count, name = 'bytes') => {
+    const look = looks.find((each) => each.size === count);
+    return look[name] / look.size;
+  };
+  const mapLook = memory.map.looks.at(-1);
+  const stallOf = (name, what = 'stall') =>
+    Math.min(...stalls.ours.filter(({ index }) => index === name).map((each) => each[what]));
+
+  const rows = [
+    row(`open ${size(plants)} plants, s`, significant, {
+      value: figure(ours, 'seconds'),
+      atMost: (5 * plants) / FULL_SIZE,
+      others: [figure(withSet, 'seconds'), figure(bare, 'seconds')],
+    }),
+    row('  µs a plant', ratio, {
+      value: figure(ours, 'seconds', plants / 1e6),
+      others: [
+        figure(withSet, 'seconds', plants / 1e6),
+        figure(bare, 'seconds', plants / 1e6),
+        NaN,
+        (nedb.seconds / nedb.plants) * 1e6,
+      ],
+    }),
+    row('  times as fast as JSON.parse, Set', ratio, { value: times(withSet), atLeast: 1.5 }),
+    row('  times as fast as JSON.parse alone', ratio, { value: times(bare) }),
+    row('  ids shuffled, s', significant, { value: figure(shuffled, 'seconds') }),
+    row('  peak resident, MiB', whole, {
+      value: figure(ours, 'peak', 2 ** 20),
+      others: [figure(withSet, 'peak', 2 ** 20), figure(bare, 'peak', 2 ** 20)],
+    }),
+    row('  of it beside the index, MiB', whole, {
+      value: median(ours.map(({ peak, held }) => peak - held)) / 2 ** 20,
+    }),
+    row('  times that progress is told', whole, { value: figure(ours, 'told') }),
+    row(`bytes a plant, at most, to ${size(2 * plants)}`, significant, {
+      value: most(upTo(2 * plants)),
+      atMost: 40,
+      others: [NaN, NaN, most(memory.map.looks)],
+    }),
+    row(`  at ${size(2 * plants)}`, significant, {
+      value: at(2 * plants),
+      atMost: plants === FULL_SIZE ? 34 : undefined,
+    }),
+    row(`  at most, to ${size(10 * plants)}, no log`, significant, {
+      value: most(looks),
+      atMost: 40,
+    }),
+    row(`  at ${size(10 * plants)}, no log`, significant, { value: at(10 * plants) }),
+    row('  the same, resident', significant, {
+      value: at(10 * plants, 'resident'),
+      others: [NaN, NaN, mapLook.resident / mapLook.size],
+    }),
+    row('plants it grew to', whole, {
+      value: memory.ours.size,
+      atLeast: 10 * plants,
+      others: [NaN, NaN, memory.map.size, stalls.nedb.size],
+    }),
+    row(`longest stall to ${size(2 * plants)}, ms`, significant, {
+      value: stallOf('plant-store'),
+      atMost: 25,
+      others: [NaN, NaN, stalls.map.stall, stalls.nedb.stall],
+    }),
+    row('  CPU time of the longest turn, ms', significant, {
+      value: stallOf('plant-store', 'turnCpu'),
+      others: [NaN, NaN, stalls.map.turnCpu],
+    }),
+    row('  stall without growth, ms', significant, { value: stallOf('flat array') }),
+    row(`durable adds/s into ${size(plants)}`, whole, { value: figure(adds, 'full') }),
+    row('  of those into a new log', ratio, {
+      value: median(adds.map(({ full, empty }) => full / empty)),
+      atLeast: 0.95,
+    }),
+  ];
+  return `${aligned([HEAD, ...rows])}
+Medians of ${rounds} rounds, of durable adds ${adds.length}; ratios of each round's two sides.
+- Both reference readers stream the file, make one string of a chunk's lines, split it and JSON.parse
+  each line; the first keeps the ids in a Set, to know a duplicate. plant-store also checks each
+  line's format and CRC-32, and keeps where it stands.
+- Bytes a plant: heap and buffers that are alive after a forced GC, looked at every 250,000 plants
+  from 1,000,000 on; resident: of the process, less what it was before.
+- Map ended at ${size(memory.map.size)}: ${memory.map.end}. NeDB, at ${size(stalls.nedb.size)}: ${stalls.nedb.end}.
+- Stall: the longest delay of the event loop (monitorEventLoopDelay, 1 ms) while 256 plants are added
+  in each turn. Of the rounds the least: what the index does it does in each, what other processes do
+  it does not. "Without growth" are writes to a flat array that is there from the start.`;
+}
+
+function row(title, show, { value, atMost, atLeast, others = [] }) {
+  const target = atMost ?? atLeast;
+  const isMet = atMost === undefined ? value >= atLeast : value <= atMost;
+  return [
+    title,
+    show(value),
+    target === undefined
+      ? ''
+      : `${atMost === undefined ? '≥' : '≤'} ${target.toLocaleString('en')}`,
+    target === undefined ? '' : isMet ? 'pass' : 'MISS',
+    ...Array.from({ length: 4 }, (_, n) => (Number.isFinite(others[n]) ? show(others[n]) : '')),
+  ];
+}

@@ -1,0 +1,37 @@
+/** What the benchmarks need before they measure. */
+
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync, statfsSync } from 'node:fs';
+import { join } from 'node:path';
+
+const TMPFS = 0x01021994; // TMPFS_MAGIC, statfs(2)
+
+/** The value of an option that counts something. */
+export function count(name, text) {
+  if (/^[1-9]\d*$/.test(text)) return Number(text);
+  throw new Error(`--${name}: ${text} is not a whole number above 0`);
+}
+
+/** Times of a disk are not those of a file system in memory. */
+export function refuseMemory(folder) {
+  if (statfsSync(folder).type !== TMPFS) return;
+  throw new Error(`${folder} is memory, no disk: choose another with --folder`);
+}
+
+export function installPackages() {
+  const cwd = import.meta.dirname;
+  if (existsSync(join(cwd, 'node_modules'))) return;
+  console.error(`installing the packages of ${cwd}: npm ci`);
+  const { status } = spawnSync('npm', ['ci'], { cwd, stdio: ['ignore', 2, 2] });
+  if (status !== 0) throw new Error('npm ci failed');
+}
+
+/** Removed however this process ends, short of SIGKILL, and after the servers, which end first. */
+export function temporaryFolder(parent) {
+  const folder = mkdtempSync(join(parent, 'plant-store-bench-'));
+  process.once('exit', () => rmSync(folder, { recursive: true, maxRetries: 5 }));
+  for (const signal of ['SIGHUP', 'SIGINT', 'SIGTERM']) {
+    process.once(signal, () => process.exit(1));
+  }
+  return folder;
+}
