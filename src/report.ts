@@ -6,6 +6,11 @@ export const reportToConsole: Report = (message, cause) => {
   console.error(`plant-store: ${message}`, ...(cause === undefined ? [] : [cause]));
 };
 
+/** A number of things in words: `1 plant`, `2 plants`. */
+export function counted(count: number, thing: string): string {
+  return `${count} ${thing}${count === 1 ? '' : 's'}`;
+}
+
 /** How many reports are passed on in how long: enough to act on, too few to fill a disk. */
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 

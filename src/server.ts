@@ -7,7 +7,7 @@ import { createListener, STOPPING, type Listener } from './listener.js';
 import { nodeFileSystem, reasonOf } from './log/file.js';
 import { openPlantLog, type PlantLog } from './log/log.js';
 import { repairLog, verifyLog } from './log/repair.js';
-import { reportToConsole as report } from './report.js';
+import { counted, reportToConsole as report } from './report.js';
 import { makeTokenFile, readTls, readTokens } from './secrets.js';
 import { readSettings, settingsHelp, type TokenFile } from './settings.js';
 import { PlantStoreError } from './store.js';
@@ -73,9 +73,10 @@ async function verify(path: string): Promise<void> {
     onDamage: ({ line, offset, reason }) => console.log(`line ${line}, byte ${offset}: ${reason}`),
     onProgress: progressOf(path),
   });
-  console.log(`${path}: ${plants} plants, ${bytes} bytes, ${damagedLines} damaged lines`);
+  const found = [counted(plants, 'plant'), counted(bytes, 'byte')];
+  console.log(`${path}: ${found.join(', ')}, ${counted(damagedLines, 'damaged line')}`);
   if (tornBytes > 0)
-    console.log(`${tornBytes} bytes follow the last line: a write under way, or a torn one`);
+    console.log(`after the last line, ${counted(tornBytes, 'byte')} of a write under way or torn`);
   process.exitCode = damagedLines === 0 ? 0 : FAILED;
 }
 
@@ -84,7 +85,7 @@ async function repair(path: string): Promise<void> {
   if (!repaired) fail(FAILED, [`${path}: no line is damaged; nothing was changed`]);
   const { plants, damagedLines, damagedPath } = repaired;
   console.log(
-    `${path}: kept ${plants} plants, moved ${damagedLines} damaged lines to ${damagedPath}`,
+    `${path}: kept ${counted(plants, 'plant')}, moved ${counted(damagedLines, 'damaged line')} to ${damagedPath}`,
   );
 }
 
@@ -99,7 +100,7 @@ async function reloadTokens(file: TokenFile, handler: PlantHandler): Promise<voi
   for (const fault of faults) report(`${fault}; the tokens stay as they were`);
   if (faults.length > 0) return;
   handler.setTokens(tokens);
-  report(`${file.path}: ${tokens.length} tokens are accepted`);
+  report(`${file.path}: accepts ${counted(tokens.length, 'token')}`);
 }
 
 /** Tells every so often how much of a large log has been read. */

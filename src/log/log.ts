@@ -2,7 +2,7 @@ import { dirname, resolve as absolute } from 'node:path';
 import { crc32 } from 'node:zlib';
 
 import type { NewPlant, Plant } from '../plant.js';
-import { limitRate, reportToConsole, type Report } from '../report.js';
+import { counted, limitRate, reportToConsole, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import {
   makeFolder,
@@ -116,7 +116,8 @@ async function cutOff(
   const copy = `${path}.torn-${offset}-${crc32(bytes).toString(16)}`;
   await writeFile(fs, copy, bytes);
   await file.truncate(offset);
-  report(`${path}: ${bytes.length} bytes of a write that was never finished are now in ${copy}`);
+  const length = counted(bytes.length, 'byte');
+  report(`${path}: moved ${length} of a write that was never finished to ${copy}`);
 }
 
 function createLog({ index, lock, ...parts }: LogParts): PlantLog {

@@ -249,7 +249,7 @@ for (const [what, tail] of Object.entries(tails))
       const log = await openPlantLog(path, { report: (message) => reports.push(message) });
       t.equal(log.size, lines.length);
       t.equal(reports.length, 1);
-      t.ok(reports[0]?.startsWith(`${path}: ${tail.length} bytes `), 'it is told how much');
+      t.ok(reports[0]?.startsWith(`${path}: moved ${tail.length} byte`), 'it is told how much');
       t.ok(reports[0]?.endsWith(` ${join(folder, copy)}`), 'and where it is');
       t.equal(statSync(join(folder, copy)).mode & 0o777, 0o600);
 
