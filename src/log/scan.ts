@@ -62,8 +62,13 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
   }
 
   for (;;) {
-    if (held === MAX_RECORD_BYTES)
-      listener.onDamage({ line, offset, length: held, reason: 'it is longer than any record' });
+    if (held === MAX_RECORD_BYTES) {
+      const length = (await endOfLine(file, offset + held, buffer)) - offset;
+      listener.onDamage({ line, offset, length, reason: 'it is longer than any record' });
+      line++;
+      offset += length;
+      held = 0;
+    }
     if (held === buffer.length) buffer = longer(buffer);
     const { bytesRead } = await file.read(buffer, held, buffer.length - held, offset + held);
     if (bytesRead === 0) return { offset, bytes: buffer.subarray(0, held) };
@@ -74,6 +79,17 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
     held = filled - end;
     offset += end;
     listener.onProgress(offset);
+  }
+}
+
+/** Where a line that goes on at an offset ends, past its newline, or where the file does. */
+async function endOfLine(file: LogFile, start: number, buffer: Buffer): Promise<number> {
+  let offset = start;
+  for (;;) {
+    const { bytesRead } = await file.read(buffer, 0, buffer.length, offset);
+    const end = buffer.subarray(0, bytesRead).indexOf(NEWLINE) + 1;
+    if (end > 0 || bytesRead === 0) return offset + end;
+    offset += bytesRead;
   }
 }
 

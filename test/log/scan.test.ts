@@ -161,12 +161,12 @@ t.test('what follows the last newline is the tail', async (t) => {
   }
 });
 
-/** A fern, then a record of some length, in a file. */
-function longRecord(length: number): LogFile {
+/** A fern, a record of some length, and what follows, in a file. */
+function longRecord(length: number, rest = ''): LogFile {
   const content = Buffer.alloc(FERN.length + length, 'x');
   content.write(`${FERN}{"id":1,"name":"`);
   content.write('"}\n', content.length - 3);
-  return memoryFile(content);
+  return memoryFile(Buffer.concat([content, Buffer.from(rest)]));
 }
 
 t.test('a line of the greatest length is read, and one byte more is damage', async (t) => {
@@ -177,16 +177,23 @@ t.test('a line of the greatest length is read, and one byte more is damage', asy
   ]);
   t.strictSame(damages, []);
 
-  const heard: Damage[] = [];
-  const listener = {
-    onRecord: () => undefined,
-    onDamage: (damage: Damage) => heard.push(damage),
-    onProgress: () => undefined,
-  };
-  const file = longRecord(MAX_RECORD_BYTES + 1);
-  await t.rejects(scan(file, listener), RangeError, 'nobody looks for where the next line begins');
-  t.match(heard, [{ line: 2, offset: FERN.length, length: MAX_RECORD_BYTES, reason: /longer/ }]);
+  const file = longRecord(MAX_RECORD_BYTES + 1, FERN);
+  const found = await find(file);
+  const length = MAX_RECORD_BYTES + 1;
+  t.match(found.damages, [{ line: 2, offset: FERN.length, length, reason: /longer/ }]);
+  t.strictSame(
+    found.records.map(({ offset }) => offset),
+    [0, FERN.length + length],
+    'the lines that follow are read',
+  );
   await t.rejects(readLine(file, FERN.length), RangeError);
+});
+
+t.test('a line longer than any record may be without an end', async (t) => {
+  const length = MAX_RECORD_BYTES + CHUNK_BYTES;
+  const { damages, tail } = await find(memoryFile(Buffer.alloc(length, 'x'), MAX_RECORD_BYTES / 2));
+  t.match(damages, [{ line: 1, offset: 0, length }]);
+  t.strictSame(tail, { offset: length, text: '' });
 });
 
 t.test('a line is read back from its offset, however long it is', async (t) => {
