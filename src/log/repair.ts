@@ -72,7 +72,8 @@ async function check(
       damagedLines++;
       onDamage(damage);
     },
-    onProgress: (bytes) => onProgress(bytes, size),
+    // A server may have made it longer meanwhile.
+    onProgress: (bytes) => onProgress(Math.min(bytes, size), size),
   });
   const tornBytes = torn.bytes.length;
   return { plants: index.size, damagedLines, bytes: torn.offset + tornBytes, tornBytes };

@@ -30,6 +30,9 @@ const LOCKED = { name: 'PlantStoreError', code: 'locked' };
 const NOT_A_RECORD = 'it is not a record, or not the one that was written';
 const IS_ROOT = process.getuid?.() === 0;
 
+/** What a server adds while a log is read. */
+const NEW_PLANTS = Array.from({ length: 20_000 }, (_, n) => ({ id: -1n - BigInt(n), name: 'ivy' }));
+
 const noProgress = (): void => undefined;
 
 /** The path of a log with some content, in a folder of its own. */
@@ -264,6 +267,20 @@ t.test('a line longer than any record is named and moved, as any other', async (
   const repaired = await repairLog(nodeFileSystem, path, noProgress);
   t.equal(readFileSync(path, 'utf8'), fern);
   t.equal(statSync(repaired?.damagedPath ?? '').size, size - fern.length);
+});
+
+t.test('the progress of a log that grows meanwhile never passes its end', async (t) => {
+  const path = logAt(t, logOf(plantsNamed(...Array<string>(20_000).fill('fern'))));
+  const told: [bytes: number, totalBytes: number][] = [];
+  const { plants } = await verifyLog(nodeFileSystem, path, {
+    onDamage: () => undefined,
+    onProgress(...progress) {
+      if (told.push(progress) === 1) appendFileSync(path, logOf(NEW_PLANTS));
+    },
+  });
+  t.equal(plants, 20_000 + NEW_PLANTS.length);
+  t.ok(told.length > 2);
+  t.ok(told.every(([bytes, totalBytes]) => bytes <= totalBytes));
 });
 
 t.test('a log that a server has open is not repaired', async (t) => {
