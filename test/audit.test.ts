@@ -26,6 +26,12 @@ const [INSTALLED = '', STRICT = '', PERMISSION = ''] = blocks('Audit', 'sh');
 const PROGRAM = [process.execPath, 'dist/server.js'] as const;
 const NODE_FIRST = { PATH: `${dirname(process.execPath)}:${process.env.PATH}` };
 
+const INSTALLATION = mkdtempSync(join(tmpdir(), 'plant-store-audit-'));
+t.teardown(() => rmSync(INSTALLATION, { recursive: true }));
+for (const name of ['package.json', 'dist', 'node_modules/typebox'])
+  cpSync(join(ROOT, name), join(INSTALLATION, name), { recursive: true });
+const INSTALLED_FILES = readdirSync(INSTALLATION);
+
 interface Manifest {
   readonly version: string;
   readonly dependencies?: Readonly<Record<string, string>>;
@@ -106,7 +112,7 @@ function nodesOf(node: ts.Node, file = node.getSourceFile()): ts.Node[] {
 }
 
 t.test('it serves without code from strings, and with frozen intrinsics', async (t) => {
-  const folder = installProgram(t);
+  const folder = installProgram();
   await serves(t, folder, await startServing(t, folder, NODE_FIRST, 'sh', '-c', `exec ${STRICT}`));
 });
 
@@ -117,7 +123,7 @@ t.test(
   'it starts no process and opens no connection',
   { skip: !canTrace && 'needs strace' },
   async (t) => {
-    const folder = installProgram(t);
+    const folder = installProgram();
     const options = ['-D', '-f', '-qq', '-e', TRACED, '-e', 'signal=none', '-o', 'trace'];
     await serves(t, folder, await startServing(t, folder, {}, 'strace', ...options, ...PROGRAM));
     const [first, ...calls] = readFileSync(join(folder, 'trace'), 'utf8').trim().split('\n');
@@ -127,7 +133,7 @@ t.test(
 );
 
 t.test('it reads no environment variable but PLANT_STORE_*', async (t) => {
-  const folder = installProgram(t);
+  const folder = installProgram();
   writeFileSync(join(folder, 'watch.mjs'), WATCH);
   await serves(
     t,
@@ -170,7 +176,7 @@ t.test(
   'it serves as nobody, on a file system that is read-only but for the data folder',
   { skip: !canMount && 'needs the right to mount' },
   async (t) => {
-    const folder = installProgram(t);
+    const folder = installProgram();
     chmodSync(folder, 0o755);
     for (const name of ['data', 'data/plants.jsonl']) chownSync(join(folder, name), NOBODY, NOBODY);
     writeFileSync(join(folder, 'node'), '');
@@ -207,12 +213,12 @@ t.test(
   { skip: flags === undefined && `the README names no flags for Node ${process.version}` },
   async (t) => {
     await t.test('it serves', async (t) => {
-      const folder = installProgram(t);
+      const folder = installProgram();
       await serves(t, folder, await startServing(t, folder, NODE_FIRST, 'sh', '-euc', permitted));
     });
 
     await t.test('it cannot write outside the data folder', async (t) => {
-      const folder = installProgram(t);
+      const folder = installProgram();
       const env = { ...NODE_FIRST, PLANT_STORE_FILE: 'elsewhere/plants.jsonl' };
       await t.rejects(startServing(t, folder, env, 'sh', '-euc', permitted), /restricted/);
       t.notOk(readdirSync(folder).includes('elsewhere'));
@@ -223,17 +229,15 @@ t.test(
 const IVY = '{"id":1,"name":"Ivy"}\n';
 
 /**
- * The program as it is installed, away from all that it is developed with, in a new folder. Its log
- * ends in the middle of a line, as after a crash.
+ * The program as it is installed, away from all that it is developed with. Its log ends in the middle
+ * of a line, as after a crash.
  */
-function installProgram(t: Test): string {
-  const folder = mkdtempSync(join(tmpdir(), 'plant-store-audit-'));
-  t.teardown(() => rmSync(folder, { recursive: true }));
-  for (const name of ['package.json', 'dist', 'node_modules/typebox'])
-    cpSync(join(ROOT, name), join(folder, name), { recursive: true });
-  mkdirSync(join(folder, 'data'));
-  writeFileSync(join(folder, 'data/plants.jsonl'), `${IVY}{"id":2,"na`);
-  return folder;
+function installProgram(): string {
+  for (const name of readdirSync(INSTALLATION))
+    if (!INSTALLED_FILES.includes(name)) rmSync(join(INSTALLATION, name), { recursive: true });
+  mkdirSync(join(INSTALLATION, 'data'));
+  writeFileSync(join(INSTALLATION, 'data/plants.jsonl'), `${IVY}{"id":2,"na`);
+  return INSTALLATION;
 }
 
 /** Checks that a program in a folder serves and ends as it should. */
