@@ -34,6 +34,8 @@ export async function typeFaults(compilation: Compilation): Promise<string[]> {
       module: MODULES[resolution],
       moduleResolution: resolution,
       target: 'es2023',
+      // As a program for Node has it: what a browser brings is as much again to read.
+      lib: ['es2023'],
       strict: true,
       exactOptionalPropertyTypes: true,
       resolveJsonModule: true,
