@@ -11,12 +11,34 @@ import { hasten, start } from './program.js';
 
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
+/** From now on the time limits of a server's connections are a twentieth of what they are. */
+const HASTY_SERVERS = `
+import http from 'node:http';
+import https from 'node:https';
+import { syncBuiltinESMExports } from 'node:module';
+for (const module of [http, https]) {
+  const { createServer } = module;
+  module.createServer = (options) =>
+    createServer(
+      Object.fromEntries(
+        Object.entries(options).map(([name, value]) =>
+          /Timeout$|Interval$/.test(name) ? [name, value / 20] : [name, value],
+        ),
+      ),
+    );
+}
+syncBuiltinESMExports();`;
+
 t.test('what does not arrive in time ends its connection: a TLS handshake, a head', async (t) => {
   const cwd = t.testdir({ ...selfSigned(), http: {}, https: {} });
   const tls = { PLANT_STORE_TLS_CERT: '../cert', PLANT_STORE_TLS_KEY: '../key' };
-  const secure = await start(t, { cwd: join(cwd, 'https'), env: { ...env, ...tls } });
+  const secure = await start(t, {
+    cwd: join(cwd, 'https'),
+    env: { ...env, ...tls },
+    preload: HASTY_SERVERS,
+  });
   const handshake = await connect(t, secure.port);
-  const { port } = await start(t, { cwd: join(cwd, 'http'), env });
+  const { port } = await start(t, { cwd: join(cwd, 'http'), env, preload: HASTY_SERVERS });
   const silent = await connect(t, port);
   const begun = await connect(t, port);
   begun.send(message().subarray(0, 20));
