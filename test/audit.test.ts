@@ -18,6 +18,7 @@ import t, { type Test } from 'tap';
 import ts from 'typescript';
 
 import { run, startServing, type Serving } from './command.js';
+import { conforms } from './conformance.js';
 import { blocks, rows, text } from './readme.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -245,7 +246,10 @@ async function serves(t: Test, folder: string, { url, stop }: Serving): Promise<
   const read = (name: string): string => readFileSync(join(folder, 'data', name), 'utf8');
   const post = async (body: string, token = read('token').trim()): Promise<number> => {
     const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
-    return (await fetch(`${url}/plants`, { method: 'POST', headers, body })).status;
+    const answer = await fetch(`${url}/plants`, { method: 'POST', headers, body });
+    const { status } = answer;
+    conforms({ status, headers: Object.fromEntries(answer.headers), body: await answer.text() });
+    return status;
   };
   const fern = '{"id":7,"name":"Boston fern"';
   t.strictSame(

@@ -12,7 +12,9 @@ import {
   type PlantHandler,
   type PlantHandlerOptions,
 } from '../dist/index.js';
+import { conforms } from './conformance.js';
 import {
+  byHost,
   chunk,
   connect,
   exchange,
@@ -64,7 +66,8 @@ t.test('a path that is not ours goes to next before anything else is looked at',
       ['PUT', '/plants/'],
       ['POST', '//plants'],
     ] as const) {
-      const answer = await exchange(t, port, message({ method, target, headers, body: 'a body' }));
+      const request = message({ method, target, headers, body: 'a body' });
+      const answer = await exchange(t, port, request, byHost);
       t.match(answer, { status: 200 }, `${method} ${target} ${about}`);
       t.match(answer.text, 'host: a body');
     }
@@ -205,7 +208,7 @@ t.test('a response that the host has ended is left alone', async (t) => {
     'a fault': message({ body: '{}' }),
     'no token': message({ headers: { Authorization: undefined } }),
   };
-  const client = await connect(t, port);
+  const client = await connect(t, port, byHost);
   for (const [about, request] of [...Object.entries(requests), ...Object.entries(requests)]) {
     client.send(request);
     t.match(await client.answer(), { status: 200, body: 'theirs' }, about);
@@ -389,7 +392,7 @@ t.test('handlers in one process have nothing in common', async (t) => {
 });
 
 interface TextAnswer {
-  readonly status: number | undefined;
+  readonly status: number;
   readonly body: string;
 }
 
@@ -414,11 +417,14 @@ function http2Post(
   });
 }
 
-async function http2Answer(stream: http2.ClientHttp2Stream): Promise<TextAnswer> {
+async function http2Answer(stream: http2.ClientHttp2Stream, method?: string): Promise<TextAnswer> {
   const [headers] = (await once(stream, 'response')) as [
-    http2.IncomingHttpHeaders & { ':status'?: number },
+    http2.IncomingHttpHeaders & { ':status': number },
   ];
-  return { status: headers[':status'], body: await text(stream) };
+  const status = headers[':status'];
+  const body = await text(stream);
+  conforms({ status, headers, body }, method);
+  return { status, body };
 }
 
 t.test('HTTP/2 in cleartext is served alike', async (t) => {
@@ -448,7 +454,7 @@ t.test('HTTP/2 in cleartext is served alike', async (t) => {
     });
   }
   const head = http2Post(session, { ':method': 'HEAD' }).end();
-  t.strictSame(await http2Answer(head), { status: 405, body: '' });
+  t.strictSame(await http2Answer(head, 'HEAD'), { status: 405, body: '' });
   t.equal(log.size, 1);
 });
 
@@ -546,7 +552,10 @@ async function httpsAnswer(port: number, ca: string): Promise<TextAnswer> {
   request.end(FERN);
   const [response] = (await once(request, 'response')) as [IncomingMessage];
   t.equal(response.httpVersion, '1.1');
-  return { status: response.statusCode, body: await text(response) };
+  const { statusCode: status = 0, headers } = response;
+  const body = await text(response);
+  conforms({ status, headers, body });
+  return { status, body };
 }
 
 t.test('one secure server serves HTTP/2 and HTTP/1.1', async (t) => {

@@ -114,7 +114,9 @@ async function works(
     const half = { ...message, body: '{"id":9,"name":"Half a plant"}' };
     await hangUp(host, protocol, half);
     const whole = { ...message, body: '{"id":9,"name":"Whole"}' };
-    t.match(await send(host, protocol, whole), { status: 200 });
+    const answer = await send(host, protocol, whole);
+    conforms(answer);
+    t.match(answer, { status: 200 });
   });
 }
 

@@ -12,9 +12,11 @@ import { request } from 'node:https';
 import { createServer, type AddressInfo } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 
 import t, { type Test } from 'tap';
 
+import { conforms } from './conformance.js';
 import { connect, exchange, FERN, listen, message, selfSigned, TOKEN } from './support.js';
 import { LARGE_LOG, launch, run, start, type LaunchOptions } from './system/program.js';
 
@@ -368,7 +370,9 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
     headers: { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' },
   });
   const [res] = (await once(req.end(FERN), 'response')) as [IncomingMessage];
-  t.equal(res.statusCode, 200);
+  const { statusCode: status = 0, headers } = res;
+  conforms({ status, headers, body: await text(res) });
+  t.equal(status, 200);
   t.equal(readFileSync(program.log, 'utf8'), RECORD);
   t.strictSame(await program.stop('SIGTERM'), WELL);
 });

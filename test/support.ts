@@ -14,6 +14,7 @@ import {
   type PlantLog,
   type PlantStore,
 } from '../dist/index.js';
+import { conforms } from './conformance.js';
 
 export const TOKEN = 'a-token';
 export const FERN = '{"id":7,"name":"Boston fern","tag":"indoor"}';
@@ -144,17 +145,26 @@ export interface Answer {
   readonly text: string;
 }
 
+/** Says that the client may send the body; the answer is yet to come. */
+const CONTINUE = 100;
+
+/** Takes any answer: for those that a host gives, not the handler. */
+export const byHost: typeof conforms = () => undefined;
+
 /** One connection of a client that knows no more of HTTP than a test needs. */
 export interface Client {
   readonly socket: Socket;
   send(...bytes: readonly (string | Buffer)[]): void;
-  /** The next answer; without its body if the request was a HEAD. */
+  /**
+   * The next answer; without its body if the request was a HEAD. Rejects if it is not one that the
+   * OpenAPI document describes.
+   */
   answer(method?: string): Promise<Answer>;
   /** Resolves once the connection is closed, however that came. */
   readonly closed: Promise<void>;
 }
 
-export async function connect(t: Test, port: number): Promise<Client> {
+export async function connect(t: Test, port: number, check = conforms): Promise<Client> {
   const socket = connectTo(port, '127.0.0.1');
   t.teardown(() => socket.destroy());
   let received = Buffer.alloc(0);
@@ -179,6 +189,7 @@ export async function connect(t: Test, port: number): Promise<Client> {
       for (;;) {
         const answer = parseAnswer(received, method);
         if (answer) {
+          if (answer.status !== CONTINUE) check(answer, method);
           received = received.subarray(Buffer.byteLength(answer.text));
           return answer;
         }
@@ -210,8 +221,13 @@ function parseAnswer(bytes: Buffer, method?: string): Answer | undefined {
 }
 
 /** Sends one request on a connection of its own. */
-export async function exchange(t: Test, port: number, request: Buffer): Promise<Answer> {
-  const client = await connect(t, port);
+export async function exchange(
+  t: Test,
+  port: number,
+  request: Buffer,
+  check = conforms,
+): Promise<Answer> {
+  const client = await connect(t, port, check);
   client.send(request);
   const answer = await client.answer(request.toString('latin1', 0, 4) === 'HEAD' ? 'HEAD' : 'POST');
   client.socket.destroy();
