@@ -10,7 +10,9 @@ import { DEFAULT_LIMITS, MAX_LIMITS, REQUEST_COST } from '../dist/handler.js';
 import { CONNECTION_LIMITS, STOPPING } from '../dist/listener.js';
 import { MAX_RECORD_BYTES } from '../dist/log/scan.js';
 import { openapi } from '../dist/openapi.js';
+import { REPORT_RATE } from '../dist/report.js';
 import { readSettings, settingsHelp } from '../dist/settings.js';
+import { conforms } from './conformance.js';
 import { FIXED_MIB } from './hostile/floods.js';
 import { block, blocks, rows } from './readme.js';
 import { run, start } from './system/program.js';
@@ -53,6 +55,7 @@ t.test('the tests run with the command that the README names', async (t) => {
 });
 
 interface Response {
+  readonly headers?: Readonly<Record<string, { readonly required: boolean }>>;
   readonly content: {
     readonly 'application/json': {
       readonly schema: { readonly properties: { readonly error: { readonly enum: number[] } } };
@@ -88,26 +91,59 @@ t.test('the table of settings is what --help shows, with the defaults that hold'
   t.same(faults, []);
 });
 
-t.test('the table of limits names every limit in the code', async (t) => {
-  const table = rows('Limits').flat().join('\n');
-  const limits = [
-    DEFAULT_LIMITS.maxBodyBytes,
-    DEFAULT_LIMITS.maxBufferedBytes,
-    DEFAULT_LIMITS.bodyTimeoutMs,
-    MAX_LIMITS.maxBodyBytes,
-    ...Object.values(REQUEST_COST),
-    FIXED_MIB,
-    CONNECTION_LIMITS.headersTimeout,
-    CONNECTION_LIMITS.requestTimeout,
-    CONNECTION_LIMITS.keepAliveTimeout,
-    CONNECTION_LIMITS.maxHeaderSize,
-    ...Object.values(DISCARD),
-    MAX_TOKEN_LENGTH,
-    MAX_RECORD_BYTES,
-    STOPPING.totalMs,
-    STOPPING.clientsMs,
-  ];
-  for (const limit of limits) t.match(table, new RegExp(`\\b${limit}\\b`));
+t.test('the table of answers names the headers that come with each', async (t) => {
+  const shown = rows('Answers').flatMap(([, status = '', header = '']) => {
+    const [, name] = /^`([\w-]+)(?:: .+)?`$/.exec(header) ?? [];
+    return /^\d+$/.test(status) && name !== undefined ? [`${status} ${name}`] : [];
+  });
+  const given = Object.entries(responses).flatMap(([status, { headers = {} }]) =>
+    Object.entries(headers)
+      .filter(([, { required }]) => required)
+      .map(([name]) => `${status} ${name}`),
+  );
+  t.strictSame(shown, given);
+});
+
+t.test('the table of options has the defaults that hold', async (t) => {
+  const defaults = rows('Embedding').map(([name, value]) => [name, value].join(' '));
+  for (const [name, value] of Object.entries(DEFAULT_LIMITS))
+    t.ok(defaults.includes(`\`${name}\` \`${value}\``), name);
+});
+
+t.test('the table of limits has every limit in the code, and no other', async (t) => {
+  const { maxConnections } = readSettings({}, []);
+  const [, ...shown] = rows('Limits');
+  t.strictSame(shown, [
+    ['body', `${DEFAULT_LIMITS.maxBodyBytes} bytes; can be set up to ${MAX_LIMITS.maxBodyBytes}`],
+    [
+      'memory held for requests',
+      `${DEFAULT_LIMITS.maxBufferedBytes} bytes; a request counts as ${REQUEST_COST.bodyTimes} times its body, at least ${REQUEST_COST.minBytes}`,
+    ],
+    ['time for a body, or to take an answer', `${DEFAULT_LIMITS.bodyTimeoutMs} ms`],
+    ['time for a TLS handshake', `${CONNECTION_LIMITS.handshakeTimeout} ms`],
+    ['time for the head of a request', `${CONNECTION_LIMITS.headersTimeout} ms`],
+    ['time for a whole request', `${CONNECTION_LIMITS.requestTimeout} ms`],
+    ['idle connection', `${CONNECTION_LIMITS.keepAliveTimeout} ms`],
+    ['header section', `${CONNECTION_LIMITS.maxHeaderSize} bytes`],
+    ['connections', `${maxConnections}`],
+    ['token', `${MAX_TOKEN_LENGTH} characters`],
+    [
+      'rest of a refused body that is read over',
+      `${DISCARD.maxBytes} bytes, ${DISCARD.timeoutMs} ms`,
+    ],
+    ['stopping', `${STOPPING.totalMs} ms, of them ${STOPPING.clientsMs} ms for the clients`],
+    [
+      'reports of faults and of overload',
+      `${REPORT_RATE.count} in ${REPORT_RATE.periodMs} ms; the rest is counted`,
+    ],
+    ['a record in the log', `${MAX_RECORD_BYTES} bytes`],
+    // test/log/id-index.test.ts holds the index to it.
+    ['memory for the index', '16 bytes a slot, at most 40 bytes a plant'],
+    [
+      'memory of the program in a flood',
+      `what is held for requests, the index, and ${FIXED_MIB} MiB`,
+    ],
+  ]);
 });
 
 t.test('the commands for the operator do what the README says', async (t) => {
@@ -133,7 +169,9 @@ t.test('tokens rotate and the log is copied with the commands of the README', as
     headers: { authorization: `Bearer ${added}`, 'content-type': 'application/json' },
     body: '{"id":1,"name":"fern"}',
   });
-  t.equal(answer.status, 200);
+  const { status, headers } = answer;
+  conforms({ status, headers: Object.fromEntries(headers), body: await answer.text() });
+  t.equal(status, 200);
   await shell(backup, cwd);
   t.equal(
     readFileSync(`${cwd}/plants.backup.jsonl`, 'utf8'),
