@@ -110,10 +110,11 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     return undefined;
   }
 
-  /** Alone, the largest body always fits. */
+  /** What a request takes of the budget. Any body that is allowed has room, if only alone. */
   function costOf(bodyBytes: number): number {
-    const bytes = Math.max(REQUEST_COST.minBytes, REQUEST_COST.bodyTimes * bodyBytes);
-    return Math.min(bytes, limits.maxBufferedBytes);
+    const { maxBufferedBytes } = limits;
+    const body = Math.min(REQUEST_COST.bodyTimes * bodyBytes, maxBufferedBytes / 2);
+    return Math.min(Math.max(REQUEST_COST.minBytes, bodyBytes, body), maxBufferedBytes);
   }
 
   function create(req: HttpRequest, res: HttpResponse): void {

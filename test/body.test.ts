@@ -244,13 +244,14 @@ t.test('a body that does not come in time is answered with 408 and the end', asy
     'stopped in the middle': declaring(10, '{"id"'),
     'complete but for the last chunk': message({ headers: CHUNKED, body: chunk(FERN) }),
   };
-  for (const [about, request] of Object.entries(requests)) {
+  const headers = { connection: 'close' };
+  const ends = Object.entries(requests).map(async ([about, request]) => {
     const client = await connect(t, port);
     client.send(request);
-    const headers = { connection: 'close' };
     isFailure(t, await client.answer(), { status: 408, headers }, about);
     await client.closed;
-  }
+  });
+  await Promise.all(ends);
   t.equal(log.size, 0);
 });
 
