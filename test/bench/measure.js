@@ -14,7 +14,8 @@ const LOAD = fileURLToPath(new URL('load.lua', import.meta.url));
 const BARE_WRITE = fileURLToPath(new URL('bare-write.js', import.meta.url));
 export const TOKEN = randomBytes(32).toString('base64url');
 
-const WARM_UP_SECONDS = 1;
+/** Enough requests for V8 to compile what it will; a single connection would take minutes for them. */
+const WARM_UP = { seconds: 2, connections: 64 };
 /** What load.lua needs before the first plant, and after the last one. */
 const ASIDE_SECONDS = 1;
 const START_MS = 10_000;
@@ -58,7 +59,7 @@ export async function measureBareWrite(seconds, folder) {
 async function exercise(server, connections, seconds) {
   const url = await listening(server);
   await checkWork(url, server.system);
-  const warmUp = await load(url, connections, WARM_UP_SECONDS);
+  const warmUp = await load(url, WARM_UP.connections, WARM_UP.seconds);
   const before = await cpuSeconds(server.child.pid);
   const measured = await load(url, connections, seconds);
   const cpu = (await cpuSeconds(server.child.pid)) - before;
