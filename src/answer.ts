@@ -90,7 +90,8 @@ export function answerPlant(res: HttpResponse, { name, tag }: Plant): void {
     'Content-Length': Buffer.byteLength(body),
   });
   // Head and body leave in one piece that way; of `end(body)` Node makes two, which cost more.
-  res.write(body, () => res.end());
+  res.write(body);
+  setImmediate(() => res.end());
 }
 
 /** Sends a failure, and leaves it to the caller to end the response. */

@@ -101,16 +101,15 @@ export function createCommitter(options: CommitterOptions): Committer {
     const batch: Line[] = [];
     let length = 0;
     let taken = 0;
-    for (const { plant, resolve, reject } of waiting) {
+    for (const each of waiting) {
       if (length >= BATCH_BYTES) break;
       taken++;
-      const text = encodeRecord(plant);
-      const bytes = Buffer.byteLength(text);
-      if (bytes > MAX_RECORD_BYTES) {
-        reject(new RangeError('the plant is too large'));
-      } else {
-        batch.push({ text, bytes, resolve, reject });
-        length += bytes;
+      try {
+        const line = lineOf(each);
+        batch.push(line);
+        length += line.bytes;
+      } catch (error) {
+        each.reject(error);
       }
     }
     waiting = waiting.slice(taken);
@@ -179,6 +178,13 @@ export function createCommitter(options: CommitterOptions): Committer {
       await running;
     },
   };
+}
+
+function lineOf({ plant, resolve, reject }: WaitingPlant): Line {
+  const text = encodeRecord(plant);
+  const bytes = Buffer.byteLength(text);
+  if (bytes > MAX_RECORD_BYTES) throw new RangeError('the plant is too large');
+  return { text, bytes, resolve, reject };
 }
 
 function bytesOf(batch: readonly Line[]): Buffer {

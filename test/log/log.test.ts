@@ -1,3 +1,4 @@
+import { constants } from 'node:buffer';
 import {
   appendFileSync,
   lstatSync,
@@ -191,6 +192,11 @@ t.test('a plant that makes no line is refused, and its id stays free', async (t)
   const log = await openPlantLog(path);
   const tooLarge = { id: 7n, name: 'x'.repeat(MAX_RECORD_BYTES) };
   await t.rejects(log.add(tooLarge), RangeError);
+  // Escaped, it is longer than any string can be.
+  await t.rejects(
+    log.add({ id: 7n, name: '\0'.repeat(constants.MAX_STRING_LENGTH / 6) }),
+    RangeError,
+  );
   const unreadable = {
     id: 7n,
     get name(): string {
