@@ -43,13 +43,15 @@ function readSettings(args) {
       svg: { type: 'string' },
     },
   });
+  const outputs = ['--markdown', '--svg'];
+  const shown = args.filter((arg, n) => !outputs.includes(arg) && !outputs.includes(args[n - 1]));
   return {
     ...values,
     rounds: count('rounds', values.rounds),
     seconds: count('seconds', values.seconds),
     connections: values.connections.split(',').map((text) => count('connections', text)),
     systems: values.systems.split(',').map(systemNamed),
-    command: ['npm run bench', ...(args.length > 0 ? ['--', ...args] : [])].join(' '),
+    command: ['npm run bench', ...(shown.length > 0 ? ['--', ...shown] : [])].join(' '),
   };
 }
 

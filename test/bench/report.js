@@ -115,7 +115,7 @@ export function markdown(summary, { command, connections, rounds, seconds, syste
   return `${table(summary, connections)}
 Medians over ${rounds} interleaved rounds of ${seconds} s, ratios of each round's two sides, all answers other
 than 200; each with a fresh process and folder, loaded by \`wrk\` with one thread on the same machine:
-${model}, ${cpus().length} cores, Linux ${release()}, Node ${process.versions.node}. Measured with
+${model}, ${cpus().length} cores, Linux ${release().split('-', 1)}, Node ${process.versions.node}. Measured with
 
     ${command}
 
