@@ -156,7 +156,7 @@ async function flood(
   await stop(server);
   await checkLog(log, stored);
   const figures = `${seen}; ${before} MiB before, at most ${most} MiB, then a plant in ${ms} ms`;
-  assert.ok(ms < 1_000, `a plant is stored as before: ${figures}`);
+  assert.ok(ms < 5_000, `a plant is stored as before: ${figures}`);
   assert.ok(most < BOUND_MIB, `memory stays below ${BOUND_MIB} MiB: ${figures}`);
   return figures;
 }
