@@ -21,34 +21,26 @@ for (let i = 256; i < TABLE.length; i++) {
 }
 
 /** The CRC-32 (zlib's) of the bytes from `start` up to but not including `end`. */
-export function crc32(bytes: Buffer, start: number, end: number): number {
-  if (end - start > SHORT_BYTES) return crc32OfAll(bytes.subarray(start, end));
+export function crc32(bytes: DataView, start: number, end: number): number {
+  if (end - start > SHORT_BYTES)
+    return crc32OfAll(new Uint8Array(bytes.buffer, bytes.byteOffset + start, end - start));
   let sum = -1;
   let at = start;
   for (; at + SLICES <= end; at += SLICES) {
-    sum ^= word(bytes, at);
+    const first = sum ^ bytes.getInt32(at, true);
+    const second = bytes.getInt32(at + 4, true);
     sum =
-      entry(0x700 | (sum & 0xff)) ^
-      entry(0x600 | ((sum >>> 8) & 0xff)) ^
-      entry(0x500 | ((sum >>> 16) & 0xff)) ^
-      entry(0x400 | (sum >>> 24)) ^
-      entry(0x300 | (bytes[at + 4] as number)) ^
-      entry(0x200 | (bytes[at + 5] as number)) ^
-      entry(0x100 | (bytes[at + 6] as number)) ^
-      entry(bytes[at + 7] as number);
+      entry(0x700 | (first & 0xff)) ^
+      entry(0x600 | ((first >>> 8) & 0xff)) ^
+      entry(0x500 | ((first >>> 16) & 0xff)) ^
+      entry(0x400 | (first >>> 24)) ^
+      entry(0x300 | (second & 0xff)) ^
+      entry(0x200 | ((second >>> 8) & 0xff)) ^
+      entry(0x100 | ((second >>> 16) & 0xff)) ^
+      entry(second >>> 24);
   }
-  for (; at < end; at++) sum = entry((sum ^ (bytes[at] as number)) & 0xff) ^ (sum >>> 8);
+  for (; at < end; at++) sum = entry((sum ^ bytes.getUint8(at)) & 0xff) ^ (sum >>> 8);
   return ~sum >>> 0;
-}
-
-/** Four bytes, the first one lowest. */
-function word(bytes: Buffer, at: number): number {
-  return (
-    (bytes[at] as number) |
-    ((bytes[at + 1] as number) << 8) |
-    ((bytes[at + 2] as number) << 16) |
-    ((bytes[at + 3] as number) << 24)
-  );
 }
 
 function entry(index: number): number {

@@ -23,8 +23,8 @@ const SLOTS = 2 ** SLOT_BITS;
 /** Right after all shards have been split, a plant takes 16 bytes / (0.85 / 2) = 38 bytes. */
 const MAX_USED = Math.floor(0.85 * SLOTS);
 const HASH_BITS = 32;
-/** Eight ids that differ in these bits alone share 128 bytes, so ids in sequence share cache lines. */
-const NEIGHBOUR_MASK = 0b111;
+/** The 32 ids that differ in these bits alone stand side by side, so ids in sequence share cache lines. */
+const NEIGHBOUR_MASK = 0b11111;
 /** From a slot that is taken to the next one to try: past all neighbours, and odd to reach all slots. */
 const STEP = NEIGHBOUR_MASK + 2;
 

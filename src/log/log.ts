@@ -18,7 +18,7 @@ import {
 import { createCommitter, type CommitterOptions } from './commit.js';
 import { createIdIndex, type IdIndex } from './id-index.js';
 import { acquireLock, type Lock } from './lock.js';
-import { createRecordReader, decodeRecord, HIGH, LOW } from './record.js';
+import { RecordReader, decodeRecord, HIGH, LOW } from './record.js';
 import { readLine, scan, type TornTail } from './scan.js';
 
 export interface PlantLogOptions {
@@ -123,7 +123,6 @@ async function cutOff(
 function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   const { file, path } = parts;
   const committer = createCommitter(parts);
-  const reader = createRecordReader();
   /** Plants on their way to the disk. Once they are there, the index has them. */
   const pending = new Map<bigint, { readonly plant: NewPlant; readonly stored: Promise<number> }>();
   const readings = new Set<Promise<Buffer>>();
@@ -167,7 +166,8 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       readings.delete(reading);
     }
     const [low, high] = wordsOf(id);
-    const isRecord = reader.read(line, 0) > 0 && reader.id[LOW] === low && reader.id[HIGH] === high;
+    const reader = new RecordReader(line);
+    const isRecord = reader.read(0) > 0 && reader.id[LOW] === low && reader.id[HIGH] === high;
     if (!isRecord) throw committer.poison(new Error(`the line at byte ${offset} was changed`));
     committer.checkFile();
     return decodeRecord(line);

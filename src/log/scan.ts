@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 
 import type { LogFile } from './file.js';
-import { createRecordReader, NEWLINE } from './record.js';
+import { NEWLINE, RecordReader } from './record.js';
 
 /** A line of the log that is not a whole record. */
 export interface Damage {
@@ -35,50 +35,79 @@ const CHUNK_BYTES = 262_144;
 /** Enough for almost any line. */
 const LINE_BYTES = 4_096;
 
-/** Reads the log from its start, checks every line, and resolves to what follows the last one. */
+/**
+ * Reads the log from its start, checks every line, and resolves to what follows the last one. While
+ * the lines of one chunk are checked, the next one is read.
+ */
 export async function scan(file: LogFile, listener: ScanListener): Promise<TornTail> {
-  const reader = createRecordReader();
   /** The bytes from `offset` on; the first `held` of them are a line that goes on. */
   let buffer: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
+  let spare: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   let offset = 0;
   let held = 0;
   let line = 1;
+  let reading = readOn();
+  try {
+    for (;;) {
+      const { bytesRead } = await reading;
+      if (bytesRead === 0) return { offset, bytes: buffer.subarray(0, held) };
+      held += bytesRead;
+      const end = buffer.subarray(0, held).lastIndexOf(NEWLINE) + 1;
+      if (end === 0) {
+        if (held === MAX_RECORD_BYTES) await skipLine();
+        else if (held === buffer.length) buffer = longer(buffer);
+        reading = readOn();
+      } else {
+        const lines = moveOn(end);
+        reading = readOn();
+        checkLines(lines, offset - end);
+      }
+      listener.onProgress(offset);
+    }
+  } finally {
+    await Promise.allSettled([reading]);
+  }
 
-  function readLines(end: number): void {
-    const allUtf8 = isUtf8(buffer.subarray(0, end));
-    for (let start = 0; start < end; line++) {
-      const recordEnd = reader.read(buffer, start);
-      const lineEnd = recordEnd || buffer.indexOf(NEWLINE, start) + 1;
+  function readOn(): ReturnType<LogFile['read']> {
+    return file.read(buffer, held, buffer.length - held, offset + held);
+  }
+
+  /** Moves what follows the lines that end at `end` to another buffer, and returns the lines. */
+  function moveOn(end: number): Buffer {
+    const full = buffer;
+    buffer = held - end < spare.length ? spare : Buffer.allocUnsafe(full.length);
+    if (buffer === spare)
+      spare = full.length === CHUNK_BYTES ? full : Buffer.allocUnsafe(CHUNK_BYTES);
+    held = full.copy(buffer, 0, end, held);
+    offset += end;
+    return full.subarray(0, end);
+  }
+
+  function checkLines(lines: Buffer, linesOffset: number): void {
+    const reader = new RecordReader(lines);
+    const allUtf8 = isUtf8(lines);
+    for (let start = 0; start < lines.length; line++) {
+      const recordEnd = reader.read(start);
+      const lineEnd = recordEnd || lines.indexOf(NEWLINE, start) + 1;
       const length = lineEnd - start;
       const reason =
         recordEnd === 0
           ? 'it is not a record, or not the one that was written'
-          : !allUtf8 && !isUtf8(buffer.subarray(start, lineEnd))
+          : !allUtf8 && !isUtf8(lines.subarray(start, lineEnd))
             ? 'it is not UTF-8'
-            : listener.onRecord(reader.id, offset + start);
-      if (reason) listener.onDamage({ line, offset: offset + start, length, reason });
+            : listener.onRecord(reader.id, linesOffset + start);
+      if (reason) listener.onDamage({ line, offset: linesOffset + start, length, reason });
       start = lineEnd;
     }
   }
 
-  for (;;) {
-    if (held === MAX_RECORD_BYTES) {
-      const length = (await endOfLine(file, offset + held, buffer)) - offset;
-      listener.onDamage({ line, offset, length, reason: 'it is longer than any record' });
-      line++;
-      offset += length;
-      held = 0;
-    }
-    if (held === buffer.length) buffer = longer(buffer);
-    const { bytesRead } = await file.read(buffer, held, buffer.length - held, offset + held);
-    if (bytesRead === 0) return { offset, bytes: buffer.subarray(0, held) };
-    const filled = held + bytesRead;
-    const end = buffer.subarray(0, filled).lastIndexOf(NEWLINE) + 1;
-    readLines(end);
-    buffer.copyWithin(0, end, filled);
-    held = filled - end;
-    offset += end;
-    listener.onProgress(offset);
+  /** Passes over a line that is longer than any record. */
+  async function skipLine(): Promise<void> {
+    const length = (await endOfLine(file, offset + held, buffer)) - offset;
+    listener.onDamage({ line, offset, length, reason: 'it is longer than any record' });
+    line++;
+    offset += length;
+    held = 0;
   }
 }
 

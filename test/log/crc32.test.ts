@@ -5,19 +5,24 @@ import t from 'tap';
 
 import { crc32 } from '../../dist/log/crc32.js';
 
+function viewOf(bytes: Buffer): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+}
+
 t.test('the checksum is that of zlib, for any range of bytes', async (t) => {
   const bytes = randomBytes(2_000);
+  const view = viewOf(bytes);
   const wrong: string[] = [];
   for (let length = 0; length <= 1_000; length++)
     for (const start of [0, 1, 7, 8, 1_000 - (length % 9)]) {
       const end = start + length;
-      if (crc32(bytes, start, end) !== crc32OfAll(bytes.subarray(start, end)))
+      if (crc32(view, start, end) !== crc32OfAll(bytes.subarray(start, end)))
         wrong.push(`${start} to ${end}`);
     }
   t.strictSame(wrong, []);
 });
 
 t.test('the checksum of the check value is the one of the standard', async (t) => {
-  t.equal(crc32(Buffer.from('123456789'), 0, 9), 0xcbf43926);
-  t.equal(crc32(Buffer.alloc(0), 0, 0), 0);
+  t.equal(crc32(viewOf(Buffer.from('123456789')), 0, 9), 0xcbf43926);
+  t.equal(crc32(viewOf(Buffer.alloc(0)), 0, 0), 0);
 });

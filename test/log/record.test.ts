@@ -4,13 +4,7 @@ import { crc32 } from 'node:zlib';
 import fc from 'fast-check';
 import t from 'tap';
 
-import {
-  createRecordReader,
-  decodeRecord,
-  encodeRecord,
-  HIGH,
-  LOW,
-} from '../../dist/log/record.js';
+import { decodeRecord, encodeRecord, HIGH, LOW, RecordReader } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 
 const MIN_ID = -(2n ** 63n);
@@ -19,8 +13,8 @@ const MAX_ID = 2n ** 63n - 1n;
 /** The id that a reader takes from a line, or undefined if it refuses the line. */
 function idIn(line: string): bigint | undefined {
   const bytes = Buffer.from(line);
-  const reader = createRecordReader();
-  if (reader.read(bytes, 0) !== bytes.length) return undefined;
+  const reader = new RecordReader(bytes);
+  if (reader.read(0) !== bytes.length) return undefined;
   return (BigInt(reader.id[HIGH] as number) << 32n) | BigInt((reader.id[LOW] as number) >>> 0);
 }
 
@@ -45,15 +39,15 @@ const anyPlant: fc.Arbitrary<NewPlant> = fc.record(
 );
 
 t.test('any plant that is written is read again, wherever its line stands', async () => {
-  const reader = createRecordReader();
   fc.assert(
     fc.property(anyPlant, fc.nat(9), (plant, start) => {
       const { id, ...rest } = plant;
       const line = Buffer.from(encodeRecord(plant));
       const bytes = Buffer.concat([Buffer.alloc(start, '\n'), line, line]);
+      const reader = new RecordReader(bytes);
       const end = start + line.length;
       return (
-        reader.read(bytes, start) === end &&
+        reader.read(start) === end &&
         reader.id[LOW] === Number(BigInt.asIntN(32, id)) &&
         reader.id[HIGH] === Number(BigInt.asIntN(32, id >> 32n)) &&
         isDeepStrictEqual(decodeRecord(line), rest)
@@ -64,11 +58,10 @@ t.test('any plant that is written is read again, wherever its line stands', asyn
 });
 
 t.test('no part of a line is read as a record', async (t) => {
-  const reader = createRecordReader();
   for (const tag of [{}, { tag: 'in\ndoor \u{1f33f}' }]) {
     const line = Buffer.from(encodeRecord({ id: -7n, name: 'fern\0\ud800', ...tag }));
     for (let end = 0; end < line.length; end++)
-      t.equal(reader.read(line.subarray(0, end), 0), 0, `its first ${end} bytes`);
+      t.equal(new RecordReader(line.subarray(0, end)).read(0), 0, `its first ${end} bytes`);
   }
 });
 

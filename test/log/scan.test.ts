@@ -81,6 +81,19 @@ t.test('a line may end or begin anywhere about the end of a chunk', async (t) =>
   }
 });
 
+t.test('long and short lines may follow each other in any order', async (t) => {
+  const lengths = [2, 3.5, 0, 1.2, 7, 0, 0, 6, 0.5].map((chunks) =>
+    Math.floor(chunks * CHUNK_BYTES),
+  );
+  const content = logOf(plantsNamed(...lengths.map((length) => 'x'.repeat(length))));
+  for (const maxBytesRead of [CHUNK_BYTES - 1, 3 * CHUNK_BYTES, Infinity]) {
+    const { records, damages, tail } = await find(memoryFile(content, maxBytesRead));
+    t.strictSame(records, recordsIn(content), `at most ${maxBytesRead} bytes a read`);
+    t.strictSame(damages, []);
+    t.strictSame(tail, { offset: content.length, text: '' });
+  }
+});
+
 t.test('many lines over many chunks are all found, and the progress is told', async (t) => {
   const names = Array.from({ length: 5_000 }, (_, n) => '\u00e9'.repeat((n * 37) % 600));
   const content = logOf(plantsNamed(...names));
