@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { readFileSync, truncateSync } from 'node:fs';
+import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -50,6 +50,7 @@ const CLIENTS = 64;
 interface Load {
   /** The ids of all plants that were answered with 200. */
   readonly stored: number[];
+  readonly refused: Answer[];
   /** The last answer of each client that was told that it is the last. */
   readonly last: Answer[];
 }
@@ -63,6 +64,7 @@ async function sendPlants(client: Client, load: Load, nextId: () => number): Pro
     const answer = await client.answer().catch(() => undefined);
     if (!answer) return;
     if (answer.status === 200) load.stored.push(id);
+    else load.refused.push(answer);
     if (answer.headers.connection === 'close') {
       load.last.push(answer);
       return;
@@ -70,32 +72,58 @@ async function sendPlants(client: Client, load: Load, nextId: () => number): Pro
   }
 }
 
+/** Loads a program until it ends; `onId` hears of each plant before it is sent. */
+async function loadUntilTheEnd(
+  t: Test,
+  program: Program,
+  onId: (id: number) => void,
+): Promise<Load> {
+  const load: Load = { stored: [], refused: [], last: [] };
+  let id = 0;
+  function nextId(): number {
+    onId(id);
+    return id++;
+  }
+  const clients = await Promise.all(Array.from({ length: CLIENTS }, () => connect(t, program.port)));
+  await Promise.all(clients.map((client) => sendPlants(client, load, nextId)));
+  for (const { closed } of clients) await closed;
+  t.strictSame(await program.ended, WELL);
+
+  const lines = readFileSync(program.log, 'utf8').trimEnd().split('\n');
+  const ids = lines.map((line) => (JSON.parse(line) as { id: number }).id);
+  t.strictSame(
+    ids.sort((a, b) => a - b),
+    load.stored.sort((a, b) => a - b),
+    'what was stored has been answered, and the reverse',
+  );
+  t.strictSame(load.refused, [], 'nothing was refused');
+  return load;
+}
+
 for (const signal of ['SIGTERM', 'SIGINT'] as const)
   t.test(`${signal} under load: what was stored has been answered, and the reverse`, async (t) => {
     const program = await startIn(t, t.testdir());
-    const load: Load = { stored: [], last: [] };
-    let id = 0;
-    function nextId(): number {
+    const { last } = await loadUntilTheEnd(t, program, (id) => {
       if (id === 1_000) program.send(signal);
-      return id++;
-    }
-    const clients = await Promise.all(
-      Array.from({ length: CLIENTS }, () => connect(t, program.port)),
-    );
-    await Promise.all(clients.map((client) => sendPlants(client, load, nextId)));
-    for (const { closed } of clients) await closed;
-    t.strictSame(await program.ended, WELL);
+    });
     t.equal(program.stderr, '');
-
-    const lines = readFileSync(program.log, 'utf8').trimEnd().split('\n');
-    const ids = lines.map((line) => (JSON.parse(line) as { id: number }).id);
-    t.strictSame(
-      ids.sort((a, b) => a - b),
-      load.stored.sort((a, b) => a - b),
-    );
-    t.ok(load.last.length > 0, `${load.last.length} of ${CLIENTS} clients were told`);
-    t.ok(load.last.every(({ status }) => status === 200));
+    t.ok(last.length > 0, `${last.length} of ${CLIENTS} clients were told`);
+    t.ok(last.every(({ status }) => status === 200));
   });
+
+t.test('SIGHUP under load: the tokens are read again, and no client notices', async (t) => {
+  const cwd = t.testdir({ tokens: `${TOKEN}\n` });
+  const env = { PLANT_STORE_FILE: 'plants.jsonl', PLANT_STORE_TOKEN_FILE: 'tokens' };
+  const program = await start(t, { cwd, env });
+  await loadUntilTheEnd(t, program, (id) => {
+    if (id % 100 === 50) {
+      writeFileSync(join(cwd, 'tokens'), `${TOKEN}\nanother-${id}\n`);
+      program.send('SIGHUP');
+    }
+    if (id === 2_000) program.send('SIGTERM');
+  });
+  t.match(program.stderr, /tokens: accepts 2 tokens\n/);
+});
 
 t.test('clients that hang do not hold it up for longer than it may take', async (t) => {
   const program = await startIn(t, t.testdir(), {
