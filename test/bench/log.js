@@ -27,7 +27,7 @@ const INDEXES = ['plant-store', 'flat array'];
 const PATIENCE_SECONDS = 20;
 const NO_LIMIT_SECONDS = 1e6;
 const ADD_SECONDS = 1;
-const ADD_ROUNDS = 9;
+const ADD_ROUNDS = 31;
 
 try {
   const settings = readSettings(process.argv.slice(2));
