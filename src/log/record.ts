@@ -26,7 +26,6 @@ const WORD = 2 ** 32;
 const MIN_HIGH = 2 ** 31;
 /** How many digits always fit into 31 bits, which V8 computes with fastest. */
 const SMALL_DIGITS = 9;
-const MAX_DIGITS = 19;
 
 const QUOTE = 0x22;
 const MINUS = 0x2d;
@@ -173,8 +172,7 @@ export class RecordReader {
     this.low = low;
     this.high = high;
     const count = at - start;
-    const isNumber = count === 1 || (count <= MAX_DIGITS && bytes[start] !== ZERO);
-    return count > 0 && isNumber ? at : 0;
+    return count === 1 || (count > 1 && bytes[start] !== ZERO) ? at : 0;
   }
 }
 

@@ -76,8 +76,7 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
   function moveOn(end: number): Buffer {
     const full = buffer;
     buffer = held - end < spare.length ? spare : Buffer.allocUnsafe(full.length);
-    if (buffer === spare)
-      spare = full.length === CHUNK_BYTES ? full : Buffer.allocUnsafe(CHUNK_BYTES);
+    spare = full;
     held = full.copy(buffer, 0, end, held);
     offset += end;
     return full.subarray(0, end);

@@ -158,6 +158,31 @@ t.test('a line that is not exactly a record is refused, whatever its checksum sa
   }
 });
 
+t.test('no byte beside the values can be another, whatever the checksum says', async (t) => {
+  const parts = [
+    ['{"id":', '7'],
+    [',"name":', '"fern"'],
+    [',"tag":', '"indoor"'],
+  ];
+  const line = parts.flat().join('');
+  const read: string[] = [];
+  let start = 0;
+  for (const [beside = '', value = ''] of parts) {
+    for (let at = start; at < start + beside.length; at++) {
+      const changed = `${line.slice(0, at)}?${line.slice(at + 1)}`;
+      for (const text of [`${changed}}\n`, signed(changed)])
+        if (idIn(text) !== undefined) read.push(text);
+    }
+    start += beside.length + value.length;
+  }
+  const sum = signed(line);
+  const digits = sum.lastIndexOf(':') + 1;
+  for (let at = start; at < digits; at++)
+    if (idIn(`${sum.slice(0, at)}?${sum.slice(at + 1)}`) !== undefined)
+      read.push(`checksum, ${at}`);
+  t.strictSame(read, []);
+});
+
 t.test('a line that does not end as a record is refused', async (t) => {
   for (const end of [' }\n', '} \n', '}\r\n', '}}\n', '},\n', ',}\n', ']\n', '\n'])
     t.equal(idIn(`{"id":7,"name":"fern"${end}`), undefined, JSON.stringify(end));

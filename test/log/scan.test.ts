@@ -3,7 +3,7 @@ import t from 'tap';
 import { decodeRecord, encodeRecord, HIGH, LOW } from '../../dist/log/record.js';
 import { MAX_RECORD_BYTES, readLine, scan, type Damage } from '../../dist/log/scan.js';
 import type { LogFile } from '../../dist/log/file.js';
-import { logOf, memoryFile, plantsNamed } from './support.js';
+import { createGate, isPending, logOf, memoryFile, plantsNamed } from './support.js';
 
 const CHUNK_BYTES = 262_144;
 const FERN = '{"id":7,"name":"fern"}\n';
@@ -154,6 +154,32 @@ t.test('a record that its listener refuses is damage', async (t) => {
   t.strictSame(damages, [
     { line: 2, offset: FERN.length, length: FERN.length, reason: 'one fern is enough' },
   ]);
+});
+
+t.test('a scan that its listener ends leaves no read behind', async (t) => {
+  const gate = createGate();
+  const content = Buffer.from(`damaged\n${FERN}`);
+  let reads = 0;
+  const file = {
+    async read(buffer: Buffer, at: number, length: number, position: number) {
+      if (++reads > 1) {
+        await gate.pass();
+        throw new Error('the disk is gone');
+      }
+      return { buffer, bytesRead: content.copy(buffer, at, position, position + length) };
+    },
+  } as unknown as LogFile;
+  const scanning = scan(file, {
+    onRecord: () => undefined,
+    onProgress: () => undefined,
+    onDamage() {
+      throw new Error('enough');
+    },
+  });
+  await gate.reached;
+  t.ok(await isPending(scanning), 'it waits for the read that is under way');
+  gate.open();
+  await t.rejects(scanning, { message: 'enough' });
 });
 
 t.test('what follows the last newline is the tail', async (t) => {
