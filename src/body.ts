@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 
@@ -10,6 +11,8 @@ export interface HttpRequest extends Readable {
   readonly httpVersionMajor: number;
   readonly headers: IncomingHttpHeaders;
   readonly rawHeaders: readonly string[];
+  /** The connection; in HTTP/2 it stands for the request's stream. */
+  readonly socket: EventEmitter & { destroy(): unknown };
   /** Whether all of the message has been received, read or not. */
   readonly complete: boolean;
   /** What a body parser leaves that runs before the handler. */

@@ -5,7 +5,7 @@ import { createAuthenticator } from './auth.js';
 import { declaredLength, DISCARD, discardBody, readBody, type HttpRequest } from './body.js';
 import { createBudget } from './budget.js';
 import { parsePlant, plantFrom, type NewPlant } from './plant.js';
-import { limitRate, reportToConsole, type Report } from './report.js';
+import { limitRate, type Report } from './report.js';
 import { PlantStoreError, type PlantStore } from './store.js';
 
 /** The limits of a handler. */
@@ -64,6 +64,9 @@ export interface PlantHandler {
  */
 export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
 
+/** How many refusals may wait for their clients at a time: small requests can be many in one packet. */
+export const MAX_REFUSALS = 16_384;
+
 /**
  * Makes the request handler for a `node:http`, `node:https` or `node:http2` server, or for any
  * framework that hands on their requests and responses.
@@ -71,7 +74,8 @@ export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
  * It never throws, whatever arrives, and it brings its own guards for the size of a body, the time
  * it takes and the memory of all requests together, so it relies on none of the host server.
  *
- * @throws TypeError if there is no store, no token, or one that no request could carry (RFC 6750, section 2.1).
+ * @throws TypeError if there is no store, no token, one that no request could carry (RFC 6750, section 2.1),
+ * or a report that is no function.
  * @throws RangeError if a limit is not an integer in its range.
  *
  * @example
@@ -83,10 +87,11 @@ export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
 export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const { store } = options;
   if (!isStore(store)) throw new TypeError('store: must have the methods add and close');
-  const report = limitRate(options.report ?? reportToConsole);
+  const report = limitRate(options.report);
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
   const budget = createBudget(limits.maxBufferedBytes, report);
+  let refusals = 0;
 
   function handle(req: HttpRequest, res: HttpResponse, next?: () => void): void {
     const ours = PLANTS.test(req.url ?? '');
@@ -95,8 +100,21 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       return;
     }
     const failure = authenticate(req.rawHeaders) ?? (ours ? headFailure(req) : failures.notFound);
-    if (failure) refuse(req, res, failure);
+    if (failure) turnAway(req, res, failure);
     else create(req, res);
+  }
+
+  /** Refuses a request that holds nothing of the budget; cuts the client off where that is too much, too. */
+  function turnAway(req: HttpRequest, res: HttpResponse, failure: Failure): void {
+    if (refusals === MAX_REFUSALS) {
+      req.socket.destroy();
+      return;
+    }
+    refusals++;
+    refuse(req, res, failure);
+    onceTaken(req, res, limits.bodyTimeoutMs, (bytes) => {
+      if (bytes === 0) refusals--;
+    });
   }
 
   /** What the head of a request already tells. */
@@ -132,7 +150,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       else if (outcome) answerPlant(res, outcome);
       // The client went away before its plant had arrived.
       else res.destroy();
-      onceTaken(res, limits.bodyTimeoutMs, keep);
+      onceTaken(req, res, limits.bodyTimeoutMs, keep);
     }
 
     function keep(bytes: number): void {
@@ -141,7 +159,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       held = kept;
     }
 
-    if (!hold(0)) settle(failures.overloaded);
+    if (!hold(0)) turnAway(req, res, failures.overloaded);
     else if (req.readableDidRead) void storePlant(() => plantLeftIn(req)).then(settle);
     else
       readBody(req, limits, hold, (body) => {
@@ -221,21 +239,28 @@ function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits
 }
 
 /** Keeps what the client has not taken of its answer, and cuts it off where that takes too long. */
-function onceTaken(res: HttpResponse, timeoutMs: number, keep: (bytes: number) => void): void {
+function onceTaken(
+  { socket }: HttpRequest,
+  res: HttpResponse,
+  timeoutMs: number,
+  keep: (bytes: number) => void,
+): void {
   // Most answers have been taken by then, and need no timer.
   setImmediate(() => {
     keep(res.writableLength);
     if (res.writableLength === 0) return;
-    // A pipelined answer that still waits for its turn never closes if the connection does.
     const timer = setTimeout(() => {
       done();
       res.destroy();
     }, timeoutMs);
     res.once('close', done);
+    // A pipelined answer that still waits for its turn never closes if the connection does.
+    socket.setMaxListeners(0).once('close', done);
 
     function done(): void {
       clearTimeout(timer);
       res.off('close', done);
+      socket.off('close', done);
       keep(0);
     }
   });

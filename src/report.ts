@@ -17,8 +17,11 @@ export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 /**
  * Passes so many reports on in each period; leaves out more, and says afterwards how many. Never
  * throws: a report that cannot be given must not break what it tells of.
+ *
+ * @throws TypeError if `report` is no function.
  */
-export function limitRate(report: Report, rate = REPORT_RATE): Report {
+export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE): Report {
+  if (typeof report !== 'function') throw new TypeError('report: must be a function');
   let periodEnd = 0;
   let count = 0;
   function pass(message: string, cause?: unknown): void {

@@ -5,7 +5,7 @@ import { createSecureContext } from 'node:tls';
 
 import { tokenFault } from './auth.js';
 import { codeOf, failureOf, nodeFileSystem, reasonOf, syncFolder, writeFile } from './log/file.js';
-import type { TlsFiles, TokenFile } from './settings.js';
+import { UNFINISHED, type TlsFiles, type TokenFile } from './settings.js';
 
 /** A random token has as many bits as it takes to not be guessed: RFC 6750 leaves it open. */
 const TOKEN_BYTES = 32;
@@ -40,8 +40,8 @@ export async function readTokens(
 export async function makeTokenFile({ path }: TokenFile): Promise<readonly string[]> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
   try {
-    await writeFile(nodeFileSystem, `${path}.new`, Buffer.from(`${token}\n`));
-    await rename(`${path}.new`, path);
+    await writeFile(nodeFileSystem, path + UNFINISHED, Buffer.from(`${token}\n`));
+    await rename(path + UNFINISHED, path);
     await syncFolder(nodeFileSystem, dirname(path));
   } catch (error) {
     throw failureOf(path, error);

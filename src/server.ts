@@ -123,10 +123,19 @@ function version(): string {
   return (JSON.parse(packageFile) as { version: string }).version;
 }
 
+/** The log that a command is about: of the settings, only this one has to be right. */
+function logPath(operand: string | undefined): string {
+  if (operand !== undefined) return resolve(operand);
+  const { PLANT_STORE_FILE } = process.env;
+  const faults: string[] = [];
+  const { file } = readSettings({ PLANT_STORE_FILE }, faults);
+  if (faults.length > 0) fail(MISUSED, faults);
+  return file;
+}
+
 async function run(command?: string, operand?: string, ...more: string[]): Promise<void> {
-  const logPath = resolve(operand ?? readSettings(process.env, []).file);
-  if (command === 'verify' && more.length === 0) await verify(logPath);
-  else if (command === 'repair' && more.length === 0) await repair(logPath);
+  if (command === 'verify' && more.length === 0) await verify(logPath(operand));
+  else if (command === 'repair' && more.length === 0) await repair(logPath(operand));
   else if (operand !== undefined) fail(MISUSED, ['the arguments are not known; see --help']);
   else if (command === undefined) await serve();
   else if (command === '--help') console.log(HELP);

@@ -24,6 +24,9 @@ export interface TokenFile {
   readonly mayBeMade: boolean;
 }
 
+/** What a token file's name ends in until it is whole. */
+export const UNFINISHED = '.new';
+
 export interface TlsFiles {
   readonly cert: string;
   readonly key: string;
@@ -76,17 +79,20 @@ export function readSettings(environment: Environment, faults: string[]): Settin
     return tokens;
   }
 
-  function readTokenFile(file: string): TokenFile {
-    const path = text('PLANT_STORE_TOKEN_FILE');
-    return path === undefined
-      ? { path: join(dirname(file), 'token'), mayBeMade: true }
-      : { path: resolve(path), mayBeMade: false };
+  function readTokenFile(file: string): TokenFile | undefined {
+    const given = text('PLANT_STORE_TOKEN_FILE');
+    if (given?.trim() === '') return undefined;
+    const path = given === undefined ? join(dirname(file), 'token') : resolve(given);
+    if (file === path || file === path + UNFINISHED)
+      faults.push('PLANT_STORE_FILE: must not have the name of the token file');
+    return { path, mayBeMade: given === undefined };
   }
 
   function tls(): TlsFiles | undefined {
     const cert = text('PLANT_STORE_TLS_CERT');
     const key = text('PLANT_STORE_TLS_KEY');
-    if (cert !== undefined && key !== undefined) return { cert: resolve(cert), key: resolve(key) };
+    if (cert !== undefined && key !== undefined)
+      return cert.trim() && key.trim() ? { cert: resolve(cert), key: resolve(key) } : undefined;
     if (cert !== undefined)
       faults.push('PLANT_STORE_TLS_KEY: must be set with PLANT_STORE_TLS_CERT');
     if (key !== undefined)

@@ -5,6 +5,7 @@ import type { Server, Socket } from 'node:net';
 import t, { type Test } from 'tap';
 
 import { DISCARD } from '../dist/body.js';
+import { MAX_REFUSALS } from '../dist/handler.js';
 import { createPlantHandler, PlantStoreError } from '../dist/index.js';
 import {
   chunk,
@@ -312,6 +313,32 @@ t.test('no answer leaves memory behind, whatever it is', async (t) => {
     });
 });
 
+t.test('refusals that wait for their clients are no more than there may be', async (t) => {
+  const store = gatedStore();
+  const { port } = await serve(t, { store });
+  // As many as Node reads at once, behind a plant whose answer holds them all up.
+  const refused = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(2_000);
+  const clients: Client[] = [];
+  let isCut = false as boolean;
+  while (!isCut) {
+    const client = await connect(t, port);
+    client.send(message({ body: `{"id":${clients.length},"name":"fern"}` }), refused);
+    clients.push(client);
+    void client.closed.then(() => (isCut = true));
+    await store.arrived(clients.length);
+  }
+  t.ok(clients.length > MAX_REFUSALS / 2_000, `${clients.length} clients`);
+
+  const [{ socket }] = clients as [Client];
+  let answers = '';
+  socket.on('data', (data: Buffer) => (answers += data.toString()));
+  store.letGo();
+  const statuses = (): string[] => answers.match(/(?<=HTTP\/1\.1 )\d+/g) ?? [];
+  while (statuses().length < 2_001) await once(socket, 'data');
+  t.strictSame(statuses(), ['200', ...Array.from({ length: 2_000 }, () => '401')], 'in order');
+  t.equal((await exchange(t, port, message({ target: '/other' }))).status, 404, 'who comes later');
+});
+
 t.test('bodies count for the memory that they take, all together', async (t) => {
   const store = gatedStore();
   // Each body counts four times.
@@ -377,7 +404,7 @@ t.test('a client that does not take its answer is cut off, and leaves no memory'
 t.test('answers that wait behind another leave no memory when the client goes', async (t) => {
   const gated = gatedStore();
   const store = storeOf(async (plant) => (plant.id === 1n ? gated.add(plant) : 'created'));
-  const limits = { maxBodyBytes: 100, maxBufferedBytes: 2 * 4096, bodyTimeoutMs: 50 };
+  const limits = { maxBodyBytes: 100, maxBufferedBytes: 2 * 4096 };
   const { port, server } = await serve(t, { store, ...limits });
   const slow = message({ body: '{"id":1,"name":"slow"}' });
   const serverSide = nextClose(server);

@@ -233,6 +233,8 @@ t.test('options that cannot work are refused when the handler is made', async (t
   t.doesNotThrow(make({ maxBodyBytes: 1, maxBufferedBytes: 1, bodyTimeoutMs: 1 }));
   t.doesNotThrow(make({ maxBodyBytes: undefined }), 'left out, in so many words');
   t.throws(make({ tokens: undefined }), TypeError, 'no tokens');
+  for (const report of [null, 42, 'console', {}])
+    t.throws(make({ report }), { name: 'TypeError', message: /^report: / });
   for (const store of [undefined, null, {}, { add: () => undefined }])
     t.throws(make({ store }), { name: 'TypeError', message: /^store: / });
 });

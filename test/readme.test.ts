@@ -6,7 +6,7 @@ import t from 'tap';
 
 import { MAX_TOKEN_LENGTH } from '../dist/auth.js';
 import { DISCARD } from '../dist/body.js';
-import { DEFAULT_LIMITS, MAX_LIMITS, REQUEST_COST } from '../dist/handler.js';
+import { DEFAULT_LIMITS, MAX_LIMITS, MAX_REFUSALS, REQUEST_COST } from '../dist/handler.js';
 import { CONNECTION_LIMITS, STOPPING } from '../dist/listener.js';
 import { MAX_RECORD_BYTES } from '../dist/log/scan.js';
 import { openapi } from '../dist/openapi.js';
@@ -119,6 +119,7 @@ t.test('the table of limits has every limit in the code, and no other', async (t
       'memory held for requests',
       `${DEFAULT_LIMITS.maxBufferedBytes} bytes; a request counts as ${REQUEST_COST.bodyTimes} times its body, at least ${REQUEST_COST.minBytes}`,
     ],
+    ['refusals that clients have not taken', `${MAX_REFUSALS}; then connections are cut`],
     ['time for a body, or to take an answer', `${DEFAULT_LIMITS.bodyTimeoutMs} ms`],
     ['time for a TLS handshake', `${CONNECTION_LIMITS.handshakeTimeout} ms`],
     ['time for the head of a request', `${CONNECTION_LIMITS.headersTimeout} ms`],
@@ -141,7 +142,7 @@ t.test('the table of limits has every limit in the code, and no other', async (t
     ['memory for the index', '16 bytes a slot, at most 40 bytes a plant'],
     [
       'memory of the program in a flood',
-      `what is held for requests, the index, and ${FIXED_MIB} MiB`,
+      `what is held for requests, the index, and ${FIXED_MIB} MiB; with a larger body limit, 60 times it more`,
     ],
   ]);
 });

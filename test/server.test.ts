@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   readdirSync,
@@ -245,14 +246,24 @@ t.test('repair moves damaged lines aside, and the program starts again', async (
 });
 
 t.test('there is nothing to verify or to repair where no log is, or none is damaged', async (t) => {
-  const cwd = t.testdir({ 'plants.jsonl': RECORD });
+  const cwd = t.testdir({ 'plants.jsonl': RECORD, folder: {} });
   const failures: Record<string, [args: string[], sentence: string]> = {
     'no log to verify': [['verify', 'none'], 'none: no such file or directory (ENOENT)'],
     'no damage': [['repair'], 'plants.jsonl: no line is damaged; nothing was changed'],
+    'a folder to verify': [['verify', 'folder'], 'folder: it is not a regular file'],
+    'a pipe to verify': [['verify', 'pipe'], 'pipe: it is not a regular file'],
+    'a pipe to repair': [['repair', 'pipe'], 'pipe: it is not a regular file'],
   };
+  execFileSync('mkfifo', [join(cwd, 'pipe')]);
   for (const [what, [args, sentence]] of Object.entries(failures))
     await t.test(what, (t) => endsWith(t, FAILED, [`${cwd}/${sentence}`], { args, cwd, env: ENV }));
-  t.strictSame(readdirSync(cwd), ['plants.jsonl']);
+  t.strictSame(readdirSync(cwd).toSorted(), ['folder', 'pipe', 'plants.jsonl']);
+  for (const command of ['verify', 'repair'])
+    await endsWith(t, MISUSED, ['PLANT_STORE_FILE: must not be empty; leave it out instead'], {
+      args: [command],
+      cwd,
+      env: { PLANT_STORE_FILE: ' ', PLANT_STORE_PORT: 'is not looked at' },
+    });
 });
 
 t.test('every token is accepted, wherever they come from', async (t) => {

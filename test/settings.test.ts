@@ -137,6 +137,29 @@ const faults: Record<string, [environment: Environment, fault: string]> = {
 for (const [what, [environment, fault]] of Object.entries(faults))
   t.test(`${what} is refused`, async (t) => t.strictSame(read(environment).faults, [fault]));
 
+t.test(
+  'the log must not have the name of the token file, or of one that is being made',
+  async (t) => {
+    const fault = 'PLANT_STORE_FILE: must not have the name of the token file';
+    for (const name of ['data/token', 'data/token.new'])
+      t.strictSame(read({ PLANT_STORE_FILE: name }).faults, [fault], name);
+    const env = { PLANT_STORE_FILE: 'secret', PLANT_STORE_TOKEN_FILE: 'secret' };
+    t.strictSame(read(env).faults, [fault]);
+    t.strictSame(read({ PLANT_STORE_FILE: 'token', PLANT_STORE_TOKEN: 'a' }).faults, []);
+  },
+);
+
+t.test('of files without a name none is read', async (t) => {
+  for (const [cert, key] of [
+    [' ', 'key'],
+    ['cert', ''],
+  ]) {
+    const { settings } = read({ PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key });
+    t.equal(settings.tls, undefined);
+  }
+  t.equal(read({ PLANT_STORE_TOKEN_FILE: '' }).settings.tokenFile, undefined);
+});
+
 t.test('an empty value is refused, because it is hardly what was meant', async (t) => {
   const texts = NAMES.filter((name) => !(name in integers));
   for (const name of texts)

@@ -52,6 +52,13 @@ export function openLogFile(fs: FileSystem, path: string): Promise<LogFile> {
   return fs.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
 }
 
+/** What the system knows of a file. Only a regular one keeps what is written to it. */
+export async function statOf(file: LogFile): Promise<BigIntStats> {
+  const stats = await file.stat({ bigint: true });
+  if (!stats.isFile()) throw new Error('it is not a regular file');
+  return stats;
+}
+
 /** Writes a new file, or the same again, and waits until it is on the disk. */
 export async function writeFile(fs: FileSystem, path: string, bytes: Buffer): Promise<void> {
   const file = await fs.open(path, O_WRONLY | O_CREAT | O_TRUNC | O_DSYNC, 0o600);

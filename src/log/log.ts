@@ -2,12 +2,13 @@ import { dirname, resolve as absolute } from 'node:path';
 import { crc32 } from 'node:zlib';
 
 import type { NewPlant, Plant } from '../plant.js';
-import { counted, limitRate, reportToConsole, type Report } from '../report.js';
+import { counted, limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import {
   makeFolder,
   nodeFileSystem,
   openLogFile,
+  statOf,
   failureOf,
   lockedFailure,
   syncFolder,
@@ -60,16 +61,16 @@ export async function openLog(
   givenPath: string,
   { onProgress, ...options }: PlantLogOptions = {},
 ): Promise<PlantLog> {
-  const report = limitRate(options.report ?? reportToConsole);
+  const report = limitRate(options.report);
   let path = absolute(givenPath);
   let file: LogFile | undefined;
   let lock: Lock | undefined;
   try {
     await makeFolder(fs, dirname(path));
     file = await openLogFile(fs, path);
+    const { ino } = await statOf(file);
     path = await fs.realpath(path);
     await syncFolder(fs, dirname(path));
-    const { ino } = await file.stat({ bigint: true });
     lock = await acquireLock(fs, path, ino);
     if (!lock) throw lockedFailure(path);
     const index = createIdIndex();

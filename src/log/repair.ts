@@ -1,10 +1,11 @@
-import { constants } from 'node:fs';
+import { constants, type BigIntStats } from 'node:fs';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
 
 import {
   failureOf,
   lockedFailure,
+  statOf,
   syncFolder,
   writeAll,
   type FileSystem,
@@ -30,7 +31,7 @@ export interface VerifyOptions {
   readonly onProgress: (bytes: number, totalBytes: number) => void;
 }
 
-const { O_CREAT, O_DSYNC, O_EXCL, O_RDONLY, O_WRONLY } = constants;
+const { O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants;
 const COPY_BYTES = 1_048_576;
 
 /** Reads a log and changes nothing. A server may have it open meanwhile. */
@@ -39,18 +40,19 @@ export async function verifyLog(
   path: string,
   options: VerifyOptions,
 ): Promise<Verification> {
-  return withFile(fs, path, (file) => check(file, options));
+  return withFile(fs, path, (file, { size }) => check(file, Number(size), options));
 }
 
 async function withFile<Result>(
   fs: FileSystem,
   path: string,
-  work: (file: LogFile) => Promise<Result>,
+  work: (file: LogFile, stats: BigIntStats) => Promise<Result>,
 ): Promise<Result> {
   try {
-    const file = await fs.open(path, O_RDONLY);
+    // Nobody need ever write to a pipe, so to open it could take for ever.
+    const file = await fs.open(path, O_RDONLY | O_NONBLOCK);
     try {
-      return await work(file);
+      return await work(file, await statOf(file));
     } finally {
       await file.close();
     }
@@ -61,9 +63,9 @@ async function withFile<Result>(
 
 async function check(
   file: LogFile,
+  size: number,
   { onDamage, onProgress }: VerifyOptions,
 ): Promise<Verification> {
-  const { size } = await file.stat();
   const index = createIdIndex();
   let damagedLines = 0;
   const torn = await scan(file, {
@@ -97,14 +99,13 @@ export async function repairLog(
   givenPath: string,
   onProgress: VerifyOptions['onProgress'],
 ): Promise<Repair | undefined> {
-  return withFile(fs, givenPath, async (file) => {
+  return withFile(fs, givenPath, async (file, { ino, size }) => {
     const path = await fs.realpath(givenPath);
-    const { ino } = await file.stat({ bigint: true });
     const lock = await acquireLock(fs, path, ino);
     if (!lock) throw lockedFailure(path);
     try {
       const damaged: Range[] = [];
-      const verification = await check(file, {
+      const verification = await check(file, Number(size), {
         onDamage: ({ offset, length }) => addRange(damaged, offset, offset + length),
         onProgress,
       });

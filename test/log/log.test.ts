@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { constants } from 'node:buffer';
 import {
   appendFileSync,
@@ -307,6 +308,14 @@ t.test('what cannot be opened is unavailable, and the message says why', async (
   for (const [what, [path, message]] of Object.entries(paths))
     await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message }, what);
   t.strictSame(readdirSync(folder).toSorted(), ['file', 'folder'], 'nothing is left');
+});
+
+t.test('only a regular file can be a log', async (t) => {
+  const folder = t.testdir({ link: t.fixture('symlink', '/dev/null') });
+  execFileSync('mkfifo', [join(folder, 'pipe')]);
+  for (const path of ['/dev/null', join(folder, 'link'), join(folder, 'pipe')])
+    await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: /: it is not a regular file$/ });
+  t.strictSame(readdirSync(folder).toSorted(), ['link', 'pipe'], 'nothing is left');
 });
 
 t.test('opening tells how much has been read', async (t) => {

@@ -84,7 +84,9 @@ async function loadUntilTheEnd(
     onId(id);
     return id++;
   }
-  const clients = await Promise.all(Array.from({ length: CLIENTS }, () => connect(t, program.port)));
+  const clients = await Promise.all(
+    Array.from({ length: CLIENTS }, () => connect(t, program.port)),
+  );
   await Promise.all(clients.map((client) => sendPlants(client, load, nextId)));
   for (const { closed } of clients) await closed;
   t.strictSame(await program.ended, WELL);
