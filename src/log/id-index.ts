@@ -1,4 +1,5 @@
 import { randomFillSync } from 'node:crypto';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 
 /**
  * Finds the byte offset of a record by its id.
@@ -11,6 +12,19 @@ export interface IdIndex {
   get(low: number, high: number): number | undefined;
   /** Adds an id that is new, or returns the offset that it already has. */
   add(low: number, high: number, offset: number): number | undefined;
+  /**
+   * Takes an id that {@link settle} adds. Of millions of ids in no order, each would wait for another
+   * part of the memory; settling adds together what belongs together, in half the time.
+   */
+  load(low: number, high: number, offset: number): void;
+  /** Adds what was loaded. Resolves to the first record, by its offset, whose id is not new. */
+  settle(): Promise<Duplicate | undefined>;
+}
+
+/** A record that has the id of an earlier one. */
+export interface Duplicate {
+  readonly offset: number;
+  readonly earlier: number;
 }
 
 /*
@@ -23,9 +37,11 @@ const SLOTS = 2 ** SLOT_BITS;
 /** Right after all shards have been split, a plant takes 16 bytes / (0.85 / 2) = 38 bytes. */
 const MAX_USED = Math.floor(0.85 * SLOTS);
 const HASH_BITS = 32;
-/** The 32 ids that differ in these bits alone stand side by side, so ids in sequence share cache lines. */
-const NEIGHBOUR_MASK = 0b11111;
-/** From a slot that is taken to the next one to try: past all neighbours, and odd to reach all slots. */
+/** What is loaded is grouped by the first bits of its hash: the shards of a group fit into a cache. */
+const GROUP_BITS = 8;
+/** The 128 ids that differ in these bits alone stand side by side, so ids in sequence share cache lines. */
+const NEIGHBOUR_MASK = 0b1111111;
+/** What is set in a step from a slot that is taken to the next one to try: odd, to reach all slots … */
 const STEP = NEIGHBOUR_MASK + 2;
 
 interface Shard {
@@ -38,37 +54,55 @@ interface Shard {
   readonly offsets: Float64Array;
 }
 
-function createShard(bits: number): Shard {
+function createShard(): Shard {
   const buffer = new ArrayBuffer(SLOTS * 16);
-  return { bits, used: 0, words: new Int32Array(buffer), offsets: new Float64Array(buffer) };
+  return { bits: 0, used: 0, words: new Int32Array(buffer), offsets: new Float64Array(buffer) };
 }
 
 export function createIdIndex(): IdIndex {
   const hash = createHash();
-  const moving = createShard(0);
+  const moving = createShard();
+  const spare: Shard[] = [];
+  /** What was loaded: here the slots of a shard are filled one after the other. */
+  const groups: Shard[][] = Array.from({ length: 2 ** GROUP_BITS }, () => []);
   let directoryBits = 1;
-  let directory = [createShard(1), createShard(1)];
+  let directory = [emptyShard(1), emptyShard(1)];
   let size = 0;
+
+  function emptyShard(bits: number, shard = spare.pop() ?? createShard()): Shard {
+    shard.words.fill(0);
+    return Object.assign(shard, { bits, used: 0 });
+  }
 
   function shardOf(hashed: number): Shard {
     return directory[hashed >>> (HASH_BITS - directoryBits)] as Shard;
   }
 
-  /** Gives half of a shard's ids, those with the next bit of their hash set, to a new shard. */
+  function add(low: number, high: number, offset: number): number | undefined {
+    const hashed = hash(low, high);
+    const shard = shardOf(hashed);
+    const slot = find(shard, hashed, low, high);
+    const earlier = offsetAt(shard, slot);
+    if (earlier !== undefined) return earlier;
+    put(shard, slot, low, high, offset);
+    size++;
+    if (shard.used > MAX_USED) split(shard, hashed);
+    return undefined;
+  }
+
+  /** Gives half of a shard's ids, those with the next bit of their hash set, to another shard. */
   function split(shard: Shard, hashed: number): void {
     if (shard.bits === directoryBits) {
       directory = directory.flatMap((each) => [each, each]);
       directoryBits++;
     }
-    shard.bits++;
-    const sibling = createShard(shard.bits);
-    const entries = 2 ** (directoryBits - shard.bits);
-    const first = ((hashed >>> (HASH_BITS - shard.bits)) | 1) * entries;
-    directory.fill(sibling, first, first + entries);
-
     moving.words.set(shard.words);
-    shard.words.fill(0);
-    shard.used = 0;
+    const bits = shard.bits + 1;
+    const entries = 2 ** (directoryBits - bits);
+    const first = ((hashed >>> (HASH_BITS - bits)) | 1) * entries;
+    emptyShard(bits, shard);
+    directory.fill(emptyShard(bits), first, first + entries);
+
     for (let slot = 0; slot < SLOTS; slot++) {
       const offset = offsetAt(moving, slot);
       if (offset !== undefined) {
@@ -90,16 +124,29 @@ export function createIdIndex(): IdIndex {
       const shard = shardOf(hashed);
       return offsetAt(shard, find(shard, hashed, low, high));
     },
-    add(low, high, offset) {
-      const hashed = hash(low, high);
-      const shard = shardOf(hashed);
-      const slot = find(shard, hashed, low, high);
-      const earlier = offsetAt(shard, slot);
-      if (earlier !== undefined) return earlier;
-      put(shard, slot, low, high, offset);
-      size++;
-      if (shard.used > MAX_USED) split(shard, hashed);
-      return undefined;
+    add,
+    load(low, high, offset) {
+      const group = groups[hash(low, high) >>> (HASH_BITS - GROUP_BITS)] as Shard[];
+      let last = group.at(-1);
+      if (!last || last.used === SLOTS) group.push((last = emptyShard(0)));
+      put(last, last.used, low, high, offset);
+    },
+    async settle() {
+      let first: Duplicate | undefined;
+      for (const group of groups)
+        for (const shard of group.splice(0)) {
+          for (let slot = 0; slot < shard.used; slot++) {
+            const offset = offsetAt(shard, slot) as number;
+            const { words } = shard;
+            const earlier = add(words[4 * slot] as number, words[4 * slot + 1] as number, offset);
+            if (earlier !== undefined && offset < (first?.offset ?? Infinity))
+              first = { offset, earlier };
+          }
+          spare.push(shard);
+          await nextTurn();
+        }
+      spare.length = 0;
+      return first;
     },
   };
 }
@@ -107,8 +154,10 @@ export function createIdIndex(): IdIndex {
 /** The slot of an id, or the free one where it would go. */
 function find({ words, offsets }: Shard, hashed: number, low: number, high: number): number {
   let slot = hashed % SLOTS;
+  // … and the same for neighbours, to pass them all.
+  const step = ((hashed >>> SLOT_BITS) & ~NEIGHBOUR_MASK) | STEP;
   while (offsets[2 * slot + 1] !== 0 && (words[4 * slot] !== low || words[4 * slot + 1] !== high))
-    slot = (slot + STEP) % SLOTS;
+    slot = (slot + step) % SLOTS;
   return slot;
 }
 

@@ -20,7 +20,7 @@ import { createCommitter, type CommitterOptions } from './commit.js';
 import { createIdIndex, type IdIndex } from './id-index.js';
 import { acquireLock, type Lock } from './lock.js';
 import { RecordReader, decodeRecord, HIGH, LOW } from './record.js';
-import { readLine, scan, type TornTail } from './scan.js';
+import { lineAt, readLine, sameId, scan, type Damage, type TornTail } from './scan.js';
 
 export interface PlantLogOptions {
   /** Hears while the log is opened how much of it has been read, in bytes. */
@@ -89,24 +89,32 @@ interface LogParts extends CommitterOptions {
 }
 
 /** Checks every line and puts its id into the index. */
-function readLog(
+async function readLog(
   { fs, file, path, index }: Pick<LogParts, 'fs' | 'file' | 'path' | 'index'>,
   onProgress: PlantLogOptions['onProgress'],
 ): Promise<TornTail> {
   const totalBytes = Number(fs.statSync(path, { bigint: true }).size);
-  return scan(file, {
-    onRecord: (id, offset) => addToIndex(index, id, offset),
-    onDamage({ line, offset, reason }) {
-      throw new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`);
+  const torn = await scan(file, {
+    onRecord(id, offset) {
+      index.load(id[LOW] as number, id[HIGH] as number, offset);
+      return undefined;
+    },
+    onDamage(damage) {
+      throw damagedFailure(path, damage);
     },
     onProgress: (bytes) => onProgress?.(bytes, totalBytes),
   });
+  const duplicate = await index.settle();
+  if (!duplicate) return torn;
+  const { offset, earlier } = duplicate;
+  throw damagedFailure(path, { line: await lineAt(file, offset), offset, reason: sameId(earlier) });
 }
 
-/** Adds the record at an offset, or says why it cannot be in the log. */
-export function addToIndex(index: IdIndex, id: Int32Array, offset: number): string | undefined {
-  const earlier = index.add(id[LOW] as number, id[HIGH] as number, offset);
-  return earlier === undefined ? undefined : `its id is that of the line at byte ${earlier}`;
+function damagedFailure(
+  path: string,
+  { line, offset, reason }: Omit<Damage, 'length'>,
+): PlantStoreError {
+  return new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`);
 }
 
 /** Saves what follows the last newline to a file named after its place and content, then cuts it. */

@@ -13,8 +13,8 @@ import {
 } from './file.js';
 import { createIdIndex } from './id-index.js';
 import { acquireLock } from './lock.js';
-import { addToIndex } from './log.js';
-import { scan, type Damage } from './scan.js';
+import { HIGH, LOW } from './record.js';
+import { chunksOf, sameId, scan, type Damage, type Range } from './scan.js';
 
 /** What a log holds, whole or damaged. */
 export interface Verification {
@@ -32,7 +32,6 @@ export interface VerifyOptions {
 }
 
 const { O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants;
-const COPY_BYTES = 1_048_576;
 
 /** Reads a log and changes nothing. A server may have it open meanwhile. */
 export async function verifyLog(
@@ -69,7 +68,10 @@ async function check(
   const index = createIdIndex();
   let damagedLines = 0;
   const torn = await scan(file, {
-    onRecord: (id, offset) => addToIndex(index, id, offset),
+    onRecord(id, offset) {
+      const earlier = index.add(id[LOW] as number, id[HIGH] as number, offset);
+      return earlier === undefined ? undefined : sameId(earlier);
+    },
     onDamage(damage) {
       damagedLines++;
       onDamage(damage);
@@ -117,12 +119,6 @@ export async function repairLog(
       await lock.release();
     }
   });
-}
-
-/** Where bytes stand in a file: from `start` up to but not including `end`. */
-interface Range {
-  readonly start: number;
-  end: number;
 }
 
 /** Adds what follows all other ranges. */
@@ -205,24 +201,4 @@ async function copy(
   } finally {
     await to.close();
   }
-}
-
-/** Every chunk but the last is full, however short the ranges are: each becomes one durable write. */
-async function* chunksOf(file: LogFile, ranges: readonly Range[]): AsyncGenerator<Buffer> {
-  const buffer = Buffer.allocUnsafe(COPY_BYTES);
-  let held = 0;
-  for (const { start, end } of ranges) {
-    for (let at = start; at < end;) {
-      const length = Math.min(buffer.length - held, end - at);
-      const { bytesRead } = await file.read(buffer, held, length, at);
-      if (bytesRead === 0) throw new Error('the log has become shorter');
-      at += bytesRead;
-      held += bytesRead;
-      if (held === buffer.length) {
-        yield buffer;
-        held = 0;
-      }
-    }
-  }
-  if (held > 0) yield buffer.subarray(0, held);
 }

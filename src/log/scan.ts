@@ -23,6 +23,11 @@ export interface ScanListener {
   onProgress(offset: number): void;
 }
 
+/** Why a record cannot be in the log whose id an earlier one has. */
+export function sameId(earlier: number): string {
+  return `its id is that of the line at byte ${earlier}`;
+}
+
 /** What follows the last newline: bytes of a write that never came to its end. */
 export interface TornTail {
   readonly offset: number;
@@ -32,6 +37,7 @@ export interface TornTail {
 /** The longest line that can be in a log, in bytes. */
 export const MAX_RECORD_BYTES = 134_217_728;
 const CHUNK_BYTES = 262_144;
+const COPY_BYTES = 1_048_576;
 /** Enough for almost any line. */
 const LINE_BYTES = 4_096;
 
@@ -121,6 +127,14 @@ async function endOfLine(file: LogFile, start: number, buffer: Buffer): Promise<
   }
 }
 
+/** The number of the line that starts at an offset. */
+export async function lineAt(file: LogFile, offset: number): Promise<number> {
+  let line = 1;
+  for await (const chunk of chunksOf(file, [{ start: 0, end: offset }]))
+    for (const byte of chunk) if (byte === NEWLINE) line++;
+  return line;
+}
+
 /** Reads the line at an offset, with its newline; shorter where the file ends before. */
 export async function readLine(file: LogFile, offset: number): Promise<Buffer> {
   let buffer: Buffer = Buffer.allocUnsafe(LINE_BYTES);
@@ -137,4 +151,30 @@ export async function readLine(file: LogFile, offset: number): Promise<Buffer> {
 function longer(buffer: Buffer): Buffer {
   if (buffer.length >= MAX_RECORD_BYTES) throw new RangeError('a line is longer than any record');
   return Buffer.concat([buffer], 2 * buffer.length);
+}
+
+/** Where bytes stand in a file: from `start` up to but not including `end`. */
+export interface Range {
+  readonly start: number;
+  end: number;
+}
+
+/** Every chunk but the last is full, however short the ranges are: each becomes one durable write. */
+export async function* chunksOf(file: LogFile, ranges: readonly Range[]): AsyncGenerator<Buffer> {
+  const buffer = Buffer.allocUnsafe(COPY_BYTES);
+  let held = 0;
+  for (const { start, end } of ranges) {
+    for (let at = start; at < end;) {
+      const length = Math.min(buffer.length - held, end - at);
+      const { bytesRead } = await file.read(buffer, held, length, at);
+      if (bytesRead === 0) throw new Error('the log has become shorter');
+      at += bytesRead;
+      held += bytesRead;
+      if (held === buffer.length) {
+        yield buffer;
+        held = 0;
+      }
+    }
+  }
+  if (held > 0) yield buffer.subarray(0, held);
 }

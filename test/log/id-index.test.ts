@@ -81,3 +81,41 @@ for (const [name, idAt] of Object.entries(sequences))
     t.equal(index.size, map.size);
     t.equal(wrong, 0, 'it finds what the Map finds');
   });
+
+for (const [name, idAt] of Object.entries(sequences))
+  t.test(`ids that are loaded are found once they are settled: ${name}`, async (t) => {
+    const index = createIdIndex();
+    const map = new Map<bigint, number>();
+    let first: { offset: number; earlier: number } | undefined;
+    for (let n = 0; n < COUNT; n++) {
+      const id = BigInt.asIntN(64, idAt(n));
+      const earlier = map.get(id);
+      if (earlier === undefined) map.set(id, n);
+      else first ??= { offset: n, earlier };
+      index.load(...wordsOf(id), n);
+    }
+    t.equal(index.size, 0, 'none is in the index yet');
+    t.strictSame(await index.settle(), first, 'the first that came twice is told');
+    t.equal(index.size, map.size);
+    let wrong = 0;
+    for (const [id, offset] of map) if (index.get(...wordsOf(id)) !== offset) wrong++;
+    t.equal(wrong, 0, 'it finds what the Map finds');
+    t.equal(await index.settle(), undefined, 'nothing is left to settle');
+  });
+
+t.test('one id a hundred thousand times takes no more than a few shards', async (t) => {
+  const index = createIdIndex();
+  for (let n = 0; n < 100_000; n++) index.load(7, 7, 64 * n);
+  t.strictSame(await index.settle(), { offset: 64, earlier: 0 });
+  t.equal(index.size, 1);
+  t.equal(index.get(7, 7), 0);
+});
+
+t.test('of ids that came twice the first is told, wherever their hashes put them', async (t) => {
+  for (let round = 0; round < 20; round++) {
+    const index = createIdIndex();
+    for (let id = 0; id < 1_000; id++) index.load(id, 0, id);
+    for (let id = 0; id < 1_000; id += 7) index.load(id, 0, 1_000 + 999 - id);
+    t.strictSame(await index.settle(), { offset: 1_005, earlier: 994 });
+  }
+});

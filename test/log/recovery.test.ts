@@ -217,6 +217,16 @@ t.test('the same id in two lines is damage that names both', async (t) => {
   }
 });
 
+t.test('the first line is named whose id an earlier line has', async (t) => {
+  const lines = [1n, 2n, 3n, 2n, 1n].map((id) =>
+    encodeRecord({ id, name: 'fern'.repeat(Number(id)) }),
+  );
+  const path = join(t.testdir({ 'plants.jsonl': lines.join('') }), 'plants.jsonl');
+  const [, second, fourth] = [0, 1, 3].map((n) => lines.slice(0, n).join('').length);
+  const message = `${path}: line 4, at byte ${fourth}: its id is that of the line at byte ${second}`;
+  await t.rejects(openPlantLog(path), { code: 'damaged', message });
+});
+
 t.test('a line longer than any record is damage', async (t) => {
   const folder = t.testdir({ 'plants.jsonl': HAND_WRITTEN });
   const path = join(folder, 'plants.jsonl');
