@@ -526,6 +526,21 @@ t.test('HTTP/2: a client may go while its plant is stored', async (t) => {
     }
 });
 
+t.test('HTTP/2: an answer that a client never takes is let go with its stream', async (t) => {
+  const { handler } = await serve(t, { maxBodyBytes: 100, maxBufferedBytes: 4096 });
+  const server = http2.createServer(handler);
+  const url = `http://127.0.0.1:${await listen(t, server)}`;
+  const closed = http2.connect(url, { settings: { initialWindowSize: 0 } });
+  t.teardown(() => closed.destroy());
+  const session = http2Session(t, url);
+  const request = http2Post(closed).end(FERN);
+  await once(request, 'response');
+  t.match(await http2Answer(http2Post(session).end(FERN)), { status: 503 }, 'the answer is held');
+  request.close(http2.constants.NGHTTP2_CANCEL);
+  await once(request, 'close');
+  t.match(await http2Answer(http2Post(session).end(FERN)), { status: 200 }, 'it is held no more');
+});
+
 t.test('HTTP/2: a request that the host has destroyed is closed', async (t) => {
   const { handler } = await serve(t);
   const server = http2.createServer((req, res) => {
