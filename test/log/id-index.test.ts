@@ -1,3 +1,7 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+
 import t from 'tap';
 
 import { createIdIndex, type IdIndex } from '../../dist/log/id-index.js';
@@ -117,5 +121,33 @@ t.test('of ids that came twice the first is told, wherever their hashes put them
     for (let id = 0; id < 1_000; id++) index.load(id, 0, id);
     for (let id = 0; id < 1_000; id += 7) index.load(id, 0, 1_000 + 999 - id);
     t.strictSame(await index.settle(), { offset: 1_005, earlier: 994 });
+  }
+});
+
+t.test('settling takes at most 40 bytes a plant, and leaves nothing behind', async (t) => {
+  setFlagsFromString('--expose-gc');
+  const gc = runInNewContext('gc') as () => void;
+  /** What array buffers take that are alive: the first collection may leave its sweeping for later. */
+  function arrayBuffers(): number {
+    gc();
+    gc();
+    return process.memoryUsage().arrayBuffers;
+  }
+  for (const count of [1_000, 1_200_000]) {
+    const allowed = Math.max(2 ** 20, 40 * count);
+    const before = arrayBuffers();
+    const index = createIdIndex();
+    for (let n = 0; n < count; n++) index.load(128 * n, 0, n);
+    const progress = { isSettled: false };
+    const settling = index.settle().finally(() => (progress.isSettled = true));
+    let peak = 0;
+    while (!progress.isSettled) {
+      peak = Math.max(peak, process.memoryUsage().arrayBuffers - before);
+      await nextTurn();
+    }
+    t.equal(await settling, undefined);
+    if (count > 1_000_000) t.ok(peak <= allowed, `at most ${peak / count} bytes a plant`);
+    const left = arrayBuffers() - before;
+    t.ok(left <= allowed, `${left} bytes for ${index.size} plants`);
   }
 });
