@@ -13,7 +13,7 @@ export interface IdIndex {
   /** Adds an id that is new, or returns the offset that it already has. */
   add(low: number, high: number, offset: number): number | undefined;
   /**
-   * Takes an id that {@link settle} adds. Of millions of ids in no order, each would wait for another
+   * Takes an id that {@link IdIndex.settle} adds. Of millions of ids in no order, each would wait for another
    * part of the memory; settling adds together what belongs together, in half the time.
    */
   load(low: number, high: number, offset: number): void;
