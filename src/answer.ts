@@ -18,7 +18,7 @@ export const ErrorSchema = {
 /** The body of every answer that is not a 200. */
 export type ErrorBody = Readonly<XStatic<typeof ErrorSchema>>;
 
-/** An answer that is not a 200: status, `error`, message and headers travel together. */
+/** An answer that is not a 200: status, `error`, message and headers travel together. @internal */
 export class Failure {
   readonly body: string;
 
@@ -46,7 +46,7 @@ const unavailable = (message: string): Failure => http(503, message, { 'Retry-Af
 const unauthorized = (message: string, attributes = ''): Failure =>
   http(401, message, { 'WWW-Authenticate': `Bearer realm="plant-store"${attributes}` });
 
-/** Every failure that the service answers with. */
+/** Every failure that the service answers with. @internal */
 export const failures = {
   notJson: refused(400, 'the body must be one JSON text in UTF-8'),
   repeated: (member: string) => refused(400, `${member}: must not be given twice`),
@@ -81,7 +81,7 @@ export interface HttpResponse extends Writable {
   writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
 }
 
-/** Sends the 200 that says a plant is stored. */
+/** Sends the 200 that says a plant is stored. @internal */
 export function answerPlant(res: HttpResponse, { name, tag }: Plant): void {
   const body = JSON.stringify({ name, tag });
   if (!canAnswer(res)) return;
@@ -94,7 +94,7 @@ export function answerPlant(res: HttpResponse, { name, tag }: Plant): void {
   setImmediate(() => res.end());
 }
 
-/** Sends a failure, and leaves it to the caller to end the response. */
+/** Sends a failure, and leaves it to the caller to end the response. @internal */
 export function answerFailure(
   res: HttpResponse,
   { status, headers, body }: Failure,

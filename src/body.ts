@@ -20,20 +20,27 @@ export interface HttpRequest extends Readable {
   readonly body?: unknown;
 }
 
+/** @internal */
 export interface BodyLimits {
   readonly maxBodyBytes: number;
   readonly bodyTimeoutMs: number;
 }
 
-/** Asks for memory: whether one request may hold so many bytes of its body in all. */
+/** Asks for memory: whether one request may hold so many bytes of its body in all. @internal */
 export type Hold = (bodyBytes: number) => boolean;
 
-/** How much of the body of a refused request is read over before the connection is closed. */
+/**
+ * How much of the body of a refused request is read over before the connection is closed.
+ * @internal
+ */
 export const DISCARD = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
 
 const NOTHING = Buffer.alloc(0);
 
-/** The length that a request declares for its body, in bytes; `NaN` where it declares none. */
+/**
+ * The length that a request declares for its body, in bytes; `NaN` where it declares none.
+ * @internal
+ */
 export function declaredLength(headers: IncomingHttpHeaders): number {
   return Number(headers['content-length']);
 }
@@ -41,6 +48,7 @@ export function declaredLength(headers: IncomingHttpHeaders): number {
 /**
  * Reads a body to its end and hands it to `done`, or why it is refused, or nothing if the client
  * goes away before.
+ * @internal
  */
 export function readBody(
   req: HttpRequest,
@@ -76,6 +84,7 @@ export function readBody(
 /**
  * Reads over the rest of a body, within the bounds of {@link DISCARD}, so that a client that is
  * still sending gets to see its answer. Tells whether the body came to its end.
+ * @internal
  */
 export function discardBody(req: HttpRequest, done: (isWhole: boolean) => void): void {
   let length = 0;

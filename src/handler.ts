@@ -21,14 +21,14 @@ export interface PlantHandlerLimits {
   readonly bodyTimeoutMs: number;
 }
 
-/** What the limits are where nothing else is said. */
+/** What the limits are where nothing else is said. @internal */
 export const DEFAULT_LIMITS: PlantHandlerLimits = {
   maxBodyBytes: 1_048_576,
   maxBufferedBytes: 67_108_864,
   bodyTimeoutMs: 30_000,
 };
 
-/** The largest value that each limit can have. */
+/** The largest value that each limit can have. @internal */
 export const MAX_LIMITS: PlantHandlerLimits = {
   maxBodyBytes: 67_108_864,
   maxBufferedBytes: Number.MAX_SAFE_INTEGER,
@@ -64,7 +64,10 @@ export interface PlantHandler {
  */
 export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
 
-/** How many refusals may wait for their clients at a time: small requests can be many in one packet. */
+/**
+ * How many refusals may wait for their clients at a time: small requests can be many in one packet.
+ * @internal
+ */
 export const MAX_REFUSALS = 16_384;
 
 /**
@@ -269,6 +272,7 @@ function onceTaken(
 /**
  * Answers a request of which a part may still be under way. The answer leaves at once; then the
  * rest of the body is read over, within bounds, so that the client gets to see it.
+ * @internal
  */
 export function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): void {
   answerFailure(res, failure, staysOpen(req, failure) ? {} : { Connection: 'close' });

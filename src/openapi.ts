@@ -56,9 +56,15 @@ function headersOf(kinds: readonly Failure[]): object {
   );
 }
 
-const schemas = { Plant: PlantSchema, NewPlant: NewPlantSchema, Error: ErrorSchema };
+interface Schemas {
+  readonly Plant: typeof PlantSchema;
+  readonly NewPlant: typeof NewPlantSchema;
+  readonly Error: typeof ErrorSchema;
+}
 
-function refer(name: keyof typeof schemas): { readonly $ref: string } {
+const schemas: Schemas = { Plant: PlantSchema, NewPlant: NewPlantSchema, Error: ErrorSchema };
+
+function refer(name: keyof Schemas): { readonly $ref: string } {
   return { $ref: `#/components/schemas/${name}` };
 }
 

@@ -49,7 +49,7 @@ const MEMBERS = Object.keys(RULES) as readonly Member[];
 
 const newPlant = Compile(NewPlantSchema);
 
-/** Reads a NewPlant from the bytes of a body, its id exactly as it is spelled there. */
+/** Reads a NewPlant from the bytes of a body, its id exactly as it is spelled there. @internal */
 export function parsePlant(body: Buffer): NewPlant | Failure {
   if (!isUtf8(body)) return failures.notJson;
   const text = body.toString('utf8');
@@ -69,6 +69,7 @@ export function parsePlant(body: Buffer): NewPlant | Failure {
 /**
  * Reads a NewPlant from a value that somebody else parsed. An id beyond 2^53 may have been rounded
  * there, so it is refused.
+ * @internal
  */
 export function plantFrom(value: unknown): NewPlant | Failure {
   if (!isObject(value)) return failures.notObject;

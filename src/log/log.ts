@@ -55,7 +55,7 @@ export function openPlantLog(path: string, options: PlantLogOptions = {}): Promi
   return openLog(nodeFileSystem, path, options);
 }
 
-/** Opens a log on a file system of the caller's. */
+/** Opens a log on a file system of the caller's. @internal */
 export async function openLog(
   fs: FileSystem,
   givenPath: string,
