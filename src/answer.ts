@@ -4,6 +4,7 @@ import type { Writable } from 'node:stream';
 import type { XStatic } from 'typebox/schema';
 
 import type { Plant } from './plant.js';
+import { atEndOfTurn } from './turn.js';
 
 /** JSON Schema of the body of every answer that is not a 200. */
 export const ErrorSchema = {
@@ -91,7 +92,7 @@ export function answerPlant(res: HttpResponse, { name, tag }: Plant): void {
   });
   // Head and body leave in one piece that way; of `end(body)` Node makes two, which cost more.
   res.write(body);
-  setImmediate(() => res.end());
+  atEndOfTurn(() => res.end());
 }
 
 /** Sends a failure, and leaves it to the caller to end the response. @internal */

@@ -3,6 +3,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 
 import { failures, type Failure } from './answer.js';
+import { atEndOfTurn } from './turn.js';
 
 /** What the handler uses of a request: both node:http's and node:http2's have it. */
 export interface HttpRequest extends Readable {
@@ -97,6 +98,8 @@ export function discardBody(req: HttpRequest, done: (isWhole: boolean) => void):
   consume(req, DISCARD.timeoutMs, add, (ending) => done(ending === 'end'));
 }
 
+type Ending<Reason> = Reason | 'end' | 'timeout' | 'gone';
+
 /**
  * Hands on the chunks of a body until one of them gives a reason to stop. Tells that reason, or how
  * it went on: to the end of the body, the end of the time, or until the client was gone.
@@ -105,27 +108,46 @@ function consume<Reason>(
   req: HttpRequest,
   timeoutMs: number,
   onChunk: (chunk: Buffer) => Reason | undefined,
-  done: (ending: Reason | 'end' | 'timeout' | 'gone') => void,
+  done: (ending: Ending<Reason>) => void,
+): void {
+  // Where the host has let the body flow, it has to be listened to at once; HTTP/2 says no sooner
+  // than at its end that it is complete.
+  if (req.readableFlowing !== null || req.httpVersionMajor > 1) {
+    listen(req, timeoutMs, onChunk, done);
+    return;
+  }
+  req.pause();
+  // Most bodies come along with their heads, and then there is nothing to listen for.
+  atEndOfTurn(() => {
+    if (!req.complete || req.destroyed) listen(req, timeoutMs, onChunk, done);
+    else done(onChunk(bytesOf(req, req.read() as Buffer | string | null)) ?? 'end');
+  });
+}
+
+/** The bytes of what a stream gives: strings where the host has set an encoding. */
+function bytesOf({ readableEncoding }: HttpRequest, data: Buffer | string | null): Buffer {
+  if (typeof data === 'string') return Buffer.from(data, readableEncoding as BufferEncoding);
+  return data ?? NOTHING;
+}
+
+function listen<Reason>(
+  req: HttpRequest,
+  timeoutMs: number,
+  onChunk: (chunk: Buffer) => Reason | undefined,
+  done: (ending: Ending<Reason>) => void,
 ): void {
   if (req.readableEnded || req.destroyed) {
     done(req.readableEnded ? 'end' : 'gone');
     return;
   }
-  let timer: NodeJS.Timeout | undefined;
+  const timer = setTimeout(() => end('timeout'), timeoutMs);
   let isDone = false;
   req.on('data', onData).on('end', onEnd).on('close', onClose).on('error', onClose);
   // The host may have paused it.
   req.resume();
-  // A body that came along with its head has been read by then, and needs no timer.
-  setImmediate(() => {
-    if (!isDone) timer = setTimeout(() => end('timeout'), timeoutMs);
-  });
 
   function onData(data: Buffer | string): void {
-    // Strings come where an encoding has been set.
-    const chunk =
-      typeof data === 'string' ? Buffer.from(data, req.readableEncoding as BufferEncoding) : data;
-    const reason = onChunk(chunk);
+    const reason = onChunk(bytesOf(req, data));
     if (reason !== undefined) end(reason);
   }
 
@@ -137,7 +159,7 @@ function consume<Reason>(
     end('gone');
   }
 
-  function end(ending: Reason | 'end' | 'timeout' | 'gone'): void {
+  function end(ending: Ending<Reason>): void {
     if (isDone) return;
     isDone = true;
     clearTimeout(timer);

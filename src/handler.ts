@@ -3,10 +3,11 @@ import { MIMEType } from 'node:util';
 import { answerFailure, answerPlant, Failure, failures, type HttpResponse } from './answer.js';
 import { createAuthenticator } from './auth.js';
 import { declaredLength, DISCARD, discardBody, readBody, type HttpRequest } from './body.js';
-import { createBudget } from './budget.js';
+import { createBudget, type Share } from './budget.js';
 import { parsePlant, plantFrom, type NewPlant } from './plant.js';
 import { limitRate, type Report } from './report.js';
 import { PlantStoreError, type PlantStore } from './store.js';
+import { atEndOfTurn } from './turn.js';
 
 /** The limits of a handler. */
 export interface PlantHandlerLimits {
@@ -95,6 +96,11 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   let authenticate = createAuthenticator(options.tokens);
   const budget = createBudget(limits.maxBufferedBytes, report);
   let refusals = 0;
+  const refusal: Pick<Share, 'keep'> = {
+    keep(bytes) {
+      if (bytes === 0) refusals--;
+    },
+  };
 
   function handle(req: HttpRequest, res: HttpResponse, next?: () => void): void {
     const ours = PLANTS.test(req.url ?? '');
@@ -115,9 +121,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     }
     refusals++;
     refuse(req, res, failure);
-    onceTaken(req, res, limits.bodyTimeoutMs, (bytes) => {
-      if (bytes === 0) refusals--;
-    });
+    onceTaken(req, res, limits.bodyTimeoutMs, refusal);
   }
 
   /** What the head of a request already tells. */
@@ -139,50 +143,45 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   }
 
   function create(req: HttpRequest, res: HttpResponse): void {
-    let held = 0;
-
-    function hold(bodyBytes: number): boolean {
-      const bytes = costOf(bodyBytes);
-      if (bytes > held && !budget.take(bytes - held)) return false;
-      held = bytes;
-      return true;
-    }
-
-    function settle(outcome: NewPlant | Failure | undefined): void {
+    const share = budget.open();
+    const hold = (bodyBytes: number): boolean => share.hold(costOf(bodyBytes));
+    const settle = (outcome: NewPlant | Failure | undefined): void => {
       if (outcome instanceof Failure) refuse(req, res, outcome);
       else if (outcome) answerPlant(res, outcome);
       // The client went away before its plant had arrived.
       else res.destroy();
-      onceTaken(req, res, limits.bodyTimeoutMs, keep);
-    }
-
-    function keep(bytes: number): void {
-      const kept = Math.min(bytes, held);
-      budget.give(held - kept);
-      held = kept;
-    }
+      onceTaken(req, res, limits.bodyTimeoutMs, share);
+    };
 
     if (!hold(0)) turnAway(req, res, failures.overloaded);
-    else if (req.readableDidRead) void storePlant(() => plantLeftIn(req)).then(settle);
+    else if (req.readableDidRead) void storePlant(() => plantLeftIn(req), settle);
     else
       readBody(req, limits, hold, (body) => {
-        if (Buffer.isBuffer(body)) void storePlant(() => parsePlant(body)).then(settle);
+        if (Buffer.isBuffer(body)) void storePlant(() => parsePlant(body), settle);
         else settle(body);
       });
   }
 
   /** Stores a plant, if it is found to be one. */
-  async function storePlant(find: () => NewPlant | Failure): Promise<NewPlant | Failure> {
+  async function storePlant(
+    find: () => NewPlant | Failure,
+    settle: (outcome: NewPlant | Failure) => void,
+  ): Promise<void> {
+    let outcome: NewPlant | Failure;
     try {
-      const plant = find();
-      if (!(plant instanceof Failure)) await store.add(plant);
-      return plant;
+      outcome = find();
+      if (!(outcome instanceof Failure)) await store.add(outcome);
     } catch (error) {
-      if (error instanceof PlantStoreError)
-        return error.code === 'conflict' ? failures.conflict : failures.unavailable;
-      report('a request failed', error);
-      return failures.fault;
+      outcome = failureOf(error);
     }
+    settle(outcome);
+  }
+
+  function failureOf(error: unknown): Failure {
+    if (error instanceof PlantStoreError)
+      return error.code === 'conflict' ? failures.conflict : failures.unavailable;
+    report('a request failed', error);
+    return failures.fault;
   }
 
   /** The plant in what a body parser left that has read the request before. */
@@ -246,11 +245,11 @@ function onceTaken(
   { socket }: HttpRequest,
   res: HttpResponse,
   timeoutMs: number,
-  keep: (bytes: number) => void,
+  share: Pick<Share, 'keep'>,
 ): void {
   // Most answers have been taken by then, and need no timer.
-  setImmediate(() => {
-    keep(res.writableLength);
+  atEndOfTurn(() => {
+    share.keep(res.writableLength);
     if (res.writableLength === 0) return;
     const timer = setTimeout(() => {
       done();
@@ -264,7 +263,7 @@ function onceTaken(
       clearTimeout(timer);
       res.off('close', done);
       socket.off('close', done);
-      keep(0);
+      share.keep(0);
     }
   });
 }

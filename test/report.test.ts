@@ -38,16 +38,20 @@ t.test(
   async (t) => {
     const heard: string[] = [];
     const budget = createBudget(100, (message) => heard.push(message));
-    t.ok(budget.take(100));
-    t.notOk(budget.take(1));
-    t.notOk(budget.take(1));
+    const [large, small] = [budget.open(), budget.open()];
+    t.ok(large.hold(100));
+    t.ok(large.hold(99), 'it holds as much already');
+    t.notOk(small.hold(1));
+    t.notOk(large.hold(101));
     t.same(heard, ['overloaded: requests hold 100 bytes, more are refused']);
-    budget.give(49);
+    large.keep(51);
     t.equal(heard.length, 1);
-    t.ok(budget.take(49));
-    budget.give(50);
+    t.ok(small.hold(49));
+    large.keep(52);
+    t.notOk(small.hold(50), 'what is kept never grows');
+    large.keep(1);
     t.equal(heard[1], 'no longer overloaded');
-    t.notOk(budget.take(51));
+    t.notOk(small.hold(100));
     t.equal(heard.length, 3);
   },
 );
