@@ -1,5 +1,4 @@
 import { constants } from 'node:os';
-import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
@@ -10,13 +9,7 @@ import { MAX_RECORD_BYTES } from './scan.js';
 
 /** Appends plants to the log in groups: all that arrive during one write leave in the next. */
 export interface Committer {
-  /**
-   * Resolves to the byte offset of the plant's line once it is on the disk.
-   *
-   * @throws {@link PlantStoreError} `unavailable` if the line is not in the log, or nobody knows.
-   * @throws RangeError if the line would be longer than {@link MAX_RECORD_BYTES}.
-   */
-  append(plant: NewPlant): Promise<number>;
+  append(plant: WaitingPlant): void;
   /** Why all plants are refused, if they are. */
   readonly refusal: PlantStoreError | undefined;
   /** Aborted, with the cause, when the log is poisoned. */
@@ -40,13 +33,20 @@ export interface CommitterOptions {
   readonly report: Report;
 }
 
-interface WaitingPlant {
+/** A plant on its way to the disk. One of the two is called, once. */
+export interface WaitingPlant {
   readonly plant: NewPlant;
-  readonly resolve: (offset: number) => void;
-  readonly reject: (error: unknown) => void;
+  /** Hears the byte offset of the plant's line once it is on the disk. */
+  onStored(offset: number): void;
+  /**
+   * Hears why the line is not in the log, or nobody knows: a {@link PlantStoreError} `unavailable`, or a
+   * RangeError if it would be longer than {@link MAX_RECORD_BYTES}.
+   */
+  onRefused(error: Error): void;
 }
 
-interface Line extends Omit<WaitingPlant, 'plant'> {
+interface Line {
+  readonly waiting: WaitingPlant;
   readonly text: string;
   readonly bytes: number;
 }
@@ -79,18 +79,18 @@ export function createCommitter(options: CommitterOptions): Committer {
 
   async function run(): Promise<void> {
     // What arrives in the same turn of the event loop leaves in the same batch.
-    await nextTurn();
+    await Promise.resolve();
     while (waiting.length > 0) {
       const batch = nextBatch();
       try {
         await write(batch);
-        for (const { resolve, bytes } of batch) {
-          resolve(end);
+        for (const { waiting, bytes } of batch) {
+          waiting.onStored(end);
           end += bytes;
         }
       } catch (error) {
         const failure = await undo(error);
-        for (const { reject } of batch) reject(failure);
+        for (const { waiting } of batch) waiting.onRefused(failure);
       }
     }
     running = undefined;
@@ -109,7 +109,7 @@ export function createCommitter(options: CommitterOptions): Committer {
         batch.push(line);
         length += line.bytes;
       } catch (error) {
-        each.reject(error);
+        each.onRefused(error as Error);
       }
     }
     waiting = waiting.slice(taken);
@@ -155,11 +155,8 @@ export function createCommitter(options: CommitterOptions): Committer {
 
   return {
     append(plant) {
-      if (refusal) return Promise.reject(refusal);
-      return new Promise((resolve, reject) => {
-        waiting.push({ plant, resolve, reject });
-        running ??= run();
-      });
+      waiting.push(plant);
+      running ??= run();
     },
     get refusal() {
       return refusal;
@@ -180,11 +177,11 @@ export function createCommitter(options: CommitterOptions): Committer {
   };
 }
 
-function lineOf({ plant, resolve, reject }: WaitingPlant): Line {
-  const text = encodeRecord(plant);
+function lineOf(waiting: WaitingPlant): Line {
+  const text = encodeRecord(waiting.plant);
   const bytes = Buffer.byteLength(text);
   if (bytes > MAX_RECORD_BYTES) throw new RangeError('the plant is too large');
-  return { text, bytes, resolve, reject };
+  return { waiting, text, bytes };
 }
 
 function bytesOf(batch: readonly Line[]): Buffer {

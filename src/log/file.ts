@@ -1,15 +1,15 @@
-import { constants, statSync, type BigIntStats } from 'node:fs';
+import { constants, statSync, write, type BigIntStats } from 'node:fs';
 import { mkdir, open, readdir, realpath, rename, unlink, type FileHandle } from 'node:fs/promises';
 import { platform } from 'node:os';
 import { dirname } from 'node:path';
-import { getSystemErrorMap } from 'node:util';
+import { getSystemErrorMap, promisify } from 'node:util';
 
 import { PlantStoreError } from '../store.js';
 
 /** An open file. */
 export type LogFile = Pick<
   FileHandle,
-  'fd' | 'stat' | 'chmod' | 'chown' | 'read' | 'write' | 'truncate' | 'sync' | 'close'
+  'fd' | 'stat' | 'chmod' | 'chown' | 'read' | 'truncate' | 'sync' | 'close'
 >;
 
 /** Every operation of the log on files goes through this seam, so that a test can fail any one. */
@@ -20,6 +20,8 @@ export interface FileSystem {
   readdir(path: string): Promise<string[]>;
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
+  /** Through a descriptor: that of a FileHandle costs half as much again. */
+  write(descriptor: number, bytes: Buffer): Promise<{ readonly bytesWritten: number }>;
   /** Synchronous: the inode of an open file is in memory, and a thread would cost ten times more. */
   statSync(path: string, options: { bigint: true }): BigIntStats;
   /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
@@ -33,6 +35,7 @@ export const nodeFileSystem: FileSystem = {
   readdir,
   rename,
   unlink,
+  write: promisify(write),
   statSync,
   // macOS leaves the data in the disk's cache; there, fsync of libuv is an F_FULLFSYNC.
   dsyncIsDurable: platform() !== 'darwin',
@@ -73,7 +76,7 @@ export async function writeFile(fs: FileSystem, path: string, bytes: Buffer): Pr
 /** Writes to a file opened with `O_DSYNC`, and waits until all is on the disk. */
 export async function writeAll(fs: FileSystem, file: LogFile, bytes: Buffer): Promise<void> {
   for (let rest = bytes; rest.length > 0;) {
-    const { bytesWritten } = await file.write(rest);
+    const { bytesWritten } = await fs.write(file.fd, rest);
     if (bytesWritten === 0) throw new Error('the file takes no more bytes');
     rest = rest.subarray(bytesWritten);
   }

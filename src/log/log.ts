@@ -133,29 +133,46 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   const { file, path } = parts;
   const committer = createCommitter(parts);
   /** Plants on their way to the disk. Once they are there, the index has them. */
-  const pending = new Map<bigint, { readonly plant: NewPlant; readonly stored: Promise<number> }>();
+  const pending = new Map<
+    bigint,
+    { readonly plant: NewPlant; readonly stored: Promise<unknown> }
+  >();
   const readings = new Set<Promise<Buffer>>();
   let closed: Promise<void> | undefined;
 
-  async function add(plant: NewPlant): Promise<'created' | 'unchanged'> {
-    if (committer.refusal) throw committer.refusal;
-    const ahead = pending.get(plant.id);
-    if (ahead) {
-      await ahead.stored;
-      return compare(ahead.plant, plant);
-    }
-    const [low, high] = wordsOf(plant.id);
-    const offset = index.get(low, high);
-    if (offset !== undefined) return compare(await readBack(plant.id, offset), plant);
-    const own = copyOf(plant);
-    const stored = committer.append(own);
-    pending.set(own.id, { plant: own, stored });
+  // Not an async function: a promise of its own for each plant would cost more than all else here.
+  function add(plant: NewPlant): Promise<'created' | 'unchanged'> {
     try {
-      index.add(low, high, await stored);
-    } finally {
-      pending.delete(own.id);
+      if (committer.refusal) throw committer.refusal;
+      const ahead = pending.get(plant.id);
+      if (ahead) return ahead.stored.then(() => compare(ahead.plant, plant));
+      const [low, high] = wordsOf(plant.id);
+      const offset = index.get(low, high);
+      if (offset === undefined) return append(copyOf(plant), low, high);
+      return readBack(plant.id, offset).then((stored) => compare(stored, plant));
+    } catch (error) {
+      const cause = error as Error;
+      return Promise.reject(cause);
     }
-    return 'created';
+  }
+
+  function append(plant: NewPlant, low: number, high: number): Promise<'created'> {
+    const stored = new Promise<'created'>((resolve, reject) => {
+      committer.append({
+        plant,
+        onStored(offset) {
+          index.add(low, high, offset);
+          pending.delete(plant.id);
+          resolve('created');
+        },
+        onRefused(error) {
+          pending.delete(plant.id);
+          reject(error);
+        },
+      });
+    });
+    pending.set(plant.id, { plant, stored });
+    return stored;
   }
 
   function compare(stored: Plant, { name, tag }: Plant): 'unchanged' {
@@ -213,6 +230,9 @@ function copyOf(plant: NewPlant): NewPlant {
 
 /** The low and the high 32 bits of an id. */
 function wordsOf(id: bigint): [low: number, high: number] {
-  if (BigInt.asIntN(64, id) !== id) throw new RangeError('id: must be an int64');
-  return [Number(BigInt.asIntN(32, id)), Number(id >> 32n)];
+  WORDS.setBigInt64(0, id);
+  if (WORDS.getBigInt64(0) !== id) throw new RangeError('id: must be an int64');
+  return [WORDS.getInt32(4), WORDS.getInt32(0)];
 }
+
+const WORDS = new DataView(new ArrayBuffer(8));

@@ -57,7 +57,8 @@ export function faultyFileSystem(
     await hangs?.pass();
     if (kind === 'close') openFiles--;
     if (kind === 'write' && writes !== undefined) {
-      const result = await operation((args[0] as Buffer).subarray(0, writes));
+      const [descriptor, bytes] = args as [number, Buffer];
+      const result = await operation(descriptor, bytes.subarray(0, writes));
       if (fails === undefined) return result;
     }
     // An error of close(2) comes after the descriptor is gone.
