@@ -8,6 +8,9 @@ export type Authenticator = (rawHeaders: readonly string[]) => Failure | undefin
 /** The longest bearer token that can be configured, in characters. */
 export const MAX_TOKEN_LENGTH = 511;
 
+/** Tokens are compared in a width that is a multiple of this, in bytes. */
+const WIDTH_STEP = 64;
+
 /** RFC 6750, section 2.1. */
 const TOKEN68 = /^[\w.~+/-]+=*$/;
 
@@ -28,13 +31,18 @@ export function tokenFault(token: string): string | undefined {
  * @throws TypeError if there is no token, or one that could never be sent.
  */
 export function createAuthenticator(tokens: readonly string[]): Authenticator {
-  if (tokens.length === 0) throw new TypeError('tokens: at least one is needed');
+  // Without types, it could be anything.
+  const given: unknown = tokens;
+  if (!Array.isArray(given) || tokens.length === 0)
+    throw new TypeError('tokens: must be an array of at least one');
   for (const [index, token] of tokens.entries()) {
     const fault = tokenFault(token);
     if (fault) throw new TypeError(`tokens: number ${index + 1} ${fault}`);
   }
-  const accepted = tokens.map((token) => fullWidth(Buffer.alloc(MAX_TOKEN_LENGTH + 1), token));
-  const presented = Buffer.alloc(MAX_TOKEN_LENGTH + 1);
+  const longest = Math.max(...tokens.map(({ length }) => length));
+  const width = WIDTH_STEP * Math.ceil((longest + 1) / WIDTH_STEP);
+  const accepted = tokens.map((token) => fullWidth(Buffer.alloc(width), token));
+  const presented = Buffer.alloc(width);
   return (rawHeaders) => {
     let authorization: string | undefined;
     for (let i = 0; i < rawHeaders.length; i += 2) {

@@ -212,7 +212,9 @@ function frame(type: number, flags: number, stream: number, ...payload: readonly
 t.test('tokens that no request could carry are refused when the handler is made', async (t) => {
   const store = await openLog(t);
   const rows: readonly [about: string, tokens: readonly string[], message: string][] = [
-    ['none', [], 'tokens: at least one is needed'],
+    ['none', [], 'tokens: must be an array of at least one'],
+    ['nothing', undefined as never, 'tokens: must be an array of at least one'],
+    ['one outside of an array', 'marker' as never, 'tokens: must be an array of at least one'],
     ['an empty one', [''], 'tokens: number 1 has characters'],
     ['white space', ['marker marker'], 'tokens: number 1 has characters'],
     ['a line break', ['marker\n'], 'tokens: number 1 has characters'],
