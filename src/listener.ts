@@ -7,6 +7,7 @@ import { failures, type Failure } from './answer.js';
 import { DISCARD } from './body.js';
 import { refuse, type PlantHandler } from './handler.js';
 import { reasonOf } from './log/file.js';
+import { limitRate, type Report } from './report.js';
 import type { TlsMaterial } from './secrets.js';
 
 export interface ListenerOptions {
@@ -14,6 +15,8 @@ export interface ListenerOptions {
   readonly maxConnections: number;
   /** Serve HTTPS with this. */
   readonly tls?: TlsMaterial | undefined;
+  /** Hears of connections that are too many. Writes to `console.error` by default. */
+  readonly report?: Report;
 }
 
 /** A node:http or node:https server with limits, whose every answer has a body in our shape. */
@@ -34,11 +37,17 @@ export const CONNECTION_LIMITS = {
   headersTimeout: 10_000,
   /** A whole request. More than the handler allows for a body, so that the handler answers first. */
   requestTimeout: 60_000,
-  /** Longer than proxies keep a connection that they do not use, so that it is they who close it. */
-  keepAliveTimeout: 75_000,
+  /** None: node:http would start a timer after each answer, which costs a twentieth of a request. */
+  keepAliveTimeout: 0,
   connectionsCheckingInterval: 1_000,
   maxHeaderSize: 16_384,
 } as const;
+
+/**
+ * How long a connection may be idle, in ms: longer than proxies keep one that they do not use, so that it
+ * is they who close it; and how often that is checked.
+ */
+export const IDLE = { timeoutMs: 75_000, checkMs: 5_000 } as const;
 
 /** How long the program may take to stop, in ms: in all, and waiting for clients. */
 export const STOPPING = { totalMs: 10_000, clientsMs: 8_000 } as const;
@@ -56,10 +65,14 @@ const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
   ['ERR_HTTP_REQUEST_TIMEOUT', failures.timeout],
 ]);
 
-export function createListener({ handler, maxConnections, tls }: ListenerOptions): Listener {
+export function createListener(listenerOptions: ListenerOptions): Listener {
+  const { handler, maxConnections, tls } = listenerOptions;
+  const report = limitRate(listenerOptions.report);
   // node:http answers a request without Host with no body.
   const options = { ...CONNECTION_LIMITS, requireHostHeader: false };
-  const server = tls ? createTlsServer({ ...options, ...tls }) : createServer(options);
+  const server = tls
+    ? createTlsServer({ ...options, ...tls, allowHalfOpen: true })
+    : createServer(options);
   server.maxConnections = maxConnections;
   // Otherwise node:http drops the header lines that follow the first thousand.
   server.maxHeadersCount = 0;
@@ -68,15 +81,18 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
 
   /** The last response of each connection that is open; none if nothing has been requested yet. */
   const responses = new Map<Duplex, ServerResponse | undefined>();
+  /** The connections that were idle when it was checked last. */
+  let idle: ReadonlyMap<Duplex, Idleness> = new Map();
   /** The connections that sent what could not be read. */
   const broken = new WeakSet<Duplex>();
   let stopping = false;
+  const idleCheck = setInterval(checkIdle, IDLE.checkMs).unref();
 
   /** Says whether a request may go on to the handler. */
   function begin(req: IncomingMessage, res: ServerResponse): boolean {
     responses.set(req.socket, res);
     if (stopping) res.setHeader('Connection', 'close');
-    const goesOn = namesHost(req);
+    const goesOn = req.httpVersionMajor === 1 && namesHost(req);
     if (!goesOn) refuse(req, res, failures.malformed);
     return goesOn;
   }
@@ -85,11 +101,19 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
     responses.set(socket, undefined);
     socket.once('close', () => responses.delete(socket));
   });
+  server.on('drop', () => {
+    report(`overloaded: ${maxConnections} connections are open, more are closed at once`);
+  });
   server.on('request', (req, res) => {
     if (begin(req, res)) handler(req, res);
   });
   server.on('checkContinue', (req, res) => {
     if (!begin(req, res)) return;
+    // node:http finds it among other expectations, too.
+    if (req.headers.expect?.toLowerCase() !== '100-continue') {
+      refuse(req, res, failures.expectation);
+      return;
+    }
     // The handler reads a body only when all that the head tells is right.
     req.once('resume', () => {
       if (!res.headersSent) res.writeContinue();
@@ -143,6 +167,7 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
         const sweep = setInterval(() => setImmediate(closeIdle), STOPPING_IDLE_MS);
         const deadline = setTimeout(done, timeoutMs);
         function done(): void {
+          clearInterval(idleCheck);
           clearInterval(sweep);
           clearTimeout(deadline);
           for (const socket of responses.keys()) socket.destroy();
@@ -155,18 +180,49 @@ export function createListener({ handler, maxConnections, tls }: ListenerOptions
   };
 
   function closeIdle(): void {
-    for (const [socket, res] of responses)
-      if (!res || (res.writableFinished && res.req.complete)) socket.destroy();
+    for (const socket of idleConnections()) socket.destroy();
   }
+
+  function* idleConnections(): Generator<Duplex> {
+    for (const [socket, res] of responses)
+      if (!res || (res.writableFinished && res.req.complete)) yield socket;
+  }
+
+  /** Closes connections that have been idle, and have sent nothing, for so many checks. */
+  function checkIdle(): void {
+    const before = idle;
+    const now = new Map<Duplex, Idleness>();
+    idle = now;
+    for (const socket of idleConnections()) {
+      const { bytesRead } = socket as Duplex & Pick<Socket, 'bytesRead'>;
+      const last = before.get(socket);
+      const checks = last?.bytesRead === bytesRead ? last.checks + 1 : 0;
+      now.set(socket, { bytesRead, checks });
+      if (checks >= IDLE.timeoutMs / IDLE.checkMs) socket.destroy();
+    }
+  }
+}
+
+/** A connection on which nothing was under way when it was checked. */
+interface Idleness {
+  readonly bytesRead: number;
+  /** In how many checks before it was the same. */
+  readonly checks: number;
 }
 
 const HOST = 'host';
 
-/** RFC 9112, section 3.2: one Host, and it may be missing only in HTTP/1.0. */
+/** What RFC 3986, section 3.2.2 and 3.2.3, leaves for a host and a port. */
+const HOST_VALUE = /^[\w.~:[\]!$&'()*+,;=%-]*$/;
+
+/** RFC 9112, section 3.2: one Host that could be one, and it may be missing only in HTTP/1.0. */
 function namesHost({ httpVersion, rawHeaders }: IncomingMessage): boolean {
   let hosts = 0;
   for (let i = 0; i < rawHeaders.length; i += 2)
-    if (rawHeaders[i]?.length === HOST.length && rawHeaders[i]?.toLowerCase() === HOST) hosts++;
+    if (rawHeaders[i]?.length === HOST.length && rawHeaders[i]?.toLowerCase() === HOST) {
+      if (!HOST_VALUE.test(rawHeaders[i + 1] ?? '')) return false;
+      hosts++;
+    }
   return hosts === 1 || (hosts === 0 && httpVersion === '1.0');
 }
 

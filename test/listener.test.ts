@@ -4,6 +4,7 @@ import { request } from 'node:https';
 import { connect as connectTo } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { text } from 'node:stream/consumers';
+import { connect as connectSecurely } from 'node:tls';
 
 import t, { type Test } from 'tap';
 
@@ -14,6 +15,7 @@ import {
   type Listener,
   type ListenerOptions,
 } from '../dist/listener.js';
+import type { Report } from '../dist/report.js';
 import type { PlantStore } from '../dist/store.js';
 import {
   chunkedMessage,
@@ -170,6 +172,18 @@ t.test('a request must name one Host', async (t) => {
     'two, and the token is wrong': [withLine('Host: other', message(wrongToken)), 400],
   } as const;
   await tryAll(t, none, { after: lives });
+  const hosts = ['a b', 'a/b', 'a@b', 'a?b', 'a#b', 'a\\b', 'a"b', '\u00e9'];
+  await tryAll(
+    t,
+    Object.fromEntries(hosts.map((Host) => [Host, [message({ headers: { Host } }), 400]])),
+    { after: lives },
+  );
+  const good = ['plants.example:8080', '[::1]:80', '127.0.0.1', 'a_b~c%20', "!$&'()*+,;="];
+  await tryAll(
+    t,
+    Object.fromEntries(good.map((Host) => [Host, [message({ headers: { Host } }), 200]])),
+    { after: lives },
+  );
   const expectations = {
     'two, and 100-continue': [withLine('Host: other', expecting('100-continue')), 400],
     'two, and another expectation': [withLine('Host: other', expecting('200-ok')), 400],
@@ -178,6 +192,20 @@ t.test('a request must name one Host', async (t) => {
   const old = without('Host').replace('HTTP/1.1', 'HTTP/1.0');
   await tryAll(t, { 'none in HTTP/1.0': [old, 200] }, { after: ends });
   await tryAll(t, { 'an empty one': [message({ headers: { Host: '' } }), 200] }, { after: lives });
+});
+
+t.test('a version other than HTTP/1.1 and HTTP/1.0 is refused', async (t) => {
+  const versions = ['', ' HTTP/0.9', ' HTTP/2.0'];
+  await tryAll(
+    t,
+    Object.fromEntries(
+      versions.map((version) => [
+        `"${version}"`,
+        [message().toString().replace(' HTTP/1.1', version), 400],
+      ]),
+    ),
+    { after: ends, finish: true },
+  );
 });
 
 t.test('a header section that is too large is answered with 431', async (t) => {
@@ -251,6 +279,8 @@ t.test('an expectation other than 100-continue is answered with 417', async (t) 
     t,
     {
       alone: [withLine('Expect: 200-ok'), 417],
+      'beside 100-continue': [withLine('Expect: 100-continue, 200-ok'), 417],
+      'after 100-continue': [withLine('Expect: 100-Continue\r\nExpect: 200-ok'), 417],
       'with a wrong token': [withLine('Expect: 200-ok', message(wrongToken)), 417],
       'before another request': [
         `${withLine('Expect: 200-ok')}${message(wrongToken).toString()}`,
@@ -384,10 +414,13 @@ t.test('a client that sends on after it was refused sees why, and no reset', asy
 });
 
 t.test('there are no more connections at a time than there may be', async (t) => {
-  const { port } = await listen(t, { maxConnections: 2 });
+  const reports: string[] = [];
+  const report: Report = (message) => reports.push(message);
+  const { port } = await listen(t, { maxConnections: 2, report });
   const [first, second] = [await connect(t, port), await connect(t, port)];
   const third = await connect(t, port);
   await ends(t, third, 'a third');
+  t.strictSame(reports, ['overloaded: 2 connections are open, more are closed at once']);
   await lives(t, first, 'the first');
   await first.closed;
   await lives(t, second, 'the second');
@@ -414,6 +447,10 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
   const [res] = (await once(req.end(FERN), 'response')) as [IncomingMessage];
   t.equal(res.statusCode, 200);
   t.equal(await text(res), '{"name":"Boston fern","tag":"indoor"}');
+
+  const finished = connectSecurely({ port, host: '127.0.0.1', ca: cert, servername: 'localhost' });
+  finished.end(message());
+  t.match(await text(finished), /^HTTP\/1\.1 200 OK\r\n/, 'to a client that has finished sending');
   await server.stop(60_000);
 });
 
