@@ -28,6 +28,7 @@ interface Embedding {
 const OURS = /^{"error":404,/;
 const EXPRESS = { lines: block('Express', 'ts'), elsewhere: /Cannot POST \/elsewhere/ };
 const [FASTIFY_HOOK = '', FASTIFY_ROUTE = ''] = blocks('Fastify', 'ts');
+const [KOA = '', KOA_AFTER_PARSER = ''] = blocks('Koa', 'ts');
 const BY_FASTIFY = /Route POST:\/elsewhere not found/;
 const HTTP_2 = 'HTTP/2, and HTTP/1.1 beside it';
 const CONNECT = 'Connect, and whatever has chains like it';
@@ -56,7 +57,13 @@ const EMBEDDINGS: readonly Embedding[] = [
   { name: 'Express, after express.json()', ...EXPRESS, path: '/parsed/plants', parsed: true },
   { name: 'Fastify, as a hook', lines: FASTIFY_HOOK, elsewhere: BY_FASTIFY },
   { name: 'Fastify, as a route', lines: FASTIFY_ROUTE, parsed: true, elsewhere: BY_FASTIFY },
-  { name: 'Koa', lines: block('Koa', 'ts'), elsewhere: /^Not Found$/ },
+  { name: 'Koa', lines: KOA, elsewhere: /^Not Found$/ },
+  {
+    name: 'Koa, after its body parser',
+    lines: KOA_AFTER_PARSER,
+    parsed: true,
+    elsewhere: /^Not Found$/,
+  },
   { name: 'Connect', lines: block(CONNECT, 'ts'), elsewhere: /Cannot POST \/elsewhere/ },
 ];
 

@@ -115,7 +115,10 @@ t.test('its code is what the build made of src, without comments and white space
 function meaningOf(path: string): readonly string[] {
   const meaning: string[] = [];
   function add(node: ts.Node): void {
-    if (ts.isParenthesizedExpression(node)) return add(node.expression);
+    if (ts.isParenthesizedExpression(node)) {
+      add(node.expression);
+      return;
+    }
     const { text = '', operator = '' } = node as Partial<
       ts.LiteralLikeNode & ts.PrefixUnaryExpression
     >;

@@ -7,13 +7,13 @@ import t from 'tap';
 import { MAX_TOKEN_LENGTH } from '../dist/auth.js';
 import { DISCARD } from '../dist/body.js';
 import { DEFAULT_LIMITS, MAX_LIMITS, MAX_REFUSALS, REQUEST_COST } from '../dist/handler.js';
-import { CONNECTION_LIMITS, STOPPING } from '../dist/listener.js';
+import { CONNECTION_LIMITS, IDLE, STOPPING } from '../dist/listener.js';
 import { MAX_RECORD_BYTES } from '../dist/log/scan.js';
 import { openapi } from '../dist/openapi.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { readSettings, settingsHelp } from '../dist/settings.js';
 import { conforms } from './conformance.js';
-import { FIXED_MIB } from './hostile/floods.js';
+import { FIXED_MIB, TLS_KIB } from './hostile/floods.js';
 import { block, blocks, rows } from './readme.js';
 import { run, start } from './system/program.js';
 
@@ -124,9 +124,9 @@ t.test('the table of limits has every limit in the code, and no other', async (t
     ['time for a TLS handshake', `${CONNECTION_LIMITS.handshakeTimeout} ms`],
     ['time for the head of a request', `${CONNECTION_LIMITS.headersTimeout} ms`],
     ['time for a whole request', `${CONNECTION_LIMITS.requestTimeout} ms`],
-    ['idle connection', `${CONNECTION_LIMITS.keepAliveTimeout} ms`],
+    ['idle connection', `${IDLE.timeoutMs} ms, and up to ${IDLE.checkMs} ms more`],
     ['header section', `${CONNECTION_LIMITS.maxHeaderSize} bytes`],
-    ['connections', `${maxConnections}`],
+    ['connections', `${maxConnections}; more are closed at once`],
     ['token', `${MAX_TOKEN_LENGTH} characters`],
     [
       'rest of a refused body that is read over',
@@ -142,7 +142,7 @@ t.test('the table of limits has every limit in the code, and no other', async (t
     ['memory for the index', '16 bytes a slot, at most 40 bytes a plant'],
     [
       'memory of the program in a flood',
-      `what is held for requests, the index, and ${FIXED_MIB} MiB; with a larger body limit, 60 times it more`,
+      `what is held for requests, the index, and ${FIXED_MIB} MiB; with TLS, ${TLS_KIB} KiB more for each connection; with a larger body limit, 60 times it more`,
     ],
   ]);
 });

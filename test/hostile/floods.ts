@@ -1,14 +1,18 @@
 import { strict as assert } from 'node:assert';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { createReadStream } from 'node:fs';
+import { createReadStream, readdirSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { Duplex } from 'node:stream';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { connect as connectSecurely } from 'node:tls';
 
 import type { Case } from '../faults/case.js';
 import { serve, stop, TOKEN, type Server } from '../faults/program.js';
 import { injecting } from '../faults/strace.js';
+import { selfSigned } from '../support.js';
 import { opened, parseAnswers, rawRequest, type Answer } from './exchange.js';
 import { memoryOf } from './memory.js';
 
@@ -19,9 +23,12 @@ const MAX_BUFFERED_MIB = 64;
  * yet. It does not grow with what the program may hold.
  */
 export const FIXED_MIB = 384;
+/** What a connection takes on top with TLS, in KiB, of memory that OpenSSL and the C library hold. */
+export const TLS_KIB = 128;
 const BOUND_MIB = MAX_BUFFERED_MIB + FIXED_MIB;
 
 const IDLE = 10_000;
+const wavesOf = (isShort: boolean): number => (isShort ? 1 : 3);
 const PIPELINED = 20_000;
 const bodiesOf = (isShort: boolean): number => (isShort ? 300 : 2_000);
 const BODY_BYTES = 1_048_576;
@@ -52,6 +59,43 @@ export const floodCases = (isShort: boolean): Case[] => [
         for (const socket of sockets) socket.destroy();
         return `a plant in ${ms} ms`;
       });
+    },
+  },
+  {
+    promise: `${wavesOf(isShort)} times ${IDLE} TLS handshakes that are begun and left, and a plant is stored beside them`,
+    async check(folder) {
+      const files = Number(execFileSync('sh', ['-c', 'ulimit -Hn'], { encoding: 'utf8' }));
+      if (files < IDLE + FILES) return `SKIPPED: ulimit -Hn is ${files}`;
+      const { key, cert } = selfSigned();
+      const [PLANT_STORE_TLS_KEY, PLANT_STORE_TLS_CERT] = [
+        join(folder, 'key'),
+        join(folder, 'cert'),
+      ];
+      writeFileSync(PLANT_STORE_TLS_KEY, key);
+      writeFileSync(PLANT_STORE_TLS_CERT, cert);
+      const hello = await clientHello();
+      return flood(
+        folder,
+        async (trial) => {
+          const times: number[] = [];
+          for (let wave = 1; wave <= wavesOf(isShort); wave++) {
+            const sockets = await openSome(trial.server, IDLE - 10, (socket) => {
+              socket.write(hello);
+              // It is closed if the wave takes longer than a handshake may.
+              return new Promise((resolve) => socket.once('data', resolve).once('close', resolve));
+            });
+            times.push(await timed(() => storeOne(trial)));
+            for (const socket of sockets) socket.destroy();
+            while (readdirSync(`/proc/${trial.server.pid}/fd`).length > FILES) await nextTurn();
+          }
+          return `a plant in ${times.join(', ')} ms`;
+        },
+        {
+          ca: cert,
+          environment: { PLANT_STORE_TLS_KEY, PLANT_STORE_TLS_CERT },
+          boundMib: BOUND_MIB + (IDLE * TLS_KIB) / 1024,
+        },
+      );
     },
   },
   {
@@ -93,7 +137,7 @@ export const floodCases = (isShort: boolean): Case[] => [
           assert.ok(answers.some((answer) => answer?.status === 503));
           return statusesOf(answers);
         },
-        injecting(calls, hang),
+        { under: injecting(calls, hang), environment: { UV_THREADPOOL_SIZE: '1' } },
       );
     },
   },
@@ -109,8 +153,21 @@ interface Plant {
   readonly name: string;
 }
 
+/** A program, and the certificate of one that speaks TLS. */
+interface Target extends Server {
+  readonly ca: string | undefined;
+}
+
+interface FloodOptions {
+  readonly ca?: string;
+  readonly environment?: NodeJS.ProcessEnv;
+  /** The command that runs the program, with all its arguments but the program. */
+  readonly under?: readonly string[];
+  readonly boundMib?: number;
+}
+
 interface Trial {
-  readonly server: Server;
+  readonly server: Target;
   /** A plant with an id of its own. */
   next(name?: string): Plant;
   /** Checks that a plant was answered with 200, or refused for now, and notes it. */
@@ -121,15 +178,18 @@ interface Trial {
 async function flood(
   folder: string,
   during: (trial: Trial) => Promise<string>,
-  under?: readonly string[],
+  { ca, environment, under = [], boundMib = BOUND_MIB }: FloodOptions = {},
 ): Promise<string> {
   const log = join(folder, LOG);
   const stored = new Map<number, Plant>();
-  const server = await serve({
-    log,
-    under: under ?? [],
-    environment: { UV_THREADPOOL_SIZE: under ? '1' : undefined },
-  });
+  const server = {
+    ...(await serve({
+      log,
+      under,
+      environment: { UV_THREADPOOL_SIZE: undefined, ...environment },
+    })),
+    ca,
+  };
   let lastId = 0;
   const trial: Trial = {
     server,
@@ -157,7 +217,7 @@ async function flood(
   await checkLog(log, stored);
   const figures = `${seen}; ${before} MiB before, at most ${most} MiB, then a plant in ${ms} ms`;
   assert.ok(ms < 5_000, `a plant is stored as before: ${figures}`);
-  assert.ok(most < BOUND_MIB, `memory stays below ${BOUND_MIB} MiB: ${figures}`);
+  assert.ok(most < boundMib, `memory stays below ${boundMib} MiB: ${figures}`);
   return figures;
 }
 
@@ -195,8 +255,8 @@ async function storeOne(trial: Trial): Promise<void> {
 }
 
 /** Sends pieces over a connection of its own, and resolves to all that is answered. */
-async function send({ serves }: Server, pieces: readonly Buffer[]): Promise<Answer[]> {
-  const socket = await opened(serves);
+async function send({ serves, ca }: Target, pieces: readonly Buffer[]): Promise<Answer[]> {
+  const socket = ca === undefined ? await opened(serves) : await openedSecurely(serves, ca);
   const answered = answersOn(socket);
   for (const piece of pieces) socket.write(piece);
   socket.end();
@@ -248,13 +308,42 @@ const END = '"}';
 
 const AT_A_TIME = 500;
 
-async function openSome({ serves }: Server, count: number): Promise<Socket[]> {
+async function openSome(
+  { serves }: Server,
+  count: number,
+  begin: (socket: Socket) => unknown = () => undefined,
+): Promise<Socket[]> {
+  async function open(): Promise<Socket> {
+    const socket = await opened(serves);
+    await begin(socket);
+    return socket;
+  }
   const sockets: Socket[] = [];
   while (sockets.length < count) {
     const length = Math.min(count - sockets.length, AT_A_TIME);
-    sockets.push(...(await Promise.all(Array.from({ length }, () => opened(serves)))));
+    sockets.push(...(await Promise.all(Array.from({ length }, open))));
   }
   return sockets;
+}
+
+async function openedSecurely(port: number, ca: string): Promise<Socket> {
+  const socket = connectSecurely({ port, host: 'localhost', ca, ALPNProtocols: ['http/1.1'] });
+  await once(socket, 'secureConnect');
+  return socket;
+}
+
+/** What a TLS client says first. */
+function clientHello(): Promise<Buffer> {
+  return new Promise((resolve) => {
+    const socket = new Duplex({
+      read: () => undefined,
+      write: (chunk: Buffer, _encoding, done) => {
+        resolve(chunk);
+        done();
+      },
+    });
+    connectSecurely({ socket, servername: 'localhost' });
+  });
 }
 
 /** How often each status came. */
