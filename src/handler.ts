@@ -14,8 +14,7 @@ export interface PlantHandlerLimits {
   /** The largest body, in bytes. */
   readonly maxBodyBytes: number;
   /**
-   * Bytes held for all requests together, as {@link REQUEST_COST} counts them; beyond it plants are
-   * refused with 503.
+   * Bytes held for all requests together, a body several times; beyond it plants are refused with 503.
    */
   readonly maxBufferedBytes: number;
   /** How long a client may take to send a body, and how long to take its answer, in ms. */
@@ -62,6 +61,7 @@ export interface PlantHandler {
 /**
  * What a request counts for: at least its objects and its place in the queue, and more often than
  * once its body, which lives on as text, as strings and in the answer.
+ * @internal
  */
 export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
 
@@ -72,11 +72,11 @@ export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
 export const MAX_REFUSALS = 16_384;
 
 /**
- * Makes the request handler for a `node:http`, `node:https` or `node:http2` server, or for any
- * framework that hands on their requests and responses.
+ * Makes the request handler for a `node:http`, `node:https` or `node:http2` server, or a framework
+ * that hands on their requests and responses.
  *
- * It never throws, whatever arrives, and it brings its own guards for the size of a body, the time
- * it takes and the memory of all requests together, so it relies on none of the host server.
+ * It never throws, whatever arrives, and brings its own guards for the size of a body, its time and
+ * the memory of all requests together.
  *
  * @throws TypeError if there is no store, no token, one that no request could carry (RFC 6750, section 2.1),
  * or a report that is no function.

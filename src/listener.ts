@@ -44,10 +44,10 @@ export const CONNECTION_LIMITS = {
 } as const;
 
 /**
- * How long a connection may be idle, in ms: longer than proxies keep one that they do not use, so that it
- * is they who close it; and how often that is checked.
+ * How long a connection may be idle at least, in ms, and at most twice as long: longer than proxies keep
+ * one that they do not use, so that it is they who close it.
  */
-export const IDLE = { timeoutMs: 75_000, checkMs: 5_000 } as const;
+export const IDLE_MS = 75_000;
 
 /** How long the program may take to stop, in ms: in all, and waiting for clients. */
 export const STOPPING = { totalMs: 10_000, clientsMs: 8_000 } as const;
@@ -81,12 +81,12 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 
   /** The last response of each connection that is open; none if nothing has been requested yet. */
   const responses = new Map<Duplex, ServerResponse | undefined>();
-  /** The connections that were idle when it was checked last. */
-  let idle: ReadonlyMap<Duplex, Idleness> = new Map();
+  /** The connections that were idle when that was checked last, and how much each had sent by then. */
+  let idle = new Map<Duplex, number>();
   /** The connections that sent what could not be read. */
   const broken = new WeakSet<Duplex>();
   let stopping = false;
-  const idleCheck = setInterval(checkIdle, IDLE.checkMs).unref();
+  const idleCheck = setInterval(checkIdle, IDLE_MS).unref();
 
   /** Says whether a request may go on to the handler. */
   function begin(req: IncomingMessage, res: ServerResponse): boolean {
@@ -188,26 +188,16 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
       if (!res || (res.writableFinished && res.req.complete)) yield socket;
   }
 
-  /** Closes connections that have been idle, and have sent nothing, for so many checks. */
+  /** Closes connections that have been idle, and have sent nothing, since the last check. */
   function checkIdle(): void {
     const before = idle;
-    const now = new Map<Duplex, Idleness>();
-    idle = now;
+    idle = new Map();
     for (const socket of idleConnections()) {
       const { bytesRead } = socket as Duplex & Pick<Socket, 'bytesRead'>;
-      const last = before.get(socket);
-      const checks = last?.bytesRead === bytesRead ? last.checks + 1 : 0;
-      now.set(socket, { bytesRead, checks });
-      if (checks >= IDLE.timeoutMs / IDLE.checkMs) socket.destroy();
+      if (before.get(socket) === bytesRead) socket.destroy();
+      else idle.set(socket, bytesRead);
     }
   }
-}
-
-/** A connection on which nothing was under way when it was checked. */
-interface Idleness {
-  readonly bytesRead: number;
-  /** In how many checks before it was the same. */
-  readonly checks: number;
 }
 
 const HOST = 'host';
@@ -220,7 +210,7 @@ function namesHost({ httpVersion, rawHeaders }: IncomingMessage): boolean {
   let hosts = 0;
   for (let i = 0; i < rawHeaders.length; i += 2)
     if (rawHeaders[i]?.length === HOST.length && rawHeaders[i]?.toLowerCase() === HOST) {
-      if (!HOST_VALUE.test(rawHeaders[i + 1] ?? '')) return false;
+      if (!HOST_VALUE.test(rawHeaders[i + 1] as string)) return false;
       hosts++;
     }
   return hosts === 1 || (hosts === 0 && httpVersion === '1.0');

@@ -4,22 +4,34 @@ import { ErrorSchema, failures, type ErrorBody, type Failure } from './answer.js
 import { DEFAULT_LIMITS } from './handler.js';
 import { NewPlantSchema, PlantSchema } from './plant.js';
 
-/** Every failure by its name, with a sample of those that depend on the request. */
-const samples: Readonly<Record<keyof typeof failures, Failure>> = {
+/** Every failure, with a sample of those that depend on the request. */
+const samples: readonly Failure[] = Object.values({
   ...failures,
   repeated: failures.repeated('name'),
   invalid: failures.invalid(['name: must be a string', 'tag: must be a string']),
   tooLarge: failures.tooLarge(DEFAULT_LIMITS.maxBodyBytes),
-};
+});
 
 interface Response {
   readonly description: string;
   readonly headers?: object;
-  readonly content: { readonly 'application/json': object };
+  readonly content: { readonly 'application/json': { readonly schema: ResponseSchema } };
+}
+
+interface ResponseSchema {
+  readonly $ref: string;
+  readonly examples?: readonly ErrorBody[];
+}
+
+interface Operation {
+  readonly operationId: string;
+  readonly description: string;
+  readonly requestBody: object;
+  readonly responses: Readonly<Record<number, Response>>;
 }
 
 function allResponses(): Readonly<Record<number, Response>> {
-  const statuses = new Set(Object.values(samples).map(({ status }) => status));
+  const statuses = new Set(samples.map(({ status }) => status));
   return {
     200: { description: 'plant response', content: json({ schema: refer('Plant') }) },
     ...Object.fromEntries([...statuses].map((status) => [status, failureResponse(status)])),
@@ -27,33 +39,28 @@ function allResponses(): Readonly<Record<number, Response>> {
 }
 
 function failureResponse(status: number): Response {
-  const named = Object.entries(samples).filter(([, failure]) => failure.status === status);
-  const kinds = named.map(([, failure]) => failure);
+  const kinds = samples.filter((failure) => failure.status === status);
   const error = { enum: [...new Set(kinds.map((failure) => failure.error))] };
-  const examples = named.map(([name, { body }]) => [
-    name,
-    { value: JSON.parse(body) as ErrorBody },
-  ]);
+  const examples = kinds.map(({ body }) => JSON.parse(body) as ErrorBody);
   return {
     description: status === 400 ? 'unexpected error' : String(STATUS_CODES[status]),
-    headers: headersOf(kinds),
-    content: json({
-      schema: { ...refer('Error'), properties: { error } },
-      examples: Object.fromEntries(examples) as object,
-    }),
+    ...headersOf(kinds),
+    content: json({ schema: { ...refer('Error'), properties: { error }, examples } }),
   };
 }
 
 /** The headers that failures bring; one that all of them bring is required. */
-function headersOf(kinds: readonly Failure[]): object {
+function headersOf(kinds: readonly Failure[]): Pick<Response, 'headers'> {
   const names = new Set(kinds.flatMap(({ headers }) => Object.keys(headers)));
-  return Object.fromEntries(
+  if (names.size === 0) return {};
+  const headers = Object.fromEntries(
     [...names].map((name) => {
       const values = kinds.flatMap(({ headers }) => headers[name] ?? []);
       const schema = { type: 'string', examples: [...new Set(values)] };
       return [name, { required: values.length === kinds.length, schema }];
     }),
   );
+  return { headers };
 }
 
 interface Schemas {
@@ -76,7 +83,14 @@ function json<Content extends object>(content: Content): { 'application/json': C
  * The interface of the service, with every answer that it gives, as an OpenAPI 3.1 document. The
  * package has it as `plant-store/openapi.json`, too.
  */
-export const openapi = {
+export const openapi: {
+  readonly openapi: string;
+  readonly info: object;
+  readonly servers: object[];
+  readonly security: object[];
+  readonly paths: { readonly '/plants': { readonly post: Operation } };
+  readonly components: { readonly schemas: Schemas; readonly securitySchemes: object };
+} = {
   openapi: '3.1.1',
   info: {
     title: 'Plant store',

@@ -170,7 +170,6 @@ function endOfValue(text: string, start: number): number {
   return at;
 }
 
-const PLAIN_INTEGER = /^\s*-?\d+\s*$/;
 const JSON_NUMBER = /^\s*(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?\s*$/;
 
 /**
@@ -178,8 +177,6 @@ const JSON_NUMBER = /^\s*(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?\s*$/;
  * linear in the length of the text, whatever the exponent says.
  */
 function exactInt64(source: string): bigint | undefined {
-  const number = Number(source);
-  if (PLAIN_INTEGER.test(source) && Number.isSafeInteger(number)) return BigInt(number);
   const [, sign = '', integer, fraction = '', exponent = '0'] = JSON_NUMBER.exec(source) ?? [];
   if (integer === undefined) return undefined;
   const digits = integer + fraction;

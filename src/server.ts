@@ -134,12 +134,12 @@ function logPath(operand: string | undefined): string {
 }
 
 async function run(command?: string, operand?: string, ...more: string[]): Promise<void> {
-  if (command === 'verify' && more.length === 0) await verify(logPath(operand));
+  const isAlone = operand === undefined;
+  if (command === undefined) await serve();
+  else if (command === 'verify' && more.length === 0) await verify(logPath(operand));
   else if (command === 'repair' && more.length === 0) await repair(logPath(operand));
-  else if (operand !== undefined) fail(MISUSED, ['the arguments are not known; see --help']);
-  else if (command === undefined) await serve();
-  else if (command === '--help') console.log(HELP);
-  else if (command === '--version') console.log(version());
+  else if (command === '--help' && isAlone) console.log(HELP);
+  else if (command === '--version' && isAlone) console.log(version());
   else fail(MISUSED, ['the arguments are not known; see --help']);
 }
 

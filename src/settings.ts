@@ -91,13 +91,9 @@ export function readSettings(environment: Environment, faults: string[]): Settin
   function tls(): TlsFiles | undefined {
     const cert = text('PLANT_STORE_TLS_CERT');
     const key = text('PLANT_STORE_TLS_KEY');
-    if (cert !== undefined && key !== undefined)
-      return cert.trim() && key.trim() ? { cert: resolve(cert), key: resolve(key) } : undefined;
-    if (cert !== undefined)
-      faults.push('PLANT_STORE_TLS_KEY: must be set with PLANT_STORE_TLS_CERT');
-    if (key !== undefined)
-      faults.push('PLANT_STORE_TLS_CERT: must be set with PLANT_STORE_TLS_KEY');
-    return undefined;
+    if ((cert === undefined) !== (key === undefined))
+      faults.push('PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: must be set together');
+    return cert?.trim() && key?.trim() ? { cert: resolve(cert), key: resolve(key) } : undefined;
   }
 
   const tokens = readTokens();

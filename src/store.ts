@@ -1,9 +1,6 @@
 import type { NewPlant } from './plant.js';
 
-/**
- * What the handler needs of a place where plants are kept. `openPlantLog` gives one; anything else
- * that keeps these promises can stand behind the handler.
- */
+/** Where the handler keeps plants: what `openPlantLog` gives, or anything else that keeps these promises. */
 export interface PlantStore {
   /**
    * Stores a plant. Resolves once it is durable: to `created`, or to `unchanged` if the same plant

@@ -92,9 +92,11 @@ t.test('it describes every failure, each with an example', async (t) => {
     const { status, error, headers, body } = each instanceof Failure ? each : each(['x'] as never);
     const sent = new Headers({ ...headers, 'Content-Type': 'application/json' });
     conforms({ status, headers: Object.fromEntries(sent), body });
-    t.match(responses[status]?.content, {
-      'application/json': { examples: { [name]: { value: { error, message: String } } } },
-    });
+    const { examples } = responses[status]?.content['application/json'].schema ?? {};
+    t.ok(
+      examples?.some((example) => example.error === error),
+      name,
+    );
   }
 });
 

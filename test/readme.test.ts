@@ -7,7 +7,7 @@ import t from 'tap';
 import { MAX_TOKEN_LENGTH } from '../dist/auth.js';
 import { DISCARD } from '../dist/body.js';
 import { DEFAULT_LIMITS, MAX_LIMITS, MAX_REFUSALS, REQUEST_COST } from '../dist/handler.js';
-import { CONNECTION_LIMITS, IDLE, STOPPING } from '../dist/listener.js';
+import { CONNECTION_LIMITS, IDLE_MS, STOPPING } from '../dist/listener.js';
 import { MAX_RECORD_BYTES } from '../dist/log/scan.js';
 import { openapi } from '../dist/openapi.js';
 import { REPORT_RATE } from '../dist/report.js';
@@ -124,7 +124,7 @@ t.test('the table of limits has every limit in the code, and no other', async (t
     ['time for a TLS handshake', `${CONNECTION_LIMITS.handshakeTimeout} ms`],
     ['time for the head of a request', `${CONNECTION_LIMITS.headersTimeout} ms`],
     ['time for a whole request', `${CONNECTION_LIMITS.requestTimeout} ms`],
-    ['idle connection', `${IDLE.timeoutMs} ms, and up to ${IDLE.checkMs} ms more`],
+    ['idle connection', `${IDLE_MS} to ${2 * IDLE_MS} ms`],
     ['header section', `${CONNECTION_LIMITS.maxHeaderSize} bytes`],
     ['connections', `${maxConnections}; more are closed at once`],
     ['token', `${MAX_TOKEN_LENGTH} characters`],
@@ -137,7 +137,7 @@ t.test('the table of limits has every limit in the code, and no other', async (t
       'reports of faults and of overload',
       `${REPORT_RATE.count} in ${REPORT_RATE.periodMs} ms; the rest is counted`,
     ],
-    ['a record in the log', `${MAX_RECORD_BYTES} bytes`],
+    ['a line of the log', `${MAX_RECORD_BYTES} bytes`],
     // test/log/id-index.test.ts holds the index to it.
     ['memory for the index', '16 bytes a slot, at most 40 bytes a plant'],
     [

@@ -134,7 +134,7 @@ t.test('all faults of the settings are told at once, and nothing is made', async
   const faults = [
     'PLANT_STORE_HOST: must not be empty; leave it out instead',
     'PLANT_STORE_PORT: must be an integer between 0 and 65535',
-    'PLANT_STORE_TLS_KEY: must be set with PLANT_STORE_TLS_CERT',
+    'PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: must be set together',
     `${cwd}/token: line 2 has characters that a bearer token cannot have (RFC 6750)`,
   ];
   await endsWith(t, MISUSED, faults, { cwd, env });

@@ -118,11 +118,11 @@ t.test('all requests together may hold no less than one body', async (t) => {
 const faults: Record<string, [environment: Environment, fault: string]> = {
   'a certificate without a key': [
     { PLANT_STORE_TLS_CERT: 'a.pem' },
-    'PLANT_STORE_TLS_KEY: must be set with PLANT_STORE_TLS_CERT',
+    'PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: must be set together',
   ],
   'a key without a certificate': [
     { PLANT_STORE_TLS_KEY: 'b.pem' },
-    'PLANT_STORE_TLS_CERT: must be set with PLANT_STORE_TLS_KEY',
+    'PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: must be set together',
   ],
   'a token that no request could carry': [
     { PLANT_STORE_TOKEN: 'good bäd' },

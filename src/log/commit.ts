@@ -3,7 +3,7 @@ import { constants } from 'node:os';
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError } from '../store.js';
-import { failureOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
+import { CHANGED, failureOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
 import { encodeRecord } from './record.js';
 import { MAX_RECORD_BYTES } from './scan.js';
 
@@ -64,8 +64,6 @@ const { errno } = constants;
  * because libuv has no name for EDQUOT.
  */
 const NO_ROOM: readonly number[] = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG];
-
-const CHANGED = 'the file was changed by somebody else';
 
 export function createCommitter(options: CommitterOptions): Committer {
   const { fs, file, path, ino, report } = options;

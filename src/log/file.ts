@@ -113,6 +113,9 @@ export function lockedFailure(path: string): PlantStoreError {
   return new PlantStoreError('locked', `${path}: another process has the log open`);
 }
 
+/** Why a log is given up that does not hold what was written to it, or is not where it was. */
+export const CHANGED = 'the file was changed by somebody else';
+
 /** The code of a system error or of Node's own, if it is one. */
 export function codeOf(error: unknown): unknown {
   return (error as { code?: unknown } | null | undefined)?.code;

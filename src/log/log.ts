@@ -36,8 +36,8 @@ export interface PlantLog extends PlantStore {
   /** How many plants are in the log. */
   readonly size: number;
   /**
-   * Aborted, with the cause, when the log is poisoned: something happened after which nobody knows
-   * what the file holds. From then on plants are refused; open the log again to go on.
+   * Aborted, with the cause, once nobody knows any more what the file holds. From then on plants are
+   * refused; open the log again to go on.
    */
   readonly poisoned: AbortSignal;
 }

@@ -3,6 +3,7 @@ import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
 
 import {
+  CHANGED,
   failureOf,
   lockedFailure,
   statOf,
@@ -170,8 +171,7 @@ async function moveDamage(
 /** The lock is on the inode: before it was taken, another repair may have put a new one in place. */
 function refuseIfChanged(fs: FileSystem, { path, ino, bytes }: ReadLog): void {
   const now = fs.statSync(path, { bigint: true });
-  if (now.ino !== ino || now.size !== BigInt(bytes))
-    throw new Error('the file was changed by somebody else');
+  if (now.ino !== ino || now.size !== BigInt(bytes)) throw new Error(CHANGED);
 }
 
 async function discard(fs: FileSystem, path: string): Promise<void> {
