@@ -120,14 +120,27 @@ function consume<Reason>(
   // Most bodies come along with their heads, and then there is nothing to listen for.
   atEndOfTurn(() => {
     if (!req.complete || req.destroyed) listen(req, timeoutMs, onChunk, done);
-    else done(onChunk(bytesOf(req, req.read() as Buffer | string | null)) ?? 'end');
+    else done(readAll(req, onChunk) ?? 'end');
   });
 }
 
+/** Hands on the chunks of a body that is complete. */
+function readAll<Reason>(
+  req: HttpRequest,
+  onChunk: (chunk: Buffer) => Reason | undefined,
+): Reason | undefined {
+  // From Node 26 on, a read gives one chunk, and before all of them together.
+  for (;;) {
+    const data = req.read() as Buffer | string | null;
+    if (data === null) return undefined;
+    const reason = onChunk(bytesOf(req, data));
+    if (reason !== undefined) return reason;
+  }
+}
+
 /** The bytes of what a stream gives: strings where the host has set an encoding. */
-function bytesOf({ readableEncoding }: HttpRequest, data: Buffer | string | null): Buffer {
-  if (typeof data === 'string') return Buffer.from(data, readableEncoding as BufferEncoding);
-  return data ?? NOTHING;
+function bytesOf({ readableEncoding }: HttpRequest, data: Buffer | string): Buffer {
+  return typeof data === 'string' ? Buffer.from(data, readableEncoding as BufferEncoding) : data;
 }
 
 function listen<Reason>(
