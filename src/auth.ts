@@ -8,9 +8,6 @@ export type Authenticator = (rawHeaders: readonly string[]) => Failure | undefin
 /** The longest bearer token that can be configured, in characters. */
 export const MAX_TOKEN_LENGTH = 511;
 
-/** Tokens are compared in a width that is a multiple of this, in bytes. */
-const WIDTH_STEP = 64;
-
 /** RFC 6750, section 2.1. */
 const TOKEN68 = /^[\w.~+/-]+=*$/;
 
@@ -39,10 +36,8 @@ export function createAuthenticator(tokens: readonly string[]): Authenticator {
     const fault = tokenFault(token);
     if (fault) throw new TypeError(`tokens: number ${index + 1} ${fault}`);
   }
-  const longest = Math.max(...tokens.map(({ length }) => length));
-  const width = WIDTH_STEP * Math.ceil((longest + 1) / WIDTH_STEP);
-  const accepted = tokens.map((token) => fullWidth(Buffer.alloc(width), token));
-  const presented = Buffer.alloc(width);
+  const accepted = tokens.map((token) => fullWidth(Buffer.alloc(MAX_TOKEN_LENGTH + 1), token));
+  const presented = Buffer.alloc(MAX_TOKEN_LENGTH + 1);
   return (rawHeaders) => {
     let authorization: string | undefined;
     for (let i = 0; i < rawHeaders.length; i += 2) {
