@@ -1,6 +1,6 @@
 import type { NewPlant } from './plant.js';
 
-/** Where the handler keeps plants: what `openPlantLog` gives, or anything else that keeps these promises. */
+/** Where the handler keeps plants: what `openPlantLog` gives, or whatever keeps these promises. */
 export interface PlantStore {
   /**
    * Stores a plant. Resolves once it is durable: to `created`, or to `unchanged` if the same plant

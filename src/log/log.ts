@@ -140,7 +140,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   const readings = new Set<Promise<Buffer>>();
   let closed: Promise<void> | undefined;
 
-  // Not an async function: a promise of its own for each plant would cost more than all else here.
+  // Not an async function, which would make one more promise for each plant.
   function add(plant: NewPlant): Promise<'created' | 'unchanged'> {
     try {
       if (committer.refusal) throw committer.refusal;
