@@ -9,7 +9,15 @@ import { MAX_RECORD_BYTES } from './scan.js';
 
 /** Appends plants to the log in groups: all that arrive during one write leave in the next. */
 export interface Committer {
-  append(plant: WaitingPlant): void;
+  /**
+   * Resolves once the plant is on the disk. None with the same id may be on its way there.
+   *
+   * Rejects if its line is not in the log, or nobody knows: with a {@link PlantStoreError} `unavailable`,
+   * or with a RangeError if it would be longer than {@link MAX_RECORD_BYTES}.
+   */
+  append(plant: NewPlant): Promise<'created'>;
+  /** The plant with that id that is on its way to the disk. */
+  waitingFor(id: bigint): WaitingPlant | undefined;
   /** Why all plants are refused, if they are. */
   readonly refusal: PlantStoreError | undefined;
   /** Aborted, with the cause, when the log is poisoned. */
@@ -30,23 +38,24 @@ export interface CommitterOptions {
   readonly ino: bigint;
   /** Where the last line of the file ends, in bytes. */
   readonly end: number;
+  /** Hears the id of each plant that is on the disk, and at which byte its line starts. */
+  readonly onStored: (id: bigint, offset: number) => void;
   readonly report: Report;
 }
 
-/** A plant on its way to the disk. One of the two is called, once. */
+/** A plant on its way to the disk. */
 export interface WaitingPlant {
   readonly plant: NewPlant;
-  /** Hears the byte offset of the plant's line once it is on the disk. */
-  onStored(offset: number): void;
-  /**
-   * Hears why the line is not in the log, or nobody knows: a {@link PlantStoreError} `unavailable`, or a
-   * RangeError if it would be longer than {@link MAX_RECORD_BYTES}.
-   */
-  onRefused(error: Error): void;
+  readonly stored: Promise<'created'>;
+}
+
+interface Appended extends WaitingPlant {
+  readonly resolve: (result: 'created') => void;
+  readonly reject: (reason: Error) => void;
 }
 
 interface Line {
-  readonly waiting: WaitingPlant;
+  readonly appended: Appended;
   readonly text: string;
   readonly bytes: number;
 }
@@ -66,11 +75,18 @@ const { errno } = constants;
 const NO_ROOM: readonly number[] = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG];
 
 export function createCommitter(options: CommitterOptions): Committer {
-  const { fs, file, path, ino, report } = options;
+  const { fs, file, path, ino, onStored, report } = options;
   const poisoning = new AbortController();
   /** Every byte before it is on the disk; none after it has been acknowledged. */
   let end = options.end;
-  let waiting: WaitingPlant[] = [];
+  /**
+   * Plants by their ids: those of the next batches, and those of the ones that are being written.
+   *
+   * Each Map is dropped as a whole. One that went on for ever would be rebuilt again and again, and as
+   * V8 keeps a way from each old table to the next one, what they once held would outlive its time.
+   */
+  let waiting = new Map<bigint, Appended>();
+  let leaving = new Map<bigint, Appended>();
   let running: Promise<void> | undefined;
   let refusal: PlantStoreError | undefined;
   let full = false;
@@ -78,40 +94,26 @@ export function createCommitter(options: CommitterOptions): Committer {
   async function run(): Promise<void> {
     // What arrives in the same turn of the event loop leaves in the same batch.
     await Promise.resolve();
-    while (waiting.length > 0) {
-      const batch = nextBatch();
-      try {
-        await write(batch);
-        for (const { waiting, bytes } of batch) {
-          waiting.onStored(end);
-          end += bytes;
+    while (waiting.size > 0) {
+      leaving = waiting;
+      waiting = new Map();
+      for (const batch of batchesOf(leaving.values())) {
+        try {
+          await write(batch);
+          // Those who wait go on when the next write is on its way: nothing is awaited before it.
+          for (const { appended, bytes } of batch) {
+            onStored(appended.plant.id, end);
+            end += bytes;
+            appended.resolve('created');
+          }
+        } catch (error) {
+          const failure = await undo(error);
+          for (const { appended } of batch) appended.reject(failure);
         }
-      } catch (error) {
-        const failure = await undo(error);
-        for (const { waiting } of batch) waiting.onRefused(failure);
       }
     }
+    leaving = waiting;
     running = undefined;
-  }
-
-  /** The lines of those that have waited longest. */
-  function nextBatch(): Line[] {
-    const batch: Line[] = [];
-    let length = 0;
-    let taken = 0;
-    for (const each of waiting) {
-      if (length >= BATCH_BYTES) break;
-      taken++;
-      try {
-        const line = lineOf(each);
-        batch.push(line);
-        length += line.bytes;
-      } catch (error) {
-        each.onRefused(error as Error);
-      }
-    }
-    waiting = waiting.slice(taken);
-    return batch;
   }
 
   async function write(batch: readonly Line[]): Promise<void> {
@@ -153,9 +155,16 @@ export function createCommitter(options: CommitterOptions): Committer {
 
   return {
     append(plant) {
-      waiting.push(plant);
+      let resolve!: Appended['resolve'];
+      let reject!: Appended['reject'];
+      const stored = new Promise<'created'>((...settle) => {
+        [resolve, reject] = settle;
+      });
+      waiting.set(plant.id, { plant, stored, resolve, reject });
       running ??= run();
+      return stored;
     },
+    waitingFor: (id) => waiting.get(id) ?? leaving.get(id),
     get refusal() {
       return refusal;
     },
@@ -175,11 +184,31 @@ export function createCommitter(options: CommitterOptions): Committer {
   };
 }
 
-function lineOf(waiting: WaitingPlant): Line {
-  const text = encodeRecord(waiting.plant);
+/** The lines of plants in batches that are not too long. Refuses those whose line would be. */
+function* batchesOf(plants: Iterable<Appended>): Generator<Line[]> {
+  let batch: Line[] = [];
+  let length = 0;
+  for (const each of plants) {
+    try {
+      const line = lineOf(each);
+      batch.push(line);
+      length += line.bytes;
+    } catch (error) {
+      each.reject(error as Error);
+    }
+    if (length < BATCH_BYTES) continue;
+    yield batch;
+    batch = [];
+    length = 0;
+  }
+  if (length > 0) yield batch;
+}
+
+function lineOf(appended: Appended): Line {
+  const text = encodeRecord(appended.plant);
   const bytes = Buffer.byteLength(text);
   if (bytes > MAX_RECORD_BYTES) throw new RangeError('the plant is too large');
-  return { waiting, text, bytes };
+  return { appended, text, bytes };
 }
 
 function bytesOf(batch: readonly Line[]): Buffer {

@@ -83,7 +83,7 @@ export async function openLog(
   }
 }
 
-interface LogParts extends CommitterOptions {
+interface LogParts extends Omit<CommitterOptions, 'onStored'> {
   readonly index: IdIndex;
   readonly lock: Lock;
 }
@@ -131,12 +131,13 @@ async function cutOff(
 
 function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   const { file, path } = parts;
-  const committer = createCommitter(parts);
-  /** Plants on their way to the disk. Once they are there, the index has them. */
-  const pending = new Map<
-    bigint,
-    { readonly plant: NewPlant; readonly stored: Promise<unknown> }
-  >();
+  const committer = createCommitter({
+    ...parts,
+    onStored(id, offset) {
+      const [low, high] = wordsOf(id);
+      index.add(low, high, offset);
+    },
+  });
   const readings = new Set<Promise<Buffer>>();
   let closed: Promise<void> | undefined;
 
@@ -144,35 +145,16 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   function add(plant: NewPlant): Promise<'created' | 'unchanged'> {
     try {
       if (committer.refusal) throw committer.refusal;
-      const ahead = pending.get(plant.id);
+      const ahead = committer.waitingFor(plant.id);
       if (ahead) return ahead.stored.then(() => compare(ahead.plant, plant));
       const [low, high] = wordsOf(plant.id);
       const offset = index.get(low, high);
-      if (offset === undefined) return append(copyOf(plant), low, high);
+      if (offset === undefined) return committer.append(copyOf(plant));
       return readBack(plant.id, offset).then((stored) => compare(stored, plant));
     } catch (error) {
       const cause = error as Error;
       return Promise.reject(cause);
     }
-  }
-
-  function append(plant: NewPlant, low: number, high: number): Promise<'created'> {
-    const stored = new Promise<'created'>((resolve, reject) => {
-      committer.append({
-        plant,
-        onStored(offset) {
-          index.add(low, high, offset);
-          pending.delete(plant.id);
-          resolve('created');
-        },
-        onRefused(error) {
-          pending.delete(plant.id);
-          reject(error);
-        },
-      });
-    });
-    pending.set(plant.id, { plant, stored });
-    return stored;
   }
 
   function compare(stored: Plant, { name, tag }: Plant): 'unchanged' {

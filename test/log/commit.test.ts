@@ -9,6 +9,7 @@ import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { MAX_RECORD_BYTES } from '../../dist/log/scan.js';
 import type { NewPlant } from '../../dist/plant.js';
+import { run } from '../command.js';
 import {
   createGate,
   faultyFileSystem,
@@ -80,6 +81,29 @@ t.test('a line is at the offset that it was given', async (t) => {
   await Promise.all(plants.map((plant) => log.add(plant)));
   for (const plant of plants) t.equal(await log.add(plant), 'unchanged');
   t.equal(content(), plants.map(encodeRecord).join(''));
+});
+
+t.test('the next write begins before the plants of the one before are answered', async (t) => {
+  const { fs, log } = await open(t, {});
+  const writes: number[] = [];
+  const add = (plant: NewPlant): Promise<unknown> =>
+    log.add(plant).then(() => writes.push(countOf(fs, 'write')));
+  const fern = add(FERN);
+  await Promise.resolve();
+  await Promise.resolve();
+  t.equal(countOf(fs, 'write'), 1);
+  await Promise.all([fern, add(IVY)]);
+  t.strictSame(writes, [2, 2]);
+});
+
+t.test('minor collections free what has been stored', async (t) => {
+  const script = join(import.meta.dirname, 'retention.js');
+  const path = join(t.testdir(), 'plants.jsonl');
+  const kept = JSON.parse(
+    await run('.', process.execPath, '--expose-gc', script, path),
+  ) as number[];
+  t.equal(kept.length, 3);
+  for (const bytes of kept) t.ok(bytes < 150, `${bytes} bytes a plant`);
 });
 
 t.test('a write that is cut short is finished before it is acknowledged', async (t) => {
@@ -244,8 +268,8 @@ t.test('a line found changed refuses the plants that wait, not those on their wa
   t.equal(content(), changed + encodeRecord(IVY));
 });
 
-/** A committer before a file that takes everything and keeps nothing. */
-function bottomless(end: number): Committer {
+/** A committer before a file that takes everything and keeps nothing; tells where each line starts. */
+function bottomless(end: number, offsets: number[] = []): Committer {
   let size = end;
   const write = async (_descriptor: number, bytes: Buffer) => {
     size += bytes.length;
@@ -257,14 +281,8 @@ function bottomless(end: number): Committer {
     path: 'plants.jsonl',
     ino: 1n,
     end,
+    onStored: (_id, offset) => offsets.push(offset),
     report: () => undefined,
-  });
-}
-
-/** Resolves to the offset of a plant once it is stored. */
-function append(committer: Committer, plant: NewPlant): Promise<number> {
-  return new Promise((onStored, onRefused) => {
-    committer.append({ plant, onStored, onRefused });
   });
 }
 
@@ -281,18 +299,20 @@ function plantOfLine(bytes: number): NewPlant {
 }
 
 t.test('a line may be as long as the longest that can be read, and no longer', async (t) => {
-  const committer = bottomless(0);
+  const offsets: number[] = [];
+  const committer = bottomless(0, offsets);
   const longest = plantOfLine(MAX_RECORD_BYTES);
-  // Its checksum may have one digit less.
-  const tooLong = { ...longest, name: `${longest.name}xx` };
+  // Its checksum may have fewer digits, but no ten of them.
+  const tooLong = { id: longest.id + 1n, name: `${longest.name}${'x'.repeat(10)}` };
   const added = await Promise.allSettled(
-    [longest, tooLong, FERN].map((plant) => append(committer, plant)),
+    [longest, tooLong, FERN].map((plant) => committer.append(plant)),
   );
   t.match(added, [
-    { value: 0 },
+    { value: 'created' },
     { reason: new RangeError('the plant is too large') },
-    { value: MAX_RECORD_BYTES },
+    { value: 'created' },
   ]);
+  t.strictSame(offsets, [0, MAX_RECORD_BYTES]);
 });
 
 t.test('a batch is bounded, and those who wait longest go first', async (t) => {
@@ -314,8 +334,9 @@ t.test('a committer that is closed or poisoned says why it takes no more', async
 });
 
 t.test('offsets go on beyond 4 GiB', async (t) => {
-  const committer = bottomless(2 ** 40);
-  const offsets = await Promise.all([FERN, IVY, MOSS].map((plant) => append(committer, plant)));
+  const offsets: number[] = [];
+  const committer = bottomless(2 ** 40, offsets);
+  await Promise.all([FERN, IVY, MOSS].map((plant) => committer.append(plant)));
   const [fern, ivy] = [FERN, IVY].map((plant) => encodeRecord(plant).length) as [number, number];
   t.strictSame(offsets, [2 ** 40, 2 ** 40 + fern, 2 ** 40 + fern + ivy]);
 });
