@@ -82,8 +82,8 @@ export function createCommitter(options: CommitterOptions): Committer {
   /**
    * Plants by their ids: those of the next batches, and those of the ones that are being written.
    *
-   * Each Map is dropped as a whole. One that went on for ever would be rebuilt again and again, and as
-   * V8 keeps a way from each old table to the next one, what they once held would outlive its time.
+   * Each Map serves for one round only. One that went on for ever would be rebuilt again and again,
+   * and as V8 keeps a way from each old table to the next one, what they once held would outlive its time.
    */
   let waiting = new Map<bigint, Appended>();
   let leaving = new Map<bigint, Appended>();
@@ -97,22 +97,22 @@ export function createCommitter(options: CommitterOptions): Committer {
     while (waiting.size > 0) {
       leaving = waiting;
       waiting = new Map();
-      for (const batch of batchesOf(leaving.values())) {
+      for (const batch of batchesOf(leaving)) {
         try {
           await write(batch);
           // Those who wait go on when the next write is on its way: nothing is awaited before it.
           for (const { appended, bytes } of batch) {
             onStored(appended.plant.id, end);
             end += bytes;
+            leaving.delete(appended.plant.id);
             appended.resolve('created');
           }
         } catch (error) {
           const failure = await undo(error);
-          for (const { appended } of batch) appended.reject(failure);
+          for (const { appended } of batch) refuse(leaving, appended, failure);
         }
       }
     }
-    leaving = waiting;
     running = undefined;
   }
 
@@ -185,16 +185,16 @@ export function createCommitter(options: CommitterOptions): Committer {
 }
 
 /** The lines of plants in batches that are not too long. Refuses those whose line would be. */
-function* batchesOf(plants: Iterable<Appended>): Generator<Line[]> {
+function* batchesOf(plants: Map<bigint, Appended>): Generator<Line[]> {
   let batch: Line[] = [];
   let length = 0;
-  for (const each of plants) {
+  for (const each of plants.values()) {
     try {
       const line = lineOf(each);
       batch.push(line);
       length += line.bytes;
     } catch (error) {
-      each.reject(error as Error);
+      refuse(plants, each, error as Error);
     }
     if (length < BATCH_BYTES) continue;
     yield batch;
@@ -202,6 +202,12 @@ function* batchesOf(plants: Iterable<Appended>): Generator<Line[]> {
     length = 0;
   }
   if (length > 0) yield batch;
+}
+
+/** From then on the plant can be tried again. */
+function refuse(plants: Map<bigint, Appended>, { plant, reject }: Appended, reason: Error): void {
+  plants.delete(plant.id);
+  reject(reason);
 }
 
 function lineOf(appended: Appended): Line {

@@ -142,14 +142,15 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   let closed: Promise<void> | undefined;
 
   // Not an async function, which would make one more promise for each plant.
-  function add(plant: NewPlant): Promise<'created' | 'unchanged'> {
+  function add(given: NewPlant): Promise<'created' | 'unchanged'> {
     try {
       if (committer.refusal) throw committer.refusal;
+      const plant = copyOf(given);
       const ahead = committer.waitingFor(plant.id);
       if (ahead) return ahead.stored.then(() => compare(ahead.plant, plant));
       const [low, high] = wordsOf(plant.id);
       const offset = index.get(low, high);
-      if (offset === undefined) return committer.append(copyOf(plant));
+      if (offset === undefined) return committer.append(plant);
       return readBack(plant.id, offset).then((stored) => compare(stored, plant));
     } catch (error) {
       const cause = error as Error;

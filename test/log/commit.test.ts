@@ -122,6 +122,27 @@ t.test('a write that is cut short is finished before it is acknowledged', async 
   t.equal(content(), logOf([FERN, IVY]).toString());
 });
 
+t.test(
+  'a plant that was refused is tried again, even while those beside it are written',
+  async (t) => {
+    const gate = createGate();
+    const { log, content } = await open(t, {
+      'write 1': { fails: 'ENOSPC' },
+      'write 2': { hangs: gate },
+    });
+    // The first alone is more than a batch.
+    const long = { ...FERN, name: 'x'.repeat(4_194_304) };
+    const refused = log.add(long);
+    const ivy = log.add(IVY);
+    await t.rejects(refused, UNAVAILABLE);
+    await gate.reached;
+    const again = log.add(FERN);
+    gate.open();
+    t.strictSame(await Promise.all([again, ivy]), ['created', 'created']);
+    t.equal(content(), logOf([IVY, FERN]).toString());
+  },
+);
+
 for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
   t.test(`${code}: plants are refused while there is no room, and only then`, async (t) => {
     const { log, reports, content } = await open(t, {
@@ -300,13 +321,17 @@ function plantOfLine(bytes: number): NewPlant {
 
 t.test('a line may be as long as the longest that can be read, and no longer', async (t) => {
   const offsets: number[] = [];
+  const stillWaiting: unknown[] = [];
   const committer = bottomless(0, offsets);
   const longest = plantOfLine(MAX_RECORD_BYTES);
   // Its checksum may have fewer digits, but no ten of them.
   const tooLong = { id: longest.id + 1n, name: `${longest.name}${'x'.repeat(10)}` };
   const added = await Promise.allSettled(
-    [longest, tooLong, FERN].map((plant) => committer.append(plant)),
+    [longest, tooLong, FERN].map((plant) =>
+      committer.append(plant).finally(() => stillWaiting.push(committer.waitingFor(plant.id))),
+    ),
   );
+  t.strictSame(stillWaiting, [undefined, undefined, undefined], 'none is held once it is settled');
   t.match(added, [
     { value: 'created' },
     { reason: new RangeError('the plant is too large') },

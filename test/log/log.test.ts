@@ -177,13 +177,18 @@ t.test('a caller without types cannot write what no log may have', async (t) => 
   await log.close();
 });
 
-t.test('a plant that its owner changes is stored as it was given', async (t) => {
+t.test('a plant that its owner changes is stored and compared as it was given', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
   const plant: { id: bigint; name: unknown } = { id: 7n, name: 'Boston fern' };
   const added = log.add(plant as NewPlant);
+  const addedAgain = log.add(plant as NewPlant);
+  plant.name = 'Ivy';
+  t.strictSame(await Promise.all([added, addedAgain]), ['created', 'unchanged']);
+  plant.name = 'Boston fern';
+  const compared = log.add(plant as NewPlant);
   plant.name = undefined;
-  t.equal(await added, 'created');
+  t.equal(await compared, 'unchanged');
   await log.close();
   t.equal(readFileSync(path, 'utf8'), encodeRecord({ id: 7n, name: 'Boston fern' }));
 });
