@@ -324,7 +324,7 @@ t.test('a line may be as long as the longest that can be read, and no longer', a
   const stillWaiting: unknown[] = [];
   const committer = bottomless(0, offsets);
   const longest = plantOfLine(MAX_RECORD_BYTES);
-  // Its checksum may have fewer digits, but no ten of them.
+  // Its checksum may have fewer digits, but never ten fewer.
   const tooLong = { id: longest.id + 1n, name: `${longest.name}${'x'.repeat(10)}` };
   const added = await Promise.allSettled(
     [longest, tooLong, FERN].map((plant) =>
