@@ -3,13 +3,12 @@ import { readFileSync } from 'node:fs';
 import t, { type Test } from 'tap';
 
 import { conforms } from './conformance.js';
+import { EMBEDDINGS, HANDLER } from './embeddings.js';
 import { hangUp, send, startHost, type Host, type Protocol } from './host.js';
-import { block, blocks } from './readme.js';
 
 // Otherwise Express and Koa write about a client that hangs up.
 process.env.NODE_ENV = 'test';
 
-const HANDLER = block('Embedding', 'ts');
 const TOKEN = 'a-secret-token';
 
 /** A way in which the README puts the handler into a server. */
@@ -26,48 +25,46 @@ interface Embedding {
 }
 
 const OURS = /^{"error":404,/;
-const EXPRESS = { lines: block('Express', 'ts'), elsewhere: /Cannot POST \/elsewhere/ };
-const [FASTIFY_HOOK = '', FASTIFY_ROUTE = ''] = blocks('Fastify', 'ts');
-const [KOA = '', KOA_AFTER_PARSER = ''] = blocks('Koa', 'ts');
+const BY_EXPRESS = { lines: EMBEDDINGS.express, elsewhere: /Cannot POST \/elsewhere/ };
 const BY_FASTIFY = /Route POST:\/elsewhere not found/;
-const HTTP_2 = 'HTTP/2, and HTTP/1.1 beside it';
-const CONNECT = 'Connect, and whatever has chains like it';
+const BY_KOA = /^Not Found$/;
 
-const EMBEDDINGS: readonly Embedding[] = [
-  { name: 'node:http', lines: block('HTTP', 'ts'), elsewhere: OURS },
+const HOSTS: readonly Embedding[] = [
+  { name: 'node:http', lines: EMBEDDINGS.http, elsewhere: OURS },
   {
     name: 'node:https',
-    lines: block('HTTPS', 'ts'),
+    lines: EMBEDDINGS.https,
     protocols: ['HTTP/1.1 over TLS'],
     elsewhere: OURS,
   },
   {
     name: 'node:http2',
-    lines: block(HTTP_2, 'ts'),
+    lines: EMBEDDINGS.http2,
     protocols: ['HTTP/2', 'HTTP/1.1 over TLS'],
     elsewhere: OURS,
   },
+  { name: 'a server with other routes', lines: EMBEDDINGS.otherRoutes, elsewhere: /^hello$/ },
+  { name: 'Express', ...BY_EXPRESS },
+  { name: 'Express, under a prefix', ...BY_EXPRESS, path: '/garden/plants' },
+  { name: 'Express, after express.json()', ...BY_EXPRESS, path: '/parsed/plants', parsed: true },
+  { name: 'Connect', lines: EMBEDDINGS.connect, elsewhere: BY_EXPRESS.elsewhere },
+  { name: 'Fastify, as a hook', lines: EMBEDDINGS.fastifyHook, elsewhere: BY_FASTIFY },
   {
-    name: 'a server with other routes',
-    lines: block('A server with other routes', 'ts'),
-    elsewhere: /^hello$/,
+    name: 'Fastify, as a route',
+    lines: EMBEDDINGS.fastifyRoute,
+    parsed: true,
+    elsewhere: BY_FASTIFY,
   },
-  { name: 'Express', ...EXPRESS },
-  { name: 'Express, under a prefix', ...EXPRESS, path: '/garden/plants' },
-  { name: 'Express, after express.json()', ...EXPRESS, path: '/parsed/plants', parsed: true },
-  { name: 'Fastify, as a hook', lines: FASTIFY_HOOK, elsewhere: BY_FASTIFY },
-  { name: 'Fastify, as a route', lines: FASTIFY_ROUTE, parsed: true, elsewhere: BY_FASTIFY },
-  { name: 'Koa', lines: KOA, elsewhere: /^Not Found$/ },
+  { name: 'Koa', lines: EMBEDDINGS.koa, elsewhere: BY_KOA },
   {
     name: 'Koa, after its body parser',
-    lines: KOA_AFTER_PARSER,
+    lines: EMBEDDINGS.koaAfterParser,
     parsed: true,
-    elsewhere: /^Not Found$/,
+    elsewhere: BY_KOA,
   },
-  { name: 'Connect', lines: block(CONNECT, 'ts'), elsewhere: /Cannot POST \/elsewhere/ },
 ];
 
-for (const embedding of EMBEDDINGS) {
+for (const embedding of HOSTS) {
   t.test(`in ${embedding.name}`, async (t) => {
     const host = await startHost(t, `${HANDLER}\n${embedding.lines}`);
     for (const protocol of embedding.protocols ?? ['HTTP/1.1'])

@@ -7,21 +7,11 @@ import ts from 'typescript';
 
 import { run } from './command.js';
 import { RELEASES, RESOLUTIONS, typeFaults } from './compile.js';
-import { block, blocks } from './readme.js';
+import { EMBEDDINGS, HANDLER } from './embeddings.js';
+import { block } from './readme.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const MODULES = join(ROOT, 'node_modules');
-
-const HOSTS = [
-  'HTTP',
-  'HTTPS',
-  'HTTP/2, and HTTP/1.1 beside it',
-  'A server with other routes',
-  'Express',
-  'Fastify',
-  'Koa',
-  'Connect, and whatever has chains like it',
-].flatMap((heading) => blocks(heading, 'ts'));
 
 /** Where the types are that the package exports, or that these are made of. */
 const TYPES = [
@@ -31,7 +21,7 @@ const TYPES = [
 
 /** Programs that use the package. */
 const PROGRAMS = {
-  'server.ts': `${block('Embedding', 'ts')}\n${block('HTTP', 'ts')}`,
+  'server.ts': `${HANDLER}\n${EMBEDDINGS.http}`,
   'store.ts': block('A store of your own', 'ts'),
   'document.ts': `
     import document from 'plant-store/openapi.json' with { type: 'json' };
@@ -39,7 +29,7 @@ const PROGRAMS = {
   `,
 };
 const HOST_PROGRAMS = Object.fromEntries(
-  HOSTS.map((lines, index) => [`host-${index}.ts`, `${block('Embedding', 'ts')}\n${lines}`]),
+  Object.entries(EMBEDDINGS).map(([name, lines]) => [`${name}.ts`, `${HANDLER}\n${lines}`]),
 );
 const COMMONJS = {
   'required.cts': `

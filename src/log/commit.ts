@@ -3,6 +3,7 @@ import { constants } from 'node:os';
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError } from '../store.js';
+import { createCommitDelay } from './delay.js';
 import { CHANGED, failureOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
 import { encodeRecord } from './record.js';
 import { MAX_RECORD_BYTES } from './scan.js';
@@ -87,6 +88,7 @@ export function createCommitter(options: CommitterOptions): Committer {
    */
   let waiting = new Map<bigint, Appended>();
   let leaving = new Map<bigint, Appended>();
+  const delay = createCommitDelay();
   let running: Promise<void> | undefined;
   let refusal: PlantStoreError | undefined;
   let full = false;
@@ -95,23 +97,29 @@ export function createCommitter(options: CommitterOptions): Committer {
     // What arrives in the same turn of the event loop leaves in the same batch.
     await Promise.resolve();
     while (waiting.size > 0) {
+      const start = performance.now();
+      let stored = 0;
       leaving = waiting;
       waiting = new Map();
       for (const batch of batchesOf(leaving)) {
         try {
           await write(batch);
-          // Those who wait go on when the next write is on its way: nothing is awaited before it.
+          // Those who wait go on when the next write is on its way, unless that one is delayed for
+          // them: nothing else is awaited before it.
           for (const { appended, bytes } of batch) {
             onStored(appended.plant.id, end);
             end += bytes;
             leaving.delete(appended.plant.id);
             appended.resolve('created');
           }
+          stored += batch.length;
         } catch (error) {
           const failure = await undo(error);
           for (const { appended } of batch) refuse(leaving, appended, failure);
         }
       }
+      const delayed = delay.begin(stored, performance.now() - start);
+      if (delayed) await delayed;
     }
     running = undefined;
   }
@@ -161,6 +169,7 @@ export function createCommitter(options: CommitterOptions): Committer {
         [resolve, reject] = settle;
       });
       waiting.set(plant.id, { plant, stored, resolve, reject });
+      delay.arrived();
       running ??= run();
       return stored;
     },

@@ -1,9 +1,11 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
 import { createCommitter, type Committer } from '../../dist/log/commit.js';
+import { MAX_DELAY_MS } from '../../dist/log/delay.js';
 import { nodeFileSystem, type LogFile } from '../../dist/log/file.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
@@ -14,6 +16,7 @@ import {
   createGate,
   faultyFileSystem,
   isPending,
+  microtasks,
   logOf,
   plantsNamed,
   type Faults,
@@ -83,18 +86,44 @@ t.test('a line is at the offset that it was given', async (t) => {
   t.equal(content(), plants.map(encodeRecord).join(''));
 });
 
-t.test('the next write begins before the plants of the one before are answered', async (t) => {
-  const { fs, log } = await open(t, {});
-  const writes: number[] = [];
-  const add = (plant: NewPlant): Promise<unknown> =>
-    log.add(plant).then(() => writes.push(countOf(fs, 'write')));
-  const fern = add(FERN);
-  await Promise.resolve();
-  await Promise.resolve();
+/** Longer than any delay of a batch. */
+const LONG_MS = 5 * MAX_DELAY_MS;
+
+t.test('a batch waits for the next plants of those who were answered before it', async (t) => {
+  const gate = createGate();
+  const { fs, log, content } = await open(t, { 'write 1': { hangs: gate } });
+  const fern = log.add(FERN);
+  await gate.reached;
+  const ivy = log.add(IVY);
+  // A write that takes so long is worth to wait for.
+  await sleep(LONG_MS);
+  gate.open();
+  await fern;
   t.equal(countOf(fs, 'write'), 1);
-  await Promise.all([fern, add(IVY)]);
-  t.strictSame(writes, [2, 2]);
+  const moss = log.add(MOSS);
+  await microtasks();
+  t.equal(countOf(fs, 'write'), 2, 'and for no more');
+  await Promise.all([ivy, moss]);
+  t.equal(countOf(fs, 'write'), 2);
+  t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
 });
+
+t.test(
+  'where that does not pay, a write begins before the plants of the one before are answered',
+  async (t) => {
+    const { fs, log } = await open(t, {});
+    await log.add(FERN);
+    await sleep(LONG_MS);
+    const writes: number[] = [];
+    const add = (plant: NewPlant): Promise<unknown> =>
+      log.add(plant).then(() => writes.push(countOf(fs, 'write')));
+    const ivy = add(IVY);
+    await microtasks();
+    t.equal(countOf(fs, 'write'), 2);
+    await Promise.all([ivy, add(MOSS)]);
+    t.strictSame(writes, [3, 3]);
+  },
+);
 
 t.test('minor collections free what has been stored', async (t) => {
   const script = join(import.meta.dirname, 'retention.js');
