@@ -15,7 +15,7 @@ export const EMBEDDINGS = {
     .replace('node:http2', 'node:https')
     .replace('createSecureServer({ ...tls, allowHTTP1: true }', 'createServer(tls'),
   http2: HTTP2,
-  otherRoutes: OTHER_ROUTES,
+  otherRoutes: HTTP.replace(/^createServer.*\n/m, OTHER_ROUTES),
   express: block('Express', 'ts'),
   connect: `import connect from 'connect';
 const app = connect();

@@ -8,7 +8,7 @@ import { CHANGED, failureOf, reasonOf, writeAll, type FileSystem, type LogFile }
 import { encodeRecord } from './record.js';
 import { MAX_RECORD_BYTES } from './scan.js';
 
-/** Appends plants to the log in groups: all that arrive during one write leave in the next. */
+/** Appends plants to the log in groups: all that arrive during one write, and soon after it, leave in the next. */
 export interface Committer {
   /**
    * Resolves once the plant is on the disk. None with the same id may be on its way there.
@@ -97,13 +97,15 @@ export function createCommitter(options: CommitterOptions): Committer {
     // What arrives in the same turn of the event loop leaves in the same batch.
     await Promise.resolve();
     while (waiting.size > 0) {
-      const start = performance.now();
       let stored = 0;
+      let writeMs = 0;
       leaving = waiting;
       waiting = new Map();
       for (const batch of batchesOf(leaving)) {
+        const start = performance.now();
         try {
           await write(batch);
+          writeMs = performance.now() - start;
           // Those who wait go on when the next write is on its way, unless that one is delayed for
           // them: nothing else is awaited before it.
           for (const { appended, bytes } of batch) {
@@ -112,13 +114,14 @@ export function createCommitter(options: CommitterOptions): Committer {
             leaving.delete(appended.plant.id);
             appended.resolve('created');
           }
-          stored += batch.length;
+          stored = batch.length;
         } catch (error) {
+          stored = 0;
           const failure = await undo(error);
           for (const { appended } of batch) refuse(leaving, appended, failure);
         }
       }
-      const delayed = delay.begin(stored, performance.now() - start);
+      const delayed = delay.begin(stored, waiting.size, writeMs);
       if (delayed) await delayed;
     }
     running = undefined;

@@ -1,51 +1,59 @@
-/** The longest delay, in ms, however slow the disk. */
+// Not the global one: a program that replaces it, for its tests, would keep plants waiting.
+import { setTimeout } from 'node:timers';
+
+/** The longest delay, in ms, however slow the disk. The shortest is a timer's: 1 ms. */
 export const MAX_DELAY_MS = 10;
 
-/** How many batches at most leave at once before a delay is tried again. */
-export const MAX_PAUSE = 256;
+/** The share of the time of writes that may be lost to delays that only show that none pays. */
+export const TRIAL_SHARE = 1 / 64;
+
+/** By how much a write may seem to take longer than the one before: a busy program learns late of its end. */
+const SLOWDOWN = 1.25;
 
 /**
- * Delays a batch until the clients whose plants have just been stored have sent their next ones. Where
- * few are connected, one write for all of them takes less time than two for a half each.
+ * Delays a write until as many plants have come as have just been stored: clients often send their
+ * next plant at once. Where few are connected, one write for all of them takes less time than two for
+ * a half each.
  *
- * What PostgreSQL's `commit_delay` does for a time that is configured, this does only as long as it pays.
+ * What PostgreSQL's `commit_delay` does for a time that is configured, this does as long as it pays.
  */
 export interface CommitDelay {
   /**
-   * Waits for so many plants, no longer than the last write took. Nothing is to be waited for where
-   * that has not paid lately.
+   * Waits for so many plants, for about as long as a write takes; the last one took `writeMs`. Nothing
+   * is to be waited for where more are waiting already, or where that has lost more time than it gained.
    */
-  begin(plants: number, writeMs: number): Promise<void> | undefined;
-  /** Tells that a plant has arrived. */
+  begin(stored: number, waiting: number, writeMs: number): Promise<void> | undefined;
+  /** Tells that a plant has come. */
   arrived(): void;
 }
 
 export function createCommitDelay(): CommitDelay {
   let missing = 0;
   let goOn!: () => void;
-  /** How many batches leave at once after the next delay that does not pay, and after the last one. */
-  let pause = 1;
-  let left = 0;
+  /** The time that delays have gained less what they have lost, in ms. */
+  let balance = 0;
+  /** How long a write takes, in ms. */
+  let usualMs = Infinity;
 
-  async function wait(plants: number, writeMs: number): Promise<void> {
+  async function wait(plants: number): Promise<void> {
     const start = performance.now();
     missing = plants;
     await new Promise<void>((resolve) => {
       goOn = resolve;
-      setTimeout(resolve, Math.min(writeMs, MAX_DELAY_MS));
+      setTimeout(resolve, Math.min(usualMs, MAX_DELAY_MS));
     });
-    if (missing === 0 && performance.now() - start <= writeMs) {
-      pause = Math.max(pause / 2, 1);
-    } else {
-      left = pause;
-      pause = Math.min(2 * pause, MAX_PAUSE);
-    }
+    // A delay for all of them has saved the second write.
+    const saved = missing === 0 ? usualMs : 0;
+    balance = Math.min(balance + saved - (performance.now() - start), MAX_DELAY_MS);
   }
 
   return {
-    begin(plants, writeMs) {
-      if (left === 0) return plants > 0 ? wait(plants, writeMs) : undefined;
-      left--;
+    begin(stored, waiting, writeMs) {
+      if (stored === 0) return undefined;
+      usualMs = Math.min(writeMs, SLOWDOWN * usualMs);
+      if (waiting > stored) return undefined;
+      if (balance >= 0) return wait(stored);
+      balance += usualMs * TRIAL_SHARE;
       return undefined;
     },
     arrived() {
