@@ -8,7 +8,10 @@ import { CHANGED, failureOf, reasonOf, writeAll, type FileSystem, type LogFile }
 import { encodeRecord } from './record.js';
 import { MAX_RECORD_BYTES } from './scan.js';
 
-/** Appends plants to the log in groups: all that arrive during one write, and soon after it, leave in the next. */
+/**
+ * Appends plants to the log in groups: all that arrive during one write, and soon after it, leave in
+ * the next.
+ */
 export interface Committer {
   /**
    * Resolves once the plant is on the disk. None with the same id may be on its way there.

@@ -7,7 +7,10 @@ export const MAX_DELAY_MS = 10;
 /** The share of the time of writes that may be lost to delays that only show that none pays. */
 export const TRIAL_SHARE = 1 / 64;
 
-/** By how much a write may seem to take longer than the one before: a busy program learns late of its end. */
+/**
+ * By how much a write is believed to take longer than the one before: a busy program learns late of
+ * its end.
+ */
 const SLOWDOWN = 1.25;
 
 /**
@@ -42,9 +45,10 @@ export function createCommitDelay(): CommitDelay {
       goOn = resolve;
       setTimeout(resolve, Math.min(usualMs, MAX_DELAY_MS));
     });
-    // A delay for all of them has saved the second write.
+    // A delay for all of them has saved the second write. What else kept the program is not its loss.
     const saved = missing === 0 ? usualMs : 0;
-    balance = Math.min(balance + saved - (performance.now() - start), MAX_DELAY_MS);
+    const lost = Math.min(performance.now() - start, MAX_DELAY_MS);
+    balance = Math.min(balance + saved - lost, MAX_DELAY_MS);
   }
 
   return {

@@ -74,6 +74,16 @@ t.test('what does not pay is tried again for a small share of the time', async (
   t.ok(writesMs * TRIAL_SHARE < lostMs + writeMs);
 });
 
+t.test('a program that was kept by something else does not blame the delay', async (t) => {
+  const delay = createCommitDelay();
+  const delayed = delay.begin(1, 0, 1);
+  for (const end = performance.now() + 20 * MAX_DELAY_MS; performance.now() < end;);
+  await delayed;
+  let writes = 0;
+  for (; !delay.begin(1, 0, 1); writes++);
+  t.ok(writes <= MAX_DELAY_MS / TRIAL_SHARE, `tried again after ${writes} writes`);
+});
+
 t.test('what has paid for long is given up after it has lost as much as a delay', async (t) => {
   const delay = createCommitDelay();
   for (let paid = 0; paid < 9; paid++) {
