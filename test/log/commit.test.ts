@@ -16,8 +16,8 @@ import {
   createGate,
   faultyFileSystem,
   isPending,
-  microtasks,
   logOf,
+  microtasks,
   plantsNamed,
   type Faults,
   type FaultyFileSystem,
@@ -95,7 +95,7 @@ t.test('a batch waits for the next plants of those who were answered before it',
   const fern = log.add(FERN);
   await gate.reached;
   const ivy = log.add(IVY);
-  // A write that takes so long is worth to wait for.
+  // A write that takes so long is worth waiting for.
   await sleep(LONG_MS);
   gate.open();
   await fern;
