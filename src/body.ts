@@ -110,57 +110,26 @@ function consume<Reason>(
   onChunk: (chunk: Buffer) => Reason | undefined,
   done: (ending: Ending<Reason>) => void,
 ): void {
-  // Where the host has let the body flow, it has to be listened to at once; HTTP/2 says no sooner
-  // than at its end that it is complete.
-  if (req.readableFlowing !== null || req.httpVersionMajor > 1) {
-    listen(req, timeoutMs, onChunk, done);
-    return;
-  }
-  req.pause();
-  // Most bodies come along with their heads, and then there is nothing to listen for.
-  atEndOfTurn(() => {
-    if (!req.complete || req.destroyed) listen(req, timeoutMs, onChunk, done);
-    else done(readAll(req, onChunk) ?? 'end');
-  });
-}
-
-/** Hands on the chunks of a body that is complete. */
-function readAll<Reason>(
-  req: HttpRequest,
-  onChunk: (chunk: Buffer) => Reason | undefined,
-): Reason | undefined {
-  // From Node 26 on, a read gives one chunk, and before all of them together.
-  for (;;) {
-    const data = req.read() as Buffer | string | null;
-    if (data === null) return undefined;
-    const reason = onChunk(bytesOf(req, data));
-    if (reason !== undefined) return reason;
-  }
-}
-
-/** The bytes of what a stream gives: strings where the host has set an encoding. */
-function bytesOf({ readableEncoding }: HttpRequest, data: Buffer | string): Buffer {
-  return typeof data === 'string' ? Buffer.from(data, readableEncoding as BufferEncoding) : data;
-}
-
-function listen<Reason>(
-  req: HttpRequest,
-  timeoutMs: number,
-  onChunk: (chunk: Buffer) => Reason | undefined,
-  done: (ending: Ending<Reason>) => void,
-): void {
-  if (req.readableEnded || req.destroyed) {
-    done(req.readableEnded ? 'end' : 'gone');
-    return;
-  }
-  const timer = setTimeout(() => end('timeout'), timeoutMs);
+  let timer: NodeJS.Timeout | undefined;
   let isDone = false;
-  req.on('data', onData).on('end', onEnd).on('close', onClose).on('error', onClose);
   // The host may have paused it.
-  req.resume();
+  req.on('data', onData).resume();
+  // Most bodies come along with their heads, and then there is nothing more to listen for.
+  atEndOfTurn(() => {
+    if (isDone) return;
+    if (req.readableEnded) end('end');
+    else if (req.destroyed) end('gone');
+    else {
+      timer = setTimeout(() => end('timeout'), timeoutMs);
+      req.on('end', onEnd).on('close', onClose).on('error', onClose);
+    }
+  });
 
   function onData(data: Buffer | string): void {
-    const reason = onChunk(bytesOf(req, data));
+    // Where the host has set an encoding, these are strings.
+    const chunk =
+      typeof data === 'string' ? Buffer.from(data, req.readableEncoding as BufferEncoding) : data;
+    const reason = onChunk(chunk);
     if (reason !== undefined) end(reason);
   }
 
