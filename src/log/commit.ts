@@ -16,8 +16,9 @@ export interface Committer {
   /**
    * Resolves once the plant is on the disk. None with the same id may be on its way there.
    *
-   * Rejects if its line is not in the log, or nobody knows: with a {@link PlantStoreError} `unavailable`,
-   * or with a RangeError if it would be longer than {@link MAX_RECORD_BYTES}.
+   * Rejects with a {@link PlantStoreError} `unavailable` if its line is not in the log, or nobody knows.
+   *
+   * @throws RangeError if its line would be longer than {@link MAX_RECORD_BYTES}.
    */
   append(plant: NewPlant): Promise<'created'>;
   /** The plant with that id that is on its way to the disk. */
@@ -53,22 +54,28 @@ export interface WaitingPlant {
   readonly stored: Promise<'created'>;
 }
 
-interface Appended extends WaitingPlant {
+/** Plants that leave together, in one write, and of which all are stored or none. */
+interface Batch {
+  /**
+   * By their ids, in the order of their lines. One Map for all batches would be rebuilt again and again,
+   * and as V8 keeps a way from each old table to the next one, what they once held would outlive its time.
+   */
+  readonly plants: Map<bigint, NewPlant>;
+  readonly stored: Promise<'created'>;
   readonly resolve: (result: 'created') => void;
   readonly reject: (reason: Error) => void;
-}
-
-interface Line {
-  readonly appended: Appended;
-  readonly text: string;
-  readonly bytes: number;
+  /** How long their lines are, in bytes, at most. */
+  length: number;
 }
 
 /**
- * A batch that is longer gets no more lines, in bytes. Plants become lines no sooner than their batch
- * is written, so this, and not how many are waiting, is what lines take of the memory.
+ * A batch that may be longer gets no more plants, in bytes. They become lines no sooner than it is
+ * written, so this, and not how many are waiting, is what lines take of the memory.
  */
-const BATCH_BYTES = 4_194_304;
+const BATCH_BYTES = 16_777_216;
+
+/** The bytes of a line, at most: of each UTF-16 code unit of its strings, an escape, and of the rest. */
+const LINE_BYTES = { unit: 6, rest: 66 } as const;
 
 const { errno } = constants;
 
@@ -83,14 +90,10 @@ export function createCommitter(options: CommitterOptions): Committer {
   const poisoning = new AbortController();
   /** Every byte before it is on the disk; none after it has been acknowledged. */
   let end = options.end;
-  /**
-   * Plants by their ids: those of the next batches, and those of the ones that are being written.
-   *
-   * Each Map serves for one round only. One that went on for ever would be rebuilt again and again,
-   * and as V8 keeps a way from each old table to the next one, what they once held would outlive its time.
-   */
-  let waiting = new Map<bigint, Appended>();
-  let leaving = new Map<bigint, Appended>();
+  /** The batches on their way, the one that is being written first. */
+  const batches: Batch[] = [];
+  /** The last of them, if it takes more plants. */
+  let open: Batch | undefined;
   const delay = createCommitDelay();
   let running: Promise<void> | undefined;
   let refusal: PlantStoreError | undefined;
@@ -99,43 +102,39 @@ export function createCommitter(options: CommitterOptions): Committer {
   async function run(): Promise<void> {
     // What arrives in the same turn of the event loop leaves in the same batch.
     await Promise.resolve();
-    while (waiting.size > 0) {
-      let stored = 0;
-      let writeMs = 0;
-      leaving = waiting;
-      waiting = new Map();
-      for (const batch of batchesOf(leaving)) {
-        const start = performance.now();
-        try {
-          await write(batch);
-          writeMs = performance.now() - start;
-          // Those who wait go on when the next write is on its way, unless that one is delayed for
-          // them: nothing else is awaited before it.
-          for (const { appended, bytes } of batch) {
-            onStored(appended.plant.id, end);
-            end += bytes;
-            leaving.delete(appended.plant.id);
-            appended.resolve('created');
-          }
-          stored = batch.length;
-        } catch (error) {
-          stored = 0;
-          const failure = await undo(error);
-          for (const { appended } of batch) refuse(leaving, appended, failure);
-        }
+    for (let batch; (batch = batches[0]);) {
+      if (batch === open) open = undefined;
+      const start = performance.now();
+      try {
+        await write(batch);
+      } catch (error) {
+        const failure = await undo(error);
+        batches.shift();
+        batch.reject(failure);
+        continue;
       }
-      const delayed = delay.begin(stored, waiting.size, writeMs);
+      const writeMs = performance.now() - start;
+      batches.shift();
+      batch.resolve('created');
+      // Those who wait go on when the next write is on its way, unless that one is delayed for them:
+      // nothing else is awaited before it.
+      const mayGrow = batches[0] === open;
+      const delayed = mayGrow && delay.begin(batch.plants.size, open?.plants.size ?? 0, writeMs);
       if (delayed) await delayed;
     }
     running = undefined;
   }
 
-  async function write(batch: readonly Line[]): Promise<void> {
+  async function write({ plants }: Batch): Promise<void> {
     if (poisoning.signal.aborted) throw poisoning.signal.reason;
     if (sizeNow() !== BigInt(end)) throw new Error(CHANGED);
-    await writeAll(fs, file, bytesOf(batch));
+    const { bytes, offsets } = linesOf(plants);
+    await writeAll(fs, file, bytes);
     if (full) report(`${path}: there is room again`);
     full = false;
+    let n = 0;
+    for (const id of plants.keys()) onStored(id, end + (offsets[n++] as number));
+    end += bytes.length;
   }
 
   /** The size of the file, if `path` still leads to it. */
@@ -169,17 +168,23 @@ export function createCommitter(options: CommitterOptions): Committer {
 
   return {
     append(plant) {
-      let resolve!: Appended['resolve'];
-      let reject!: Appended['reject'];
-      const stored = new Promise<'created'>((...settle) => {
-        [resolve, reject] = settle;
-      });
-      waiting.set(plant.id, { plant, stored, resolve, reject });
+      const length = lengthOf(plant);
+      if (!open) batches.push((open = createBatch()));
+      const { plants, stored } = open;
+      plants.set(plant.id, plant);
+      open.length += length;
+      if (open.length > BATCH_BYTES) open = undefined;
       delay.arrived();
       running ??= run();
       return stored;
     },
-    waitingFor: (id) => waiting.get(id) ?? leaving.get(id),
+    waitingFor(id) {
+      for (const { plants, stored } of batches) {
+        const plant = plants.get(id);
+        if (plant) return { plant, stored };
+      }
+      return undefined;
+    },
     get refusal() {
       return refusal;
     },
@@ -199,44 +204,39 @@ export function createCommitter(options: CommitterOptions): Committer {
   };
 }
 
-/** The lines of plants in batches that are not too long. Refuses those whose line would be. */
-function* batchesOf(plants: Map<bigint, Appended>): Generator<Line[]> {
-  let batch: Line[] = [];
+function createBatch(): Batch {
+  let resolve!: Batch['resolve'];
+  let reject!: Batch['reject'];
+  const stored = new Promise<'created'>((...settle) => {
+    [resolve, reject] = settle;
+  });
+  return { plants: new Map(), stored, resolve, reject, length: 0 };
+}
+
+/**
+ * How long the line of a plant is, in bytes, at most.
+ *
+ * @throws RangeError if it is longer than any that can be read.
+ */
+function lengthOf(plant: NewPlant): number {
+  const { name, tag = '' } = plant;
+  const length = LINE_BYTES.rest + LINE_BYTES.unit * (name.length + tag.length);
+  if (length > MAX_RECORD_BYTES && Buffer.byteLength(encodeRecord(plant)) > MAX_RECORD_BYTES)
+    throw new RangeError('the plant is too large');
+  return length;
+}
+
+/** The lines of plants in one piece, and where in it each starts. */
+function linesOf(plants: Batch['plants']): { bytes: Buffer; offsets: number[] } {
+  const lines = [...plants.values()].map(encodeRecord);
   let length = 0;
-  for (const each of plants.values()) {
-    try {
-      const line = lineOf(each);
-      batch.push(line);
-      length += line.bytes;
-    } catch (error) {
-      refuse(plants, each, error as Error);
-    }
-    if (length < BATCH_BYTES) continue;
-    yield batch;
-    batch = [];
-    length = 0;
-  }
-  if (length > 0) yield batch;
-}
-
-/** From then on the plant can be tried again. */
-function refuse(plants: Map<bigint, Appended>, { plant, reject }: Appended, reason: Error): void {
-  plants.delete(plant.id);
-  reject(reason);
-}
-
-function lineOf(appended: Appended): Line {
-  const text = encodeRecord(appended.plant);
-  const bytes = Buffer.byteLength(text);
-  if (bytes > MAX_RECORD_BYTES) throw new RangeError('the plant is too large');
-  return { appended, text, bytes };
-}
-
-function bytesOf(batch: readonly Line[]): Buffer {
-  let length = 0;
-  for (const { bytes } of batch) length += bytes;
-  const buffer = Buffer.allocUnsafe(length);
+  for (const line of lines) length += Buffer.byteLength(line);
+  const bytes = Buffer.allocUnsafe(length);
+  const offsets: number[] = [];
   let at = 0;
-  for (const { text } of batch) at += buffer.write(text, at);
-  return buffer;
+  for (const line of lines) {
+    offsets.push(at);
+    at += bytes.write(line, at);
+  }
+  return { bytes, offsets };
 }

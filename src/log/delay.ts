@@ -53,7 +53,6 @@ export function createCommitDelay(): CommitDelay {
 
   return {
     begin(stored, waiting, writeMs) {
-      if (stored === 0) return undefined;
       usualMs = Math.min(writeMs, SLOWDOWN * usualMs);
       if (waiting > stored) return undefined;
       if (balance >= 0) return wait(stored);

@@ -56,8 +56,7 @@ t.test('a delay that took longer than a write did not pay', async (t) => {
   t.equal(delay.begin(1, 0, 0), undefined);
 });
 
-t.test('nothing is waited for where nothing was stored, or more are waiting', (t) => {
-  t.equal(createCommitDelay().begin(0, 0, SLOW_MS), undefined);
+t.test('nothing is waited for where more are waiting than were stored', (t) => {
   t.equal(createCommitDelay().begin(1, 2, SLOW_MS), undefined);
   t.end();
 });
