@@ -113,7 +113,7 @@ function consume<Reason>(
   let timer: NodeJS.Timeout | undefined;
   let isDone = false;
   // The host may have paused it.
-  req.on('data', onData).resume();
+  req.on('data', onData).on('error', onClose).resume();
   // Most bodies come along with their heads, and then there is nothing more to listen for.
   atEndOfTurn(() => {
     if (isDone) return;
@@ -121,7 +121,7 @@ function consume<Reason>(
     else if (req.destroyed) end('gone');
     else {
       timer = setTimeout(() => end('timeout'), timeoutMs);
-      req.on('end', onEnd).on('close', onClose).on('error', onClose);
+      req.on('end', onEnd).on('close', onClose);
     }
   });
 
@@ -147,7 +147,7 @@ function consume<Reason>(
     clearTimeout(timer);
     // Nothing but `close` comes after the end.
     if (ending !== 'end')
-      req.off('data', onData).off('end', onEnd).off('close', onClose).off('error', onClose);
+      req.off('data', onData).off('error', onClose).off('end', onEnd).off('close', onClose);
     done(ending);
   }
 }

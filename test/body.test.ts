@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { Server, Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
@@ -277,6 +278,37 @@ t.test('a client that goes away in the middle of a body leaves no memory behind'
     await serverSide;
     const answer = await exchange(t, port, message({ body: plantOf(10_000) }));
     t.equal(answer.status, 200, `after ${leave}`);
+  }
+});
+
+t.test('what comes of a body after its refusal is not held', async (t) => {
+  const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 10_000, bodyTimeoutMs: 50 };
+  const { port } = await serve(t, limits);
+  const client = await connect(t, port);
+  client.send(declaring(10_000, 'x'));
+  t.equal((await client.answer()).status, 408);
+  client.send('x'.repeat(9_000));
+  const answer = await exchange(t, port, message({ body: plantOf(10_000) }));
+  t.equal(answer.status, 200);
+});
+
+t.test('a body leaves no timer behind, however it ends', async (t) => {
+  const timers = (): number =>
+    process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
+  const store = storeOf(() => Promise.resolve('created'));
+  const { port } = await serve(t, { store, maxBodyBytes: 100 });
+  for (const [request, status] of [
+    [message({ headers: { Connection: 'close' } }), 200],
+    [chunkedMessage('x'.repeat(101)), 400],
+  ] as const) {
+    const client = await connect(t, port);
+    const before = timers();
+    client.send(request.subarray(0, -1));
+    while (timers() === before) await sleep(1);
+    client.send(request.subarray(-1));
+    t.equal((await client.answer()).status, status);
+    await client.closed;
+    t.equal(timers(), before, `of a body that is answered with ${status}`);
   }
 });
 

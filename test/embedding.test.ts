@@ -276,12 +276,18 @@ t.test('a request that the host destroys is not answered, and not waited for', a
     if (destroyed === 0) req.destroy();
     handler(req, res);
     if (destroyed === 1) req.destroy();
+    if (destroyed === 2) setTimeout(() => req.destroy(), 20);
     destroyed++;
   };
   const { port, log, reported } = await embed(t, host, limits);
-  for (const when of ['before the handler runs', 'while the handler reads it']) {
+  const requests = {
+    'before the handler runs': message(),
+    'while the handler reads it': message(),
+    'while the handler waits for more': message().subarray(0, -1),
+  };
+  for (const [when, request] of Object.entries(requests)) {
     const client = await connect(t, port);
-    client.send(message());
+    client.send(request);
     await client.closed;
     t.equal(log.size, 0, when);
   }
@@ -541,16 +547,22 @@ t.test('HTTP/2: an answer that a client never takes is let go with its stream', 
   t.match(await http2Answer(http2Post(session).end(FERN)), { status: 200 }, 'it is held no more');
 });
 
-t.test('HTTP/2: a request that the host has destroyed is closed', async (t) => {
-  const { handler } = await serve(t);
+t.test('HTTP/2: a request that the host destroys is closed', async (t) => {
+  const { handler, log } = await serve(t);
+  let destroyed = 0;
   const server = http2.createServer((req, res) => {
-    req.destroy();
+    if (destroyed === 0) req.destroy();
     handler(req, res);
+    if (destroyed === 1) req.destroy(new Error('a reason of its own'));
+    destroyed++;
   });
   const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);
-  const request = http2Post(session).end(FERN);
-  request.on('error', () => undefined);
-  await once(request, 'close');
+  for (const when of ['before the handler runs', 'while the handler reads it']) {
+    const request = http2Post(session).end(FERN);
+    request.on('error', () => undefined);
+    await once(request, 'close');
+    t.equal(log.size, 0, when);
+  }
 });
 
 async function httpsAnswer(port: number, ca: string): Promise<TextAnswer> {

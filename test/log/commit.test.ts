@@ -108,6 +108,44 @@ t.test('a batch waits for the next plants of those who were answered before it',
   t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
 });
 
+t.test('a batch does not wait for more than were stored, nor if it takes no more', async (t) => {
+  const full = { ...MOSS, name: 'x'.repeat(4_194_304) };
+  for (const [stored, ...next] of [
+    [[FERN], IVY, MOSS],
+    [[FERN, IVY], full],
+  ] as const) {
+    const gate = createGate();
+    const { fs, log } = await open(t, { 'write 1': { hangs: gate } });
+    const first = stored.map((plant) => log.add(plant));
+    await gate.reached;
+    const others = next.map((plant) => log.add(plant));
+    // A write that takes so long is worth waiting for.
+    await sleep(LONG_MS);
+    gate.open();
+    await Promise.all(first);
+    t.equal(countOf(fs, 'write'), 2);
+    await Promise.all(others);
+  }
+});
+
+t.test('a plant is found in whatever batch it waits', async (t) => {
+  const gate = createGate();
+  const { log, content } = await open(t, { 'write 1': { hangs: gate } });
+  const full = { ...IVY, name: 'x'.repeat(4_194_304) };
+  const plants = [FERN, full, MOSS];
+  const added = plants.slice(0, 1).map((plant) => log.add(plant));
+  await gate.reached;
+  added.push(...plants.slice(1).map((plant) => log.add(plant)));
+  const again = plants.map((plant) => log.add(plant));
+  const others = plants.map((plant) => log.add({ ...plant, tag: 'another' }));
+  const refused = Promise.allSettled(others);
+  gate.open();
+  t.strictSame(await Promise.all(added), ['created', 'created', 'created']);
+  t.strictSame(await Promise.all(again), ['unchanged', 'unchanged', 'unchanged']);
+  for (const { status } of await refused) t.equal(status, 'rejected');
+  t.equal(content(), logOf(plants).toString());
+});
+
 t.test(
   'where that does not pay, a write begins before the plants of the one before are answered',
   async (t) => {
