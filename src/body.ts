@@ -13,9 +13,9 @@ export interface HttpRequest extends Readable {
   readonly headers: IncomingHttpHeaders;
   readonly rawHeaders: readonly string[];
   /** The connection; in HTTP/2 it stands for the request's stream. */
-  readonly socket: EventEmitter & { destroy(): unknown };
-  /** Whether all of the message has been received, read or not. */
-  readonly complete: boolean;
+  readonly socket: EventEmitter & { readonly destroyed: boolean; destroy(): unknown };
+  /** Whether the client went away before its end; in HTTP/2 it has an end even so. */
+  readonly aborted: boolean;
   /** What a body parser leaves that runs before the handler. */
   readonly rawBody?: unknown;
   readonly body?: unknown;
@@ -112,16 +112,16 @@ function consume<Reason>(
 ): void {
   let timer: NodeJS.Timeout | undefined;
   let isDone = false;
-  // The host may have paused it.
-  req.on('data', onData).on('error', onClose).resume();
+  req.on('data', onData).on('error', onClose);
   // Most bodies come along with their heads, and then there is nothing more to listen for.
   atEndOfTurn(() => {
     if (isDone) return;
-    if (req.readableEnded) end('end');
-    else if (req.destroyed) end('gone');
+    if (req.readableEnded) onEnd();
+    else if (req.destroyed) onClose();
     else {
       timer = setTimeout(() => end('timeout'), timeoutMs);
-      req.on('end', onEnd).on('close', onClose);
+      // The host may have paused it.
+      req.on('end', onEnd).on('close', onClose).resume();
     }
   });
 
@@ -134,7 +134,7 @@ function consume<Reason>(
   }
 
   function onEnd(): void {
-    end('end');
+    end(req.aborted ? 'gone' : 'end');
   }
 
   function onClose(): void {
@@ -145,9 +145,7 @@ function consume<Reason>(
     if (isDone) return;
     isDone = true;
     clearTimeout(timer);
-    // Nothing but `close` comes after the end.
-    if (ending !== 'end')
-      req.off('data', onData).off('error', onClose).off('end', onEnd).off('close', onClose);
+    if (ending !== 'end') req.off('data', onData);
     done(ending);
   }
 }

@@ -249,8 +249,9 @@ function onceTaken(
 ): void {
   // Most answers have been taken by then, and need no timer.
   atEndOfTurn(() => {
-    share.keep(res.writableLength);
-    if (res.writableLength === 0) return;
+    const left = socket.destroyed ? 0 : res.writableLength;
+    share.keep(left);
+    if (left === 0) return;
     const timer = setTimeout(() => {
       done();
       res.destroy();

@@ -448,6 +448,22 @@ t.test('answers that wait behind another leave no memory when the client goes', 
   t.equal(await whenServed(t, port, message()), 200, 'while the first plant still waits');
 });
 
+t.test('answers that come when the client has gone leave no memory', async (t) => {
+  const store = gatedStore();
+  const limits = { maxBodyBytes: 2 * 4096, maxBufferedBytes: 2 * 4096 };
+  const { port, server } = await serve(t, { store, ...limits });
+  const serverSide = nextClose(server);
+  const client = await connect(t, port);
+  client.send(message(), message());
+  await store.arrived(2);
+  client.socket.destroy();
+  await serverSide;
+  store.letGo();
+  await new Promise(setImmediate);
+  const answer = await exchange(t, port, message({ body: plantOf(2 * 4096) }));
+  t.equal(answer.status, 200);
+});
+
 t.test('the host may have set an encoding', async (t) => {
   const text = '{"id":7,"name":"F\u00e5rn \u{1f33f}"}';
   const body = Buffer.from(text);
@@ -466,16 +482,22 @@ t.test('the host may have set an encoding', async (t) => {
     });
 });
 
-t.test('the host may have paused the request', async (t) => {
+t.test('the host may pause the request, before and after', async (t) => {
   const handler = createPlantHandler({ store: await openLog(t), tokens: [TOKEN] });
-  const server = createServer((req, res) => {
+  const paused = createServer((req, res) => {
     req.pause();
     setImmediate(() => handler(req, res));
   });
-  const client = await connect(t, await listen(t, server));
-  for (const request of [message(), message({ body: 'x' }), message({ target: '/elsewhere' })])
-    client.send(request);
-  t.equal((await client.answer()).status, 200);
-  t.equal((await client.answer()).status, 400);
-  t.equal((await client.answer()).status, 404);
+  const pausedLater = createServer((req, res) => {
+    handler(req, res);
+    req.pause();
+  });
+  for (const server of [paused, pausedLater]) {
+    const client = await connect(t, await listen(t, server));
+    for (const request of [message(), message({ body: 'x' }), message({ target: '/elsewhere' })])
+      client.send(request);
+    t.equal((await client.answer()).status, 200);
+    t.equal((await client.answer()).status, 400);
+    t.equal((await client.answer()).status, 404);
+  }
 });

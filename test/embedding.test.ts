@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import * as http2 from 'node:http2';
 import * as https from 'node:https';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
@@ -499,6 +500,60 @@ t.test('HTTP/2: a stream that is reset stores nothing, and leaves no memory behi
   }
   t.match(await http2Answer(http2Post(session).end(FERN)), { status: 200 });
   t.equal(log.size, 1);
+});
+
+/** A frame of HTTP/2 (RFC 9113, section 4.1) in the first stream, or in none. */
+function http2Frame(type: number, flags: number, payload: Buffer, stream = 1): Buffer {
+  const head = Buffer.alloc(9);
+  head.writeUIntBE(payload.length, 0, 3);
+  head.set([type, flags], 3);
+  head.writeUInt32BE(stream, 5);
+  return Buffer.concat([head, payload]);
+}
+
+/** Header fields of up to 127 bytes, without compression (RFC 7541, section 6.2.2). */
+function http2Fields(fields: Record<string, string>): Buffer {
+  const strings = Object.entries(fields).map(([name, value]) => [
+    Buffer.alloc(1),
+    ...[name, value].map((text) => `${String.fromCharCode(text.length)}${text}`),
+  ]);
+  return Buffer.concat(strings.flat().map((part) => Buffer.from(part)));
+}
+
+t.test('HTTP/2: a body that was cut off is not taken for a whole one', async (t) => {
+  const { handler, log } = await serve(t);
+  const head = http2Fields({
+    ':method': 'POST',
+    ':path': '/plants',
+    ':scheme': 'http',
+    ':authority': 'localhost',
+    authorization: `Bearer ${TOKEN}`,
+    'content-type': 'application/json',
+  });
+  const [HEADERS, DATA, RST_STREAM, SETTINGS, END_HEADERS] = [0x1, 0x0, 0x3, 0x4, 0x4];
+  const { NGHTTP2_NO_ERROR, NGHTTP2_CANCEL } = http2.constants;
+  for (const code of [NGHTTP2_NO_ERROR, NGHTTP2_CANCEL])
+    for (const inOnePacket of [true, false]) {
+      const server = http2.createServer(handler);
+      const { socket } = await connect(t, await listen(t, server));
+      socket.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
+      socket.write(http2Frame(SETTINGS, 0, Buffer.alloc(0), 0));
+      await once(socket, 'data');
+      const requested = once(server, 'request');
+      const plant = [
+        http2Frame(HEADERS, END_HEADERS, head),
+        http2Frame(DATA, 0, Buffer.from(FERN)),
+      ];
+      const reset = http2Frame(RST_STREAM, 0, Buffer.from([0, 0, 0, code]));
+      socket.write(Buffer.concat(inOnePacket ? [...plant, reset] : plant));
+      const [request] = (await requested) as [http2.Http2ServerRequest];
+      if (!inOnePacket) await sleep(20);
+      const closed = once(request, 'close');
+      if (!inOnePacket) socket.write(reset);
+      await closed;
+      await sleep(20);
+      t.equal(log.size, 0, `code ${code}, ${inOnePacket ? 'at once' : 'later'}`);
+    }
 });
 
 t.test('HTTP/2: a client may go while its plant is stored', async (t) => {
