@@ -108,7 +108,7 @@ t.test('a batch waits for the next plants of those who were answered before it',
   t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
 });
 
-t.test('a batch waits neither if it is larger than the last one, nor if it takes no more', async (t) => {
+t.test('a batch that is larger than the last one, or full, does not wait', async (t) => {
   const full = { ...MOSS, name: 'x'.repeat(4_194_304) };
   for (const [stored, ...next] of [
     [[FERN], IVY, MOSS],
