@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 
 import { Compile, type XStatic } from 'typebox/schema';
 
-import { failures, type Failure } from './answer.js';
+import { failures, type Failure } from './http/failures.js';
 
 /** JSON Schema of the record that a 200 carries. */
 export const PlantSchema = {

@@ -2,14 +2,14 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 
-import { createPlantHandler, type PlantHandler } from './handler.js';
-import { createListener, STOPPING, type Listener } from './listener.js';
+import { createPlantHandler, type PlantHandler } from './http/handler.js';
+import { createListener, STOPPING, type Listener } from './program/listener.js';
 import { nodeFileSystem, reasonOf } from './log/file.js';
 import { openPlantLog, type PlantLog } from './log/log.js';
 import { repairLog, verifyLog } from './log/repair.js';
 import { counted, reportToConsole as report } from './report.js';
-import { makeTokenFile, readTls, readTokens } from './secrets.js';
-import { readSettings, settingsHelp, type TokenFile } from './settings.js';
+import { makeTokenFile, readTls, readTokens } from './program/credentials.js';
+import { readSettings, settingsHelp, type TokenFile } from './program/settings.js';
 import { PlantStoreError } from './store.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token

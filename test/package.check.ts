@@ -7,7 +7,7 @@ import ts from 'typescript';
 
 import { run } from './command.js';
 import { RELEASES, RESOLUTIONS, typeFaults } from './compile.js';
-import { EMBEDDINGS, HANDLER } from './embeddings.js';
+import { EMBEDDINGS, HANDLER } from './embedding/embeddings.js';
 import { block } from './readme.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));

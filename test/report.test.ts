@@ -1,6 +1,6 @@
 import t from 'tap';
 
-import { createBudget } from '../dist/budget.js';
+import { createBudget } from '../dist/http/budget.js';
 import { limitRate, reportToConsole } from '../dist/report.js';
 
 t.test('a flood of reports is cut to so many in a period', async (t) => {

@@ -1,7 +1,7 @@
 import { strict as assert } from 'node:assert';
 import { randomBytes, randomInt } from 'node:crypto';
 
-import { createAuthenticator } from '../../dist/auth.js';
+import { createAuthenticator } from '../../dist/http/auth.js';
 import type { Case } from '../faults/case.js';
 
 /** Says whether a token is the right one. */

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { STOPPING } from '../../dist/listener.js';
+import { STOPPING } from '../../dist/program/listener.js';
 import { connect, message, TOKEN, type Answer, type Client } from '../support.js';
 import { hasten, LARGE_LOG, launch, start, type LaunchOptions, type Program } from './program.js';
 

@@ -5,8 +5,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { DISCARD } from '../../dist/body.js';
-import { IDLE_MS } from '../../dist/listener.js';
+import { DISCARD } from '../../dist/http/body.js';
+import { IDLE_MS } from '../../dist/program/listener.js';
 import { connect, isFailure, message, selfSigned, TOKEN } from '../support.js';
 import { hasten, start } from './program.js';
 

@@ -2,7 +2,7 @@ import { createServer } from 'node:http';
 
 import t from 'tap';
 
-import { createPlantHandler, PlantStoreError } from '../dist/index.js';
+import { createPlantHandler, PlantStoreError } from '../../dist/index.js';
 import {
   exchange,
   FERN,
@@ -14,7 +14,7 @@ import {
   storeOf,
   TOKEN,
   type Message,
-} from './support.js';
+} from '../support.js';
 
 t.test('plants are created at /plants, whatever the query says', async (t) => {
   const { port, log } = await serve(t);

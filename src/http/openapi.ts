@@ -1,8 +1,8 @@
 import { STATUS_CODES } from 'node:http';
 
-import { ErrorSchema, failures, type ErrorBody, type Failure } from './answer.js';
+import { ErrorSchema, failures, type ErrorBody, type Failure } from './failures.js';
 import { DEFAULT_LIMITS } from './handler.js';
-import { NewPlantSchema, PlantSchema } from './plant.js';
+import { NewPlantSchema, PlantSchema } from '../plant.js';
 
 /** Every failure, with a sample of those that depend on the request. */
 const samples: readonly Failure[] = Object.values({

@@ -3,8 +3,8 @@ import { deepEqual } from 'node:assert/strict';
 import fc from 'fast-check';
 import t from 'tap';
 
-import { Failure } from '../dist/answer.js';
-import { NewPlantSchema, parsePlant, PlantSchema, plantFrom } from '../dist/plant.js';
+import { Failure } from '../../dist/http/failures.js';
+import { NewPlantSchema, parsePlant, PlantSchema, plantFrom } from '../../dist/plant.js';
 
 const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
 const NAME_RULE = 'name: must be a string';

@@ -3,7 +3,7 @@ import type { Writable } from 'node:stream';
 
 import type { XStatic } from 'typebox/schema';
 
-import type { Plant } from './plant.js';
+import type { Plant } from '../plant.js';
 import { atEndOfTurn } from './turn.js';
 
 /** JSON Schema of the body of every answer that is not a 200. */

@@ -8,15 +8,15 @@ import { connect as connectSecurely } from 'node:tls';
 
 import t, { type Test } from 'tap';
 
-import { createPlantHandler } from '../dist/handler.js';
+import { createPlantHandler } from '../../dist/http/handler.js';
 import {
   CONNECTION_LIMITS,
   createListener,
   type Listener,
   type ListenerOptions,
-} from '../dist/listener.js';
-import type { Report } from '../dist/report.js';
-import type { PlantStore } from '../dist/store.js';
+} from '../../dist/program/listener.js';
+import type { Report } from '../../dist/report.js';
+import type { PlantStore } from '../../dist/store.js';
 import {
   chunkedMessage,
   connect,
@@ -28,7 +28,7 @@ import {
   TOKEN,
   type Client,
   type Expected,
-} from './support.js';
+} from '../support.js';
 
 /** A store that takes every plant at once. */
 const takesAll: PlantStore = {

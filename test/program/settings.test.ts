@@ -2,8 +2,13 @@ import { resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { DEFAULT_LIMITS, MAX_LIMITS } from '../dist/handler.js';
-import { readSettings, settingsHelp, type Environment, type Settings } from '../dist/settings.js';
+import { DEFAULT_LIMITS, MAX_LIMITS } from '../../dist/http/handler.js';
+import {
+  readSettings,
+  settingsHelp,
+  type Environment,
+  type Settings,
+} from '../../dist/program/settings.js';
 
 const NAMES = [
   'PLANT_STORE_HOST',

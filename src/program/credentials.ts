@@ -3,8 +3,8 @@ import { readFile, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
-import { tokenFault } from './auth.js';
-import { codeOf, failureOf, nodeFileSystem, reasonOf, syncFolder, writeFile } from './log/file.js';
+import { tokenFault } from '../http/auth.js';
+import { codeOf, failureOf, nodeFileSystem, reasonOf, syncFolder, writeFile } from '../log/file.js';
 import { UNFINISHED, type TlsFiles, type TokenFile } from './settings.js';
 
 /** A random token has as many bits as it takes to not be guessed: RFC 6750 leaves it open. */

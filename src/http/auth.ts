@@ -1,6 +1,6 @@
 import { timingSafeEqual } from 'node:crypto';
 
-import { failures, type Failure } from './answer.js';
+import { failures, type Failure } from './failures.js';
 
 /** Says what is wrong with the credentials of a request, if anything is. */
 export type Authenticator = (rawHeaders: readonly string[]) => Failure | undefined;

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { makeTokenFile, readTls, readTokens } from '../dist/secrets.js';
-import { selfSigned } from './support.js';
+import { makeTokenFile, readTls, readTokens } from '../../dist/program/credentials.js';
+import { selfSigned } from '../support.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
 

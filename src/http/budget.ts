@@ -1,4 +1,4 @@
-import type { Report } from './report.js';
+import type { Report } from '../report.js';
 
 /** Counts the bytes that are held for all requests together. */
 export interface Budget {

@@ -1,4 +1,4 @@
-import { block, blocks } from './readme.js';
+import { block, blocks } from '../readme.js';
 
 /** A handler, as the README makes it. */
 export const HANDLER = block('Embedding', 'ts');

@@ -3,10 +3,19 @@ import { createServer } from 'node:http2';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 
-import { failures } from '../dist/answer.js';
-import { createAuthenticator, MAX_TOKEN_LENGTH } from '../dist/auth.js';
-import { createPlantHandler } from '../dist/index.js';
-import { connect, exchange, isFailure, listen, message, openLog, serve, TOKEN } from './support.js';
+import { failures } from '../../dist/http/failures.js';
+import { createAuthenticator, MAX_TOKEN_LENGTH } from '../../dist/http/auth.js';
+import { createPlantHandler } from '../../dist/index.js';
+import {
+  connect,
+  exchange,
+  isFailure,
+  listen,
+  message,
+  openLog,
+  serve,
+  TOKEN,
+} from '../support.js';
 
 /** What an authenticator for these tokens makes of an Authorization header. */
 function judge(tokens: readonly string[], credentials: string) {

@@ -1,12 +1,12 @@
 import { MIMEType } from 'node:util';
 
-import { answerFailure, answerPlant, Failure, failures, type HttpResponse } from './answer.js';
+import { answerFailure, answerPlant, Failure, failures, type HttpResponse } from './failures.js';
 import { createAuthenticator } from './auth.js';
 import { declaredLength, DISCARD, discardBody, readBody, type HttpRequest } from './body.js';
 import { createBudget, type Share } from './budget.js';
-import { parsePlant, plantFrom, type NewPlant } from './plant.js';
-import { limitRate, type Report } from './report.js';
-import { PlantStoreError, type PlantStore } from './store.js';
+import { parsePlant, plantFrom, type NewPlant } from '../plant.js';
+import { limitRate, type Report } from '../report.js';
+import { PlantStoreError, type PlantStore } from '../store.js';
 import { atEndOfTurn } from './turn.js';
 
 /** The limits of a handler. */

@@ -3,12 +3,12 @@ import { createServer as createTlsServer } from 'node:https';
 import { Server as NetServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-import { failures, type Failure } from './answer.js';
-import { DISCARD } from './body.js';
-import { refuse, type PlantHandler } from './handler.js';
-import { reasonOf } from './log/file.js';
-import { limitRate, type Report } from './report.js';
-import type { TlsMaterial } from './secrets.js';
+import { failures, type Failure } from '../http/failures.js';
+import { DISCARD } from '../http/body.js';
+import { refuse, type PlantHandler } from '../http/handler.js';
+import { reasonOf } from '../log/file.js';
+import { limitRate, type Report } from '../report.js';
+import type { TlsMaterial } from './credentials.js';
 
 export interface ListenerOptions {
   readonly handler: PlantHandler;

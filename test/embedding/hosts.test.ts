@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 
 import t, { type Test } from 'tap';
 
-import { conforms } from './conformance.js';
+import { conforms } from '../conformance.js';
 import { EMBEDDINGS, HANDLER } from './embeddings.js';
 import { hangUp, send, startHost, type Host, type Protocol } from './host.js';
 

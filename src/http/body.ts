@@ -2,7 +2,7 @@ import type { EventEmitter } from 'node:events';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 
-import { failures, type Failure } from './answer.js';
+import { failures, type Failure } from './failures.js';
 import { atEndOfTurn } from './turn.js';
 
 /** What the handler uses of a request: both node:http's and node:http2's have it. */

@@ -5,9 +5,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
-import { DISCARD } from '../dist/body.js';
-import { MAX_REFUSALS } from '../dist/handler.js';
-import { createPlantHandler, PlantStoreError } from '../dist/index.js';
+import { DISCARD } from '../../dist/http/body.js';
+import { MAX_REFUSALS } from '../../dist/http/handler.js';
+import { createPlantHandler, PlantStoreError } from '../../dist/index.js';
 import {
   chunk,
   chunkedMessage,
@@ -24,7 +24,7 @@ import {
   TOKEN,
   type Client,
   type Message,
-} from './support.js';
+} from '../support.js';
 
 const CHUNKED = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
 

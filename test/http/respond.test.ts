@@ -3,13 +3,13 @@ import { createServer } from 'node:http';
 import t from 'tap';
 import { Compile } from 'typebox/schema';
 
-import { failures, type Failure } from '../dist/answer.js';
+import { failures, type Failure } from '../../dist/http/failures.js';
 import {
   ErrorSchema,
   PlantSchema,
   PlantStoreError,
   type PlantHandlerOptions,
-} from '../dist/index.js';
+} from '../../dist/index.js';
 import {
   chunk,
   connect,
@@ -24,7 +24,7 @@ import {
   TOKEN,
   type Expected,
   type Message,
-} from './support.js';
+} from '../support.js';
 
 const MARKER = 'marker';
 

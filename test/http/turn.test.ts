@@ -4,8 +4,8 @@ import { createServer } from 'node:http';
 
 import t from 'tap';
 
-import { createPlantHandler, type PlantStore } from '../dist/index.js';
-import { exchange, listen, message, TOKEN } from './support.js';
+import { createPlantHandler, type PlantStore } from '../../dist/index.js';
+import { exchange, listen, message, TOKEN } from '../support.js';
 
 t.test('no request sees the asynchronous context of another', async (t) => {
   const requests = new AsyncLocalStorage<number>();
@@ -28,7 +28,7 @@ t.test('no request sees the asynchronous context of another', async (t) => {
 
 t.test('work that throws does not keep other work from being done', async (t) => {
   const script = `
-    import { atEndOfTurn } from './dist/turn.js';
+    import { atEndOfTurn } from './dist/http/turn.js';
     process.on('uncaughtException', ({ message }) => console.log(message));
     const work = (text) => () => console.log(text);
     const failing = (text) => () => { throw new Error(text); };

@@ -12,8 +12,8 @@ import {
   PlantStoreError,
   type PlantHandler,
   type PlantHandlerOptions,
-} from '../dist/index.js';
-import { conforms } from './conformance.js';
+} from '../../dist/index.js';
+import { conforms } from '../conformance.js';
 import {
   byHost,
   chunk,
@@ -29,7 +29,7 @@ import {
   storeOf,
   TOKEN,
   type Service,
-} from './support.js';
+} from '../support.js';
 
 const FERN_ANSWER = '{"name":"Boston fern","tag":"indoor"}';
 

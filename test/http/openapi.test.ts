@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import t from 'tap';
 
-import { Failure, failures } from '../dist/answer.js';
+import { Failure, failures } from '../../dist/http/failures.js';
 import {
   createPlantHandler,
   ErrorSchema,
@@ -15,16 +15,16 @@ import {
   PlantSchema,
   PlantStoreError,
   type PlantHandlerOptions,
-} from '../dist/index.js';
-import { createListener } from '../dist/listener.js';
-import { typeFaults } from './compile.js';
-import { conforms } from './conformance.js';
-import { runExample } from './example.js';
-import { block } from './readme.js';
-import { exchange, message, openLog, serve, TOKEN } from './support.js';
+} from '../../dist/index.js';
+import { createListener } from '../../dist/program/listener.js';
+import { typeFaults } from '../compile.js';
+import { conforms } from '../conformance.js';
+import { runExample } from '../example.js';
+import { block } from '../readme.js';
+import { exchange, message, openLog, serve, TOKEN } from '../support.js';
 
 const require = createRequire(import.meta.url);
-const PACKAGE = fileURLToPath(new URL('..', import.meta.url));
+const PACKAGE = fileURLToPath(new URL('../..', import.meta.url));
 
 t.test('the document is valid OpenAPI 3.1', async (t) => {
   const validator = new Validator();
@@ -237,7 +237,7 @@ t.test('a typed client is made from it as the README says', async (t) => {
   const command = block('OpenAPI', 'sh').trim().split(' ');
   t.strictSame(command.splice(0, 2), ['npx', 'openapi-typescript']);
   const bin = new URL(
-    '../test/consumers/typescript-5.9/node_modules/openapi-typescript/bin/cli.js',
+    '../../test/consumers/typescript-5.9/node_modules/openapi-typescript/bin/cli.js',
     import.meta.url,
   );
   execFileSync(process.execPath, [fileURLToPath(bin), ...command], { cwd: folder });
