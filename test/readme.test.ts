@@ -5,8 +5,13 @@ import { promisify } from 'node:util';
 import t from 'tap';
 
 import { MAX_TOKEN_LENGTH } from '../dist/http/auth.js';
-import { DISCARD } from '../dist/http/body.js';
-import { DEFAULT_LIMITS, MAX_LIMITS, MAX_REFUSALS, REQUEST_COST } from '../dist/http/handler.js';
+import {
+  DEFAULT_LIMITS,
+  DRAIN,
+  MAX_LIMITS,
+  MAX_PENDING_REFUSALS,
+  REQUEST_COST,
+} from '../dist/http/limits.js';
 import { CONNECTION_LIMITS, IDLE_MS, STOPPING } from '../dist/program/listener.js';
 import { MAX_DELAY_MS } from '../dist/log/delay.js';
 import { MAX_RECORD_BYTES } from '../dist/log/scan.js';
@@ -120,7 +125,7 @@ t.test('the table of limits has every limit in the code, and no other', async (t
       'memory held for requests',
       `${DEFAULT_LIMITS.maxBufferedBytes} bytes; a request counts as ${REQUEST_COST.bodyTimes} times its body, at least ${REQUEST_COST.minBytes}`,
     ],
-    ['refusals that clients have not taken', `${MAX_REFUSALS}; then connections are cut`],
+    ['refusals that clients have not taken', `${MAX_PENDING_REFUSALS}; then connections are cut`],
     ['time for a body, or to take an answer', `${DEFAULT_LIMITS.bodyTimeoutMs} ms`],
     ['time for a TLS handshake', `${CONNECTION_LIMITS.handshakeTimeout} ms`],
     ['time for the head of a request', `${CONNECTION_LIMITS.headersTimeout} ms`],
@@ -129,10 +134,7 @@ t.test('the table of limits has every limit in the code, and no other', async (t
     ['header section', `${CONNECTION_LIMITS.maxHeaderSize} bytes`],
     ['connections', `${maxConnections}; more are closed at once`],
     ['token', `${MAX_TOKEN_LENGTH} characters`],
-    [
-      'rest of a refused body that is read over',
-      `${DISCARD.maxBytes} bytes, ${DISCARD.timeoutMs} ms`,
-    ],
+    ['rest of a refused body that is read over', `${DRAIN.maxBytes} bytes, ${DRAIN.timeoutMs} ms`],
     ['stopping', `${STOPPING.totalMs} ms, of them ${STOPPING.clientsMs} ms for the clients`],
     [
       'reports of faults and of overload',

@@ -1,6 +1,5 @@
 import t from 'tap';
 
-import { createBudget } from '../dist/http/budget.js';
 import { limitRate, reportToConsole } from '../dist/report.js';
 
 t.test('a flood of reports is cut to so many in a period', async (t) => {
@@ -30,29 +29,6 @@ t.test(
       shown().map(({ args }) => args as unknown),
       [['plant-store: it failed', cause], ['plant-store: it works']],
     );
-  },
-);
-
-t.test(
-  'a budget that is used up is reported once, and again when half of it is free',
-  async (t) => {
-    const heard: string[] = [];
-    const budget = createBudget(100, (message) => heard.push(message));
-    const [large, small] = [budget.open(), budget.open()];
-    t.ok(large.hold(100));
-    t.ok(large.hold(99), 'it holds as much already');
-    t.notOk(small.hold(1));
-    t.notOk(large.hold(101));
-    t.same(heard, ['overloaded: requests hold 100 bytes, more are refused']);
-    large.keep(51);
-    t.equal(heard.length, 1);
-    t.ok(small.hold(49));
-    large.keep(52);
-    t.notOk(small.hold(50), 'what is kept never grows');
-    large.keep(1);
-    t.equal(heard[1], 'no longer overloaded');
-    t.notOk(small.hold(100));
-    t.equal(heard.length, 3);
   },
 );
 

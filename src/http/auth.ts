@@ -1,9 +1,10 @@
 import { timingSafeEqual } from 'node:crypto';
 
 import { failures, type Failure } from './failures.js';
+import { fieldLines, type HttpRequest } from './request.js';
 
 /** Says what is wrong with the credentials of a request, if anything is. */
-export type Authenticator = (rawHeaders: readonly string[]) => Failure | undefined;
+export type Authenticator = (req: Pick<HttpRequest, 'rawHeaders'>) => Failure | undefined;
 
 /** The longest bearer token that can be configured, in characters. */
 export const MAX_TOKEN_LENGTH = 511;
@@ -38,14 +39,9 @@ export function createAuthenticator(tokens: readonly string[]): Authenticator {
   }
   const accepted = tokens.map((token) => fullWidth(Buffer.alloc(MAX_TOKEN_LENGTH + 1), token));
   const presented = Buffer.alloc(MAX_TOKEN_LENGTH + 1);
-  return (rawHeaders) => {
-    let authorization: string | undefined;
-    for (let i = 0; i < rawHeaders.length; i += 2) {
-      const name = rawHeaders[i];
-      if (name?.length !== AUTHORIZATION.length || name.toLowerCase() !== AUTHORIZATION) continue;
-      if (authorization !== undefined) return failures.manyAuthorizations;
-      authorization = rawHeaders[i + 1];
-    }
+  return (req) => {
+    const [authorization, second] = fieldLines(req, 'authorization');
+    if (second !== undefined) return failures.manyAuthorizations;
     if (authorization === undefined || !CREDENTIALS.test(authorization)) return failures.noToken;
     fullWidth(presented, authorization.slice(authorization.lastIndexOf(' ') + 1));
     let matches = 0;
@@ -53,8 +49,6 @@ export function createAuthenticator(tokens: readonly string[]): Authenticator {
     return matches === 0 ? failures.wrongToken : undefined;
   };
 }
-
-const AUTHORIZATION = 'authorization';
 
 /**
  * A token, then NULs. A token never holds a NUL and a configured one always leaves room for one, so

@@ -1,54 +1,64 @@
-import type { Report } from '../report.js';
-
-/** Counts the bytes that are held for all requests together. */
+/** Bounds what all requests hold together: bytes of memory, or responses not yet flushed. */
 export interface Budget {
-  /** Gives a request its share, which holds nothing yet. */
-  open(): Share;
+  /** Reserves an amount. Returns `undefined` if less than that is left. */
+  reserve(amount: number): Reservation | undefined;
 }
 
 /** What one request holds of a {@link Budget}. */
-export interface Share {
-  /** Holds so many bytes, or more if it does already; says `false` where there are not so many left. */
-  hold(bytes: number): boolean;
-  /** Gives back what it holds but for so many bytes. */
-  keep(bytes: number): void;
+export interface Reservation {
+  /** Grows to an amount, unless it is as large already. Returns `false` if less than that is left. */
+  growTo(amount: number): boolean;
+  /** Gives back all but an amount. */
+  shrinkTo(amount: number): void;
 }
 
-/** Makes a budget that tells when it is used up, and when half of it is free again. */
-export function createBudget(maxBytes: number, report: Report): Budget {
-  let taken = 0;
-  let usedUp = false;
+/**
+ * Creates a budget. `onChange` is called once the budget is exhausted, and once half of it is free
+ * again, always from within `reserve` or `shrinkTo`: `growTo` may run in an event handler that has lost
+ * the caller's asynchronous context.
+ */
+export function createBudget(
+  max: number,
+  onChange: (isExhausted: boolean, reserved: number) => void = () => undefined,
+): Budget {
+  let reserved = 0;
+  let isExhausted = false;
+  let hasReported = false;
 
-  function take(bytes: number): boolean {
-    if (taken + bytes <= maxBytes) {
-      taken += bytes;
-      return true;
-    }
-    if (!usedUp) report(`overloaded: requests hold ${taken} bytes, more are refused`);
-    usedUp = true;
-    return false;
+  function take(amount: number): boolean {
+    const fits = reserved + amount <= max;
+    if (fits) reserved += amount;
+    else isExhausted = true;
+    return fits;
   }
 
-  function give(bytes: number): void {
-    taken -= bytes;
-    if (!usedUp || taken > maxBytes / 2) return;
-    usedUp = false;
-    report('no longer overloaded');
+  function reportChange(): void {
+    if (isExhausted && hasReported && reserved <= max / 2) isExhausted = false;
+    if (isExhausted === hasReported) return;
+    hasReported = isExhausted;
+    onChange(isExhausted, reserved);
   }
 
   return {
-    open() {
-      let held = 0;
+    reserve(amount) {
+      let held = amount;
+      if (!take(amount)) {
+        reportChange();
+        return undefined;
+      }
       return {
-        hold(bytes) {
-          if (bytes > held && !take(bytes - held)) return false;
-          held = Math.max(held, bytes);
+        growTo(target) {
+          if (target > held) {
+            if (!take(target - held)) return false;
+            held = target;
+          }
           return true;
         },
-        keep(bytes) {
-          const kept = Math.min(bytes, held);
-          give(held - kept);
+        shrinkTo(target) {
+          const kept = Math.min(target, held);
+          reserved -= held - kept;
           held = kept;
+          reportChange();
         },
       };
     },

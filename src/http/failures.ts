@@ -1,12 +1,15 @@
-import type { OutgoingHttpHeaders } from 'node:http';
-import type { Writable } from 'node:stream';
-
 import type { XStatic } from 'typebox/schema';
 
-import type { Plant } from '../plant.js';
-import { atEndOfTurn } from './turn.js';
-
-/** JSON Schema of the body of every answer that is not a 200. */
+/**
+ * The JSON Schema of the body of every response but a 200. `error` is an int32.
+ *
+ * @example
+ * ```ts
+ * import { Compile } from 'typebox/schema';
+ *
+ * const isError = Compile(ErrorSchema).Check(JSON.parse(body));
+ * ```
+ */
 export const ErrorSchema = {
   type: 'object',
   properties: {
@@ -16,10 +19,10 @@ export const ErrorSchema = {
   required: ['error', 'message'],
 } as const;
 
-/** The body of every answer that is not a 200. */
+/** The body of every response but a 200. */
 export type ErrorBody = Readonly<XStatic<typeof ErrorSchema>>;
 
-/** An answer that is not a 200: status, `error`, message and headers travel together. @internal */
+/** A response that is not a 200: status, `error`, message and headers travel together. */
 export class Failure {
   readonly body: string;
 
@@ -33,21 +36,21 @@ export class Failure {
   }
 }
 
-/** What the client sent cannot be stored: 400, as the interface says; `error` tells which failure. */
+/** The content of the request cannot be stored: 400, as the interface says; `error` identifies the failure. */
 const refused = (error: number, message: string, headers?: Record<string, string>): Failure =>
   new Failure(400, error, message, headers);
 
-/** HTTP itself decides: `error` is the status. */
+/** The HTTP specifications decide: `error` is the status. */
 const http = (status: number, message: string, headers?: Record<string, string>): Failure =>
   new Failure(status, status, message, headers);
 
 const unavailable = (message: string): Failure => http(503, message, { 'Retry-After': '1' });
 
-/** RFC 6750, section 3: no error code when the request carried no credentials. */
+/** RFC 6750, section 3: no error code if the request carried no credentials. */
 const unauthorized = (message: string, attributes = ''): Failure =>
   http(401, message, { 'WWW-Authenticate': `Bearer realm="plant-store"${attributes}` });
 
-/** Every failure that the service answers with. @internal */
+/** Every failure that the service responds with. */
 export const failures = {
   notJson: refused(400, 'the body must be one JSON text in UTF-8'),
   repeated: (member: string) => refused(400, `${member}: must not be given twice`),
@@ -60,6 +63,7 @@ export const failures = {
     'Accept-Encoding': 'identity',
   }),
   malformed: http(400, 'the request must be well-formed HTTP/1.1'),
+  host: http(400, 'the request must name one host, as a name or an address with an optional port'),
   manyAuthorizations: http(400, 'the request must have one Authorization header, not more'),
   noToken: unauthorized('send a bearer token: Authorization: Bearer <token>'),
   wrongToken: unauthorized('the bearer token is not valid', ', error="invalid_token"'),
@@ -74,47 +78,3 @@ export const failures = {
   overloaded: unavailable('too much is being stored at the moment; send the plant again later'),
   unavailable: unavailable('the plant could not be stored; send it again later'),
 } as const;
-
-/** What the handler uses of a response: both node:http's and node:http2's have it. */
-export interface HttpResponse extends Writable {
-  readonly req: { readonly method?: string | undefined };
-  readonly headersSent: boolean;
-  writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
-}
-
-/** Sends the 200 that says a plant is stored. @internal */
-export function answerPlant(res: HttpResponse, { name, tag }: Plant): void {
-  const body = JSON.stringify({ name, tag });
-  if (!canAnswer(res)) return;
-  res.writeHead(200, {
-    'Content-Type': 'application/json',
-    'Content-Length': Buffer.byteLength(body),
-  });
-  // Head and body leave in one piece that way; of `end(body)` Node makes two, which cost more.
-  res.write(body);
-  atEndOfTurn(() => res.end());
-}
-
-/** Sends a failure, and leaves it to the caller to end the response. @internal */
-export function answerFailure(
-  res: HttpResponse,
-  { status, headers, body }: Failure,
-  more?: OutgoingHttpHeaders,
-): void {
-  if (!canAnswer(res)) return;
-  res.writeHead(status, {
-    'Content-Type': 'application/json',
-    'Content-Length': Buffer.byteLength(body),
-    ...headers,
-    ...more,
-  });
-  // A server with rejectNonStandardBodyWrites throws where a HEAD is answered with a body.
-  if (res.req.method !== 'HEAD') res.write(body);
-}
-
-/** Leaves a response alone that has ended, and cuts off one that somebody else has begun. */
-function canAnswer(res: HttpResponse): boolean {
-  if (res.writableEnded || res.destroyed) return false;
-  if (res.headersSent) res.destroy();
-  return !res.headersSent;
-}

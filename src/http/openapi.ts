@@ -1,7 +1,7 @@
 import { STATUS_CODES } from 'node:http';
 
 import { ErrorSchema, failures, type ErrorBody, type Failure } from './failures.js';
-import { DEFAULT_LIMITS } from './handler.js';
+import { DEFAULT_LIMITS } from './limits.js';
 import { NewPlantSchema, PlantSchema } from '../plant.js';
 
 /** Every failure, with a sample of those that depend on the request. */

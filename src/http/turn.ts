@@ -1,28 +1,16 @@
-import { AsyncResource } from 'node:async_hooks';
-
-let waiting: (() => void)[] = [];
+let turn: Promise<void> | undefined;
 
 /**
- * Does some work once all that has arrived in this turn of the event loop has been read: all such
- * work together, which costs a fraction of a `setImmediate` for each.
- *
- * It is done outside of the asynchronous context of any request, so that none sees another's.
+ * Resolves after the current poll phase, once everything that has arrived has been read. All callers of
+ * one turn of the event loop share one `setImmediate`, which costs a fraction of one for each, and each
+ * continues in its own asynchronous context, as `await` does.
  */
-export function atEndOfTurn(work: () => void): void {
-  if (waiting.push(work) === 1) setImmediate(doAll);
+export function endOfTurn(): Promise<void> {
+  turn ??= new Promise((resolve) => {
+    setImmediate(() => {
+      turn = undefined;
+      resolve();
+    });
+  });
+  return turn;
 }
-
-const doAll = AsyncResource.bind(() => {
-  const all = waiting;
-  waiting = [];
-  let begun = 0;
-  try {
-    for (const work of all) {
-      begun++;
-      work();
-    }
-  } finally {
-    // Where one throws, the others are still done.
-    for (const work of all.slice(begun)) atEndOfTurn(work);
-  }
-});

@@ -4,8 +4,9 @@ import { Server as NetServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 import { failures, type Failure } from '../http/failures.js';
-import { DISCARD } from '../http/body.js';
-import { refuse, type PlantHandler } from '../http/handler.js';
+import type { PlantHandler } from '../http/handler.js';
+import { DRAIN } from '../http/limits.js';
+import { observeClose, sendFailure } from '../http/respond.js';
 import { reasonOf } from '../log/file.js';
 import { limitRate, type Report } from '../report.js';
 import type { TlsMaterial } from './credentials.js';
@@ -13,19 +14,21 @@ import type { TlsMaterial } from './credentials.js';
 export interface ListenerOptions {
   readonly handler: PlantHandler;
   readonly maxConnections: number;
-  /** Serve HTTPS with this. */
+  /** Serve HTTPS with this certificate and key. */
   readonly tls?: TlsMaterial | undefined;
-  /** Hears of connections that are too many. Writes to `console.error` by default. */
+  /** Called when there are too many connections. Default: `console.error`. */
   readonly report?: Report;
 }
 
-/** A node:http or node:https server with limits, whose every answer has a body in our shape. */
+/** A node:http or node:https server with limits, whose every response has a body in our shape. */
 export interface Listener {
   /** Resolves to the URL of the server once it listens. */
   listen(host: string, port: number): Promise<string>;
   /**
-   * Takes no more connections, answers what is under way, closes connections as they fall idle,
-   * and resolves when all are closed, or when `timeoutMs` are over.
+   * Accepts no more connections, responds to the requests in flight, and closes connections as they
+   * become idle. After `timeoutMs` the remaining requests are answered with 503, and after another
+   * {@link STOPPING}`.lastResponsesMs` the remaining connections are destroyed. Resolves once all
+   * connections are closed.
    */
   stop(timeoutMs: number): Promise<void>;
 }
@@ -33,32 +36,35 @@ export interface Listener {
 /** The limits of a connection, in milliseconds and bytes. */
 export const CONNECTION_LIMITS = {
   handshakeTimeout: 10_000,
-  /** The head of a request, from its first byte or, for the first one, from the connection on. */
+  /** For the head of a request, from its first byte, or from the connection for the first request. */
   headersTimeout: 10_000,
-  /** A whole request. More than the handler allows for a body, so that the handler answers first. */
+  /** For a whole request: longer than the handler allows for a body, so that the handler responds first. */
   requestTimeout: 60_000,
-  /** None: node:http would start a timer after each answer, which costs a twentieth of a request. */
+  /** None: node:http would start a timer after each response, which costs a twentieth of a request. */
   keepAliveTimeout: 0,
   connectionsCheckingInterval: 1_000,
   maxHeaderSize: 16_384,
 } as const;
 
 /**
- * How long a connection may be idle at least, in ms, and at most twice as long: longer than proxies keep
- * one that they do not use, so that it is they who close it.
+ * The shortest time after which an idle connection is closed, in milliseconds; the longest is twice that.
+ * Proxies keep unused connections for less, so it is the proxy that closes them and no request is lost.
  */
 export const IDLE_MS = 75_000;
 
-/** How long the program may take to stop, in ms: in all, and waiting for clients. */
-export const STOPPING = { totalMs: 10_000, clientsMs: 8_000 } as const;
+/**
+ * How long the program may take to stop, in milliseconds: in all, waiting for clients, and sending the
+ * last responses to the clients that it waited for in vain.
+ */
+export const STOPPING = { totalMs: 10_000, clientsMs: 8_000, lastResponsesMs: 500 } as const;
 
-/** Connections that wait to be accepted; Node's 511 are too few for a thousand that come at once. */
+/** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
 const BACKLOG = 4096;
 
-/** How long a connection may be idle while the server stops: a request may be on its way. */
+/** How long a connection may be idle while the server stops, in milliseconds: a request may be on its way. */
 const STOPPING_IDLE_MS = 500;
 
-/** What node:http says of a request that it could not read. */
+/** The failures for errors of node:http's parser, by their codes. */
 const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
   ['HPE_HEADER_OVERFLOW', failures.headersTooLarge],
   ['HPE_CHUNK_EXTENSIONS_OVERFLOW', failures.chunkExtensions],
@@ -79,22 +85,21 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
 
-  /** The last response of each connection that is open; none if nothing has been requested yet. */
+  /** The last response of each open connection; `undefined` before the first request. */
   const responses = new Map<Duplex, ServerResponse | undefined>();
-  /** The connections that were idle when that was checked last, and how much each had sent by then. */
+  /** The connections that were idle at the last check, and how many bytes each had sent by then. */
   let idle = new Map<Duplex, number>();
-  /** The connections that sent what could not be read. */
+  /** The connections on which a parse error has been handled. */
   const broken = new WeakSet<Duplex>();
   let stopping = false;
   const idleCheck = setInterval(checkIdle, IDLE_MS).unref();
 
-  /** Says whether a request may go on to the handler. */
-  function begin(req: IncomingMessage, res: ServerResponse): boolean {
+  function serve(req: IncomingMessage, res: ServerResponse): void {
     responses.set(req.socket, res);
     if (stopping) res.setHeader('Connection', 'close');
-    const goesOn = req.httpVersionMajor === 1 && namesHost(req);
-    if (!goesOn) refuse(req, res, failures.malformed);
-    return goesOn;
+    // The parser of node:http accepts the version numbers 0.9 and 2.0, too.
+    if (req.httpVersionMajor === 1) handler(req, res);
+    else void sendFailure(req, res, failures.malformed);
   }
 
   server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => {
@@ -104,32 +109,22 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   server.on('drop', () => {
     report(`overloaded: ${maxConnections} connections are open, more are closed at once`);
   });
-  server.on('request', (req, res) => {
-    if (begin(req, res)) handler(req, res);
-  });
+  server.on('request', serve);
+  server.on('checkExpectation', serve);
   server.on('checkContinue', (req, res) => {
-    if (!begin(req, res)) return;
-    // node:http finds it among other expectations, too.
-    if (req.headers.expect?.toLowerCase() !== '100-continue') {
-      refuse(req, res, failures.expectation);
-      return;
-    }
-    // The handler reads a body only when all that the head tells is right.
+    // The handler reads the body only if the head is in order.
     req.once('resume', () => {
       if (!res.headersSent) res.writeContinue();
     });
-    handler(req, res);
-  });
-  server.on('checkExpectation', (req, res) => {
-    if (begin(req, res)) refuse(req, res, failures.expectation);
+    serve(req, res);
   });
   server.on('connect', (_req, socket) => {
-    // node:http does not look after this connection any more.
+    // node:http has detached itself from this connection.
     socket.on('error', () => undefined).resume();
     endWith(socket, failures.method);
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    // It comes again with all that follows on the connection.
+    // Emitted again for everything else that arrives on the connection.
     if (broken.has(socket)) return;
     broken.add(socket);
     const res = responses.get(socket);
@@ -137,7 +132,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     // A TLS handshake that failed.
     if (!responses.has(socket)) socket.destroy();
     else if (!res || res.writableFinished) endWith(socket, failure);
-    // Garbage after a whole request: that request gets its own answer first.
+    // Malformed bytes after a complete request: that request gets its own response first.
     else if (res.req.complete) res.once('close', () => endWith(socket, failure));
     else if (!res.headersSent) endWith(socket, failure);
     else endGently(socket);
@@ -160,10 +155,12 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 
     stop(timeoutMs) {
       stopping = true;
-      for (const res of responses.values())
-        if (res && !res.headersSent) res.setHeader('Connection', 'close');
+      for (const res of unanswered()) {
+        res.setHeader('Connection', 'close');
+        observeClose(res.req, res);
+      }
       return new Promise((resolve) => {
-        // Immediates run once what has already arrived has been read.
+        // An immediate runs after everything that has arrived has been read.
         const sweep = setInterval(() => setImmediate(closeIdle), STOPPING_IDLE_MS);
         const deadline = setTimeout(done, timeoutMs);
         function done(): void {
@@ -173,11 +170,16 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
           for (const socket of responses.keys()) socket.destroy();
           resolve();
         }
-        // http's own close also cuts off idle connections, at once and with requests on their way.
+        // close() of http.Server also destroys idle connections at once, even with a request on its way.
         NetServer.prototype.close.call(server, done);
       });
     },
   };
+
+  /** The last response of each connection, if it has not begun. */
+  function* unanswered(): Generator<ServerResponse> {
+    for (const res of responses.values()) if (res && !res.headersSent) yield res;
+  }
 
   function closeIdle(): void {
     for (const socket of idleConnections()) socket.destroy();
@@ -200,23 +202,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   }
 }
 
-const HOST = 'host';
-
-/** What RFC 3986, section 3.2.2 and 3.2.3, leaves for a host and a port. */
-const HOST_VALUE = /^[\w.~:[\]!$&'()*+,;=%-]*$/;
-
-/** RFC 9112, section 3.2: one Host that could be one, and it may be missing only in HTTP/1.0. */
-function namesHost({ httpVersion, rawHeaders }: IncomingMessage): boolean {
-  let hosts = 0;
-  for (let i = 0; i < rawHeaders.length; i += 2)
-    if (rawHeaders[i]?.length === HOST.length && rawHeaders[i]?.toLowerCase() === HOST) {
-      if (!HOST_VALUE.test(rawHeaders[i + 1] as string)) return false;
-      hosts++;
-    }
-  return hosts === 1 || (hosts === 0 && httpVersion === '1.0');
-}
-
-/** Answers without a response: the request was not well-formed enough to get one. */
+/** Responds to a request that was not well-formed enough to get a response object. */
 function endWith(socket: Duplex, { status, headers, body }: Failure): void {
   const lines = Object.entries({
     ...headers,
@@ -227,14 +213,14 @@ function endWith(socket: Duplex, { status, headers, body }: Failure): void {
   endGently(socket, `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${body}`);
 }
 
-/** Ends a connection, and reads on for a while: a reset would take the answer from the client. */
+/** Ends a connection, and reads on for a while: after a reset the client would not get the response. */
 function endGently(socket: Duplex, lastBytes = ''): void {
   if (!socket.writable) {
     socket.destroy();
     return;
   }
   socket.end(lastBytes);
-  const timer = setTimeout(() => socket.destroy(), DISCARD.timeoutMs);
+  const timer = setTimeout(() => socket.destroy(), DRAIN.timeoutMs);
   socket.once('close', () => clearTimeout(timer));
 }
 

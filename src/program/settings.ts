@@ -1,7 +1,7 @@
 import { dirname, join, resolve } from 'node:path';
 
 import { tokenFault } from '../http/auth.js';
-import { DEFAULT_LIMITS, MAX_LIMITS } from '../http/handler.js';
+import { DEFAULT_LIMITS, MAX_LIMITS } from '../http/limits.js';
 
 /** What the program is told to do. */
 export interface Settings {

@@ -37,10 +37,10 @@ const CHANCE = 5.5;
 
 const theirs: Compare = (secret) => {
   const authenticate = createAuthenticator([secret]);
-  const headers = ['Authorization', ''];
+  const rawHeaders = ['Authorization', ''];
   return (token) => {
-    headers[1] = `Bearer ${token}`;
-    return authenticate(headers) === undefined;
+    rawHeaders[1] = `Bearer ${token}`;
+    return authenticate({ rawHeaders }) === undefined;
   };
 };
 

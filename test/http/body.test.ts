@@ -5,8 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
-import { DISCARD } from '../../dist/http/body.js';
-import { MAX_REFUSALS } from '../../dist/http/handler.js';
+import { DRAIN, MAX_PENDING_REFUSALS } from '../../dist/http/limits.js';
 import { createPlantHandler, PlantStoreError } from '../../dist/index.js';
 import {
   chunk,
@@ -126,7 +125,7 @@ t.test('a body that is declared too large is refused before a byte of it is sent
 t.test('a client that sends all of a body before it reads sees the answer', async (t) => {
   const { port } = await serve(t, { maxBodyBytes: 100 });
   const client = await connect(t, port);
-  const body = Buffer.alloc(DISCARD.maxBytes, ' ');
+  const body = Buffer.alloc(DRAIN.maxBytes, ' ');
   client.socket.pause();
   await new Promise((resolve) => client.socket.write(message({ body }), resolve));
   client.socket.resume();
@@ -151,8 +150,8 @@ t.test('a body without end is answered, then cut off', async (t) => {
     isFailure(t, answer, { status: 400, error: 413, headers }, about);
     await flooded;
     const { bytesRead } = await serverSide;
-    t.ok(bytesRead > DISCARD.maxBytes, `${about}: not before the bound`);
-    t.ok(bytesRead < DISCARD.maxBytes + 1_048_576, `${about}: not long after it`);
+    t.ok(bytesRead > DRAIN.maxBytes, `${about}: not before the bound`);
+    t.ok(bytesRead < DRAIN.maxBytes + 1_048_576, `${about}: not long after it`);
   }
 });
 
@@ -359,7 +358,7 @@ t.test('refusals that wait for their clients are no more than there may be', asy
     void client.closed.then(() => (isCut = true));
     await store.arrived(clients.length);
   }
-  t.ok(clients.length > MAX_REFUSALS / 2_000, `${clients.length} clients`);
+  t.ok(clients.length > MAX_PENDING_REFUSALS / 2_000, `${clients.length} clients`);
 
   const [{ socket }] = clients as [Client];
   let answers = '';

@@ -5,7 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { DISCARD } from '../../dist/http/body.js';
+import { DRAIN } from '../../dist/http/limits.js';
 import { IDLE_MS } from '../../dist/program/listener.js';
 import { connect, isFailure, message, selfSigned, TOKEN } from '../support.js';
 import { hasten, start } from './program.js';
@@ -72,7 +72,7 @@ t.test('a connection is closed once it has been idle for so long, and not before
 });
 
 t.test('a client that was refused and does not go away is cut off', async (t) => {
-  const { port } = await start(t, { cwd: t.testdir(), env, preload: hasten(DISCARD.timeoutMs) });
+  const { port } = await start(t, { cwd: t.testdir(), env, preload: hasten(DRAIN.timeoutMs) });
   const socket = connectTo({ port, host: '127.0.0.1', allowHalfOpen: true });
   socket.on('error', () => undefined);
   socket.resume().write('hello\r\n\r\n');

@@ -1,0 +1,80 @@
+/** The limits of a request handler. Each is an integer of at least 1. */
+export interface PlantHandlerLimits {
+  /** The largest request body, in bytes: at most 67108864. Default: 1048576. */
+  readonly maxBodyBytes: number;
+  /**
+   * The memory reserved for all requests together, in bytes: not less than `maxBodyBytes`. A request
+   * reserves four times the size of its body, and at least 4096 bytes. Beyond the limit, plants are
+   * answered with 503. Default: 67108864.
+   */
+  readonly maxBufferedBytes: number;
+  /**
+   * How long a client may take to send a body, and again to receive its response, in milliseconds: at
+   * most 2147483647. Default: 30000.
+   */
+  readonly bodyTimeoutMs: number;
+}
+
+/** The default of each limit. @internal */
+export const DEFAULT_LIMITS: PlantHandlerLimits = {
+  maxBodyBytes: 1_048_576,
+  maxBufferedBytes: 67_108_864,
+  bodyTimeoutMs: 30_000,
+};
+
+/** The largest value of each limit. @internal */
+export const MAX_LIMITS: PlantHandlerLimits = {
+  maxBodyBytes: 67_108_864,
+  maxBufferedBytes: Number.MAX_SAFE_INTEGER,
+  bodyTimeoutMs: 2_147_483_647,
+};
+
+/**
+ * What a request reserves: its objects and its place in the queue at least, and a multiple of its body,
+ * which lives on as text, as strings and in the response.
+ * @internal
+ */
+export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
+
+/**
+ * The most failure responses that may be waiting for their clients at a time. Small requests are cheap
+ * to pipeline: thousands fit into one read of a socket.
+ * @internal
+ */
+export const MAX_PENDING_REFUSALS = 16_384;
+
+/**
+ * How much of a refused request's body is read and dropped, and for how long, before the connection is
+ * closed.
+ * @internal
+ */
+export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
+
+/**
+ * Checks the limits and fills in defaults.
+ *
+ * @throws RangeError if a limit is not an integer in its range.
+ * @internal
+ */
+export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits {
+  const limits = { ...DEFAULT_LIMITS };
+  for (const name of Object.keys(limits) as (keyof PlantHandlerLimits)[]) {
+    const value = options[name] ?? DEFAULT_LIMITS[name];
+    if (!Number.isInteger(value) || value < 1 || value > MAX_LIMITS[name])
+      throw new RangeError(`${name}: must be an integer between 1 and ${MAX_LIMITS[name]}`);
+    limits[name] = value;
+  }
+  if (limits.maxBufferedBytes < limits.maxBodyBytes)
+    throw new RangeError('maxBufferedBytes: must not be less than maxBodyBytes');
+  return limits;
+}
+
+/**
+ * The memory that a request with a body of `bodyBytes` reserves, in bytes. A body within
+ * `maxBodyBytes` never needs more than `maxBufferedBytes`, so it fits at least when it is alone.
+ * @internal
+ */
+export function memoryFor(bodyBytes: number, { maxBufferedBytes }: PlantHandlerLimits): number {
+  const copies = Math.min(REQUEST_COST.bodyTimes * bodyBytes, maxBufferedBytes / 2);
+  return Math.min(Math.max(REQUEST_COST.minBytes, bodyBytes, copies), maxBufferedBytes);
+}

@@ -1,0 +1,172 @@
+import { isUtf8 } from 'node:buffer';
+
+import { Compile } from 'typebox/schema';
+
+import { NewPlantSchema, type NewPlant } from '../plant.js';
+import { failures } from './failures.js';
+
+type Member = keyof typeof NewPlantSchema.properties;
+
+const MIN_ID = -(2n ** 63n);
+const MAX_ID = 2n ** 63n - 1n;
+const MAX_ID_DIGITS = String(MAX_ID).length;
+
+const RULES: Readonly<Record<Member, string>> = {
+  id: `id: must be an integer between ${MIN_ID} and ${MAX_ID}`,
+  name: 'name: must be a string',
+  tag: 'tag: must be a string',
+};
+const MEMBERS = Object.keys(RULES) as readonly Member[];
+
+const newPlant = Compile(NewPlantSchema);
+
+/**
+ * Parses the bytes of a body. The id is exactly what they spell, never rounded.
+ *
+ * @throws Failure if they are not a NewPlant in JSON.
+ */
+export function parsePlant(body: Buffer): NewPlant {
+  const text = body.toString('utf8');
+  const value = parseJson(body, text);
+  if (!isObject(value)) throw failures.notObject;
+  if (PLAIN_PLANT.test(text)) return checkPlant(value, BigInt(value.id as number));
+  const members = memberSources(text);
+  if (members.repeated) throw failures.repeated(members.repeated);
+  return checkPlant(value, exactInt64(members.sources.id ?? ''));
+}
+
+/**
+ * Checks a value that a body parser has parsed. An id beyond 2^53 may have been rounded by it, so it is
+ * refused.
+ *
+ * @throws Failure if the value is not a NewPlant.
+ */
+export function plantFrom(value: unknown): NewPlant {
+  if (!isObject(value)) throw failures.notObject;
+  return checkPlant(value, Number.isSafeInteger(value.id) ? BigInt(Number(value.id)) : undefined);
+}
+
+function parseJson(body: Buffer, text: string): unknown {
+  // Decoding replaces what is not UTF-8 silently.
+  if (!isUtf8(body)) throw failures.notJson;
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw failures.notJson;
+  }
+}
+
+function checkPlant(value: object, id: bigint | undefined): NewPlant {
+  if (id === undefined || !newPlant.Check(value)) throw failures.invalid(faultsOf(value, id));
+  const { name, tag } = value;
+  return tag === undefined ? { id, name } : { id, name, tag };
+}
+
+/** The rule of each member that breaks it. */
+function faultsOf(value: object, id: bigint | undefined): string[] {
+  const [, errors] = newPlant.Errors(value);
+  const faulty = new Set(
+    errors.flatMap((error) =>
+      error.keyword === 'required' ? error.params.requiredProperties : error.instancePath.slice(1),
+    ),
+  );
+  if (id === undefined) faulty.add('id');
+  return MEMBERS.filter((member) => faulty.has(member)).map((member) => RULES[member]);
+}
+
+function isObject(value: unknown): value is { readonly id?: unknown } {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/**
+ * A plant as most clients write it, in a text that is known to be JSON: no member is given twice, and the
+ * id is short enough for a `number` to hold it exactly.
+ */
+const PLAIN_PLANT = /^\{"id": ?-?\d{1,15}, ?"name": ?"[^"\\]*"(?:, ?"tag": ?"[^"\\]*")?\}$/;
+
+interface MemberSources {
+  /** The source text of each member's value. */
+  readonly sources: Partial<Record<Member, string>>;
+  /** A member that is named twice. */
+  readonly repeated?: Member;
+}
+
+/**
+ * Finds in the text of a JSON object what JSON.parse does not return: the source text of the id, and
+ * whether a member is given twice. (A reviver gets the source text from Node 22 on.)
+ */
+function memberSources(text: string): MemberSources {
+  const sources: Partial<Record<Member, string>> = {};
+  let at = 0;
+  for (;;) {
+    const open = text.indexOf('"', at);
+    if (open === -1) return { sources };
+    const close = endOfString(text, open);
+    const name = nameAt(text, open, close);
+    const start = text.indexOf(':', close) + 1;
+    const end = endOfValue(text, start);
+    if (isMember(name)) {
+      if (sources[name] !== undefined) return { sources, repeated: name };
+      sources[name] = text.slice(start, end);
+    }
+    at = end + 1;
+  }
+}
+
+function nameAt(text: string, open: number, close: number): string {
+  const name = text.slice(open + 1, close);
+  return name.includes('\\') ? (JSON.parse(text.slice(open, close + 1)) as string) : name;
+}
+
+function isMember(name: string): name is Member {
+  return MEMBERS.includes(name as Member);
+}
+
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const BACKSLASH = 0x5c;
+// In ASCII a bracket is a brace without this bit.
+const BRACE_BIT = 0x20;
+const OPENING_BRACE = 0x7b;
+const CLOSING_BRACE = 0x7d;
+
+function endOfString(text: string, open: number): number {
+  let at = open + 1;
+  while (text.charCodeAt(at) !== QUOTE) at += text.charCodeAt(at) === BACKSLASH ? 2 : 1;
+  return at;
+}
+
+/** The index of the comma or brace that ends the value of a member. */
+function endOfValue(text: string, start: number): number {
+  let at = start;
+  let code = text.charCodeAt(at);
+  let depth = 0;
+  while (depth > 0 || (code !== COMMA && code !== CLOSING_BRACE)) {
+    if (code === QUOTE) at = endOfString(text, at);
+    else if ((code | BRACE_BIT) === OPENING_BRACE) depth++;
+    else if ((code | BRACE_BIT) === CLOSING_BRACE) depth--;
+    code = text.charCodeAt(++at);
+  }
+  return at;
+}
+
+const JSON_NUMBER = /^\s*(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?\s*$/;
+
+/**
+ * The exact value of a JSON number, if it is an integer in the range of an int64. Takes time linear in
+ * the length of the text, however large the exponent is.
+ */
+function exactInt64(source: string): bigint | undefined {
+  const [, sign = '', integer, fraction = '', exponent = '0'] = JSON_NUMBER.exec(source) ?? [];
+  if (integer === undefined) return undefined;
+  const digits = integer + fraction;
+  let first = 0;
+  let end = digits.length;
+  while (digits[first] === '0') first++;
+  while (end > first && digits[end - 1] === '0') end--;
+  if (first === end) return 0n;
+  const zeros = Number(exponent) + integer.length - end;
+  if (zeros < 0 || end - first + zeros > MAX_ID_DIGITS) return undefined;
+  const id = BigInt(sign + digits.slice(first, end) + '0'.repeat(zeros));
+  return id >= MIN_ID && id <= MAX_ID ? id : undefined;
+}

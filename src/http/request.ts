@@ -1,0 +1,45 @@
+import type { EventEmitter } from 'node:events';
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Readable } from 'node:stream';
+
+/** The part of a request that the handler uses: node:http's and node:http2's both have it. */
+export interface HttpRequest extends Readable {
+  readonly method?: string | undefined;
+  readonly url?: string | undefined;
+  readonly httpVersion: string;
+  readonly httpVersionMajor: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly rawHeaders: readonly string[];
+  /** The connection; in HTTP/2 a proxy of it that belongs to the request's stream. */
+  readonly socket: EventEmitter & { readonly destroyed: boolean; destroy(): unknown };
+  /** Whether all of the request has arrived. */
+  readonly complete: boolean;
+  /** Whether the client closed the request before its end; in HTTP/2 `end` is emitted even then. */
+  readonly aborted: boolean;
+  /** The bytes of the body, if a body parser has left them. */
+  readonly rawBody?: unknown;
+  /** The body, as a body parser has left it. */
+  readonly body?: unknown;
+}
+
+/**
+ * The values of all lines of a header field, whose `name` is in lower case. Of some fields, among them
+ * Host, Authorization and Content-Type, `req.headers` has only the first line.
+ */
+export function fieldLines(
+  { rawHeaders }: Pick<HttpRequest, 'rawHeaders'>,
+  name: string,
+): string[] {
+  const values: string[] = [];
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const each = rawHeaders[i];
+    if (each?.length === name.length && each.toLowerCase() === name)
+      values.push(rawHeaders[i + 1] as string);
+  }
+  return values;
+}
+
+/** The length that a request declares for its body, in bytes; `NaN` if it declares none. */
+export function declaredLength({ headers }: HttpRequest): number {
+  return Number(headers['content-length']);
+}

@@ -1,0 +1,144 @@
+import type { OutgoingHttpHeaders } from 'node:http';
+import type { Writable } from 'node:stream';
+
+import type { Plant } from '../plant.js';
+import { drainBody } from './body.js';
+import type { Reservation } from './budget.js';
+import { failures, type Failure } from './failures.js';
+import { DRAIN } from './limits.js';
+import { declaredLength, type HttpRequest } from './request.js';
+import { endOfTurn } from './turn.js';
+
+/** The part of a response that the handler uses: node:http's and node:http2's both have it. */
+export interface HttpResponse extends Writable {
+  readonly headersSent: boolean;
+  /** Whether the connection persists after this response; HTTP/2's always does. */
+  readonly shouldKeepAlive?: boolean;
+  getHeader(name: string): unknown;
+  writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
+}
+
+/**
+ * The connections that end with a response which is pending or has been sent. RFC 9112, section 9.6: no
+ * later request on them may be processed.
+ */
+const closing = new WeakSet<object>();
+
+/** Whether an earlier response on the request's connection is the last one. */
+export function isClosing({ socket }: HttpRequest): boolean {
+  return closing.has(socket);
+}
+
+/** Makes a response the last one of its connection if it says `Connection: close`. */
+export function observeClose({ socket }: HttpRequest, res: HttpResponse): void {
+  // In this order, because almost every response keeps its connection and has no header yet.
+  if (res.shouldKeepAlive === false || /\bclose\b/i.test(String(res.getHeader('connection'))))
+    closing.add(socket);
+}
+
+/** Sends the 200 that says a plant is stored. Resolves once the response is on its way. */
+export async function sendPlant(
+  req: HttpRequest,
+  res: HttpResponse,
+  { name, tag }: Plant,
+): Promise<void> {
+  send(req, res, 200, {}, JSON.stringify({ name, tag }));
+  await endOfTurn();
+  res.end();
+}
+
+/**
+ * Responds with a failure to a request of which a part may still be on its way. Resolves once the
+ * response is on its way; then the rest of the body is drained, so that the client gets to see it.
+ */
+export async function sendFailure(
+  req: HttpRequest,
+  res: HttpResponse,
+  failure: Failure,
+): Promise<void> {
+  const { status, headers, body } = failure;
+  const connection = keepsConnection(req, failure) ? {} : { Connection: 'close' };
+  if ('Connection' in connection) closing.add(req.socket);
+  send(req, res, status, { ...headers, ...connection }, body);
+  // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request.
+  if (req.httpVersionMajor > 1) res.end();
+  void drainBody(req).then((isWhole) => {
+    if (isWhole) res.end();
+    else res.destroy();
+  });
+  await endOfTurn();
+}
+
+/**
+ * Sends the head and the body of a response in one write. `res.end(body)` makes two of them, which cost
+ * more.
+ */
+function send(
+  req: HttpRequest,
+  res: HttpResponse,
+  status: number,
+  headers: OutgoingHttpHeaders,
+  body: string,
+): void {
+  if (!canRespond(req, res)) return;
+  res.writeHead(status, {
+    'Content-Type': 'application/json',
+    'Content-Length': Buffer.byteLength(body),
+    ...headers,
+  });
+  // With `rejectNonStandardBodyWrites`, a body in the response to a HEAD throws.
+  if (req.method !== 'HEAD') res.write(body);
+}
+
+/**
+ * Whether a response can be sent. One that the host has ended is left alone; one that it has begun is
+ * destroyed, and so is the response to a request that the client or the host has aborted.
+ */
+function canRespond(req: HttpRequest, res: HttpResponse): boolean {
+  if (res.writableEnded || res.destroyed) return false;
+  const isAborted = req.aborted || (req.destroyed && !req.readableEnded);
+  if (res.headersSent || isAborted) res.destroy();
+  return !res.headersSent && !isAborted;
+}
+
+/** Whether the connection can be used again after a failure: the end of the request must be in sight. */
+function keepsConnection(req: HttpRequest, failure: Failure): boolean {
+  const { httpVersionMajor, headers, complete } = req;
+  if (httpVersionMajor > 1) return true;
+  // RFC 9110, section 15.5.9.
+  if (failure === failures.timeout) return false;
+  // Nor has anything behind a request that is not complete been processed yet.
+  if (complete) return true;
+  if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;
+  return !(declaredLength(req) > DRAIN.maxBytes);
+}
+
+/**
+ * Holds a reservation until the response is flushed. Destroys the response if that takes longer than
+ * `timeoutMs`.
+ */
+export function releaseWhenFlushed(
+  { socket }: HttpRequest,
+  res: HttpResponse,
+  reservation: Reservation,
+  timeoutMs: number,
+): void {
+  const pending = socket.destroyed ? 0 : res.writableLength;
+  reservation.shrinkTo(pending);
+  // Most responses have been flushed by now, and need no timer.
+  if (pending === 0) return;
+  const timer = setTimeout(() => {
+    release();
+    res.destroy();
+  }, timeoutMs);
+  res.once('close', release);
+  // A pipelined response that is still queued emits no `close` when its connection does.
+  socket.setMaxListeners(0).once('close', release);
+
+  function release(): void {
+    clearTimeout(timer);
+    res.off('close', release);
+    socket.off('close', release);
+    reservation.shrinkTo(0);
+  }
+}
