@@ -53,17 +53,19 @@ const unauthorized = (message: string, attributes = ''): Failure =>
 /** Every failure that the service responds with. */
 export const failures = {
   notJson: refused(400, 'the body must be one JSON text in UTF-8'),
+  byteOrderMark: refused(400, 'the body must not begin with a byte order mark'),
   repeated: (member: string) => refused(400, `${member}: must not be given twice`),
   notObject: refused(422, 'the body must be a JSON object with the members id and name'),
   invalid: (rules: readonly string[]) => refused(422, rules.join('; ')),
   conflict: refused(409, 'id: belongs to a different plant; send another id'),
   tooLarge: (bytes: number) => refused(413, `the body must not be larger than ${bytes} bytes`),
-  mediaType: refused(415, 'the Content-Type must be application/json in UTF-8'),
+  mediaType: refused(415, 'there must be one Content-Type, application/json in UTF-8'),
   contentCoding: refused(415, 'the body must not be encoded; leave out Content-Encoding', {
     'Accept-Encoding': 'identity',
   }),
   malformed: http(400, 'the request must be well-formed HTTP/1.1'),
   host: http(400, 'the request must name one host, as a name or an address with an optional port'),
+  http10TransferCoding: http(400, 'leave out Transfer-Encoding; HTTP/1.0 does not have it'),
   manyAuthorizations: http(400, 'the request must have one Authorization header, not more'),
   noToken: unauthorized('send a bearer token: Authorization: Bearer <token>'),
   wrongToken: unauthorized('the bearer token is not valid', ', error="invalid_token"'),

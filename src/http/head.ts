@@ -1,3 +1,4 @@
+import { isIPv6 } from 'node:net';
 import { MIMEType } from 'node:util';
 
 import { failures, type Failure } from './failures.js';
@@ -17,10 +18,13 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
   // RFC 9113, section 8.3.1: HTTP/2 has a pseudo-header field for the host, and no transfer codings.
   if (req.httpVersionMajor > 1) return undefined;
   const isHttp10 = req.httpVersion === '1.0';
+  // Section 6.1: such a message is faultily framed.
+  if (isHttp10 && req.headers['transfer-encoding'] !== undefined)
+    return failures.http10TransferCoding;
   // Section 3.2: one Host, which may be missing only from HTTP/1.0.
   const hosts = fieldLines(req, 'host');
   if (hosts.length > 1 || (hosts.length === 0 && !isHttp10)) return failures.host;
-  if (!HOST.test(hosts[0] ?? '')) return failures.host;
+  if (!isHost(hosts[0] ?? '') || !isTarget(req.url ?? '')) return failures.host;
   // RFC 9110, section 10.1.1. node:http looks for 100-continue among several expectations.
   const { expect } = req.headers;
   if (expect !== undefined && !isHttp10 && expect.toLowerCase() !== '100-continue')
@@ -28,14 +32,34 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
   return undefined;
 }
 
-/** What RFC 3986, section 3.2.2 and 3.2.3, leaves for a host and a port. */
-const HOST = /^[\w.~:[\]!$&'()*+,;=%-]*$/;
+/** RFC 3986, sections 3.2.2 and 3.2.3: a name or an IPv4 address, or an IP literal, and a port. */
+const HOST = /^(?:\[([^\]]*)\]|(?:[\w.~!$&'()*+,;=-]|%[\da-f]{2})*)(?::\d*)?$/i;
+const IP_FUTURE = /^v[\da-f]+\.[\w.~!$&'()*+,;=:-]+$/i;
+
+function isHost(host: string): boolean {
+  const match = HOST.exec(host);
+  if (!match) return false;
+  const [, literal] = match;
+  if (literal === undefined) return true;
+  // isIPv6 accepts a zone, which a URI does not have.
+  return (isIPv6(literal) && !literal.includes('%')) || IP_FUTURE.test(literal);
+}
+
+const ABSOLUTE_FORM = /^https?:\/\/(?:[^/?#]*@)?([^/?#]*)/i;
+
+/** RFC 9110, section 4.2.1: the host of an http URI must not be empty. */
+function isTarget(target: string): boolean {
+  if (target.startsWith('/')) return true;
+  const [, authority] = ABSOLUTE_FORM.exec(target) ?? [];
+  return authority === undefined || (/^[^:]/.test(authority) && isHost(authority));
+}
 
 /** What the head of a request to create a plant already tells. */
 export function headFailure(req: HttpRequest, limits: PlantHandlerLimits): Failure | undefined {
   const { method, headers } = req;
   if (method !== 'POST') return failures.method;
-  if (!isJson(headers['content-type'])) return failures.mediaType;
+  if (fieldLines(req, 'content-type').length > 1 || !isJson(headers['content-type']))
+    return failures.mediaType;
   if (!isOnly('identity', headers['content-encoding'])) return failures.contentCoding;
   if (!isOnly('chunked', headers['transfer-encoding'])) return failures.transferCoding;
   if (declaredLength(req) > limits.maxBodyBytes) return failures.tooLarge(limits.maxBodyBytes);

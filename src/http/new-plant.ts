@@ -52,9 +52,11 @@ function parseJson(body: Buffer, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw failures.notJson;
+    throw text.startsWith(BYTE_ORDER_MARK) ? failures.byteOrderMark : failures.notJson;
   }
 }
+
+const BYTE_ORDER_MARK = '\ufeff';
 
 function checkPlant(value: object, id: bigint | undefined): NewPlant {
   if (id === undefined || !newPlant.Check(value)) throw failures.invalid(faultsOf(value, id));

@@ -105,8 +105,8 @@ function canRespond(req: HttpRequest, res: HttpResponse): boolean {
 function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   const { httpVersionMajor, headers, complete } = req;
   if (httpVersionMajor > 1) return true;
-  // RFC 9110, section 15.5.9.
-  if (failure === failures.timeout) return false;
+  // RFC 9110, section 15.5.9, and RFC 9112, section 6.1.
+  if (failure === failures.timeout || failure === failures.http10TransferCoding) return false;
   // Nor has anything behind a request that is not complete been processed yet.
   if (complete) return true;
   if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;

@@ -11,6 +11,10 @@ const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372
 const NAME_RULE = 'name: must be a string';
 const TAG_RULE = 'tag: must be a string';
 const NOT_JSON = { error: 400, message: 'the body must be one JSON text in UTF-8' };
+const BYTE_ORDER_MARK = {
+  error: 400,
+  message: 'the body must not begin with a byte order mark',
+};
 const NOT_OBJECT = {
   error: 422,
   message: 'the body must be a JSON object with the members id and name',
@@ -352,7 +356,6 @@ t.test('a body that is not JSON in UTF-8 is refused', async (t) => {
     ['a BigInt', '{"id":1n,"name":"fern"}'],
     ['a raw control character', '{"id":1,"name":"\n"}'],
     ['a form', 'id=1&name=fern'],
-    ['a byte order mark', `\ufeff${plant}`],
     ['UTF-16', Buffer.from(plant, 'utf16le')],
     ['a byte that starts nothing', named(0x80)],
     ['a byte that UTF-8 never has', named(0xff)],
@@ -366,6 +369,12 @@ t.test('a body that is not JSON in UTF-8 is refused', async (t) => {
     ['more than U+10FFFF', named(0xf4, 0x90, 0x80, 0x80)],
   ];
   for (const [about, body] of rows) t.strictSame(read(body), NOT_JSON, about);
+});
+
+t.test('a byte order mark before the JSON is named as the cause', async (t) => {
+  for (const body of ['{"id":1,"name":"fern"}', '{}', 'x', ''])
+    t.strictSame(read(`\ufeff${body}`), BYTE_ORDER_MARK, body);
+  t.strictSame(read('{"id":1,"name":"\ufeff"}'), { id: 1n, name: '\ufeff' }, 'within a string');
 });
 
 /** A plant whose name has these bytes. */

@@ -1,0 +1,321 @@
+import { createServer, type RequestListener } from 'node:http';
+import * as https from 'node:https';
+import type { Server, Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { connect as connectSecurely } from 'node:tls';
+
+import express from 'express';
+import fastify from 'fastify';
+import t, { type Test } from 'tap';
+
+import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
+import { createListener, type ListenerOptions } from '../../dist/program/listener.js';
+import {
+  chunk,
+  connect,
+  FERN,
+  listen,
+  message,
+  selfSigned,
+  storeOf,
+  TOKEN,
+  type Message,
+} from '../support.js';
+
+/*
+ * RFC 9112, section 9.6: after a response with `Connection: close`, a server must not process any
+ * further request on that connection. The requests here come in one packet, so the later ones have
+ * arrived before the response is sent.
+ */
+
+const MAX_BODY_BYTES = 100;
+
+interface Service {
+  readonly handler: PlantHandler;
+  /** The ids of the plants that the store was given. */
+  readonly stored: bigint[];
+}
+
+function makeService(): Service {
+  const stored: bigint[] = [];
+  const store = storeOf(async ({ id }) => {
+    stored.push(id);
+    return 'created';
+  });
+  return { handler: createPlantHandler({ store, tokens: [TOKEN], maxBodyBytes: 100 }), stored };
+}
+
+const CHUNKED = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
+
+/** A request with a chunked body, empty unless another one is given. */
+function chunked({ headers, body = '', ...rest }: Message): Buffer {
+  const chunks = body === '' ? [''] : [body, ''];
+  return message({
+    ...rest,
+    headers: { ...CHUNKED, ...headers },
+    body: Buffer.concat(chunks.map(chunk)),
+  });
+}
+
+const plant = (id: number): Buffer => message({ body: `{"id":${id},"name":"fern"}` });
+
+const http10 = (request: Buffer): Buffer =>
+  Buffer.from(request.toString().replace('HTTP/1.1', 'HTTP/1.0'));
+
+/** Requests whose response closes the connection. */
+const REFUSED: Readonly<Record<string, readonly [error: number, request: Buffer]>> = {
+  'a transfer coding other than chunked': [
+    501,
+    chunked({ headers: { 'Transfer-Encoding': 'gzip, chunked' } }),
+  ],
+  'no token': [401, chunked({ headers: { Authorization: undefined } })],
+  'no token, another path': [401, chunked({ target: '/x', headers: { Authorization: undefined } })],
+  'a wrong token': [401, chunked({ headers: { Authorization: 'Bearer other' } })],
+  'an unknown path': [404, chunked({ target: '/x' })],
+  'another method': [405, chunked({ method: 'PUT' })],
+  'another media type': [415, chunked({ headers: { 'Content-Type': 'text/plain' } })],
+  'a content coding': [415, chunked({ headers: { 'Content-Encoding': 'gzip' } })],
+  'two Authorization': [400, chunked({ headers: { Authorization: ['Bearer a', 'Bearer b'] } })],
+  'two Host': [400, chunked({ headers: { Host: ['localhost', 'other'] } })],
+  'a Host outside its grammar': [400, chunked({ headers: { Host: 'h:1:2' } })],
+  'no token, and waiting for 100': [
+    401,
+    message({ headers: { Authorization: undefined, Expect: '100-continue' } }),
+  ],
+  'a chunked body that is too large': [413, chunked({ body: 'x'.repeat(MAX_BODY_BYTES + 1) })],
+  'HTTP/1.0 with a transfer coding': [
+    400,
+    http10(chunked({ headers: { Connection: 'keep-alive' } })),
+  ],
+};
+
+/** Not answered by the handler, but by its host, if that is not the program's listener. */
+const EXPECTATION = [417, chunked({ headers: { Expect: '200-ok' } })] as const;
+
+interface Response {
+  readonly status: number;
+  readonly error: number;
+  readonly closes: boolean;
+}
+
+/** Splits what a client has received until its connection was closed. */
+function parseResponses(received: string): Response[] {
+  return received
+    .split(/(?=HTTP\/1\.1 \d{3} )/)
+    .filter((each) => each !== '' && !each.startsWith('HTTP/1.1 100 '))
+    .map((each) => {
+      const [head = '', body = ''] = each.split('\r\n\r\n');
+      const status = Number(head.split(' ')[1]);
+      const { error = status } = JSON.parse(body) as { error?: number };
+      return { status, error, closes: /^connection: close$/im.test(head) };
+    });
+}
+
+type Send = (port: number, bytes: Buffer) => Promise<string>;
+
+/** Sends bytes in one packet, and resolves to all that comes until the connection is closed. */
+const sendPlainly =
+  (t: Test): Send =>
+  async (port, bytes) => {
+    const { socket } = await connect(t, port);
+    const received = text(socket);
+    socket.write(bytes);
+    return received;
+  };
+
+const sendSecurely: Send = (port, bytes) => {
+  const socket = connectSecurely({ port, host: '127.0.0.1', rejectUnauthorized: false });
+  socket.write(bytes);
+  return text(socket);
+};
+
+async function listener(
+  t: Test,
+  handler: PlantHandler,
+  options: Partial<ListenerOptions> = {},
+): Promise<number> {
+  const started = createListener({ handler, maxConnections: 100, ...options });
+  t.teardown(() => started.stop(0));
+  return Number(new URL(await started.listen('127.0.0.1', 0)).port);
+}
+
+const tls = (): { cert: Buffer; key: Buffer } => {
+  const { cert, key } = selfSigned();
+  return { cert: Buffer.from(cert), key: Buffer.from(key) };
+};
+
+interface Host {
+  readonly start: (t: Test, handler: PlantHandler) => Promise<number>;
+  readonly secure?: boolean;
+  readonly isListener?: boolean;
+  readonly passesOn?: boolean;
+}
+
+const embedIn =
+  (makeServer: (handler: PlantHandler) => Server | Promise<Server>) =>
+  async (t: Test, handler: PlantHandler): Promise<number> =>
+    listen(t, await makeServer(handler));
+
+const HOSTS: Readonly<Record<string, Host>> = {
+  'the listener': { start: listener, isListener: true },
+  'the listener with TLS': {
+    start: (t, handler) => listener(t, handler, { tls: tls() }),
+    secure: true,
+    isListener: true,
+  },
+  'node:http': { start: embedIn((handler) => createServer(handler)) },
+  'node:https': {
+    start: embedIn((handler) => https.createServer(tls(), handler)),
+    secure: true,
+  },
+  Express: {
+    start: embedIn((handler) => createServer(express().use(handler) as RequestListener)),
+    passesOn: true,
+  },
+  Fastify: {
+    start: embedIn(async (handler) => {
+      const app = fastify();
+      app.addHook('onRequest', (request, reply, next) => handler(request.raw, reply.raw, next));
+      await app.ready();
+      return app.server;
+    }),
+    passesOn: true,
+  },
+};
+
+for (const [name, { start, secure, isListener, passesOn }] of Object.entries(HOSTS))
+  t.test(`${name}: nothing is processed after a response that closes`, async (t) => {
+    const send = secure ? sendSecurely : sendPlainly(t);
+    const rows = { ...REFUSED, ...(isListener && { 'another expectation': EXPECTATION }) };
+    for (const [about, [error, request]] of Object.entries(rows)) {
+      // With `next`, another path is the host's.
+      if (passesOn && about.includes('path')) continue;
+      const { handler, stored } = makeService();
+      const port = await start(t, handler);
+      const received = await send(port, Buffer.concat([request, plant(2), plant(3)]));
+      t.match(parseResponses(received), [{ error, closes: true }], about);
+      t.equal(parseResponses(received).length, 1, `${about}: one response`);
+      t.notOk(stored.includes(2n) || stored.includes(3n), `${about}: nothing else is stored`);
+    }
+  });
+
+t.test('a request before the last one is processed', async (t) => {
+  const { handler, stored } = makeService();
+  const port = await listener(t, handler);
+  const refused = chunked({ headers: { Authorization: undefined } });
+  const requests = [plant(1), plant(2), refused, plant(3), refused, plant(4)];
+  const received = parseResponses(await sendPlainly(t)(port, Buffer.concat(requests)));
+  t.strictSame(
+    received.map(({ status, closes }) => [status, closes]),
+    [
+      [200, false],
+      [200, false],
+      [401, true],
+    ],
+  );
+  t.strictSame(stored, [1n, 2n]);
+});
+
+t.test('a connection stays open once a chunked body has been read', async (t) => {
+  const { handler, stored } = makeService();
+  const port = await listener(t, handler);
+  const client = await connect(t, port);
+  client.send(Buffer.concat([chunked({ body: 'x' }), chunked({ body: '{}' }), plant(1)]));
+  for (const status of [400, 400, 200]) {
+    const answer = await client.answer();
+    t.match(answer, { status, headers: { connection: 'keep-alive' } });
+  }
+  t.strictSame(stored, [1n]);
+});
+
+t.test('a request that was refused after all of it had arrived closes nothing', async (t) => {
+  const { handler, stored } = makeService();
+  const server = createServer(handler);
+  // With this listener, node:http parses all of a packet before the handler sees the first body.
+  server.on('connection', (socket: Socket) => socket.on('data', () => undefined));
+  const client = await connect(t, await listen(t, server));
+  const chunks = Buffer.concat(['x'.repeat(MAX_BODY_BYTES + 1), 'x', ''].map(chunk));
+  client.send(Buffer.concat([message({ headers: CHUNKED, body: chunks }), plant(2)]));
+  t.match(await client.answer(), { status: 400, headers: { connection: 'keep-alive' } });
+  t.match(await client.answer(), { status: 200, headers: { connection: 'keep-alive' } });
+  t.strictSame(stored, [2n]);
+});
+
+t.test('while the program stops, the first request is the last', async (t) => {
+  const { handler, stored } = makeService();
+  const stopping = createListener({ handler, maxConnections: 100 });
+  const port = Number(new URL(await stopping.listen('127.0.0.1', 0)).port);
+  const { socket } = await connect(t, port);
+  const received = text(socket);
+  const stopped = stopping.stop(60_000);
+  socket.write(Buffer.concat([plant(1), plant(2), plant(3)]));
+  t.match(parseResponses(await received), [{ status: 200, closes: true }]);
+  t.strictSame(stored, [1n]);
+  await stopped;
+});
+
+t.test(
+  'a request behind one that was in flight when stopping began is not processed',
+  async (t) => {
+    const stored: bigint[] = [];
+    let store = (): void => undefined;
+    const arrived = new Promise<void>((resolve) => {
+      store = resolve;
+    });
+    let letGo = (): void => undefined;
+    const gate = new Promise<void>((resolve) => (letGo = resolve));
+    const gated = storeOf(async ({ id }) => {
+      stored.push(id);
+      store();
+      await gate;
+      return 'created';
+    });
+    const handler = createPlantHandler({ store: gated, tokens: [TOKEN] });
+    const stopping = createListener({ handler, maxConnections: 100 });
+    const port = Number(new URL(await stopping.listen('127.0.0.1', 0)).port);
+    const client = await connect(t, port);
+    client.send(plant(1));
+    await arrived;
+    const stopped = stopping.stop(60_000);
+    client.send(plant(2));
+    // The server has read what a later connection sends after what an earlier one sent.
+    await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
+    letGo();
+    t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
+    await client.closed;
+    await stopped;
+    t.strictSame(stored, [1n]);
+  },
+);
+
+t.test('a host may close the connection after a response', async (t) => {
+  const closings: Readonly<Record<string, (handler: PlantHandler) => Server>> = {
+    'by a header': (handler) =>
+      createServer((req, res) => {
+        res.setHeader('Connection', 'close');
+        handler(req, res);
+      }),
+    'by shouldKeepAlive': (handler) =>
+      createServer((req, res) => {
+        res.shouldKeepAlive = false;
+        handler(req, res);
+      }),
+  };
+  for (const [about, makeServer] of Object.entries(closings)) {
+    const { handler, stored } = makeService();
+    const port = await listen(t, makeServer(handler));
+    const received = await sendPlainly(t)(port, Buffer.concat([plant(1), plant(2)]));
+    t.match(parseResponses(received), [{ status: 200, closes: true }], about);
+    t.strictSame(stored, [1n], about);
+  }
+});
+
+t.test('what a client sends after it has said close is not processed', async (t) => {
+  const { handler, stored } = makeService();
+  // Node's strict parser refuses it by itself.
+  const port = await listen(t, createServer({ insecureHTTPParser: true }, handler));
+  const last = message({ headers: { Connection: 'close' }, body: FERN });
+  const received = await sendPlainly(t)(port, Buffer.concat([last, plant(2)]));
+  t.match(parseResponses(received), [{ status: 200, closes: true }]);
+  t.strictSame(stored, [7n]);
+});

@@ -1,0 +1,165 @@
+import { createServer } from 'node:http';
+
+import t from 'tap';
+
+import { connect, exchange, isFailure, listen, message, serve, type Message } from '../support.js';
+
+/** RFC 3986, sections 3.2.2 and 3.2.3. */
+const HOSTS = [
+  'plants.example',
+  'plants.example.',
+  'plants.example:8080',
+  'plants.example:',
+  '127.0.0.1',
+  '127.0.0.1:80',
+  '[::1]',
+  '[::1]:80',
+  '[::1]:',
+  '[2001:db8::7]',
+  '[::ffff:192.0.2.1]:65535',
+  '[v1.fe80:a+b]',
+  'a_b~c%20',
+  'f%C3%A5rn:8080',
+  "!$&'()*+,;=",
+  '',
+];
+
+const NOT_HOSTS = [
+  '[::1',
+  '::1]',
+  '[]',
+  '[]:80',
+  '[::1]80',
+  '[::1]x:80',
+  '[:::1]',
+  '[1.2.3.4]',
+  '[fe80::1%eth0]',
+  '[v.a]',
+  '[v1.]',
+  'h:1:2',
+  '::::',
+  '::1',
+  'h%zz',
+  'h%2',
+  '%',
+  'h:-1',
+  'h:+1',
+  'h:99999x',
+  'h: 1',
+  'a b',
+  'a/b',
+  'a@b',
+  'a?b',
+  'a#b',
+  'a\\b',
+  'a"b',
+  'a<b',
+  '\u00e9',
+];
+
+t.test('a Host is a name or an address, with or without a port', async (t) => {
+  const { port } = await serve(t);
+  for (const Host of HOSTS)
+    t.equal((await exchange(t, port, message({ headers: { Host } }))).status, 200, `"${Host}"`);
+});
+
+t.test('any other Host is refused, and the connection can be used again', async (t) => {
+  const { port, log } = await serve(t);
+  const client = await connect(t, port);
+  for (const Host of NOT_HOSTS) {
+    client.send(message({ headers: { Host } }));
+    const answer = await client.answer();
+    isFailure(t, answer, { status: 400, headers: { connection: 'keep-alive' } }, `"${Host}"`);
+  }
+  t.equal(log.size, 0);
+});
+
+t.test('a request has one Host, which only HTTP/1.0 may leave out', async (t) => {
+  const { handler } = await serve(t);
+  const port = await listen(t, createServer({ requireHostHeader: false }, handler));
+  const status = async (headers: Message['headers'], version = '1.1'): Promise<number> => {
+    const request = message({ ...(headers && { headers }) }).toString();
+    const old = Buffer.from(request.replace('HTTP/1.1', `HTTP/${version}`));
+    return (await exchange(t, port, old)).status;
+  };
+  t.equal(await status({ Host: undefined }), 400);
+  t.equal(await status({ Host: ['localhost', 'localhost'] }), 400);
+  t.equal(await status({ Host: undefined, host: 'localhost', HOST: 'other' }), 400);
+  t.equal(await status({ Host: undefined }, '1.0'), 200);
+  t.equal(await status({ Host: ['localhost', 'other'] }, '1.0'), 400);
+});
+
+t.test('the host of an absolute target must not be empty, nor outside the grammar', async (t) => {
+  const { port, log } = await serve(t);
+  for (const target of [
+    'http:///plants',
+    'HTTPS:///plants',
+    'http://:80/plants',
+    'http://user@/plants',
+    'http://user@:80/plants',
+    'http://',
+    'http://?/plants',
+    'http://[::1/plants',
+    'http://h:1:2/plants',
+    'http://h%zz/plants',
+  ])
+    isFailure(t, await exchange(t, port, message({ target })), { status: 400 }, target);
+  t.equal(log.size, 0);
+});
+
+t.test('HTTP/1.0 has no transfer codings', async (t) => {
+  const { port, log } = await serve(t);
+  for (const Connection of ['keep-alive', 'close', undefined])
+    for (const coding of ['chunked', 'gzip, chunked', 'identity, chunked']) {
+      const headers = { Connection, 'Content-Length': undefined, 'Transfer-Encoding': coding };
+      const request = message({ headers, body: '0\r\n\r\n' }).toString();
+      const client = await connect(t, port);
+      client.send(request.replace('HTTP/1.1', 'HTTP/1.0'));
+      const expected = { status: 400, headers: { connection: 'close' } };
+      isFailure(t, await client.answer(), expected, `${coding}, ${Connection ?? 'no Connection'}`);
+      await client.closed;
+    }
+  t.equal(log.size, 0);
+});
+
+t.test(
+  'an HTTP/1.0 request with a transfer coding is refused after a body parser, too',
+  async (t) => {
+    const { handler } = await serve(t);
+    const server = createServer((req, res) => {
+      req.resume().on('end', () => handler(Object.assign(req, { body: {} }), res));
+    });
+    const client = await connect(t, await listen(t, server));
+    const headers = {
+      Connection: 'keep-alive',
+      'Content-Length': undefined,
+      'Transfer-Encoding': 'chunked',
+    };
+    client.send(message({ headers, body: '0\r\n\r\n' }).toString().replace('/1.1', '/1.0'));
+    const expected = { status: 400, headers: { connection: 'close' } };
+    isFailure(t, await client.answer(), expected, 'though its body has been read');
+    await client.closed;
+  },
+);
+
+t.test('more than one Content-Type or Content-Encoding is refused', async (t) => {
+  const { port, log } = await serve(t);
+  const type = 'application/json';
+  const rows: readonly Message['headers'][] = [
+    { 'Content-Type': [type, 'text/plain'] },
+    { 'Content-Type': ['text/plain', type] },
+    { 'Content-Type': [type, type] },
+    { 'Content-Type': [type, ''] },
+    { 'Content-Type': type, 'content-type': type },
+    { 'Content-Encoding': ['identity', 'gzip'] },
+    { 'Content-Encoding': ['gzip', 'identity'] },
+    { 'Content-Encoding': ['identity', 'identity'] },
+    { 'Content-Encoding': ['identity', ''] },
+    { 'Content-Encoding': 'identity', 'CONTENT-ENCODING': 'identity' },
+  ];
+  for (const headers of rows) {
+    const answer = await exchange(t, port, message({ ...(headers && { headers }) }));
+    isFailure(t, answer, { status: 400, error: 415 }, JSON.stringify(headers));
+  }
+  t.equal(log.size, 0);
+});
