@@ -162,7 +162,10 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
       return new Promise((resolve) => {
         // An immediate runs after everything that has arrived has been read.
         const sweep = setInterval(() => setImmediate(closeIdle), STOPPING_IDLE_MS);
-        const deadline = setTimeout(done, timeoutMs);
+        let deadline = setTimeout(() => {
+          for (const res of unanswered()) void sendFailure(res.req, res, failures.unavailable);
+          deadline = setTimeout(done, STOPPING.lastResponsesMs);
+        }, timeoutMs);
         function done(): void {
           clearInterval(idleCheck);
           clearInterval(sweep);

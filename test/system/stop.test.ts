@@ -172,7 +172,7 @@ t.test('a disk that hangs does not hold it up, and then it ends with 1', async (
   client.send(message());
   t.strictSame(await program.stop('SIGTERM'), FAILED);
   t.equal(program.stderr, 'plant-store: not all that was under way could be ended\n');
-  await t.rejects(client.answer(), { message: 'closed after 0 bytes of an answer' });
+  t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
 });
 
 t.test('a log that somebody else changes is given up: 503 for all, then it ends', async (t) => {
