@@ -4,8 +4,8 @@ import { ErrorSchema, failures, type ErrorBody, type Failure } from './failures.
 import { DEFAULT_LIMITS } from './limits.js';
 import { NewPlantSchema, PlantSchema } from '../plant.js';
 
-/** Every failure, with a sample of those that depend on the request. */
-const samples: readonly Failure[] = Object.values({
+/** Every failure by its name, with a sample of those that depend on the request. */
+const samples: readonly (readonly [name: string, Failure])[] = Object.entries({
   ...failures,
   repeated: failures.repeated('name'),
   invalid: failures.invalid(['name: must be a string', 'tag: must be a string']),
@@ -15,12 +15,12 @@ const samples: readonly Failure[] = Object.values({
 interface Response {
   readonly description: string;
   readonly headers?: object;
-  readonly content: { readonly 'application/json': { readonly schema: ResponseSchema } };
+  readonly content: { readonly 'application/json': MediaType };
 }
 
-interface ResponseSchema {
-  readonly $ref: string;
-  readonly examples?: readonly ErrorBody[];
+interface MediaType {
+  readonly schema: object;
+  readonly examples?: Readonly<Record<string, { readonly value: ErrorBody }>>;
 }
 
 interface Operation {
@@ -31,7 +31,7 @@ interface Operation {
 }
 
 function allResponses(): Readonly<Record<number, Response>> {
-  const statuses = new Set(samples.map(({ status }) => status));
+  const statuses = new Set(samples.map(([, { status }]) => status));
   return {
     200: { description: 'plant response', content: json({ schema: refer('Plant') }) },
     ...Object.fromEntries([...statuses].map((status) => [status, failureResponse(status)])),
@@ -39,14 +39,25 @@ function allResponses(): Readonly<Record<number, Response>> {
 }
 
 function failureResponse(status: number): Response {
-  const kinds = samples.filter((failure) => failure.status === status);
-  const error = { enum: [...new Set(kinds.map((failure) => failure.error))] };
-  const examples = kinds.map(({ body }) => JSON.parse(body) as ErrorBody);
+  const entries = samples.filter(([, failure]) => failure.status === status);
+  const kinds = entries.map(([, failure]) => failure);
+  const examples = Object.fromEntries(
+    entries.map(([name, { body }]) => [name, { value: JSON.parse(body) as ErrorBody }]),
+  );
   return {
     description: status === 400 ? 'unexpected error' : String(STATUS_CODES[status]),
     ...headersOf(kinds),
-    content: json({ schema: { ...refer('Error'), properties: { error }, examples } }),
+    content: json({ schema: errorSchema(kinds), examples }),
   };
+}
+
+/**
+ * An Error whose code is one of these failures' codes. Tools differ in how they read keywords beside
+ * a `$ref` and schemas without a `type`; they agree on this form.
+ */
+function errorSchema(kinds: readonly Failure[]): object {
+  const error = { type: 'integer', enum: [...new Set(kinds.map((failure) => failure.error))] };
+  return { allOf: [refer('Error'), { type: 'object', properties: { error } }] };
 }
 
 /** The headers that failures bring; one that all of them bring is required. */

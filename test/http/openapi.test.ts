@@ -40,12 +40,17 @@ t.test('it says what the interface says', async (t) => {
     [['/plants', ['post']]],
   );
   const { post } = paths['/plants'];
+  const withCode = { type: 'object', properties: { error: { type: 'integer' } } };
   t.match(post, {
+    operationId: 'createPlant',
     description: 'Creates a new plant in the store.',
-    requestBody: { required: true, content: reference('NewPlant') },
+    requestBody: { required: true, content: json(reference('NewPlant')) },
     responses: {
-      200: { description: 'plant response', content: reference('Plant') },
-      400: { description: 'unexpected error', content: reference('Error') },
+      200: { description: 'plant response', content: json(reference('Plant')) },
+      400: {
+        description: 'unexpected error',
+        content: json({ allOf: [reference('Error'), withCode] }),
+      },
     },
   });
   t.strictSame(
@@ -71,8 +76,12 @@ t.test('it says what the interface says', async (t) => {
   });
 });
 
+function json(schema: object): object {
+  return { 'application/json': { schema } };
+}
+
 function reference(schema: string): object {
-  return { 'application/json': { schema: { $ref: `#/components/schemas/${schema}` } } };
+  return { $ref: `#/components/schemas/${schema}` };
 }
 
 t.test('it is made of the schemas that plants are checked with', async (t) => {
@@ -92,12 +101,22 @@ t.test('it describes every failure, each with an example', async (t) => {
     const { status, error, headers, body } = each instanceof Failure ? each : each(['x'] as never);
     const sent = new Headers({ ...headers, 'Content-Type': 'application/json' });
     conforms({ status, headers: Object.fromEntries(sent), body });
-    const { examples } = responses[status]?.content['application/json'].schema ?? {};
-    t.ok(
-      examples?.some((example) => example.error === error),
-      name,
-    );
+    const { examples } = responses[status]?.content['application/json'] ?? {};
+    t.match(examples?.[name]?.value, { error, message: /\w/ }, name);
   }
+});
+
+t.test('an answer with the error code of another status does not conform', async (t) => {
+  const headers = { 'content-type': 'application/json', 'www-authenticate': 'Bearer' };
+  const body = (error: unknown): string => JSON.stringify({ error, message: 'No.' });
+  for (const error of [400, 409, 413, 415, 422]) {
+    conforms({ status: 400, headers, body: body(error) });
+    t.throws(() => conforms({ status: 401, headers, body: body(error) }), /status 401/);
+  }
+  conforms({ status: 401, headers, body: body(401) });
+  for (const error of [401, 404, 423, '400', undefined])
+    t.throws(() => conforms({ status: 400, headers, body: body(error) }), /status 400/);
+  t.throws(() => conforms({ status: 400, headers, body: '{"error":400}' }), /status 400/);
 });
 
 t.test('it says which headers come with which answer', async (t) => {
@@ -228,11 +247,38 @@ t.test('the service answers as it describes', async (t) => {
   );
 });
 
+/** The type of `error` in the body of each answer but a 200. */
+const CODES = `{
+  400: 400 | 409 | 413 | 415 | 422;
+  401: 401;
+  404: 404;
+  405: 405;
+  408: 408;
+  413: 413;
+  417: 417;
+  431: 431;
+  500: 500;
+  501: 501;
+  503: 503;
+}`;
+
 t.test('a typed client is made from it as the README says', async (t) => {
   const folder = t.testdir({
     node_modules: { 'plant-store': t.fixture('symlink', PACKAGE) },
     'client.ts': block('OpenAPI', 'ts'),
     'mistake.ts': block('OpenAPI', 'ts').replace('id: 7', "id: 'seven'"),
+    'codes.ts': `
+      import type { paths } from './plant-store.js';
+
+      type Equal<A, B> =
+        (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+      type Responses = paths['/plants']['post']['responses'];
+      type Codes = {
+        [Status in Exclude<keyof Responses, 200>]:
+          Responses[Status]['content']['application/json']['error'];
+      };
+      export const equal: Equal<Codes, ${CODES}> = true;
+    `,
   });
   const command = block('OpenAPI', 'sh').trim().split(' ');
   t.strictSame(command.splice(0, 2), ['npx', 'openapi-typescript']);
@@ -242,7 +288,7 @@ t.test('a typed client is made from it as the README says', async (t) => {
   );
   execFileSync(process.execPath, [fileURLToPath(bin), ...command], { cwd: folder });
 
-  const programs = ['client.ts', 'mistake.ts'];
+  const programs = ['client.ts', 'codes.ts', 'mistake.ts'];
   const compilation = { release: '5.9', folder, programs, skipLibCheck: true } as const;
   t.match(
     await typeFaults({ resolution: 'bundler', ...compilation }),
