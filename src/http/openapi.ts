@@ -25,7 +25,9 @@ interface MediaType {
 
 interface Operation {
   readonly operationId: string;
+  readonly summary: string;
   readonly description: string;
+  readonly tags: readonly string[];
   readonly requestBody: object;
   readonly responses: Readonly<Record<number, Response>>;
 }
@@ -98,6 +100,7 @@ export const openapi: {
   readonly openapi: string;
   readonly info: object;
   readonly servers: object[];
+  readonly tags: object[];
   readonly security: object[];
   readonly paths: { readonly '/plants': { readonly post: Operation } };
   readonly components: { readonly schemas: Schemas; readonly securitySchemes: object };
@@ -106,15 +109,22 @@ export const openapi: {
   info: {
     title: 'Plant store',
     version: '1.0.0',
+    description:
+      'Stores plants. A 200 means that the plant is stored durably; a request that got no 200 is ' +
+      'always safe to retry.',
+    contact: { name: 'Plant Store authors' },
     license: { name: 'MIT', identifier: 'MIT' },
   },
-  servers: [{ url: '{base_url}', variables: { base_url: { default: 'http://127.0.0.1:8080' } } }],
+  servers: [{ url: 'http://127.0.0.1:8080' }],
+  tags: [{ name: 'plants', description: 'The plants in the store' }],
   security: [{ bearer: [] }],
   paths: {
     '/plants': {
       post: {
         operationId: 'createPlant',
+        summary: 'Create a plant',
         description: 'Creates a new plant in the store.',
+        tags: ['plants'],
         requestBody: { required: true, content: json({ schema: refer('NewPlant') }) },
         responses: allResponses(),
       },

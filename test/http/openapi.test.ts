@@ -33,8 +33,9 @@ t.test('the document is valid OpenAPI 3.1', async (t) => {
 });
 
 t.test('it says what the interface says', async (t) => {
-  const { info, security, components, paths } = openapi;
+  const { info, servers, security, components, paths } = openapi;
   t.match(info, { version: '1.0.0', license: { name: 'MIT' } });
+  t.strictSame(servers, [{ url: 'http://127.0.0.1:8080' }], 'a URL without variables');
   t.strictSame(
     Object.entries(paths).map(([path, item]) => [path, Object.keys(item)]),
     [['/plants', ['post']]],
@@ -83,6 +84,15 @@ function json(schema: object): object {
 function reference(schema: string): object {
   return { $ref: `#/components/schemas/${schema}` };
 }
+
+t.test('documentation generators find a summary, descriptions and tags', async (t) => {
+  const { info, tags, paths } = openapi;
+  const { post } = paths['/plants'];
+  t.match(info, { description: /\w/, contact: { name: /\w/ } });
+  t.match(post.summary, /\w/);
+  t.match(tags, [{ name: 'plants', description: /\w/ }]);
+  t.strictSame(post.tags, ['plants']);
+});
 
 t.test('it is made of the schemas that plants are checked with', async (t) => {
   const { Plant, NewPlant, Error } = openapi.components.schemas;
