@@ -13,7 +13,6 @@ import {
   REQUEST_COST,
 } from '../dist/http/limits.js';
 import { CONNECTION_LIMITS, IDLE_MS, STOPPING } from '../dist/program/listener.js';
-import { MAX_DELAY_MS } from '../dist/log/delay.js';
 import { MAX_RECORD_BYTES } from '../dist/log/scan.js';
 import { openapi } from '../dist/http/openapi.js';
 import { REPORT_RATE } from '../dist/report.js';
@@ -133,7 +132,6 @@ t.test('the table of limits has every limit in the code, and no other', async (t
       `${REPORT_RATE.count} in ${REPORT_RATE.periodMs} ms; the rest is counted`,
     ],
     ['a line of the log', `${MAX_RECORD_BYTES} bytes`],
-    ['wait of a batch for more plants', `as long as a write takes, 1 to ${MAX_DELAY_MS} ms`],
     // test/log/id-index.test.ts holds the index to it.
     ['memory for the index', '16 bytes a slot, at most 40 bytes a plant'],
     [

@@ -1,17 +1,14 @@
+import { AsyncResource } from 'node:async_hooks';
 import { constants } from 'node:os';
 
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError } from '../store.js';
-import { createCommitDelay } from './delay.js';
 import { CHANGED, failureOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
 import { encodeRecord } from './record.js';
 import { MAX_RECORD_BYTES } from './scan.js';
 
-/**
- * Appends plants to the log in groups: all that arrive during one write, and soon after it, leave in
- * the next.
- */
+/** Appends plants to the log in groups: all that arrive during one write leave in the next one. */
 export interface Committer {
   /**
    * Resolves once the plant is on the disk. None with the same id may be on its way there.
@@ -64,18 +61,16 @@ interface Batch {
   readonly stored: Promise<'created'>;
   readonly resolve: (result: 'created') => void;
   readonly reject: (reason: Error) => void;
-  /** How long their lines are, in bytes, at most. */
-  length: number;
+  /** Their lines, one after the other. */
+  lines: string;
+  /** Where each line starts within them, in bytes. */
+  readonly starts: number[];
+  /** The length of the lines, in bytes. */
+  bytes: number;
 }
 
-/**
- * A batch that may be longer gets no more plants, in bytes. They become lines no sooner than it is
- * written, so this, and not how many are waiting, is what lines take of the memory.
- */
-const BATCH_BYTES = 16_777_216;
-
-/** The bytes of a line, at most: of each UTF-16 code unit of its strings, an escape, and of the rest. */
-const LINE_BYTES = { unit: 6, rest: 66 } as const;
+/** A batch of this size gets no more plants, in bytes. */
+const BATCH_BYTES = 4_194_304;
 
 const { errno } = constants;
 
@@ -94,17 +89,16 @@ export function createCommitter(options: CommitterOptions): Committer {
   const batches: Batch[] = [];
   /** The last of them, if it takes more plants. */
   let open: Batch | undefined;
-  const delay = createCommitDelay();
   let running: Promise<void> | undefined;
   let refusal: PlantStoreError | undefined;
   let full = false;
 
-  async function run(): Promise<void> {
+  // In the context in which the log was opened, not in that of the request that came first.
+  const run = AsyncResource.bind(async (): Promise<void> => {
     // What arrives in the same turn of the event loop leaves in the same batch.
     await Promise.resolve();
     for (let batch; (batch = batches[0]);) {
       if (batch === open) open = undefined;
-      const start = performance.now();
       try {
         await write(batch);
       } catch (error) {
@@ -113,28 +107,21 @@ export function createCommitter(options: CommitterOptions): Committer {
         batch.reject(failure);
         continue;
       }
-      const writeMs = performance.now() - start;
       batches.shift();
       batch.resolve('created');
-      // Those who wait go on when the next write is on its way, unless that one is delayed for them:
-      // nothing else is awaited before it.
-      const mayGrow = batches[0] === open;
-      const delayed = mayGrow && delay.begin(batch.plants.size, open?.plants.size ?? 0, writeMs);
-      if (delayed) await delayed;
     }
     running = undefined;
-  }
+  });
 
-  async function write({ plants }: Batch): Promise<void> {
+  async function write({ plants, lines, starts, bytes }: Batch): Promise<void> {
     if (poisoning.signal.aborted) throw poisoning.signal.reason;
     if (sizeNow() !== BigInt(end)) throw new Error(CHANGED);
-    const { bytes, offsets } = linesOf(plants);
-    await writeAll(fs, file, bytes);
+    await writeAll(fs, file, Buffer.from(lines));
     if (full) report(`${path}: there is room again`);
     full = false;
     let n = 0;
-    for (const id of plants.keys()) onStored(id, end + (offsets[n++] as number));
-    end += bytes.length;
+    for (const id of plants.keys()) onStored(id, end + (starts[n++] as number));
+    end += bytes;
   }
 
   /** The size of the file, if `path` still leads to it. */
@@ -168,13 +155,16 @@ export function createCommitter(options: CommitterOptions): Committer {
 
   return {
     append(plant) {
-      const length = lengthOf(plant);
+      const line = encodeRecord(plant);
+      const bytes = Buffer.byteLength(line);
+      if (bytes > MAX_RECORD_BYTES) throw new RangeError('the plant is too large');
       if (!open) batches.push((open = createBatch()));
-      const { plants, stored } = open;
+      const { plants, starts, stored } = open;
       plants.set(plant.id, plant);
-      open.length += length;
-      if (open.length > BATCH_BYTES) open = undefined;
-      delay.arrived();
+      starts.push(open.bytes);
+      open.lines += line;
+      open.bytes += bytes;
+      if (open.bytes > BATCH_BYTES) open = undefined;
       running ??= run();
       return stored;
     },
@@ -210,33 +200,5 @@ function createBatch(): Batch {
   const stored = new Promise<'created'>((...settle) => {
     [resolve, reject] = settle;
   });
-  return { plants: new Map(), stored, resolve, reject, length: 0 };
-}
-
-/**
- * How long the line of a plant is, in bytes, at most.
- *
- * @throws RangeError if it is longer than any that can be read.
- */
-function lengthOf(plant: NewPlant): number {
-  const { name, tag = '' } = plant;
-  const length = LINE_BYTES.rest + LINE_BYTES.unit * (name.length + tag.length);
-  if (length > MAX_RECORD_BYTES && Buffer.byteLength(encodeRecord(plant)) > MAX_RECORD_BYTES)
-    throw new RangeError('the plant is too large');
-  return length;
-}
-
-/** The lines of plants in one piece, and where in it each starts. */
-function linesOf(plants: Batch['plants']): { bytes: Buffer; offsets: number[] } {
-  const lines = [...plants.values()].map(encodeRecord);
-  let length = 0;
-  for (const line of lines) length += Buffer.byteLength(line);
-  const bytes = Buffer.allocUnsafe(length);
-  const offsets: number[] = [];
-  let at = 0;
-  for (const line of lines) {
-    offsets.push(at);
-    at += bytes.write(line, at);
-  }
-  return { bytes, offsets };
+  return { plants: new Map(), stored, resolve, reject, lines: '', starts: [], bytes: 0 };
 }

@@ -1,11 +1,10 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
 import { createCommitter, type Committer } from '../../dist/log/commit.js';
-import { MAX_DELAY_MS } from '../../dist/log/delay.js';
 import { nodeFileSystem, type LogFile } from '../../dist/log/file.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
@@ -17,7 +16,6 @@ import {
   faultyFileSystem,
   isPending,
   logOf,
-  microtasks,
   plantsNamed,
   type Faults,
   type FaultyFileSystem,
@@ -86,48 +84,6 @@ t.test('a line is at the offset that it was given', async (t) => {
   t.equal(content(), plants.map(encodeRecord).join(''));
 });
 
-/** Longer than any delay of a batch. */
-const LONG_MS = 5 * MAX_DELAY_MS;
-
-t.test('a batch waits for the next plants of those who were answered before it', async (t) => {
-  const gate = createGate();
-  const { fs, log, content } = await open(t, { 'write 1': { hangs: gate } });
-  const fern = log.add(FERN);
-  await gate.reached;
-  const ivy = log.add(IVY);
-  // A write that takes so long is worth waiting for.
-  await sleep(LONG_MS);
-  gate.open();
-  await fern;
-  t.equal(countOf(fs, 'write'), 1);
-  const moss = log.add(MOSS);
-  await microtasks();
-  t.equal(countOf(fs, 'write'), 2, 'and for no more');
-  await Promise.all([ivy, moss]);
-  t.equal(countOf(fs, 'write'), 2);
-  t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
-});
-
-t.test('a batch that is larger than the last one, or full, does not wait', async (t) => {
-  const full = { ...MOSS, name: 'x'.repeat(4_194_304) };
-  for (const [stored, ...next] of [
-    [[FERN], IVY, MOSS],
-    [[FERN, IVY], full],
-  ] as const) {
-    const gate = createGate();
-    const { fs, log } = await open(t, { 'write 1': { hangs: gate } });
-    const first = stored.map((plant) => log.add(plant));
-    await gate.reached;
-    const others = next.map((plant) => log.add(plant));
-    // A write that takes so long is worth waiting for.
-    await sleep(LONG_MS);
-    gate.open();
-    await Promise.all(first);
-    t.equal(countOf(fs, 'write'), 2);
-    await Promise.all(others);
-  }
-});
-
 t.test('a plant is found in whatever batch it waits', async (t) => {
   const gate = createGate();
   const { log, content } = await open(t, { 'write 1': { hangs: gate } });
@@ -146,22 +102,28 @@ t.test('a plant is found in whatever batch it waits', async (t) => {
   t.equal(content(), logOf(plants).toString());
 });
 
-t.test(
-  'where that does not pay, a write begins before the plants of the one before are answered',
-  async (t) => {
-    const { fs, log } = await open(t, {});
-    await log.add(FERN);
-    await sleep(LONG_MS);
-    const writes: number[] = [];
-    const add = (plant: NewPlant): Promise<unknown> =>
-      log.add(plant).then(() => writes.push(countOf(fs, 'write')));
-    const ivy = add(IVY);
-    await microtasks();
-    t.equal(countOf(fs, 'write'), 2);
-    await Promise.all([ivy, add(MOSS)]);
-    t.strictSame(writes, [3, 3]);
-  },
-);
+t.test('the next write begins before the plants of the last one are answered', async (t) => {
+  const gate = createGate();
+  const { fs, log } = await open(t, { 'write 1': { hangs: gate } });
+  const fern = log.add(FERN).then(() => countOf(fs, 'write'));
+  await gate.reached;
+  const ivy = log.add(IVY);
+  gate.open();
+  t.equal(await fern, 2);
+  await ivy;
+});
+
+t.test('a write runs in the asynchronous context in which the log was opened', async (t) => {
+  const contexts = new AsyncLocalStorage<string>();
+  const seen: unknown[] = [];
+  const path = join(t.testdir(), 'plants.jsonl');
+  const fs = faultyFileSystem({ 'write 1': { fails: 'ENOSPC' } });
+  const report = (message: string): unknown => seen.push([message, contexts.getStore()]);
+  const log = await contexts.run('opener', () => openLog(fs, path, { report }));
+  t.teardown(() => log.close());
+  await contexts.run('request', () => t.rejects(log.add(FERN), UNAVAILABLE));
+  t.match(seen, [[/plants are refused until there is room/, 'opener']]);
+});
 
 t.test('minor collections free what has been stored', async (t) => {
   const script = join(import.meta.dirname, 'retention.js');
@@ -391,7 +353,7 @@ t.test('a line may be as long as the longest that can be read, and no longer', a
   const stillWaiting: unknown[] = [];
   const committer = bottomless(0, offsets);
   const longest = plantOfLine(MAX_RECORD_BYTES);
-  // By a few bytes, which are what a line has beside the strings.
+  // Its strings alone fill the line.
   const tooLong = { id: -1n, name: '\u0001'.repeat(MAX_RECORD_BYTES / 6) };
   const append = async (plant: NewPlant): Promise<void> => {
     t.equal(await committer.append(plant), 'created');
@@ -405,20 +367,20 @@ t.test('a line may be as long as the longest that can be read, and no longer', a
   t.strictSame(offsets, [0, MAX_RECORD_BYTES]);
 });
 
-t.test('a batch is bounded, and those who wait longest go first', async (t) => {
+t.test('a batch is bounded, and plants are written in the order of their arrival', async (t) => {
   const { fs, log, content } = await open(t, {});
   const plants = plantsNamed(...Array.from({ length: 40 }, () => 'x'.repeat(700_000)));
   await Promise.all(plants.map((plant) => log.add(plant)));
-  t.equal(countOf(fs, 'write'), 10, 'four of them, all escapes, would be more than 16 MiB');
+  t.equal(countOf(fs, 'write'), 7, 'six of them are more than 4 MiB');
   t.equal(content(), logOf(plants).toString());
 });
 
-t.test('so is one of very small plants', async (t) => {
+t.test('a batch of very small plants is bounded, too', async (t) => {
   const offsets: number[] = [];
   const committer = bottomless(0, offsets);
   const plants = Array.from({ length: 300_000 }, (_, n) => ({ id: BigInt(n), name: '' }));
   const batches = new Set(plants.map((plant) => committer.append(plant)));
-  t.equal(batches.size, 2);
+  t.equal(batches.size, 4, 'their lines take more than 12 MiB');
   t.equal(committer.waitingFor(299_999n)?.plant, plants.at(-1), 'all of them are found');
   await Promise.all(batches);
   t.equal(offsets.length, plants.length);

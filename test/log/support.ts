@@ -168,11 +168,6 @@ export function logOf(plants: readonly NewPlant[]): Buffer {
   return Buffer.from(plants.map(encodeRecord).join(''));
 }
 
-/** Waits for what goes on before anything else can happen in the program, like a timer. */
-export async function microtasks(): Promise<void> {
-  for (let microtask = 0; microtask < 10; microtask++) await Promise.resolve();
-}
-
 /** Resolves to true if a promise is still pending after all that was ready has run. */
 export async function isPending(promise: Promise<unknown>): Promise<boolean> {
   let settled = false;
