@@ -1,5 +1,4 @@
-import { spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
+import { spawnSync } from 'node:child_process';
 import {
   mkdirSync,
   mkdtempSync,
@@ -11,7 +10,6 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, relative } from 'node:path';
-import { createInterface } from 'node:readline';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
@@ -19,70 +17,23 @@ import t, { type Test } from 'tap';
 import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
 import { acquireLock } from '../../dist/log/lock.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
+import {
+  claimsIn,
+  LOCKED,
+  logAt,
+  ROUNDS,
+  sizeOf,
+  startHolder,
+  type Holder,
+} from './lock-support.js';
 import { faultyFileSystem } from './support.js';
 
-const LOCKED = { name: 'PlantStoreError', code: 'locked' };
-const HOLDER = join(import.meta.dirname, 'holder.js');
-/** More of them find rarer races: PLANT_STORE_LOCK_ROUNDS=50. */
-const ROUNDS = Number(process.env.PLANT_STORE_LOCK_ROUNDS ?? 6);
 /** For tests that spend their time waiting: they run side by side. */
 const MEANWHILE = { buffered: true };
 t.jobs = 3;
 
-/** A process that opens the log and closes it when it is told to. */
-interface Holder {
-  readonly pid: number;
-  /** Gives a command, and resolves to what comes of it: nothing if the process ends before. */
-  tell(command: 'open' | 'close'): Promise<string | undefined>;
-  signal(signal: 'SIGSTOP' | 'SIGCONT'): void;
-  /** Ends the process with a signal, and waits until it is gone, with all that it was started in. */
-  end(signal: 'SIGKILL' | 'SIGTERM'): Promise<void>;
-}
-
-async function startHolder(t: Test, path: string, ...wrapper: string[]): Promise<Holder> {
-  // tap's preload, and what c8 wants to know of each process, would cost more than all else.
-  const plain = ['-u', 'NODE_OPTIONS', '-u', 'NODE_V8_COVERAGE'];
-  const argv = [...plain, ...wrapper, process.execPath, HOLDER, path];
-  const child = spawn('env', argv, { stdio: ['pipe', 'pipe', 'inherit'] });
-  // Of a wrapper and the process in it, the last one closes stdout.
-  const closed = once(child, 'close');
-  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-  const nextLine = async (): Promise<string | undefined> => {
-    const line: IteratorResult<string, undefined> = await lines.next();
-    return line.value;
-  };
-  child.stdin.on('error', () => undefined);
-  t.teardown(async () => {
-    child.kill('SIGCONT');
-    child.stdin.end();
-    await closed;
-  });
-  t.equal(await nextLine(), 'ready');
-  return {
-    pid: child.pid ?? 0,
-    tell(command) {
-      child.stdin.write(`${command}\n`);
-      return nextLine();
-    },
-    signal: (signal) => void child.kill(signal),
-    async end(signal) {
-      child.kill(signal);
-      await closed;
-    },
-  };
-}
-
 function startHolders(t: Test, path: string, count: number): Promise<Holder[]> {
   return Promise.all(Array.from({ length: count }, () => startHolder(t, path)));
-}
-
-function logAt(t: Test): string {
-  return join(t.testdir(), 'plants.jsonl');
-}
-
-/** The claims that are left in a folder. */
-function claimsIn(folder: string): string[] {
-  return readdirSync(folder).filter((name) => name.startsWith('.plant-store-'));
 }
 
 t.test('a log is open once in a process', async (t) => {
@@ -202,13 +153,6 @@ t.test('of 8 processes that open a log at once, exactly one gets it', async (t) 
   t.strictSame(claimsIn(dirname(path)), []);
   t.equal(await sizeOf(path), ROUNDS, 'and each found what those before it had stored');
 });
-
-/** How many plants are in a log that nobody has open. */
-async function sizeOf(path: string): Promise<number> {
-  const log = await openPlantLog(path);
-  await log.close();
-  return log.size;
-}
 
 t.test('of 8 processes that spell its path differently, exactly one gets the log', async (t) => {
   const root = t.testdir();

@@ -1,0 +1,76 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+
+import type { Test } from 'tap';
+
+import { openPlantLog } from '../../dist/log/log.js';
+
+/** More of them find rarer races: PLANT_STORE_LOCK_ROUNDS=50. */
+export const ROUNDS = Number(process.env.PLANT_STORE_LOCK_ROUNDS ?? 6);
+
+export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
+
+/** A process that runs holder.js. */
+export interface Holder {
+  readonly pid: number;
+  /** Sends a command and resolves to its result; to `undefined` if the process ends first. */
+  tell(command: 'open' | 'close'): Promise<string | undefined>;
+  signal(signal: NodeJS.Signals): void;
+  /** Sends a signal and waits until the process and all those that it started have ended. */
+  end(signal: 'SIGKILL' | 'SIGTERM'): Promise<void>;
+}
+
+/** Starts a holder; with a wrapper, a command that starts the one that follows it. */
+export async function startHolder(t: Test, path: string, ...wrapper: string[]): Promise<Holder> {
+  // The preload of tap and the coverage of c8 would cost more than all the rest.
+  const plain = ['-u', 'NODE_OPTIONS', '-u', 'NODE_V8_COVERAGE'];
+  const holder = [process.execPath, join(import.meta.dirname, 'holder.js'), path];
+  const child = spawn('env', [...plain, ...wrapper, ...holder], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  // Emitted when the last of these processes has closed stdout.
+  const closed = once(child, 'close');
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const nextLine = async (): Promise<string | undefined> => {
+    const line: IteratorResult<string, undefined> = await lines.next();
+    return line.value;
+  };
+  child.stdin.on('error', () => undefined);
+  t.teardown(async () => {
+    child.kill('SIGCONT');
+    child.stdin.end();
+    await closed;
+  });
+  t.equal(await nextLine(), 'ready');
+  return {
+    pid: child.pid ?? 0,
+    tell(command) {
+      child.stdin.write(`${command}\n`);
+      return nextLine();
+    },
+    signal: (signal) => void child.kill(signal),
+    async end(signal) {
+      child.kill(signal);
+      await closed;
+    },
+  };
+}
+
+export function logAt(t: Test): string {
+  return join(t.testdir(), 'plants.jsonl');
+}
+
+/** The claims to locks that are left in a folder. */
+export function claimsIn(folder: string): string[] {
+  return readdirSync(folder).filter((name) => name.startsWith('.plant-store-'));
+}
+
+/** The number of plants in a log that is not open. */
+export async function sizeOf(path: string): Promise<number> {
+  const log = await openPlantLog(path);
+  await log.close();
+  return log.size;
+}
