@@ -1,5 +1,14 @@
 import { constants, statSync, write, type BigIntStats } from 'node:fs';
-import { mkdir, open, readdir, realpath, rename, unlink, type FileHandle } from 'node:fs/promises';
+import {
+  chmod,
+  mkdir,
+  open,
+  readdir,
+  realpath,
+  rename,
+  unlink,
+  type FileHandle,
+} from 'node:fs/promises';
 import { platform } from 'node:os';
 import { dirname } from 'node:path';
 import { getSystemErrorMap, promisify } from 'node:util';
@@ -18,6 +27,7 @@ export interface FileSystem {
   mkdir(path: string, options: { recursive: true }): Promise<string | undefined>;
   realpath(path: string): Promise<string>;
   readdir(path: string): Promise<string[]>;
+  chmod(path: string, mode: number): Promise<void>;
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
   /** Through a descriptor: that of a FileHandle costs half as much again. */
@@ -33,6 +43,7 @@ export const nodeFileSystem: FileSystem = {
   mkdir,
   realpath,
   readdir,
+  chmod,
   rename,
   unlink,
   write: promisify(write),

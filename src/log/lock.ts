@@ -95,6 +95,8 @@ async function makeClaim(place: Place, name: string): Promise<Claim | undefined>
   const { fs, folder } = place;
   const path = join(folder, name);
   try {
+    // Only this user may connect, whatever the umask.
+    await fs.chmod(path + HIDDEN, 0o600);
     await fs.rename(path + HIDDEN, path);
   } catch (error) {
     server.close();

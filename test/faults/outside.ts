@@ -279,7 +279,7 @@ async function makeTornLog(folder: string, ledger: Ledger): Promise<void> {
 }
 
 /** The calls with which a lock is taken and released, besides those of a listener. */
-const LOCK_CALLS = 'bind,listen,connect,rename,renameat,renameat2,unlink,unlinkat';
+const LOCK_CALLS = 'bind,listen,chmod,fchmodat,connect,rename,renameat,renameat2,unlink,unlinkat';
 
 /**
  * Kills the program at every system call that has to do with its files, each time on a copy of the

@@ -49,7 +49,7 @@ export interface Call {
  * is to be killed before the next of these.
  */
 const CHANGING =
-  /^(?:mkdir|openat|p?write|p?writev|pwrite64|ftruncate|fsync|fdatasync|fchown|fchmod|rename|unlink|bind|listen|futex)/;
+  /^(?:mkdir|openat|p?write|p?writev|pwrite64|ftruncate|fsync|fdatasync|fchown|f?chmod|rename|unlink|bind|listen|futex)/;
 
 /** All calls in a record, each name so often as the thread made it that made it most often. */
 export function callsIn(record: string, { everyCall }: Extent): Call[] {

@@ -95,6 +95,35 @@ t.test('a lock ends with its process, however that ends', async (t) => {
   }
 });
 
+t.test('a claim has mode 0600 before it comes into view', async (t) => {
+  const path = logAt(t);
+  const modes: number[] = [];
+  const fs: FileSystem = {
+    ...nodeFileSystem,
+    rename(from, to) {
+      modes.push(modeOf(from));
+      return nodeFileSystem.rename(from, to);
+    },
+  };
+  const log = await openLog(fs, path);
+  await log.close();
+  t.strictSame(modes, [0o600]);
+});
+
+for (const umask of ['000', '022'])
+  t.test(`only its owner can connect to a lock, umask ${umask}`, async (t) => {
+    const path = logAt(t);
+    const holder = await startHolder(t, path, 'sh', '-c', `umask ${umask}; exec "$@"`, 'sh');
+    t.equal(await holder.tell('open'), 'open');
+    const claims = claimsIn(dirname(path)).map((name) => join(dirname(path), name));
+    t.strictSame(claims.map(modeOf), [0o600]);
+    t.equal(await holder.tell('close'), 'closed');
+  });
+
+function modeOf(path: string): number {
+  return statSync(path).mode & 0o777;
+}
+
 /** Waits for some turns of the event loop: short or long, as chance will have it. */
 async function wander(maxTurns: number): Promise<void> {
   for (let turns = Math.random() * maxTurns; turns > 0; turns--) await nextTurn();
@@ -210,9 +239,9 @@ t.test('what dead processes left is removed, and nothing else', async (t) => {
 
 t.test('who is taken for dead before it listens tries again', async (t) => {
   const path = logAt(t);
-  const fs = faultyFileSystem({ 'rename 1': { fails: 'ENOENT' }, 'rename 2': { fails: 'ENOENT' } });
+  const fs = faultyFileSystem({ 'chmod 1': { fails: 'ENOENT' }, 'rename 1': { fails: 'ENOENT' } });
   const log = await openLog(fs, path);
-  t.equal(fs.operations.filter((kind) => kind === 'rename').length, 3);
+  t.equal(fs.operations.filter((kind) => kind === 'chmod').length, 3);
   t.equal(claimsIn(dirname(path)).length, 1);
   await t.rejects(openPlantLog(path), LOCKED);
   await log.close();
