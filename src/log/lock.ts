@@ -90,7 +90,8 @@ interface Claim extends Lock {
 async function makeClaim(place: Place, name: string): Promise<Claim | undefined> {
   let state = '';
   const server = createServer((socket) => socket.on('error', () => undefined).end(state)).unref();
-  server.listen(socketPath(place, name + HIDDEN));
+  // Without `exclusive`, the socket of a cluster worker would belong to the primary.
+  server.listen({ path: socketPath(place, name + HIDDEN), exclusive: true });
   await once(server, 'listening');
   const { fs, folder } = place;
   const path = join(folder, name);

@@ -1,3 +1,5 @@
+import cluster from 'node:cluster';
+import { once } from 'node:events';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
@@ -5,8 +7,8 @@ import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { PlantStoreError } from '../../dist/store.js';
 
 /*
- * A process that opens the log at argv[2] and closes it, as lines on stdin tell it, and says on
- * stdout what came of it. While it has the log open, its id is in a file beside the log, which it
+ * A process that does to the log at argv[2] what the lines on stdin command, and writes the result
+ * of each to stdout. While it has the log open, its id is in a file beside the log, which it
  * must find missing: if not, somebody else has the log open as well, or died with it.
  */
 
@@ -43,6 +45,46 @@ async function close(): Promise<string> {
   return 'closed';
 }
 
+let stopLoad = (): Promise<number> => Promise.resolve(0);
+
+/** Adds plants without a pause, 64 at a time, until `unload`. */
+function load(): string {
+  const opened = log;
+  if (!opened) return 'not open';
+  let loading = true;
+  let id = BigInt(opened.size);
+  let acknowledged = 0;
+  const adding = Array.from({ length: 64 }, async () => {
+    for (; loading; acknowledged++) await opened.add({ id: id++, name: 'fern' });
+  });
+  stopLoad = async () => {
+    loading = false;
+    await Promise.all(adding);
+    return acknowledged;
+  };
+  return 'loading';
+}
+
+/** Leaves the cluster, as for a graceful restart. */
+async function disconnect(): Promise<string> {
+  const { worker } = cluster;
+  if (!worker) return 'not a worker';
+  worker.disconnect();
+  await once(worker, 'disconnect');
+  return 'disconnected';
+}
+
+const commands: Record<string, () => string | Promise<string>> = {
+  open,
+  close,
+  load,
+  unload: async () => `${await stopLoad()} acknowledged`,
+  disconnect,
+  pid: () => String(process.pid),
+};
+
 console.log('ready');
 for await (const command of createInterface({ input: process.stdin }))
-  console.log(await (command === 'open' ? open() : close()));
+  console.log(await commands[command]?.());
+// The channel to its primary would keep a worker alive.
+process.exit();

@@ -17,8 +17,13 @@ export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
 export interface Holder {
   readonly pid: number;
   /** Sends a command and resolves to its result; to `undefined` if the process ends first. */
-  tell(command: 'open' | 'close'): Promise<string | undefined>;
+  tell(
+    command: 'open' | 'close' | 'load' | 'unload' | 'disconnect' | 'pid',
+  ): Promise<string | undefined>;
+  nextLine(): Promise<string | undefined>;
   signal(signal: NodeJS.Signals): void;
+  /** Resolves when the process has ended, even if one that it started has not. */
+  readonly exited: Promise<unknown>;
   /** Sends a signal and waits until the process and all those that it started have ended. */
   end(signal: 'SIGKILL' | 'SIGTERM'): Promise<void>;
 }
@@ -31,6 +36,7 @@ export async function startHolder(t: Test, path: string, ...wrapper: string[]): 
   const child = spawn('env', [...plain, ...wrapper, ...holder], {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
+  const exited = once(child, 'exit');
   // Emitted when the last of these processes has closed stdout.
   const closed = once(child, 'close');
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
@@ -51,6 +57,8 @@ export async function startHolder(t: Test, path: string, ...wrapper: string[]): 
       child.stdin.write(`${command}\n`);
       return nextLine();
     },
+    nextLine,
+    exited,
     signal: (signal) => void child.kill(signal),
     async end(signal) {
       child.kill(signal);

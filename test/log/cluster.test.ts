@@ -1,0 +1,119 @@
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+
+import t, { type Test } from 'tap';
+
+import { openPlantLog } from '../../dist/log/log.js';
+import { claimsIn, LOCKED, ROUNDS, sizeOf, startHolder, type Holder } from './lock-support.js';
+
+const CLUSTER = [process.execPath, join(import.meta.dirname, 'cluster-primary.js')];
+
+/** The path of a log whose lock can be bound by its own path, not through /proc/self/fd. */
+function shortLogAt(t: Test): string {
+  const folder = mkdtempSync(join(tmpdir(), 'plants-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  return join(folder, 'plants.jsonl');
+}
+
+/** A holder that is the worker of a cluster; its signals go to the primary. */
+interface Worker extends Holder {
+  readonly workerPid: number;
+}
+
+/** Starts a cluster whose worker opens the log. */
+async function startWorker(t: Test, path: string, ...wrapper: string[]): Promise<Worker> {
+  const holder = await startHolder(t, path, ...wrapper, ...CLUSTER);
+  const workerPid = Number(await holder.tell('pid'));
+  t.not(workerPid, holder.pid);
+  t.equal(await holder.tell('open'), 'open');
+  return { ...holder, workerPid };
+}
+
+t.test('a worker that is stopped keeps its lock when its primary dies', async (t) => {
+  const path = shortLogAt(t);
+  const worker = await startWorker(t, path);
+  process.kill(worker.workerPid, 'SIGSTOP');
+  worker.signal('SIGKILL');
+  await worker.exited;
+  await t.rejects(openPlantLog(path), LOCKED);
+  process.kill(worker.workerPid, 'SIGCONT');
+  await worker.end('SIGKILL');
+  t.equal(await sizeOf(path), 1);
+  t.strictSame(claimsIn(dirname(path)), []);
+});
+
+t.test('a lock ends with its worker while the primary lives', async (t) => {
+  const path = shortLogAt(t);
+  const worker = await startWorker(t, path);
+  process.kill(worker.workerPid, 'SIGKILL');
+  t.equal(await worker.nextLine(), 'ready', 'the primary has forked another worker');
+  t.equal(await sizeOf(path), 1);
+  t.equal(await worker.tell('open'), `open beside ${worker.workerPid}`);
+  t.equal(await worker.tell('close'), 'closed');
+});
+
+t.test('a lock ends with its worker, which ends when its primary is killed', async (t) => {
+  const path = shortLogAt(t);
+  const worker = await startWorker(t, path);
+  t.equal(await worker.tell('load'), 'loading');
+  await worker.end('SIGKILL');
+  const size = await sizeOf(path);
+  t.ok(size > 0);
+  t.equal(await sizeOf(path), size);
+});
+
+t.test('a worker locks a log whose folder is longer than the path of a socket', async (t) => {
+  const path = join(t.testdir(), 'x'.repeat(120), 'plants.jsonl');
+  mkdirSync(dirname(path));
+  const worker = await startWorker(t, path);
+  await t.rejects(openPlantLog(path), LOCKED);
+  t.equal(await worker.tell('close'), 'closed');
+  t.strictSame(claimsIn(dirname(path)), []);
+});
+
+t.test('of two workers that open a log, one gets it', async (t) => {
+  const path = shortLogAt(t);
+  const workers = await Promise.all([1, 2].map(() => startHolder(t, path, ...CLUSTER)));
+  const answers = await Promise.all(workers.map((worker) => worker.tell('open')));
+  t.strictSame(answers.toSorted(), ['locked', 'open']);
+});
+
+/** Lets processes try to open a log that is locked until `over`; resolves to their last results. */
+function contest(rivals: readonly Holder[], over: AbortSignal): Promise<unknown[]> {
+  return Promise.all(
+    rivals.map(async (rival) => {
+      let result: string | undefined;
+      do result = await rival.tell('open');
+      while (result === 'locked' && !over.aborted);
+      return result;
+    }),
+  );
+}
+
+t.test('worker.disconnect() under load gives up no lock and loses no plant', async (t) => {
+  const path = shortLogAt(t);
+  const rivals = [await startHolder(t, path), await startHolder(t, path)];
+  const refused = ['locked', 'locked'];
+  let size = 0;
+  for (let round = 1; round <= Math.ceil(ROUNDS / 3); round++)
+    await t.test(`round ${round}`, async (t) => {
+      const policy = round % 2 === 1 ? 'rr' : 'none';
+      const worker = await startWorker(t, path, 'env', `NODE_CLUSTER_SCHED_POLICY=${policy}`);
+      t.equal(await worker.tell('load'), 'loading');
+      const over = new AbortController();
+      const contested = contest(rivals, over.signal);
+      await t.rejects(openPlantLog(path), LOCKED);
+      t.equal(await worker.tell('disconnect'), 'disconnected');
+      over.abort();
+      t.strictSame(await contested, refused);
+      t.strictSame(await contest(rivals, over.signal), refused);
+
+      const result = (await worker.tell('unload')) ?? '';
+      const [acknowledged] = /^\d+(?= acknowledged$)/.exec(result) ?? [];
+      t.ok(Number(acknowledged) > 0, result);
+      t.equal(await worker.tell('close'), 'closed');
+      size += 1 + Number(acknowledged);
+      t.equal(await sizeOf(path), size);
+    });
+});
