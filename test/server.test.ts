@@ -180,7 +180,8 @@ t.test('a token file that cannot be made is named', async (t) => {
 t.test('a log that another program has open is left alone', async (t) => {
   const cwd = t.testdir();
   const first = await start(t, { cwd, env: ENV });
-  await endsWith(t, FAILED, [`${first.log}: another process has the log open`], { cwd, env: ENV });
+  const reason = 'another process has the log open; one log serves one process at a time';
+  await endsWith(t, FAILED, [`${first.log}: ${reason}`], { cwd, env: ENV });
   t.equal(await statusWith(t, first.port, TOKEN), 200);
 });
 

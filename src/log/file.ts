@@ -121,7 +121,8 @@ export function failureOf(path: string, error: unknown): PlantStoreError {
 }
 
 export function lockedFailure(path: string): PlantStoreError {
-  return new PlantStoreError('locked', `${path}: another process has the log open`);
+  const reason = 'another process has the log open; one log serves one process at a time';
+  return new PlantStoreError('locked', `${path}: ${reason}`);
 }
 
 /** Why a log is given up that does not hold what was written to it, or is not where it was. */

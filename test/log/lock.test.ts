@@ -40,7 +40,9 @@ t.test('a log is open once in a process', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
   await t.rejects(openPlantLog(path), LOCKED);
-  await t.rejects(openPlantLog(path), { message: `${path}: another process has the log open` });
+  await t.rejects(openPlantLog(path), {
+    message: `${path}: another process has the log open; one log serves one process at a time`,
+  });
   t.equal(await log.add({ id: 7n, name: 'fern' }), 'created', 'its holder is not disturbed');
   await log.close();
   const again = await openPlantLog(path);
