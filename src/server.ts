@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 
@@ -42,11 +43,17 @@ async function serve(): Promise<void> {
   if (faults.length > 0) fail(MISUSED, faults);
 
   // Until plants can be sent, nothing needs to be waited for.
-  let stop = (code: number): void => process.exit(code);
+  let stop = (): void => process.exit(0);
   let reload = (): void => undefined;
-  process.on('SIGTERM', () => stop(0));
-  process.on('SIGINT', () => stop(0));
+  let signals = 0;
+  const onSignal = (): void => (++signals === 1 ? stop() : process.exit(FAILED));
+  process.on('SIGTERM', onSignal);
+  process.on('SIGINT', onSignal);
   process.on('SIGHUP', () => reload());
+  // The primary of a cluster stops a worker by disconnecting it.
+  const { worker } = cluster;
+  worker?.on('disconnect', () => stop());
+  if (worker?.isConnected() === false) stop();
 
   const log = await openPlantLog(settings.file, { onProgress: progressOf(settings.file) });
   if (tokenFile && tokens.length === 0) tokens = await makeTokenFile(tokenFile);
@@ -54,12 +61,12 @@ async function serve(): Promise<void> {
   const listener = createListener({ ...settings, handler, tls });
   const url = await listener.listen(settings.host, settings.port);
 
-  stop = (code) => {
-    stop = () => process.exit(FAILED);
+  stop = () => {
+    stop = () => undefined;
     setTimeout(() => fail(FAILED, ['not all that was under way could be ended']), STOPPING.totalMs);
-    void close(listener, log).then(() => process.exit(code));
+    void close(listener, log).then(() => process.exit(log.poisoned.aborted ? FAILED : 0));
   };
-  log.poisoned.addEventListener('abort', () => stop(FAILED));
+  log.poisoned.addEventListener('abort', () => stop());
   reload = () => tokenFile && void reloadTokens(tokenFile, handler);
 
   console.log(`plant-store listening on ${url}`);

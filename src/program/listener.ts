@@ -146,7 +146,9 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
           const message = `cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
           reject(new Error(message, { cause }));
         }
-        server.listen({ host, port, backlog: BACKLOG }, () => {
+        // Otherwise the primary of a cluster accepts for its worker: it shares the port between
+        // logs, and offers a connection that is one too many again and again.
+        server.listen({ host, port, backlog: BACKLOG, exclusive: true }, () => {
           server.off('error', onError);
           resolve(urlOf(server.address() as AddressInfo, tls !== undefined));
         });

@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
@@ -64,7 +64,7 @@ export const LARGE_LOG = Array.from(
   (_, id) => `{"id":${id},"name":"${'x'.repeat(990)}"}\n`,
 ).join('');
 
-const SERVER = resolve('dist/server.js');
+export const SERVER = resolve('dist/server.js');
 
 /** Starts the program in a process that ends with the test. */
 export function launch(t: Test, options: LaunchOptions = {}): Process {
@@ -83,10 +83,15 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
       stdio: ['ignore', 'pipe', 'pipe'],
     },
   );
+  return follow(t, child);
+}
+
+/** A program that has been started, with pipes for what it writes. It ends with the test. */
+export function follow(t: Test, child: ChildProcess): Process {
   const written = { stdout: '', stderr: '' };
   let over = false;
   for (const output of ['stdout', 'stderr'] as const)
-    child[output].setEncoding('utf8').on('data', (text: string) => {
+    child[output]?.setEncoding('utf8').on('data', (text: string) => {
       written[output] += text;
       child.emit('written');
     });
@@ -120,7 +125,7 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
       }
     },
     send: (signal) => void child.kill(signal),
-    leave: (output) => void child[output].destroy(),
+    leave: (output) => void child[output]?.destroy(),
   };
 }
 
@@ -136,10 +141,14 @@ const FIRST_LINES =
 
 /** Starts the program in a folder and resolves once it serves. */
 export async function start(t: Test, options: LaunchOptions & { cwd: string }): Promise<Program> {
-  const program = launch(t, options);
+  return serving(launch(t, options), options.env?.PLANT_STORE_TOKEN);
+}
+
+/** Resolves once a program serves. */
+export async function serving(program: Process, givenToken?: string): Promise<Program> {
   const { groups = {} } = await program.says('stdout', FIRST_LINES);
   const { url = '', log = '', token = '' } = groups;
-  const tokens = options.env?.PLANT_STORE_TOKEN ?? readFileSync(token, 'utf8');
+  const tokens = givenToken ?? readFileSync(token, 'utf8');
   return Object.assign(program, {
     url,
     port: Number(groups.port),

@@ -175,6 +175,19 @@ t.test('a disk that hangs does not hold it up, and then it ends with 1', async (
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
 });
 
+t.test('a log that is changed while the program stops: 503, then it ends with 1', async (t) => {
+  const program = await startIn(t, t.testdir());
+  const client = await useOnce(t, program);
+  const plant = message({ body: '{"id":8,"name":"fern"}' });
+  client.send(plant.subarray(0, -1));
+  program.send('SIGTERM');
+  await refusesConnections(t, program);
+  truncateSync(program.log, 10);
+  client.send(plant.subarray(-1));
+  t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
+  t.strictSame(await program.ended, FAILED);
+});
+
 t.test('a log that somebody else changes is given up: 503 for all, then it ends', async (t) => {
   const program = await startIn(t, t.testdir());
   const clients = [await useOnce(t, program), await useOnce(t, program)];
