@@ -1,6 +1,19 @@
 import { defineConfig, globalIgnores } from 'eslint/config';
 import { configs } from 'typescript-eslint';
 
+import noImportCycle from './no-import-cycle.js';
+
+/** Keeps the files that match from importing modules of some folders, and others by their names. */
+const wall = (files, folders, names = ['node:process']) => ({
+  files,
+  rules: {
+    'no-restricted-imports': [
+      'error',
+      { paths: names, patterns: [{ regex: `^\\.{1,2}/(?:${folders.join('|')})/` }] },
+    ],
+  },
+});
+
 export default defineConfig(
   globalIgnores(['dist', '.test', '.tap', 'coverage', 'data', '**/node_modules']),
   {
@@ -28,6 +41,21 @@ export default defineConfig(
       '@typescript-eslint/switch-exhaustiveness-check': 'error',
     },
   },
+  {
+    files: ['src/**/*.ts'],
+    plugins: { local: { rules: { 'no-import-cycle': noImportCycle } } },
+    rules: { 'local/no-import-cycle': 'error' },
+  },
+  {
+    files: ['src/**/*.ts'],
+    ignores: ['src/program/**', 'src/server.ts', 'src/postgres/server.ts'],
+    rules: { 'no-restricted-globals': ['error', 'process'] },
+  },
+  wall(['src/{plant,report,store,system-error}.ts'], ['http', 'log', 'postgres', 'program']),
+  wall(['src/index.ts'], ['postgres', 'program']),
+  wall(['src/http/**'], ['log', 'postgres', 'program']),
+  wall(['src/log/**'], ['http', 'postgres', 'program']),
+  wall(['src/program/**'], ['postgres'], []),
   {
     files: ['test/**/*.ts'],
     rules: {

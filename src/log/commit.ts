@@ -4,7 +4,8 @@ import { constants } from 'node:os';
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError } from '../store.js';
-import { CHANGED, failureOf, reasonOf, writeAll, type FileSystem, type LogFile } from './file.js';
+import { reasonOf } from '../system-error.js';
+import { CHANGED, failureOf, writeAll, type FileSystem, type LogFile } from './file.js';
 import { encodeRecord } from './record.js';
 import { MAX_RECORD_BYTES } from './scan.js';
 

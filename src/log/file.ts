@@ -11,9 +11,10 @@ import {
 } from 'node:fs/promises';
 import { platform } from 'node:os';
 import { dirname } from 'node:path';
-import { getSystemErrorMap, promisify } from 'node:util';
+import { promisify } from 'node:util';
 
 import { PlantStoreError } from '../store.js';
+import { codeOf, reasonOf } from '../system-error.js';
 
 /** An open file. */
 export type LogFile = Pick<
@@ -127,15 +128,3 @@ export function lockedFailure(path: string): PlantStoreError {
 
 /** Why a log is given up that does not hold what was written to it, or is not where it was. */
 export const CHANGED = 'the file was changed by somebody else';
-
-/** The code of a system error or of Node's own, if it is one. */
-export function codeOf(error: unknown): unknown {
-  return (error as { code?: unknown } | null | undefined)?.code;
-}
-
-/** A system error in words, without the call and the path: `permission denied (EACCES)`. */
-export function reasonOf(error: unknown): string {
-  const { errno, message } = error as NodeJS.ErrnoException;
-  const [code, words] = getSystemErrorMap().get(errno ?? 0) ?? [];
-  return words === undefined ? message : `${words} (${code})`;
-}

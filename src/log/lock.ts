@@ -5,7 +5,8 @@ import { dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-import { codeOf, openFolder, type FileSystem } from './file.js';
+import { codeOf } from '../system-error.js';
+import { openFolder, type FileSystem } from './file.js';
 
 /** The right to be the only writer of a log. */
 export interface Lock {

@@ -4,25 +4,27 @@ import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
 import { tokenFault } from '../http/auth.js';
-import { codeOf, failureOf, nodeFileSystem, reasonOf, syncFolder, writeFile } from '../log/file.js';
+import { failureOf, nodeFileSystem, syncFolder, writeFile } from '../log/file.js';
+import { codeOf, reasonOf } from '../system-error.js';
 import { UNFINISHED, type TlsFiles, type TokenFile } from './settings.js';
 
-/** A random token has as many bits as it takes to not be guessed: RFC 6750 leaves it open. */
+/** 256 bits, which cannot be guessed. RFC 6750 leaves the number open. */
 const TOKEN_BYTES = 32;
 
 /**
- * Reads a token file: one token a line. Resolves to none if the file is missing and may be made.
- * Adds what is wrong with it to `faults`.
+ * Reads a token file: one token a line. Resolves to no tokens if the file is missing and is to be
+ * created. Adds what is wrong with it to `faults`.
  */
 export async function readTokens(
-  { path, mayBeMade }: TokenFile,
+  { path, createIfMissing }: TokenFile,
   faults: string[],
 ): Promise<readonly string[]> {
   let text: string;
   try {
     text = await readFile(path, 'utf8');
   } catch (error) {
-    if (!(mayBeMade && codeOf(error) === 'ENOENT')) faults.push(`${path}: ${reasonOf(error)}`);
+    if (!(createIfMissing && codeOf(error) === 'ENOENT'))
+      faults.push(`${path}: ${reasonOf(error)}`);
     return [];
   }
   const tokens: string[] = [];
@@ -36,8 +38,8 @@ export async function readTokens(
   return tokens;
 }
 
-/** Makes a token file with one random token, mode 0600. */
-export async function makeTokenFile({ path }: TokenFile): Promise<readonly string[]> {
+/** Creates a token file with one random token, mode 0600. */
+export async function createTokenFile({ path }: TokenFile): Promise<readonly string[]> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
   try {
     await writeFile(nodeFileSystem, path + UNFINISHED, Buffer.from(`${token}\n`));
@@ -49,7 +51,7 @@ export async function makeTokenFile({ path }: TokenFile): Promise<readonly strin
   return [token];
 }
 
-/** What a TLS server needs: a certificate, with those between it and its root, and its key. */
+/** What a TLS server needs: a certificate, with its intermediate certificates, and its key. */
 export interface TlsMaterial {
   readonly cert: Buffer;
   readonly key: Buffer;

@@ -7,8 +7,8 @@ import { failures, type Failure } from '../http/failures.js';
 import type { PlantHandler } from '../http/handler.js';
 import { DRAIN } from '../http/limits.js';
 import { observeClose, sendFailure } from '../http/respond.js';
-import { reasonOf } from '../log/file.js';
 import { limitRate, type Report } from '../report.js';
+import { reasonOf } from '../system-error.js';
 import type { TlsMaterial } from './credentials.js';
 
 export interface ListenerOptions {

@@ -3,7 +3,7 @@ import { dirname, join, resolve } from 'node:path';
 import { tokenFault } from '../http/auth.js';
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../http/limits.js';
 
-/** What the program is told to do. */
+/** What the program is configured to do. */
 export interface Settings {
   readonly host: string;
   readonly port: number;
@@ -20,11 +20,11 @@ export interface Settings {
 
 export interface TokenFile {
   readonly path: string;
-  /** Whether the program may make the file where it is missing. */
-  readonly mayBeMade: boolean;
+  /** Whether the program creates the file if it is missing. */
+  readonly createIfMissing: boolean;
 }
 
-/** What a token file's name ends in until it is whole. */
+/** The suffix of a token file's name until the file is complete. */
 export const UNFINISHED = '.new';
 
 export interface TlsFiles {
@@ -32,11 +32,11 @@ export interface TlsFiles {
   readonly key: string;
 }
 
-/** Every setting, its default, and what it says, in the order of the help text. */
+/** Every setting, its default, and its meaning, in the order of the help text. */
 const TABLE = {
   PLANT_STORE_HOST: ['127.0.0.1', 'address to listen on'],
   PLANT_STORE_PORT: ['8080', 'port to listen on; 0 takes a free one'],
-  PLANT_STORE_FILE: ['data/plants.jsonl', 'the log; made, with its folder, where missing'],
+  PLANT_STORE_FILE: ['data/plants.jsonl', 'the log; created, with its folder, if missing'],
   PLANT_STORE_TOKEN: ['', 'bearer tokens, separated by white space; then no file is used'],
   PLANT_STORE_TOKEN_FILE: ['', 'one bearer token a line; default: token beside the log'],
   PLANT_STORE_TLS_CERT: ['', 'PEM file; with the key: serve HTTPS'],
@@ -54,7 +54,7 @@ type Name = keyof typeof TABLE;
 /** The environment that settings are read from. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Reads the settings. They hold only if nothing is added to `faults`, one sentence for each. */
+/** Reads the settings. They are valid only if no sentence is added to `faults`. */
 export function readSettings(environment: Environment, faults: string[]): Settings {
   function text(name: Name): string | undefined {
     const value = environment[name];
@@ -85,7 +85,7 @@ export function readSettings(environment: Environment, faults: string[]): Settin
     const path = given === undefined ? join(dirname(file), 'token') : resolve(given);
     if (file === path || file === path + UNFINISHED)
       faults.push('PLANT_STORE_FILE: must not have the name of the token file');
-    return { path, mayBeMade: given === undefined };
+    return { path, createIfMissing: given === undefined };
   }
 
   function tls(): TlsFiles | undefined {

@@ -4,16 +4,14 @@ import { dirname, join } from 'node:path';
 import t from 'tap';
 
 import {
-  codeOf,
   makeFolder,
   nodeFileSystem,
   openLogFile,
-  reasonOf,
   syncFolder,
   writeAll,
   writeFile,
 } from '../../dist/log/file.js';
-import { faultyFileSystem, notingSyncs, systemError } from './support.js';
+import { faultyFileSystem, notingSyncs } from './support.js';
 
 t.test('every folder that got a new entry is synced', async (t) => {
   const root = t.testdir({ here: {} });
@@ -75,15 +73,4 @@ t.test('a file that cannot be written is closed', async (t) => {
 
 t.test('only on macOS does O_DSYNC not reach the disk', async (t) => {
   t.equal(nodeFileSystem.dsyncIsDurable, process.platform !== 'darwin');
-});
-
-t.test('the reason of an error is told in words', async (t) => {
-  t.equal(reasonOf(systemError('ENOSPC', 'write')), 'no space left on device (ENOSPC)');
-  t.equal(reasonOf(systemError('EACCES', 'open')), 'permission denied (EACCES)');
-  t.equal(reasonOf(new RangeError('out of range')), 'out of range');
-});
-
-t.test('the code of an error is told if it has one', async (t) => {
-  t.equal(codeOf(systemError('ENOSPC', 'write')), 'ENOSPC');
-  for (const value of [new Error(''), undefined, null, 'text']) t.equal(codeOf(value), undefined);
 });

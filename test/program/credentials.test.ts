@@ -3,7 +3,7 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { makeTokenFile, readTls, readTokens } from '../../dist/program/credentials.js';
+import { createTokenFile, readTls, readTokens } from '../../dist/program/credentials.js';
 import { selfSigned } from '../support.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
@@ -15,7 +15,7 @@ async function tokensIn(
 ): Promise<{ tokens: readonly string[]; faults: string[]; path: string }> {
   const path = join(t.testdir({ token: content }), 'token');
   const faults: string[] = [];
-  const tokens = await readTokens({ path, mayBeMade: true }, faults);
+  const tokens = await readTokens({ path, createIfMissing: true }, faults);
   return { tokens, faults, path };
 }
 
@@ -63,18 +63,18 @@ t.test('a token file with a fault is refused, by the number of the line', async 
 t.test('a token file may be missing only where it may be made', async (t) => {
   const path = join(t.testdir(), 'token');
   const faults: string[] = [];
-  t.strictSame(await readTokens({ path, mayBeMade: true }, faults), []);
+  t.strictSame(await readTokens({ path, createIfMissing: true }, faults), []);
   t.strictSame(faults, []);
-  t.strictSame(await readTokens({ path, mayBeMade: false }, faults), []);
+  t.strictSame(await readTokens({ path, createIfMissing: false }, faults), []);
   t.strictSame(faults, [`${path}: no such file or directory (ENOENT)`]);
 });
 
 t.test('a token file that cannot be read is a fault, even where it may be made', async (t) => {
   const folder = t.testdir({ file: 'a' });
-  for (const mayBeMade of [true, false]) {
+  for (const createIfMissing of [true, false]) {
     const faults: string[] = [];
-    await readTokens({ path: folder, mayBeMade }, faults);
-    await readTokens({ path: join(folder, 'file/token'), mayBeMade }, faults);
+    await readTokens({ path: folder, createIfMissing }, faults);
+    await readTokens({ path: join(folder, 'file/token'), createIfMissing }, faults);
     t.strictSame(faults, [
       `${folder}: illegal operation on a directory (EISDIR)`,
       `${folder}/file/token: not a directory (ENOTDIR)`,
@@ -86,8 +86,8 @@ t.test('a token that is made has 256 random bits, and only its owner can read it
   const folder = t.testdir();
   const made: string[] = [];
   for (const name of ['one', 'other']) {
-    const file = { path: join(folder, name), mayBeMade: true };
-    const tokens = await makeTokenFile(file);
+    const file = { path: join(folder, name), createIfMissing: true };
+    const tokens = await createTokenFile(file);
     t.match(tokens, [/^[\w-]{43}$/]);
     t.equal(tokens.length, 1);
     t.equal(readFileSync(file.path, 'utf8'), `${tokens[0]}\n`);

@@ -43,7 +43,7 @@ t.test('an empty environment is all that is needed', async (t) => {
     port: 8080,
     file: resolve('data/plants.jsonl'),
     tokens: [],
-    tokenFile: { path: resolve('data/token'), mayBeMade: true },
+    tokenFile: { path: resolve('data/token'), createIfMissing: true },
     tls: undefined,
     maxBodyBytes: DEFAULT_LIMITS.maxBodyBytes,
     maxBufferedBytes: DEFAULT_LIMITS.maxBufferedBytes,
@@ -52,8 +52,8 @@ t.test('an empty environment is all that is needed', async (t) => {
 });
 
 t.test('a text is taken as it is, a path from the folder of the program on', async (t) => {
-  const tokenFile = (path: string, mayBeMade: boolean) => ({
-    tokenFile: { path: resolve(path), mayBeMade },
+  const tokenFile = (path: string, createIfMissing: boolean) => ({
+    tokenFile: { path: resolve(path), createIfMissing },
   });
   isRead(t, { PLANT_STORE_HOST: '::1' }, { host: '::1' });
   isRead(t, { PLANT_STORE_HOST: 'plants.example' }, { host: 'plants.example' });

@@ -1,0 +1,16 @@
+import { nodeFileSystem } from '../log/file.js';
+import { repairLog } from '../log/repair.js';
+import { counted } from '../report.js';
+import { EXIT, fail, type ExitCode } from './exit.js';
+import { reportProgress } from './progress.js';
+
+/** Moves the damaged lines of a log to a file beside it. */
+export async function repair(path: string): Promise<ExitCode> {
+  const repaired = await repairLog(nodeFileSystem, path, reportProgress(path));
+  if (!repaired) return fail(EXIT.failed, `${path}: no line is damaged; nothing was changed`);
+  const { plants, damagedLines, damagedPath } = repaired;
+  console.log(
+    `${path}: kept ${counted(plants, 'plant')}, moved ${counted(damagedLines, 'damaged line')} to ${damagedPath}`,
+  );
+  return EXIT.done;
+}

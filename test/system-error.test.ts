@@ -1,0 +1,15 @@
+import t from 'tap';
+
+import { codeOf, reasonOf } from '../dist/system-error.js';
+import { systemError } from './log/support.js';
+
+t.test('a system error has a reason in words, and its code', async (t) => {
+  t.equal(reasonOf(systemError('ENOSPC', 'write')), 'no space left on device (ENOSPC)');
+  t.equal(reasonOf(systemError('EACCES', 'open')), 'permission denied (EACCES)');
+  t.equal(codeOf(systemError('ENOSPC', 'write')), 'ENOSPC');
+});
+
+t.test('any other error has its message, and a code only if it brings one', async (t) => {
+  t.equal(reasonOf(new RangeError('out of range')), 'out of range');
+  for (const value of [new Error(''), undefined, null, 'text']) t.equal(codeOf(value), undefined);
+});
