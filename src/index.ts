@@ -1,7 +1,8 @@
 /// <reference types="node" preserve="true" />
 export { ErrorSchema, type ErrorBody } from './http/failures.js';
 export { createPlantHandler, type PlantHandler, type PlantHandlerOptions } from './http/handler.js';
-export { openPlantLog, type PlantLog, type PlantLogOptions } from './log/log.js';
 export { openapi } from './http/openapi.js';
+export { openPlantLog, type PlantLog, type PlantLogOptions } from './log/log.js';
 export { NewPlantSchema, PlantSchema, type NewPlant, type Plant } from './plant.js';
+export type { Report } from './report.js';
 export { PlantStoreError, type PlantStore, type PlantStoreErrorCode } from './store.js';

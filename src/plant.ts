@@ -1,6 +1,15 @@
 import type { XStatic } from 'typebox/schema';
 
-/** JSON Schema of the record that a 200 carries. */
+/**
+ * The JSON Schema of a {@link Plant}, the body of a 200.
+ *
+ * @example
+ * ```ts
+ * import { Compile } from 'typebox/schema';
+ *
+ * const isPlant = Compile(PlantSchema).Check(JSON.parse(body));
+ * ```
+ */
 export const PlantSchema = {
   type: 'object',
   properties: {
@@ -10,7 +19,15 @@ export const PlantSchema = {
   required: ['name'],
 } as const;
 
-/** JSON Schema of the record that a client sends: a Plant with an id. */
+/**
+ * The JSON Schema of the body of a request: a Plant with an id. The id is an int64; the schema alone
+ * accepts any integer, because JSON has no other bounds.
+ *
+ * @example
+ * ```ts
+ * const document = { components: { schemas: { NewPlant: NewPlantSchema } } };
+ * ```
+ */
 export const NewPlantSchema = {
   type: 'object',
   properties: {
@@ -20,12 +37,23 @@ export const NewPlantSchema = {
   required: ['id', ...PlantSchema.required],
 } as const;
 
-/** A plant as the service answers it: without its id. */
+/**
+ * A plant in a response: without its id.
+ *
+ * @example
+ * ```ts
+ * const plant: Plant = { name: 'Boston fern', tag: 'indoor' };
+ * ```
+ */
 export type Plant = Readonly<XStatic<typeof PlantSchema>>;
 
 /**
- * A plant as it is stored.
+ * A plant to be stored. `id` is an int64, from -2^63 to 2^63 - 1: a `bigint`, because a `number` is exact
+ * only up to 2^53. `name` and `tag` are any strings, including empty ones and lone surrogates.
  *
- * `id` is an int64, from -2^63 to 2^63 - 1: a `bigint`, because a `number` is exact only up to 2^53.
+ * @example
+ * ```ts
+ * await store.add({ id: 7n, name: 'Boston fern', tag: 'indoor' });
+ * ```
  */
 export type NewPlant = Plant & { readonly id: bigint };

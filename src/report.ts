@@ -1,28 +1,31 @@
-/** Hears what an operator should know: one sentence and, for a fault, its cause. */
+/**
+ * Called with what an operator should know: a sentence and, for an error, its cause.
+ *
+ * @example
+ * ```ts
+ * const report: Report = (message, cause) => logger.warn({ err: cause }, message);
+ * ```
+ */
 export type Report = (message: string, cause?: unknown) => void;
 
-/** Where reports go if nobody else asks for them. @internal */
+/** The default for reports: `console.error`. */
 export const reportToConsole: Report = (message, cause) => {
   console.error(`plant-store: ${message}`, ...(cause === undefined ? [] : [cause]));
 };
 
-/** A number of things in words: `1 plant`, `2 plants`. @internal */
-export function counted(count: number, thing: string): string {
+/** A number of things in words: `1 plant`, `2 plants`. */
+export function pluralize(count: number, thing: string): string {
   return `${count} ${thing}${count === 1 ? '' : 's'}`;
 }
 
-/**
- * How many reports are passed on in how long: enough to act on, too few to fill a disk.
- * @internal
- */
+/** The most reports in a period: enough to act on, too few to fill a disk. */
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 
 /**
- * Passes so many reports on in each period; leaves out more, and says afterwards how many. Never
- * throws: a report that cannot be given must not break what it tells of.
+ * Limits the rate of reports. Those beyond the limit are dropped, and pluralize in the next period. Never
+ * throws: a failing report must not break what it reports on.
  *
- * @throws TypeError if `report` is no function.
- * @internal
+ * @throws TypeError if `report` is not a function.
  */
 export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE): Report {
   if (typeof report !== 'function') throw new TypeError('report: must be a function');

@@ -3,7 +3,7 @@ import { timingSafeEqual } from 'node:crypto';
 import { failures, type Failure } from './failures.js';
 import { fieldLines, type HttpRequest } from './request.js';
 
-/** Says what is wrong with the credentials of a request, if anything is. */
+/** Returns the failure of a request without valid credentials. */
 export type Authenticator = (req: Pick<HttpRequest, 'rawHeaders'>) => Failure | undefined;
 
 /** The longest bearer token that can be configured, in characters. */
@@ -12,10 +12,10 @@ export const MAX_TOKEN_LENGTH = 511;
 /** RFC 6750, section 2.1. */
 const TOKEN68 = /^[\w.~+/-]+=*$/;
 
-/** RFC 9110, section 11.4, and RFC 6750, section 2.1: the scheme's case does not matter. */
+/** RFC 9110, section 11.4, and RFC 6750, section 2.1. The scheme is case-insensitive. */
 const CREDENTIALS = /^bearer +[\w.~+/-]+=*$/i;
 
-/** Says why a configured bearer token could never be sent, if it could not. */
+/** Why a configured bearer token could never match a request, if that is so. */
 export function tokenFault(token: string): string | undefined {
   if (token.length > MAX_TOKEN_LENGTH) return `is longer than ${MAX_TOKEN_LENGTH} characters`;
   if (!TOKEN68.test(token)) return 'has characters that a bearer token cannot have (RFC 6750)';
@@ -23,13 +23,13 @@ export function tokenFault(token: string): string | undefined {
 }
 
 /**
- * Accepts requests that carry one of the tokens. Each is compared with the one presented in full
- * width and constant time, so the time tells neither its length nor which token matched.
+ * Accepts requests that carry one of the tokens. The presented token is compared with each of them at
+ * full width in constant time, so the time reveals neither a length nor which token matched.
  *
- * @throws TypeError if there is no token, or one that could never be sent.
+ * @throws TypeError if there is no token, or one that no request could carry.
  */
 export function createAuthenticator(tokens: readonly string[]): Authenticator {
-  // Without types, it could be anything.
+  // A caller without types may pass anything.
   const given: unknown = tokens;
   if (!Array.isArray(given) || tokens.length === 0)
     throw new TypeError('tokens: must be an array of at least one');
@@ -51,8 +51,9 @@ export function createAuthenticator(tokens: readonly string[]): Authenticator {
 }
 
 /**
- * A token, then NULs. A token never holds a NUL and a configured one always leaves room for one, so
- * only the same token gives the same bytes, and one that is cut off equals none.
+ * Writes a token to a buffer and pads it with NULs. No token contains a NUL, and a configured one leaves
+ * room for at least one, so equal bytes mean equal tokens: a presented token that is truncated here
+ * equals none.
  */
 function fullWidth(buffer: Buffer, token: string): Buffer {
   buffer.fill(0, buffer.write(token, 'latin1'));

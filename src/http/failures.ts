@@ -19,7 +19,15 @@ export const ErrorSchema = {
   required: ['error', 'message'],
 } as const;
 
-/** The body of every response but a 200. */
+/**
+ * The body of every response but a 200.
+ *
+ * @example
+ * ```ts
+ * const { error, message } = (await response.json()) as ErrorBody;
+ * if (error === 409) chooseAnotherId();
+ * ```
+ */
 export type ErrorBody = Readonly<XStatic<typeof ErrorSchema>>;
 
 /** A response that is not a 200: status, `error`, message and headers travel together. */

@@ -23,7 +23,14 @@ import type { NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 
-/** The options of {@link createPlantHandler}. */
+/**
+ * The options of {@link createPlantHandler}, resolved once when it is called.
+ *
+ * @example
+ * ```ts
+ * const options: PlantHandlerOptions = { store, tokens: ['a-secret-token'], maxBodyBytes: 65_536 };
+ * ```
+ */
 export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
   /** The store that plants are added to. The handler never closes it. */
   readonly store: PlantStore;
@@ -39,6 +46,11 @@ export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
 /**
  * Responds to `POST /plants`. A request for another path is passed to `next`, or answered with 404 if
  * there is no `next`.
+ *
+ * @example
+ * ```ts
+ * createServer((req, res) => handler(req, res, () => res.end('another path'))).listen(8080);
+ * ```
  */
 export interface PlantHandler {
   (req: HttpRequest, res: HttpResponse, next?: () => void): void;

@@ -15,14 +15,14 @@ export interface PlantHandlerLimits {
   readonly bodyTimeoutMs: number;
 }
 
-/** The default of each limit. @internal */
+/** The default of each limit. */
 export const DEFAULT_LIMITS: PlantHandlerLimits = {
   maxBodyBytes: 1_048_576,
   maxBufferedBytes: 67_108_864,
   bodyTimeoutMs: 30_000,
 };
 
-/** The largest value of each limit. @internal */
+/** The largest value of each limit. */
 export const MAX_LIMITS: PlantHandlerLimits = {
   maxBodyBytes: 67_108_864,
   maxBufferedBytes: Number.MAX_SAFE_INTEGER,
@@ -32,21 +32,18 @@ export const MAX_LIMITS: PlantHandlerLimits = {
 /**
  * What a request reserves: its objects and its place in the queue at least, and a multiple of its body,
  * which lives on as text, as strings and in the response.
- * @internal
  */
 export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
 
 /**
  * The most failure responses that may be waiting for their clients at a time. Small requests are cheap
  * to pipeline: thousands fit into one read of a socket.
- * @internal
  */
 export const MAX_PENDING_REFUSALS = 16_384;
 
 /**
  * How much of a refused request's body is read and dropped, and for how long, before the connection is
  * closed.
- * @internal
  */
 export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
 
@@ -54,7 +51,6 @@ export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
  * Checks the limits and fills in defaults.
  *
  * @throws RangeError if a limit is not an integer in its range.
- * @internal
  */
 export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits {
   const limits = { ...DEFAULT_LIMITS };
@@ -72,7 +68,6 @@ export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandle
 /**
  * The memory that a request with a body of `bodyBytes` reserves, in bytes. A body within
  * `maxBodyBytes` never needs more than `maxBufferedBytes`, so it fits at least when it is alone.
- * @internal
  */
 export function memoryFor(bodyBytes: number, { maxBufferedBytes }: PlantHandlerLimits): number {
   const copies = Math.min(REQUEST_COST.bodyTimes * bodyBytes, maxBufferedBytes / 2);

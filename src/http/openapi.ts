@@ -62,7 +62,7 @@ function errorSchema(kinds: readonly Failure[]): object {
   return { allOf: [refer('Error'), { type: 'object', properties: { error } }] };
 }
 
-/** The headers that failures bring; one that all of them bring is required. */
+/** The headers of some failures. A header that all of them have is required. */
 function headersOf(kinds: readonly Failure[]): Pick<Response, 'headers'> {
   const names = new Set(kinds.flatMap(({ headers }) => Object.keys(headers)));
   if (names.size === 0) return {};
@@ -93,8 +93,13 @@ function json<Content extends object>(content: Content): { 'application/json': C
 }
 
 /**
- * The interface of the service, with every answer that it gives, as an OpenAPI 3.1 document. The
- * package has it as `plant-store/openapi.json`, too.
+ * The interface of the service as an OpenAPI 3.1 document, with every response that it sends. The
+ * package exports it as the file `plant-store/openapi.json`, too.
+ *
+ * @example
+ * ```ts
+ * createServer((req, res) => res.end(JSON.stringify(openapi))).listen(8081);
+ * ```
  */
 export const openapi: {
   readonly openapi: string;

@@ -2,8 +2,8 @@ import { dirname, resolve as absolute } from 'node:path';
 import { crc32 } from 'node:zlib';
 
 import type { NewPlant, Plant } from '../plant.js';
-import { counted, limitRate, type Report } from '../report.js';
-import { PlantStoreError, type PlantStore } from '../store.js';
+import { pluralize, limitRate, type Report } from '../report.js';
+import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
 import {
   makeFolder,
   nodeFileSystem,
@@ -22,40 +22,69 @@ import { acquireLock, type Lock } from './lock.js';
 import { RecordReader, decodeRecord, HIGH, LOW } from './record.js';
 import { lineAt, readLine, sameId, scan, type Damage, type TornTail } from './scan.js';
 
+/**
+ * The options of {@link openPlantLog}.
+ *
+ * @example
+ * ```ts
+ * const options: PlantLogOptions = { report: (message) => logger.warn(message) };
+ * ```
+ */
 export interface PlantLogOptions {
-  /** Hears while the log is opened how much of it has been read, in bytes. */
+  /** Called while the log is opened: how much of it has been read, in bytes. */
   readonly onProgress?: (bytes: number, totalBytes: number) => void;
-  /** Hears what an operator should know. Writes to `console.error` by default. */
+  /**
+   * Called with `(message, cause)` when a torn tail was cut, when there is no room and when there is
+   * room again, and when the log is poisoned; at most 10 times in 10 seconds. Default: `console.error`.
+   */
   readonly report?: Report;
 }
 
-/** A plant store in one append-only file of JSON lines. */
+/**
+ * A plant store in one append-only file of JSON lines.
+ *
+ * @example An orderly end when nobody knows any more what the file holds:
+ * ```ts
+ * log.poisoned.addEventListener('abort', () => {
+ *   console.error(log.poisoned.reason);
+ *   server.close(() => process.exit(1));
+ * });
+ * ```
+ */
 export interface PlantLog extends PlantStore {
   /** The path of the file, absolute and without symbolic links. */
   readonly path: string;
   /** How many plants are in the log. */
   readonly size: number;
   /**
-   * Aborted, with the cause, once nobody knows any more what the file holds. From then on plants are
-   * refused; open the log again to go on.
+   * Aborted, with the cause as its reason, once it is unknown what the file holds: a write or sync
+   * failed, or the file was modified or replaced. From then on `add` rejects with `unavailable`. To go
+   * on, close the log and open it again.
    */
   readonly poisoned: AbortSignal;
 }
 
 /**
- * Opens the log of plants at `path`; makes it, and its folder, where they are missing.
+ * Opens the log of plants at `path`. Creates it (mode 0600) and its folder if they are missing.
  *
- * Every line is checked. What follows the last newline was never acknowledged: it is copied to a
- * file beside the log, then cut off. Only one process at a time can have a log open.
+ * Every line is checked. What follows the last newline was never acknowledged: it is copied to a file
+ * beside the log, then cut off. Only one process at a time can have a log open.
  *
- * @throws {@link PlantStoreError} `locked` if another process has the log open; `damaged` if a line
- * is not what was written, and then nothing is changed; `unavailable` if the file cannot be used.
+ * @throws {@link PlantStoreError} `locked` if another process has the log open; `damaged` if a line is
+ * not what was written, and then nothing is changed; `unavailable` if the file cannot be used.
+ *
+ * @example
+ * ```ts
+ * const log = await openPlantLog('data/plants.jsonl');
+ * await log.add({ id: 7n, name: 'Boston fern', tag: 'indoor' });
+ * await log.close();
+ * ```
  */
 export function openPlantLog(path: string, options: PlantLogOptions = {}): Promise<PlantLog> {
   return openLog(nodeFileSystem, path, options);
 }
 
-/** Opens a log on a file system of the caller's. @internal */
+/** Opens a log on a given file system. */
 export async function openLog(
   fs: FileSystem,
   givenPath: string,
@@ -125,7 +154,7 @@ async function cutOff(
   const copy = `${path}.torn-${offset}-${crc32(bytes).toString(16)}`;
   await writeFile(fs, copy, bytes);
   await file.truncate(offset);
-  const length = counted(bytes.length, 'byte');
+  const length = pluralize(bytes.length, 'byte');
   report(`${path}: moved ${length} of a write that was never finished to ${copy}`);
 }
 
@@ -145,7 +174,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   function add(given: NewPlant): Promise<'created' | 'unchanged'> {
     try {
       if (committer.refusal) throw committer.refusal;
-      const plant = copyOf(given);
+      const plant = copyPlant(given);
       const ahead = committer.waitingFor(plant.id);
       if (ahead) return ahead.stored.then(() => compare(ahead.plant, plant));
       const [low, high] = wordsOf(plant.id);
@@ -201,14 +230,6 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     add,
     close: () => (closed ??= close()),
   };
-}
-
-/** A plant that its caller cannot change any more. Without types, one could be what no log may have. */
-function copyOf(plant: NewPlant): NewPlant {
-  const { id, name, tag }: { id: bigint; name: unknown; tag?: unknown } = plant;
-  if (typeof name !== 'string' || (tag !== undefined && typeof tag !== 'string'))
-    throw new TypeError('name and tag: must be strings');
-  return tag === undefined ? { id, name } : { id, name, tag };
 }
 
 /** The low and the high 32 bits of an id. */

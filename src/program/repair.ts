@@ -1,6 +1,6 @@
 import { nodeFileSystem } from '../log/file.js';
 import { repairLog } from '../log/repair.js';
-import { counted } from '../report.js';
+import { pluralize } from '../report.js';
 import { EXIT, fail, type ExitCode } from './exit.js';
 import { reportProgress } from './progress.js';
 
@@ -10,7 +10,7 @@ export async function repair(path: string): Promise<ExitCode> {
   if (!repaired) return fail(EXIT.failed, `${path}: no line is damaged; nothing was changed`);
   const { plants, damagedLines, damagedPath } = repaired;
   console.log(
-    `${path}: kept ${counted(plants, 'plant')}, moved ${counted(damagedLines, 'damaged line')} to ${damagedPath}`,
+    `${path}: kept ${pluralize(plants, 'plant')}, moved ${pluralize(damagedLines, 'damaged line')} to ${damagedPath}`,
   );
   return EXIT.done;
 }

@@ -2,7 +2,7 @@ import cluster from 'node:cluster';
 
 import { createPlantHandler, type PlantHandler } from '../http/handler.js';
 import { openPlantLog, type PlantLog } from '../log/log.js';
-import { counted, reportToConsole as report } from '../report.js';
+import { pluralize, reportToConsole as report } from '../report.js';
 import { createTokenFile, readTls, readTokens } from './credentials.js';
 import { EXIT, fail, type ExitCode } from './exit.js';
 import { createListener, STOPPING, type Listener } from './listener.js';
@@ -88,5 +88,5 @@ async function reloadTokens(file: TokenFile, handler: PlantHandler): Promise<voi
   for (const fault of faults) report(`${fault}; the tokens stay as they were`);
   if (faults.length > 0) return;
   handler.setTokens(tokens);
-  report(`${file.path}: accepts ${counted(tokens.length, 'token')}`);
+  report(`${file.path}: accepts ${pluralize(tokens.length, 'token')}`);
 }

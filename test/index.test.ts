@@ -1,0 +1,18 @@
+import t from 'tap';
+import ts from 'typescript';
+
+t.test('every export of the package is documented, with an example', async (t) => {
+  const options = { module: ts.ModuleKind.NodeNext, target: ts.ScriptTarget.ES2023 };
+  const program = ts.createProgram(['dist/index.d.ts'], options);
+  const checker = program.getTypeChecker();
+  const file = program.getSourceFile('dist/index.d.ts');
+  const module = file && checker.getSymbolAtLocation(file);
+  const names = module ? checker.getExportsOfModule(module) : [];
+  t.ok(names.length > 0);
+  for (const name of names) {
+    const symbol = checker.getAliasedSymbol(name);
+    const tags = symbol.getJsDocTags(checker).map((tag) => tag.name);
+    t.not(symbol.getDocumentationComment(checker).length, 0, `${name.name}: documentation`);
+    t.ok(tags.includes('example'), `${name.name}: an example`);
+  }
+});
