@@ -19,10 +19,12 @@ import ts from 'typescript';
 
 import { run, startServing, type Serving } from './command.js';
 import { conforms } from './conformance.js';
-import { blocks, rows, text } from './readme.js';
+import { block, codeSpans, rows } from './readme.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
-const [INSTALLED = '', STRICT = '', PERMISSION = ''] = blocks('Audit', 'sh');
+const INSTALLED = block('What is installed', 'sh');
+const STRICT = block('What the code contains', 'sh');
+const PERMISSION = block('What Node can forbid', 'sh');
 
 const PROGRAM = [process.execPath, 'dist/server.js'] as const;
 const NODE_FIRST = { PATH: `${dirname(process.execPath)}:${process.env.PATH}` };
@@ -43,7 +45,7 @@ function manifest(path: string): Manifest {
   return JSON.parse(readFileSync(join(ROOT, path, 'package.json'), 'utf8')) as Manifest;
 }
 
-t.test('one package is installed beside Node, in one version', async (t) => {
+t.test('one package is installed, in one version', async (t) => {
   const { version } = manifest('node_modules/typebox');
   t.strictSame(manifest('.').dependencies, { typebox: version });
   const [list = '', sbom = ''] = INSTALLED.trim().split('\n');
@@ -86,7 +88,7 @@ t.test('there is no any in the published types', async (t) => {
     );
 });
 
-t.test("it imports the modules of Node's that the README names, and typebox", async (t) => {
+t.test('it imports the modules of Node that SECURITY.md lists, and typebox', async (t) => {
   const imported = [...filesOf('dist', '.js')].flatMap(([, file]) =>
     file.statements
       .filter((statement) => ts.isImportDeclaration(statement))
@@ -94,9 +96,8 @@ t.test("it imports the modules of Node's that the README names, and typebox", as
       .filter((name) => !name.startsWith('.'))
       .map((name) => name.replace(/^node:(\w+).*/, '$1')),
   );
-  const [, named = ''] = /Of Node's modules it imports (.*?)\. /s.exec(text('Audit')) ?? [];
-  const names = [...named.matchAll(/`(\w+)`/g)].map(([, name]) => name);
-  t.strictSame([...new Set(imported)].toSorted(), [...names, 'typebox/schema'].toSorted());
+  const listed = rows('What the code contains').flatMap(([modules = '']) => codeSpans(modules));
+  t.strictSame([...new Set(imported)].toSorted(), [...listed, 'typebox/schema'].toSorted());
 });
 
 /** The files in a folder that end so, parsed. */
@@ -200,18 +201,18 @@ t.test(
   },
 );
 
-const [, flags] =
-  rows('Audit').find(([releases = '']) =>
-    releases.split(', ').includes(process.versions.node.split('.')[0] ?? ''),
-  ) ?? [];
-const permitted = PERMISSION.replace('--permission', /`(.*)`/.exec(flags ?? '')?.[1] ?? '').replace(
+const release = process.versions.node.split('.')[0] ?? '';
+const [, flags = ''] =
+  rows('What Node can forbid').find(([releases = '']) => releases.split(', ').includes(release)) ??
+  [];
+const permitted = PERMISSION.replace('--permission', codeSpans(flags).join(' ')).replace(
   /^node/m,
   'exec node',
 );
 
 t.test(
   "under Node's permission model",
-  { skip: flags === undefined && `the README names no flags for Node ${process.version}` },
+  { skip: flags === '' && `SECURITY.md has no flags for Node ${release}` },
   async (t) => {
     await t.test('it serves', async (t) => {
       const folder = installProgram();

@@ -1,46 +1,63 @@
 import { readFileSync } from 'node:fs';
 
-const README = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
+/** The documents whose commands, code and tables are tested. No two have a heading in common. */
+export const DOCUMENTS = [
+  'README.md',
+  '.github/CONTRIBUTING.md',
+  '.github/SECURITY.md',
+  'test/bench/README.md',
+] as const;
 
-/** All that stands under a heading of the README, up to the next one. */
-export function text(heading: string): string {
-  const section = sections.get(heading);
-  if (section === undefined) throw new Error(`the README has no heading ${heading}`);
-  return section;
+/** The text of a document. */
+export function read(document: (typeof DOCUMENTS)[number]): string {
+  return readFileSync(new URL(`../${document}`, import.meta.url), 'utf8');
 }
 
-/** The blocks of code under a heading, in their order. */
+/** The code blocks of a language under a heading, up to the next heading. */
 export function blocks(heading: string, language: string): string[] {
-  const found = [...text(heading).matchAll(/^```(\w+)\n(.*?)^```$/gms)];
+  const found = [...section(heading).matchAll(/^```(\w+)\n(.*?)^```$/gms)];
   return found.flatMap(([, tag, code]) => (tag === language && code !== undefined ? [code] : []));
 }
 
-/** The only block of code in a language under a heading. */
+/** The only code block of a language under a heading. */
 export function block(heading: string, language: string): string {
   const [code, ...more] = blocks(heading, language);
   if (code === undefined || more.length > 0)
-    throw new Error(`not one block of ${language} under the heading ${heading} of the README`);
+    throw new Error(`there is not one block of ${language} under the heading ${heading}`);
   return code;
 }
 
-/** The rows of the tables under a heading, as their cells; the names of the columns are rows too. */
+/** The cells of the table under a heading, without the names of its columns. */
 export function rows(heading: string): string[][] {
-  const lines = text(heading)
+  const lines = section(heading)
     .split('\n')
     .filter((line) => line.startsWith('| '));
-  return lines
-    .filter((line) => !/^[|\s:-]+$/.test(line))
-    .map((line) =>
-      line
-        .split('|')
-        .slice(1, -1)
-        .map((cell) => cell.trim()),
-    );
+  return lines.slice(2).map((line) =>
+    line
+      .split('|')
+      .slice(1, -1)
+      .map((cell) => cell.trim()),
+  );
 }
 
-const sections = new Map(
-  README.split(/^#+ (?=[^\n]*\n\n)/m).map((section) => {
-    const end = section.indexOf('\n');
-    return [section.slice(0, end), section.slice(end)];
-  }),
-);
+/** The contents of the code spans in a text. */
+export function codeSpans(text: string): string[] {
+  return [...text.matchAll(/`([^`]+)`/g)].flatMap(([, code]) => code ?? []);
+}
+
+function section(heading: string): string {
+  const text = sections.get(heading);
+  if (text === undefined) throw new Error(`no document has the heading ${heading}`);
+  return text;
+}
+
+const sections = new Map<string, string>();
+for (const document of DOCUMENTS)
+  for (const part of read(document)
+    .split(/^#+ (?=[^\n]*\n\n)/m)
+    .slice(1)) {
+    const end = part.indexOf('\n');
+    const heading = part.slice(0, end);
+    if (sections.has(heading)) throw new Error(`the heading ${heading} is not unique`);
+    sections.set(heading, part.slice(end));
+  }

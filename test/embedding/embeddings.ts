@@ -1,31 +1,53 @@
 import { block, blocks } from '../readme.js';
 
-/** A handler, as the README makes it. */
+/** The handler of the README. */
 export const HANDLER = block('Embedding', 'ts');
 
-const [HTTP = '', OTHER_ROUTES = ''] = blocks('HTTP', 'ts');
-const HTTP2 = block('HTTPS and HTTP/2', 'ts');
-const [FASTIFY = '', FASTIFY_ROUTE = ''] = blocks('Fastify', 'ts');
-const [KOA = '', KOA_AFTER_PARSER = ''] = blocks('Koa', 'ts');
+/** A server of node:http that shuts down in order. */
+export const HTTP = block('In a server of Node, with an orderly shutdown', 'ts');
 
-/** Programs that put that handler into a server in the ways that the README shows. */
+const [EXPRESS = '', FASTIFY = '', KOA = ''] = blocks('In Express, Fastify and Koa', 'ts');
+
+const TLS = `import { readFileSync } from 'node:fs';
+const tls = { cert: readFileSync('cert.pem'), key: readFileSync('key.pem') };
+`;
+
+/** Programs that mount that handler: those of the README, and others for the hosts that it names. */
 export const EMBEDDINGS = {
   http: HTTP,
-  https: HTTP2.replace('createSecureServer', 'createServer')
-    .replace('node:http2', 'node:https')
-    .replace('createSecureServer({ ...tls, allowHTTP1: true }', 'createServer(tls'),
-  http2: HTTP2,
-  otherRoutes: HTTP.replace(/^createServer.*\n/m, OTHER_ROUTES),
-  express: block('Express', 'ts'),
+  https:
+    TLS + HTTP.replace('node:http', 'node:https').replace('createServer(', 'createServer(tls, '),
+  http2: `${TLS}
+import { createSecureServer } from 'node:http2';
+createSecureServer({ ...tls, allowHTTP1: true }, handler).listen(8443);
+`,
+  otherRoutes: HTTP.replace(
+    'createServer(handler)',
+    "createServer((req, res) => handler(req, res, () => res.end('hello')))",
+  ),
+  express: EXPRESS.replace(
+    'app.listen',
+    `app.use('/garden', handler);
+app.use(express.json());
+app.use('/parsed', handler);
+$&`,
+  ),
   connect: `import connect from 'connect';
 const app = connect();
 app.use(handler);
 app.listen(8080);
 `,
   fastifyHook: FASTIFY,
-  fastifyRoute: FASTIFY.replace(/^app\.addHook.*\n/m, FASTIFY_ROUTE),
+  fastifyRoute: FASTIFY.replace(
+    /^app\.addHook.*\n/m,
+    `app.post('/plants', (request, reply) => {
+  reply.hijack();
+  handler(Object.assign(request.raw, { body: request.body }), reply.raw);
+});
+`,
+  ),
   koa: KOA,
-  koaAfterParser: KOA.replace(/^/, `import { bodyParser } from '@koa/bodyparser';\n`)
-    .replace('new Koa();\n', `$&app.use(bodyParser());\n`)
-    .replace(/^ *return handler.*\n/m, KOA_AFTER_PARSER),
+  koaAfterParser: KOA.replace(/^/, "import { bodyParser } from '@koa/bodyparser';\n")
+    .replace('new Koa();\n', '$&app.use(bodyParser());\n')
+    .replace('ctx.req,', 'Object.assign(ctx.req, { body: ctx.request.body }),'),
 };
