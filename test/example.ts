@@ -7,28 +7,38 @@ import ts from 'typescript';
 
 const COMPILED_TESTS = fileURLToPath(new URL('.', import.meta.url));
 
-/**
- * Runs code of the README as a module of its own, in a new folder with these files. Resolves to what
- * it exports.
- */
-export async function runExample(
+/** A module in a folder of its own. */
+export interface Example {
+  readonly folder: string;
+  readonly path: string;
+}
+
+/** Compiles code of a document to a module that lasts as long as the test, with these files beside it. */
+export function writeExample(
   t: Test,
   code: string,
   files: Readonly<Record<string, string>> = {},
-): Promise<Record<string, unknown>> {
+): Example {
   const { outputText } = ts.transpileModule(code, {
     compilerOptions: { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2023 },
   });
   // Within the package, so that it can be imported by its name.
   const folder = mkdtempSync(join(COMPILED_TESTS, 'example-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
   for (const [name, content] of Object.entries({ ...files, 'example.js': outputText }))
     writeFileSync(join(folder, name), content);
+  return { folder, path: join(folder, 'example.js') };
+}
 
+/** Runs code of a document as a module, in its folder. Resolves to what it exports. */
+export async function runExample(
+  t: Test,
+  code: string,
+  files?: Readonly<Record<string, string>>,
+): Promise<Record<string, unknown>> {
   const before = process.cwd();
+  const { folder, path } = writeExample(t, code, files);
   process.chdir(folder);
-  t.teardown(() => {
-    process.chdir(before);
-    rmSync(folder, { recursive: true });
-  });
-  return (await import(pathToFileURL(join(folder, 'example.js')).href)) as Record<string, unknown>;
+  t.teardown(() => process.chdir(before));
+  return (await import(pathToFileURL(path).href)) as Record<string, unknown>;
 }

@@ -1,0 +1,87 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { appendFileSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
+
+import t, { type Test } from 'tap';
+
+import { writeExample } from '../example.js';
+import { connect, message } from '../support.js';
+import { HANDLER, HTTP } from './embeddings.js';
+
+/** The README's server, in a process of its own. */
+interface Host {
+  readonly port: number;
+  /** The path of its log. */
+  readonly log: string;
+  readonly kill: (signal: NodeJS.Signals) => void;
+  /** Resolves to its exit code. */
+  readonly exited: Promise<unknown>;
+}
+
+async function startHost(t: Test): Promise<Host> {
+  const { folder, path } = writeExample(
+    t,
+    `${HANDLER}
+${HTTP.replace('8080', '0')}
+server.on('listening', () => console.log(server.address().port));`,
+  );
+  const child = spawn('env', ['-u', 'NODE_OPTIONS', process.execPath, path], {
+    cwd: folder,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const exited = once(child, 'exit').then(([code]) => code as unknown);
+  t.teardown(async () => {
+    child.kill('SIGKILL');
+    await exited;
+  });
+  const [port] = (await once(createInterface(child.stdout), 'line')) as [string];
+  return {
+    port: Number(port),
+    log: join(folder, 'data/plants.jsonl'),
+    kill: (signal) => child.kill(signal),
+    exited,
+  };
+}
+
+function plant(id: number): Buffer {
+  const headers = { Authorization: 'Bearer a-secret-token' };
+  return message({ headers, body: `{"id":${id},"name":"Ivy"}` });
+}
+
+/** Resolves once a host has stopped listening. */
+async function refusesConnections(t: Test, { port }: Host): Promise<void> {
+  for (;;)
+    try {
+      const { socket } = await connect(t, port);
+      socket.destroy();
+    } catch {
+      return;
+    }
+}
+
+t.test('on SIGTERM, the request in flight is answered, and the exit code is 0', async (t) => {
+  const host = await startHost(t);
+  const client = await connect(t, host.port);
+  client.send(plant(1).subarray(0, -1));
+  host.kill('SIGTERM');
+  await refusesConnections(t, host);
+  client.send(plant(1).subarray(-1));
+  t.match(await client.answer(), { status: 200 });
+  client.socket.destroy();
+  t.equal(await host.exited, 0);
+  t.match(readFileSync(host.log, 'utf8'), /^\{"id":1,.*\n$/);
+  t.strictSame(readdirSync(dirname(host.log)), ['plants.jsonl'], 'the log is not locked any more');
+});
+
+t.test('when the log is poisoned, the exit code is 1', async (t) => {
+  const host = await startHost(t);
+  appendFileSync(host.log, 'by another program\n');
+  const client = await connect(t, host.port);
+  client.send(plant(1));
+  t.match(await client.answer(), { status: 503 });
+  client.socket.destroy();
+  t.equal(await host.exited, 1);
+  t.equal(readFileSync(host.log, 'utf8'), 'by another program\n');
+});
