@@ -17,16 +17,17 @@ import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 import ts from 'typescript';
 
-import { run, startServing, type Serving } from './command.js';
+import { run } from './command.js';
 import { conforms } from './conformance.js';
 import { block, codeSpans, rows } from './readme.js';
+import { launch, start, type LaunchOptions } from './system/program.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const INSTALLED = block('What is installed', 'sh');
 const STRICT = block('What the code contains', 'sh');
 const PERMISSION = block('What Node can forbid', 'sh');
 
-const PROGRAM = [process.execPath, 'dist/server.js'] as const;
+const PROGRAM = [process.execPath, 'dist/server.js'];
 const NODE_FIRST = { PATH: `${dirname(process.execPath)}:${process.env.PATH}` };
 
 const INSTALLATION = mkdtempSync(join(tmpdir(), 'plant-store-audit-'));
@@ -114,8 +115,8 @@ function nodesOf(node: ts.Node, file = node.getSourceFile()): ts.Node[] {
 }
 
 t.test('it serves without code from strings, and with frozen intrinsics', async (t) => {
-  const folder = installProgram();
-  await serves(t, folder, await startServing(t, folder, NODE_FIRST, 'sh', '-c', `exec ${STRICT}`));
+  installProgram();
+  await serves(t, { command: ['sh', '-c', `exec ${STRICT}`], env: NODE_FIRST });
 });
 
 const TRACED = 'trace=connect,execve,execveat,fork,vfork,clone,clone3';
@@ -125,38 +126,25 @@ t.test(
   'it starts no process and opens no connection',
   { skip: !canTrace && 'needs strace' },
   async (t) => {
-    const folder = installProgram();
     const options = ['-D', '-f', '-qq', '-e', TRACED, '-e', 'signal=none', '-o', 'trace'];
-    await serves(t, folder, await startServing(t, folder, {}, 'strace', ...options, ...PROGRAM));
-    const [first, ...calls] = readFileSync(join(folder, 'trace'), 'utf8').trim().split('\n');
+    installProgram();
+    await serves(t, { under: ['strace', ...options] });
+    const [first, ...calls] = readFileSync(join(INSTALLATION, 'trace'), 'utf8').trim().split('\n');
     t.match(first, 'execve(');
     for (const call of calls) t.match(call, 'CLONE_THREAD');
   },
 );
 
 t.test('it reads no environment variable but PLANT_STORE_*', async (t) => {
-  const folder = installProgram();
-  writeFileSync(join(folder, 'watch.mjs'), WATCH);
-  await serves(
-    t,
-    folder,
-    await startServing(
-      t,
-      folder,
-      {},
-      process.execPath,
-      '--import',
-      './watch.mjs',
-      'dist/server.js',
-    ),
-  );
-  const names = JSON.parse(readFileSync(join(folder, 'names.json'), 'utf8')) as string[];
+  installProgram();
+  await serves(t, { command: [process.execPath, '--import', WATCH, 'dist/server.js'] });
+  const names = JSON.parse(readFileSync(join(INSTALLATION, 'names.json'), 'utf8')) as string[];
   t.ok(names.includes('PLANT_STORE_FILE'));
   for (const name of names) t.match(name, /^PLANT_STORE_/);
 });
 
 /** Notes which environment variables are read by code that is not Node's own. */
-const WATCH = `
+const WATCH = `data:text/javascript,${encodeURIComponent(`
   import { writeFileSync } from 'node:fs';
   const names = new Set();
   const noted = (operation) => (target, name, ...rest) => {
@@ -169,7 +157,7 @@ const WATCH = `
   const handler = Object.fromEntries(operations.map((name) => [name, noted(name)]));
   Object.defineProperty(process, 'env', { value: new Proxy(process.env, handler) });
   process.on('exit', () => writeFileSync('names.json', JSON.stringify([...names])));
-`;
+`)}`;
 
 const NOBODY = 65534;
 const canMount = spawnSync('unshare', ['--mount', 'mount', '--make-rprivate', '/']).status === 0;
@@ -178,10 +166,11 @@ t.test(
   'it serves as nobody, on a file system that is read-only but for the data folder',
   { skip: !canMount && 'needs the right to mount' },
   async (t) => {
-    const folder = installProgram();
-    chmodSync(folder, 0o755);
-    for (const name of ['data', 'data/plants.jsonl']) chownSync(join(folder, name), NOBODY, NOBODY);
-    writeFileSync(join(folder, 'node'), '');
+    installProgram();
+    chmodSync(INSTALLATION, 0o755);
+    for (const name of ['data', 'data/plants.jsonl'])
+      chownSync(join(INSTALLATION, name), NOBODY, NOBODY);
+    writeFileSync(join(INSTALLATION, 'node'), '');
     const script = `
       mount --make-rprivate /
       mount --bind . .
@@ -193,11 +182,7 @@ t.test(
       if touch probe || touch /probe; then exit 1; fi
       exec setpriv --reuid=${NOBODY} --regid=${NOBODY} --clear-groups --no-new-privs \\
         --bounding-set=-all ./node dist/server.js`;
-    await serves(
-      t,
-      folder,
-      await startServing(t, folder, {}, 'unshare', '--mount', 'sh', '-euc', script),
-    );
+    await serves(t, { command: ['unshare', '--mount', 'sh', '-euc', script] });
   },
 );
 
@@ -215,15 +200,17 @@ t.test(
   { skip: flags === '' && `SECURITY.md has no flags for Node ${release}` },
   async (t) => {
     await t.test('it serves', async (t) => {
-      const folder = installProgram();
-      await serves(t, folder, await startServing(t, folder, NODE_FIRST, 'sh', '-euc', permitted));
+      installProgram();
+      await serves(t, { command: ['sh', '-euc', permitted], env: NODE_FIRST });
     });
 
     await t.test('it cannot write outside the data folder', async (t) => {
-      const folder = installProgram();
+      installProgram();
       const env = { ...NODE_FIRST, PLANT_STORE_FILE: 'elsewhere/plants.jsonl' };
-      await t.rejects(startServing(t, folder, env, 'sh', '-euc', permitted), /restricted/);
-      t.notOk(readdirSync(folder).includes('elsewhere'));
+      const program = launch(t, { cwd: INSTALLATION, env, command: ['sh', '-euc', permitted] });
+      t.match(await program.ended, { code: 2 });
+      t.match(program.stderr, /restricted/);
+      t.notOk(readdirSync(INSTALLATION).includes('elsewhere'));
     });
   },
 );
@@ -231,23 +218,22 @@ t.test(
 const IVY = '{"id":1,"name":"Ivy"}\n';
 
 /**
- * The program as it is installed, away from all that it is developed with. Its log ends in the middle
- * of a line, as after a crash.
+ * Restores the program as it is installed, away from everything that it is developed with. The last
+ * line of its log is torn, as after a crash.
  */
-function installProgram(): string {
+function installProgram(): void {
   for (const name of readdirSync(INSTALLATION))
     if (!INSTALLED_FILES.includes(name)) rmSync(join(INSTALLATION, name), { recursive: true });
   mkdirSync(join(INSTALLATION, 'data'));
   writeFileSync(join(INSTALLATION, 'data/plants.jsonl'), `${IVY}{"id":2,"na`);
-  return INSTALLATION;
 }
 
-/** Checks that a program in a folder serves and ends as it should. */
-async function serves(t: Test, folder: string, { url, stop }: Serving): Promise<void> {
-  const read = (name: string): string => readFileSync(join(folder, 'data', name), 'utf8');
-  const post = async (body: string, token = read('token').trim()): Promise<number> => {
+/** Starts the installed program, and checks that it stores plants and ends with code 0. */
+async function serves(t: Test, options: LaunchOptions): Promise<void> {
+  const program = await start(t, { command: PROGRAM, ...options, cwd: INSTALLATION });
+  const post = async (body: string, token = program.token): Promise<number> => {
     const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
-    const answer = await fetch(`${url}/plants`, { method: 'POST', headers, body });
+    const answer = await fetch(`${program.url}/plants`, { method: 'POST', headers, body });
     const { status } = answer;
     conforms({ status, headers: Object.fromEntries(answer.headers), body: await answer.text() });
     return status;
@@ -257,6 +243,6 @@ async function serves(t: Test, folder: string, { url, stop }: Serving): Promise<
     [await post(`${fern}}`), await post(`${fern}}`), await post('{}'), await post('', 'wrong')],
     [200, 200, 400, 401],
   );
-  t.equal(await stop(), 0);
-  t.ok(read('plants.jsonl').startsWith(IVY + fern));
+  t.match(await program.stop('SIGTERM'), { code: 0 });
+  t.ok(readFileSync(program.log, 'utf8').startsWith(IVY + fern));
 }

@@ -7,15 +7,19 @@ import type { Test } from 'tap';
 
 export interface LaunchOptions {
   readonly args?: readonly string[];
-  /** Settings that the program gets; it gets none of the test's own. */
+  /** Environment variables. The program inherits none of the test's `PLANT_STORE_*`. */
   readonly env?: Readonly<Record<string, string>>;
-  /** The folder that it is started in. */
+  /** The working directory. */
   readonly cwd?: string;
-  /** A module that runs in the program before the program does. */
+  /** The source of a module that Node imports before the program. */
   readonly preload?: string;
+  /** A command that runs the program in its own process: `strace`, `prlimit`, `unshare`. */
+  readonly under?: readonly string[];
+  /** What starts the program, in place of `node dist/server.js`. */
+  readonly command?: readonly string[];
 }
 
-/** How a program ended. */
+/** How a process ended. */
 export interface Ending {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
@@ -27,30 +31,30 @@ export interface Process {
   /** What it has written so far. */
   readonly stdout: string;
   readonly stderr: string;
-  /** Resolves once all that it wrote has arrived. */
+  /** Resolves once the process has ended and all its output has been read. */
   readonly ended: Promise<Ending>;
-  /** Resolves once it has written what matches; rejects if it ends before. */
+  /** Resolves once its output matches; rejects, with that output, if it ends first. */
   says(output: 'stdout' | 'stderr', pattern: RegExp): Promise<RegExpExecArray>;
   send(signal: NodeJS.Signals): void;
-  /** Goes away: nobody reads what it writes from now on. */
+  /** Closes the reading end of a pipe. */
   leave(output: 'stdout' | 'stderr'): void;
 }
 
-/** A program that serves. */
+/** A program that accepts requests. */
 export interface Program extends Process {
   readonly url: string;
   readonly port: number;
   /** The path of the log. */
   readonly log: string;
-  /** How many plants it found there. */
+  /** The number of plants it found there. */
   readonly plants: number;
-  /** Its first token. */
+  /** The first token it accepts. */
   readonly token: string;
-  /** Sends a signal and resolves once the program has ended. */
+  /** Sends a signal, then waits for the end. */
   stop(signal: NodeJS.Signals): Promise<Ending>;
 }
 
-/** A preload: timers of so many ms, and shorter ones, run twenty times as fast. */
+/** A preload that makes timers of up to `maxMs` fire twenty times as fast. */
 export const hasten = (maxMs: number): string => `
 for (const name of ['setTimeout', 'setInterval']) {
   const set = globalThis[name];
@@ -58,7 +62,7 @@ for (const name of ['setTimeout', 'setInterval']) {
     set(callback, ms <= ${maxMs} ? ms / 20 : ms, ...args);
 }`;
 
-/** 2000 plants, which are read in several steps. */
+/** A log of 2000 plants, which is read in several steps. */
 export const LARGE_LOG = Array.from(
   { length: 2_000 },
   (_, id) => `{"id":${id},"name":"${'x'.repeat(990)}"}\n`,
@@ -66,23 +70,21 @@ export const LARGE_LOG = Array.from(
 
 export const SERVER = resolve('dist/server.js');
 
-/** Starts the program in a process that ends with the test. */
+/** Starts the program. The process is killed when the test ends. */
 export function launch(t: Test, options: LaunchOptions = {}): Process {
-  const { args = [], env = {}, cwd = process.cwd(), preload } = options;
+  const { args = [], env = {}, cwd = process.cwd(), preload, under = [] } = options;
   const given = Object.entries(process.env).filter(([name]) => !name.startsWith('PLANT_STORE_'));
   const imports =
     preload === undefined
       ? []
       : ['--import', `data:text/javascript,${encodeURIComponent(preload)}`];
-  const child = spawn(
-    'env',
-    ['-u', 'NODE_OPTIONS', process.execPath, ...imports, SERVER, ...args],
-    {
-      cwd,
-      env: { ...Object.fromEntries(given), PLANT_STORE_PORT: '0', ...env },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    },
-  );
+  const { command = [process.execPath, ...imports, SERVER] } = options;
+  // tap adds its own preload to NODE_OPTIONS of every process that a test spawns.
+  const child = spawn('env', ['-u', 'NODE_OPTIONS', ...under, ...command, ...args], {
+    cwd,
+    env: { ...Object.fromEntries(given), PLANT_STORE_PORT: '0', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   return follow(t, child);
 }
 
@@ -139,8 +141,8 @@ export async function run(t: Test, options: LaunchOptions): Promise<Process & En
 const FIRST_LINES =
   /^plant-store listening on (?<url>https?:.+:(?<port>\d+))\nlog: (?<log>.+)\nplants: (?<plants>\d+)\ntoken: (?<token>.+)\n/;
 
-/** Starts the program in a folder and resolves once it serves. */
-export async function start(t: Test, options: LaunchOptions & { cwd: string }): Promise<Program> {
+/** Starts the program and resolves once it accepts requests. */
+export async function start(t: Test, options: LaunchOptions): Promise<Program> {
   return serving(launch(t, options), options.env?.PLANT_STORE_TOKEN);
 }
 
