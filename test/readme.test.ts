@@ -18,7 +18,7 @@ import { CONNECTION_LIMITS, IDLE_MS, STOPPING } from '../dist/program/listener.j
 import { readSettings, settingsHelp } from '../dist/program/settings.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { conforms } from './conformance.js';
-import { FIXED_MIB, TLS_KIB } from './hostile/floods.js';
+import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { block, blocks, codeSpans, DOCUMENTS, read, rows } from './readme.js';
 import { run, start } from './system/program.js';
 

@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { crc32 } from 'node:zlib';
 
-import { TOKEN, type Server } from './program.js';
+import { TOKEN } from '../support.js';
+import type { Program } from '../system/program.js';
 
 export interface Plant {
   readonly id: number;
@@ -14,25 +15,25 @@ export interface Plant {
 /** The status of an answer; `undefined` if there was none. */
 export type Status = number | undefined;
 
-/** What was sent to the program, and what it has acknowledged: the truth that a log is held to. */
+/** Which plants were sent to a program, and which ones it acknowledged: what a log must contain. */
 export interface Ledger {
-  /** How many plants were answered with 200. */
+  /** The number of plants that were answered with 200. */
   readonly acknowledged: number;
-  /** Whether a 200 counts: it does not while nobody would hear it. */
-  heard: boolean;
-  /** How often each status came. */
+  /** Whether a 200 counts as an acknowledgement from now on. */
+  acknowledges: boolean;
+  /** The number of answers with each status. */
   readonly statuses: ReadonlyMap<Status, number>;
-  /** A plant with an id of its own and a name of about so many bytes. */
+  /** A plant with a new id and a name of about `bytes` bytes. */
   next(bytes?: number): Plant;
-  /** Sends a plant, and notes what becomes of it. */
-  post(server: Server, plant: Plant): Promise<Status>;
+  /** Sends a plant and records its answer. */
+  post(program: Program, plant: Plant): Promise<Status>;
   /**
-   * How many of the plants that were acknowledged are not in a log.
+   * The number of acknowledged plants that are missing from a log.
    *
-   * @throws if it holds anything but whole lines, each with a plant that was sent
+   * @throws if the log contains anything but whole lines, each with a plant that was sent
    */
   lost(log: string | Buffer): number;
-  /** Checks that a log holds all plants that were acknowledged, and only whole lines. */
+  /** Checks that a log contains all acknowledged plants, and only whole lines. */
   check(log: string | Buffer): void;
 }
 
@@ -48,7 +49,7 @@ export function createLedger(): Ledger {
   function lost(log: string | Buffer): number {
     const stored = plantsIn(typeof log === 'string' ? readFileSync(log) : log);
     for (const plant of stored.values())
-      assert.deepEqual(plant, sent.get(plant.id), 'every line holds a plant that was sent');
+      assert.deepEqual(plant, sent.get(plant.id), 'every line contains a plant that was sent');
     return [...acknowledged].filter((id) => !stored.has(id)).length;
   }
 
@@ -56,28 +57,28 @@ export function createLedger(): Ledger {
     get acknowledged() {
       return acknowledged.size;
     },
-    heard: true,
+    acknowledges: true,
     statuses,
     next(bytes = 40) {
       const id = ++last;
       const name = `fern ${id} \n"\u{1f33f}" ${'x'.repeat(bytes)}`;
       return id % 3 === 0 ? { id, name } : { id, name, tag: `tag ${id % 7}` };
     },
-    async post(server, plant) {
+    async post({ port }, plant) {
       sent.set(plant.id, plant);
-      const status = await post(agent, server.serves, plant);
+      const status = await post(agent, port, plant);
       statuses.set(status, (statuses.get(status) ?? 0) + 1);
-      if (status === 200 && this.heard) acknowledged.add(plant.id);
+      if (status === 200 && this.acknowledges) acknowledged.add(plant.id);
       return status;
     },
     lost,
     check(log) {
-      assert.equal(lost(log), 0, 'plants that were answered with 200 are not in the log');
+      assert.equal(lost(log), 0, 'no acknowledged plant is missing from the log');
     },
   };
 }
 
-/** The plants in a log, read by nothing that the program has. */
+/** The plants in a log, read without the program's own code. */
 function plantsIn(log: Buffer): Map<number, Plant> {
   const text = log.toString('utf8');
   assert.ok(text === '' || text.endsWith('\n'), 'the log ends with a whole line');
@@ -85,8 +86,8 @@ function plantsIn(log: Buffer): Map<number, Plant> {
   for (const line of text.split('\n').slice(0, -1)) {
     const end = line.lastIndexOf(',"crc32":');
     const { crc32: checksum, ...plant } = JSON.parse(line) as Plant & { crc32: number };
-    assert.equal(checksum, crc32(line.slice(0, end)), 'every line has its checksum');
-    assert.ok(!plants.has(plant.id), 'every plant is there once');
+    assert.equal(checksum, crc32(line.slice(0, end)), 'every line has the right checksum');
+    assert.ok(!plants.has(plant.id), 'no id is repeated');
     plants.set(plant.id, plant);
   }
   return plants;
@@ -106,22 +107,22 @@ function post(agent: Agent, port: number, plant: Plant): Promise<Status> {
 
 export interface LoadOptions {
   readonly clients?: number;
-  /** How many plants are sent in all. */
+  /** The number of plants to send. */
   readonly plants?: number;
-  /** How long the name of every tenth plant is, in bytes. */
+  /** The length of the name of every tenth plant, in bytes. */
   readonly bytes?: number;
 }
 
-/** Clients that send plants, each one after the other, until the program answers no more. */
+/** Clients that each send one plant after another until the program closes their connections. */
 export interface Load {
-  /** Resolves once so many plants are acknowledged, or the load has ended. */
+  /** Resolves once this number of plants is acknowledged, or the load has ended. */
   reached(acknowledged: number): Promise<void>;
-  /** Resolves once a plant was not acknowledged, or the load has ended. */
+  /** Resolves once a plant is not acknowledged, or the load has ended. */
   readonly refused: Promise<void>;
   readonly ended: Promise<void>;
 }
 
-export function startLoad(ledger: Ledger, server: Server, options: LoadOptions = {}): Load {
+export function startLoad(ledger: Ledger, program: Program, options: LoadOptions = {}): Load {
   const { clients = CLIENTS, plants = Infinity, bytes = 10_000 } = options;
   let left = plants;
   let acknowledged = 0;
@@ -133,7 +134,7 @@ export function startLoad(ledger: Ledger, server: Server, options: LoadOptions =
   async function client(): Promise<void> {
     while (left-- > 0) {
       const plant = ledger.next(left % 10 === 0 ? bytes : undefined);
-      const status = await ledger.post(server, plant);
+      const status = await ledger.post(program, plant);
       if (status === undefined) return;
       if (status !== 200) onRefusal();
       else if (++acknowledged === target) onTarget();

@@ -4,13 +4,22 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
-import type { Extent } from './case.js';
+import { isShort } from '../extent.js';
 
-/** Which system calls of a program are meant. */
+/** All file operations in one thread: strace counts the calls of each thread. */
+export const ONE_THREAD = { UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' };
+
+/** A tracer that is not the parent of the program, which keeps its process id. */
+const STRACE = [
+  ...['strace', '-D', '-f', '-qq'],
+  ...Object.entries(ONE_THREAD).flatMap(([name, value]) => ['-E', `${name}=${value}`]),
+];
+
+/** A selection of system calls. */
 export interface Calls {
-  /** Those that have to do with these files; all where there are none. */
+  /** Only calls that use these files. */
   readonly paths?: readonly string[];
-  /** Their names, or a set of strace's own. */
+  /** Their names, or one of strace's own sets. */
   readonly names: string;
 }
 
@@ -18,7 +27,7 @@ function only({ paths = [], names }: Calls): string[] {
   return [...paths.flatMap((path) => ['-P', path]), '-e', `trace=${names}`];
 }
 
-/** The options with which calls fail or kill, as strace's `inject` has it. */
+/** Options that inject faults into calls, in the syntax of strace's `inject`. */
 export function injections(calls: Calls, ...faults: readonly string[]): string[] {
   return [
     ...only(calls),
@@ -28,35 +37,38 @@ export function injections(calls: Calls, ...faults: readonly string[]): string[]
   ];
 }
 
-/** The command under which calls of a program fail or kill it. */
+/** A command that runs a program and injects faults into its calls. */
 export function injecting(calls: Calls, ...faults: readonly string[]): string[] {
-  return ['strace', '-D', '-f', '-qq', ...injections(calls, ...faults)];
+  return [...STRACE, ...injections(calls, ...faults)];
 }
 
-/** The command under which calls of a program are written to a file. */
+/** A command that runs a program and records its calls in a file. */
 export function recording(calls: Calls, file: string): string[] {
-  return ['strace', '-D', '-f', '-qq', ...only(calls), '-o', file];
+  return [...STRACE, ...only(calls), '-o', file];
 }
 
-/** One call of a program: the `nth` of its name in a thread. */
+/** One call of a program: the `nth` one with this name in a thread. */
 export interface Call {
   readonly name: string;
   readonly nth: number;
 }
 
 /**
- * Calls that change what is on the disk, or what others know of it. To be killed before any other
- * is to be killed before the next of these.
+ * Calls that change the disk, or what other processes see of it. A kill before any other call has the
+ * same effect as a kill before the next one of these.
  */
 const CHANGING =
   /^(?:mkdir|openat|p?write|p?writev|pwrite64|ftruncate|fsync|fdatasync|fchown|f?chmod|rename|unlink|bind|listen|futex)/;
 
-/** All calls in a record, each name so often as the thread made it that made it most often. */
-export function callsIn(record: string, { everyCall }: Extent): Call[] {
+/**
+ * The calls in a record: of each name, as many as the thread made that made the most. The short form
+ * leaves out calls that change nothing.
+ */
+export function callsIn(record: string): Call[] {
   const counts = new Map<string, Map<string, number>>();
   for (const line of readFileSync(record, 'utf8').split('\n')) {
     const [, thread = '', name = ''] = /^(\d+) +(\w+)\(/.exec(line) ?? [];
-    if (name === '' || !(everyCall || CHANGING.test(name))) continue;
+    if (name === '' || (isShort && !CHANGING.test(name))) continue;
     const threads = counts.get(name) ?? new Map<string, number>();
     counts.set(name, threads.set(thread, (threads.get(thread) ?? 0) + 1));
   }
@@ -69,7 +81,7 @@ export function killingAt({ name, nth }: Call): string {
   return `${name}:signal=KILL:when=${nth}`;
 }
 
-/** Traces a program that runs already, from now on. */
+/** Traces a process that is already running. */
 export async function attach(pid: number, options: readonly string[]): Promise<Tracer> {
   const child = spawn('strace', ['-f', '-p', String(pid), ...options], {
     stdio: ['ignore', 'ignore', 'pipe'],
@@ -86,6 +98,6 @@ export async function attach(pid: number, options: readonly string[]): Promise<T
 }
 
 export interface Tracer {
-  /** Lets go of the program; what was recorded is complete then. */
+  /** Stops tracing; the record is complete then. */
   detach(): Promise<void>;
 }

@@ -3,25 +3,25 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-/** An answer as it came over a socket. */
+/** An answer as it was received over a socket. */
 export interface Answer {
   readonly status: number;
-  /** By their names in small letters. */
+  /** By names in lower case. */
   readonly headers: ReadonlyMap<string, string>;
   readonly body: string;
 }
 
-/** What came back on a connection until the program closed it. */
+/** What was received on a connection until the program closed it. */
 export interface Exchange {
   readonly answers: readonly Answer[];
-  /** Why it ended, if not in order. */
+  /** The error that ended it, if any. */
   readonly fault: Error | undefined;
 }
 
-/** How long the program may take, in ms, with all that it may wait for on a connection. */
+/** The longest that the program may keep a connection open, its own timeouts included, in ms. */
 const PATIENCE_MS = 15_000;
 
-/** Sends pieces over a connection, ends it, and reads all that comes back. */
+/** Sends pieces over a connection, ends it, and reads everything until the program closes it. */
 export async function exchange(
   port: number,
   pieces: readonly Buffer[],
@@ -34,7 +34,7 @@ export async function exchange(
     socket.on('close', () => resolve()).on('error', (error) => (fault ??= error));
   });
   socket.on('data', (chunk) => chunks.push(chunk)).on('end', () => socket.destroySoon());
-  const timer = setTimeout(() => socket.destroy(new Error('it hangs')), PATIENCE_MS);
+  const timer = setTimeout(() => socket.destroy(new Error('the connection hangs')), PATIENCE_MS);
   for (const [n, piece] of pieces.entries()) {
     if (n > 0) await nextTurn();
     socket.write(piece);
@@ -43,11 +43,11 @@ export async function exchange(
   await closed;
   clearTimeout(timer);
   const { answers, rest } = parseAnswers(Buffer.concat(chunks), isHead);
-  assert.equal(rest.length, 0, 'every answer is whole');
+  assert.equal(rest.length, 0, 'every answer is complete');
   return { answers, fault };
 }
 
-/** Reads answers, and leaves out interim ones. */
+/** Parses answers, without interim ones. */
 export function parseAnswers(
   bytes: Buffer,
   isHead: (nth: number) => boolean = () => false,
@@ -63,7 +63,7 @@ export function parseAnswers(
     const headers = new Map(lines.map(field));
     const hasBody = status >= 200 && !isHead(answers.length);
     const length = hasBody ? Number(headers.get('content-length')) : 0;
-    assert.ok(Number.isInteger(length), `an answer says how long it is: ${statusLine}`);
+    assert.ok(Number.isInteger(length), `a Content-Length: ${statusLine}`);
     if (rest.length < end + 4 + length) return { answers, rest };
     const body = rest.toString('utf8', end + 4, end + 4 + length);
     if (status >= 200) answers.push({ status, headers, body });
@@ -77,7 +77,7 @@ function field(line: string): [name: string, value: string] {
   return [name.toLowerCase(), value];
 }
 
-/** A connection that is open. */
+/** Opens a connection. */
 export async function opened(port: number): Promise<Socket> {
   const socket = connect({ port, host: '127.0.0.1', noDelay: true });
   socket.on('error', () => undefined);
@@ -85,7 +85,7 @@ export async function opened(port: number): Promise<Socket> {
   return socket;
 }
 
-/** The bytes of a request, by its lines and its body. */
+/** The bytes of a request with these header lines and this body. */
 export function rawRequest(lines: readonly string[], body: string | Buffer = ''): Buffer {
   return Buffer.concat([Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1'), Buffer.from(body)]);
 }

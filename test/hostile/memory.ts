@@ -2,11 +2,18 @@ import { readFileSync, writeFileSync } from 'node:fs';
 
 const KIB_PER_MIB = 1024;
 
-/** The memory of a process, in MiB. */
+/**
+ * Memory in MiB that does not grow with `PLANT_STORE_MAX_BUFFERED`: Node itself, 10,000 connections,
+ * the parts of refused bodies that were read, and garbage that is not collected yet.
+ */
+export const FIXED_MIB = 384;
+/** Memory in KiB that OpenSSL and the C library hold for each TLS connection. */
+export const TLS_KIB = 128;
+
+/** The resident memory of a process, in MiB. */
 export interface Memory {
-  /** How much it holds now. */
   now(): number;
-  /** The most that it has held since this was made. */
+  /** The peak since `memoryOf` was called. */
   most(): number;
 }
 
@@ -17,7 +24,7 @@ export function memoryOf(pid: number): Memory {
         readFileSync(`/proc/${pid}/status`, 'utf8'),
       )?.[1],
     ) / KIB_PER_MIB;
-  // Makes VmHWM what VmRSS is.
+  // Resets the peak, VmHWM, to VmRSS.
   writeFileSync(`/proc/${pid}/clear_refs`, '5');
   return { now: () => status('VmRSS'), most: () => status('VmHWM') };
 }

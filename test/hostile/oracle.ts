@@ -1,5 +1,5 @@
 /*
- * What the program must answer, worked out by other means than its own.
+ * The answers that the program must give, computed independently of its code.
  */
 
 export interface Plant {
@@ -44,7 +44,7 @@ export function judgeBody(body: Uint8Array): Verdict {
 
 const TOKEN = /[\s,:]*([[\]{}]|"[^"\\]*(?:\\[^][^"\\]*)*"|[^\s,:[\]{}"]+)/y;
 
-/** The members of a JSON object, each with the token that its value begins with. */
+/** The members of a JSON object, each with the first token of its value. */
 function membersOf(json: string): [name: string, token: string][] {
   const members: [string, string][] = [];
   let depth = 0;
@@ -69,7 +69,7 @@ function int64(source: string): bigint | undefined {
   const numerator = BigInt(whole + fraction);
   if (numerator === 0n) return 0n;
   const power = BigInt(exponent.replace('+', '')) - BigInt(fraction.length);
-  // Further away than any number of so many digits could make good.
+  // Out of range, or not an integer, for any number with this many digits.
   if (power > 19n || -power > BigInt(source.length)) return undefined;
   const divisor = power < 0n ? 10n ** -power : 1n;
   if (numerator % divisor !== 0n) return undefined;
@@ -78,11 +78,11 @@ function int64(source: string): bigint | undefined {
   return BigInt.asIntN(64, value) === value ? value : undefined;
 }
 
-/** What the program has stored, from what it was sent and what it answered. */
+/** What the program has stored, according to its answers. */
 export interface Model {
-  /** The answer that a plant gets now. */
+  /** The answer that a plant must get now. */
   expected(plant: Plant): 200 | 409;
-  /** Notes how it was answered. */
+  /** Records an answer. */
   answered(plant: Plant, error: number): void;
   /** The plants that were answered with 200. */
   readonly stored: ReadonlyMap<bigint, Plant>;

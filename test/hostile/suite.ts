@@ -1,14 +1,14 @@
 /*
- * The classes of documents that nst/JSONTestSuite has, by cases of our own. Whether one is legal is
- * said here, by RFC 8259, and by nothing that parses it.
+ * Documents in the classes of nst/JSONTestSuite. Whether one is valid is decided here, by RFC 8259, and
+ * not by a parser.
  */
 
-/** The largest body that the program takes by default, in bytes. */
+/** The default of `PLANT_STORE_MAX_BODY`, in bytes. */
 const MAX_BODY = 1_048_576;
 
 let lastId = 1_000_000;
 
-/** A plant with a further member. */
+/** A plant with an additional member of this value. */
 function around(value: Buffer | string): Buffer {
   const id = ++lastId;
   return Buffer.concat([
@@ -33,7 +33,7 @@ const numbered = (id: string): Buffer => Buffer.from(`{"id":${id},"name":"n"}`);
 const whole = (text: string): Buffer => Buffer.from(text);
 const bytes = (...values: readonly number[]): Buffer => Buffer.from(values);
 
-/** What is left of the largest body, beside a plant. */
+/** The room for a value in a body of the maximum size. */
 const ROOM = MAX_BODY - 60;
 const nested = (depth: number, open: string, close: string, inside = ''): string =>
   open.repeat(depth) + inside + close.repeat(depth);
@@ -208,24 +208,24 @@ const BROKEN_STRINGS = [
   ...Array.from({ length: 0x20 }, (_, code) => String.fromCharCode(code)),
 ];
 
-/** Bytes that are not UTF-8, after what is wrong with them. */
+/** Invalid UTF-8, after the kind of its fault. */
 const NOT_UTF8: readonly (readonly [what: string, bytes: Buffer])[] = [
-  ['a byte alone that continues', bytes(0x80)],
-  ['the last of them', bytes(0xbf)],
-  ['a beginning alone', bytes(0xc3)],
-  ['two of three bytes', bytes(0xe2, 0x82)],
-  ['three of four bytes', bytes(0xf0, 0x9f, 0x8c)],
-  ['a beginning, then ASCII', bytes(0xe2, 0x28, 0xa1)],
-  ['overlong, two bytes', bytes(0xc0, 0xaf)],
-  ['overlong, its NUL', bytes(0xc0, 0x80)],
-  ['overlong, still two bytes', bytes(0xc1, 0xbf)],
-  ['overlong, three bytes', bytes(0xe0, 0x80, 0xaf)],
-  ['overlong, the last of three bytes', bytes(0xe0, 0x9f, 0xbf)],
-  ['overlong, four bytes', bytes(0xf0, 0x80, 0x80, 0xaf)],
-  ['overlong, the last of four bytes', bytes(0xf0, 0x8f, 0xbf, 0xbf)],
+  ['a lone continuation byte', bytes(0x80)],
+  ['the last continuation byte alone', bytes(0xbf)],
+  ['a lone first byte of two', bytes(0xc3)],
+  ['the first two bytes of three', bytes(0xe2, 0x82)],
+  ['the first three bytes of four', bytes(0xf0, 0x9f, 0x8c)],
+  ['a first byte of three, then ASCII', bytes(0xe2, 0x28, 0xa1)],
+  ['overlong /, two bytes', bytes(0xc0, 0xaf)],
+  ['overlong NUL, two bytes', bytes(0xc0, 0x80)],
+  ['the last overlong first byte', bytes(0xc1, 0xbf)],
+  ['overlong /, three bytes', bytes(0xe0, 0x80, 0xaf)],
+  ['the last overlong of three bytes', bytes(0xe0, 0x9f, 0xbf)],
+  ['overlong /, four bytes', bytes(0xf0, 0x80, 0x80, 0xaf)],
+  ['the last overlong of four bytes', bytes(0xf0, 0x8f, 0xbf, 0xbf)],
   ['a high surrogate', bytes(0xed, 0xa0, 0x80)],
   ['a low surrogate', bytes(0xed, 0xbf, 0xbf)],
-  ['both, as in CESU-8', bytes(0xed, 0xa0, 0xbc, 0xed, 0xbc, 0xbf)],
+  ['a surrogate pair, as in CESU-8', bytes(0xed, 0xa0, 0xbc, 0xed, 0xbc, 0xbf)],
   ['beyond U+10FFFF', bytes(0xf4, 0x90, 0x80, 0x80)],
   ['five bytes', bytes(0xf8, 0x88, 0x80, 0x80, 0x80)],
   ['six bytes', bytes(0xfc, 0x84, 0x80, 0x80, 0x80, 0x80)],
@@ -234,7 +234,7 @@ const NOT_UTF8: readonly (readonly [what: string, bytes: Buffer])[] = [
   ['Latin-1', bytes(0xe9)],
 ];
 
-/** Some characters of each plane: the first ones, the last ones, and some between. */
+/** Characters at the edges and in the middle of each plane. */
 const planes = Array.from({ length: 17 }, (_, plane): [string, Buffer] => {
   const codes = [0x20, 0x100, 0x1234, 0x8000, 0xd7ff, 0xe000, 0xfffd, 0xfffe, 0xffff];
   return [
@@ -249,35 +249,38 @@ const utf16 = (littleEndian: boolean, mark: boolean): Buffer => {
 };
 
 /** Documents that are plants. */
-export const legal: readonly (readonly [what: string, document: Buffer])[] = [
+export const valid: readonly (readonly [what: string, document: Buffer])[] = [
   ...VALUES.map((value): [string, Buffer] => [value, around(value)]),
   ...STRINGS.map((text): [string, Buffer] => [text, named(text)]),
   ...planes,
   ['white space around', whole(' \t\r\n{"id":1,"name":"n"} \t\r\n')],
-  ['names that are escaped', whole('{"\\u0069d":2,"n\\u0061me":"n"}')],
-  ['a prototype that is none', whole('{"__proto__":{"id":"x","name":1},"id":3,"name":"n"}')],
-  ['names of Object.prototype', whole('{"constructor":1,"toString":2,"id":4,"name":"n"}')],
-  ['its members in another order', whole('{"tag":"","x":[{"id":1}],"name":"","id":5}')],
-  ['arrays to the size limit', around(nested(ROOM / 2, '[', ']'))],
-  ['objects to the size limit', around(nested(Math.floor(ROOM / 6), '{"":', '}', '0'))],
-  ['a name to the size limit', named('x'.repeat(ROOM))],
+  ['escaped member names', whole('{"\\u0069d":2,"n\\u0061me":"n"}')],
+  ['a member __proto__', whole('{"__proto__":{"id":"x","name":1},"id":3,"name":"n"}')],
+  [
+    'members named as those of Object.prototype',
+    whole('{"constructor":1,"toString":2,"id":4,"name":"n"}'),
+  ],
+  ['members in another order', whole('{"tag":"","x":[{"id":1}],"name":"","id":5}')],
+  ['nested arrays of the maximum size', around(nested(ROOM / 2, '[', ']'))],
+  ['nested objects of the maximum size', around(nested(Math.floor(ROOM / 6), '{"":', '}', '0'))],
+  ['a name of the maximum size', named('x'.repeat(ROOM))],
   ['a name of escapes', named('\\u0000'.repeat(ROOM / 6))],
   ['a name beyond Latin-1', named('\u{1f33f}'.repeat(ROOM / 4))],
   ['a number of a million digits', around('9'.repeat(1_000_000))],
   ['a fraction of a million digits', around(`0.${'3'.repeat(1_000_000)}`)],
   ['an exponent of a million digits', around(`1e${'9'.repeat(1_000_000)}`)],
-  ['an id with a million zeros behind its point', numbered(`70.${'0'.repeat(1_000_000)}`)],
+  ['an id with a fraction of a million zeros', numbered(`70.${'0'.repeat(1_000_000)}`)],
   ['an id with a million zeros and an exponent', numbered(`71${'0'.repeat(1_000_000)}e-1000000`)],
-  ['an id with a small exponent', numbered(`0.${'0'.repeat(1_000_000)}72e1000002`)],
+  ['an id with a fraction and a large exponent', numbered(`0.${'0'.repeat(1_000_000)}72e1000002`)],
   ['an exponent with a million zeros', numbered(`73e${'0'.repeat(1_000_000)}`)],
-  ['0, to an exponent of a million digits', numbered(`0e${'9'.repeat(1_000_000)}`)],
+  ['0 with an exponent of a million digits', numbered(`0e${'9'.repeat(1_000_000)}`)],
   ['the largest id', numbered('9223372036854775807')],
   ['the smallest id', numbered('-9223372036854775808')],
   ['a hundred thousand members', around(`{${'"a":0,'.repeat(100_000)}"b":1}`)],
 ];
 
-/** Documents that are not, and the `error` of the answer. */
-export const illegal: readonly (readonly [what: string, document: Buffer, error: number])[] = [
+/** Documents that are not plants, and the `error` of their answer. */
+export const invalid: readonly (readonly [what: string, document: Buffer, error: number])[] = [
   ...BROKEN_VALUES.map((value): [string, Buffer, number] => [value, around(value), 400]),
   ...BROKEN_STRINGS.map((text): [string, Buffer, number] => [
     JSON.stringify(text),
@@ -289,7 +292,7 @@ export const illegal: readonly (readonly [what: string, document: Buffer, error:
     [`${what}, elsewhere`, around(text), 400],
     [`${what}, alone`, text, 400],
   ]),
-  ['nothing', whole(''), 400],
+  ['an empty body', whole(''), 400],
   ['white space', whole(' \n'), 400],
   ['a byte order mark', whole('\ufeff{"id":1,"name":"n"}'), 400],
   ['half a byte order mark', Buffer.concat([bytes(0xef, 0xbb), numbered('1')]), 400],
@@ -299,13 +302,13 @@ export const illegal: readonly (readonly [what: string, document: Buffer, error:
   ['UTF-16, big-endian, with a mark', utf16(false, true), 400],
   ['two documents', whole('{"id":1,"name":"n"}{"id":2,"name":"n"}'), 400],
   ['JSON lines', whole('{"id":1,"name":"n"}\n{"id":2,"name":"n"}\n'), 400],
-  ['a comma too many', whole('{"id":1,"name":"n",}'), 400],
-  ['a brace too many', whole('{"id":1,"name":"n"}}'), 400],
-  ['an end that is missing', whole('{"id":1,"name":"n"'), 400],
-  ['NUL behind it', whole('{"id":1,"name":"n"}\0'), 400],
-  ['arrays without an end', around('['.repeat(ROOM)), 400],
-  ['objects without an end', around('{"":'.repeat(ROOM / 4)), 400],
-  ['nothing but brackets', whole('['.repeat(MAX_BODY)), 400],
+  ['a trailing comma', whole('{"id":1,"name":"n",}'), 400],
+  ['an extra brace', whole('{"id":1,"name":"n"}}'), 400],
+  ['a missing brace', whole('{"id":1,"name":"n"'), 400],
+  ['a trailing NUL', whole('{"id":1,"name":"n"}\0'), 400],
+  ['unclosed arrays', around('['.repeat(ROOM)), 400],
+  ['unclosed objects', around('{"":'.repeat(ROOM / 4)), 400],
+  ['only brackets', whole('['.repeat(MAX_BODY)), 400],
   ['an id twice', whole('{"id":1,"id":1,"name":"n"}'), 400],
   ['an id twice, once escaped', whole('{"id":1,"\\u0069\\u0064":1,"name":"n"}'), 400],
   ['a name twice', whole('{"id":1,"name":"n","name":"n"}'), 400],
@@ -325,12 +328,12 @@ export const illegal: readonly (readonly [what: string, document: Buffer, error:
     (id): [string, Buffer, number] => [`the id ${id}`, numbered(id), 422],
   ),
   ['the id below the smallest', numbered('-9223372036854775809'), 422],
-  ['an id between two', numbered('9007199254740993.5'), 422],
+  ['an id with a fraction', numbered('9007199254740993.5'), 422],
   ['an id of a million digits', numbered('9'.repeat(1_000_000)), 422],
-  ['an id far from an integer', numbered(`1e-${'9'.repeat(1_000_000)}`), 422],
-  ['an id far from an int64', numbered(`1e${'9'.repeat(1_000_000)}`), 422],
-  ['an id a little too much', numbered(`7.${'0'.repeat(1_000_000)}1`), 422],
-  ['a name from its prototype', whole('{"id":1,"__proto__":{"name":"n"}}'), 422],
+  ['an id close to 0', numbered(`1e-${'9'.repeat(1_000_000)}`), 422],
+  ['an id far out of range', numbered(`1e${'9'.repeat(1_000_000)}`), 422],
+  ['an id with a fraction of a million digits', numbered(`7.${'0'.repeat(1_000_000)}1`), 422],
+  ['a name in __proto__', whole('{"id":1,"__proto__":{"name":"n"}}'), 422],
   ['a name that is null', whole('{"id":1,"name":null}'), 422],
   ['a tag that is null', whole('{"id":1,"name":"n","tag":null}'), 422],
   ['names in capitals', whole('{"ID":1,"Name":"n"}'), 422],

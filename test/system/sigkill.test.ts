@@ -1,10 +1,7 @@
 /*
- * Sends plants to the program, ends it with SIGKILL at a random moment, starts it again, and looks
- * for every plant that was answered with 200. `npm run test:crash` runs many rounds:
- *
- *   node .test/system/sigkill.test.js [rounds] [seed]
- *
- * A seed gives the same plants and the same moments again, as far as the system lets it.
+ * Ends the program with SIGKILL at random moments under load, and looks for every acknowledged plant.
+ * TEST_ROUNDS is the number of kills. TEST_SEED repeats plants and moments, as far as the system lets
+ * it.
  */
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,10 +9,11 @@ import { crc32 } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
+import { roundsOr, seed } from '../extent.js';
 import { connect, message, TOKEN, type Client } from '../support.js';
 import { start, type Program } from './program.js';
 
-const [rounds = '5', seed = String(Date.now() % 1_000_000)] = process.argv.slice(2);
+const ROUNDS = roundsOr(5);
 
 const CLIENTS = 32;
 /** The longest time from the first plant to the SIGKILL, in ms. */
@@ -108,11 +106,11 @@ function same(one: Plant, other: Plant | undefined): boolean {
 }
 
 t.setTimeout(0);
-t.comment(`seed ${seed}`);
+t.comment(`TEST_SEED=${seed}`);
 
-for (let round = 1; round <= Number(rounds); round++)
-  t.test(`round ${round} of ${rounds}: what was answered with 200 survives SIGKILL`, async (t) => {
-    const random = randomNumbers(Number(seed) + round);
+for (let round = 1; round <= ROUNDS; round++)
+  t.test(`round ${round} of ${ROUNDS}: every acknowledged plant survives SIGKILL`, async (t) => {
+    const random = randomNumbers(seed + round);
     const options = {
       cwd: t.testdir(),
       env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' },

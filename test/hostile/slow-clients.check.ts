@@ -1,19 +1,27 @@
+/*
+ * Clients that are slow on purpose: each is cut off at its limit, and a healthy client does not notice.
+ * TEST_SHORT=1 leaves out those that wait for the limit of a body.
+ */
 import { strict as assert } from 'node:assert';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 
-import type { Case } from '../faults/case.js';
+import t, { type Test } from 'tap';
+
+import { isShort } from '../extent.js';
 import { createLedger, type Ledger } from '../faults/ledger.js';
-import { serve, stop, TOKEN, type Server } from '../faults/program.js';
+import { missing, settingsFor, stopCleanly } from '../faults/support.js';
+import { TOKEN } from '../support.js';
+import { start, type Program } from '../system/program.js';
 import { opened, parseAnswers, rawRequest } from './exchange.js';
 
 const CLIENTS = 300;
-/** How often a slow client sends a byte, in ms. */
+/** The interval at which a slow client sends a byte, in ms. */
 const PACE_MS = 500;
-/** How long a healthy client may wait at most: less than a slow one, on a machine that may be as slow. */
+/** The longest wait of a healthy client, on a busy machine: less than the limit of a slow one. */
 const HEALTHY_MS = 8_000;
-/** What each limit may be exceeded by: its timers, and a busy machine. */
+/** The tolerance of each limit, for the resolution of its timers and a busy machine. */
 const GRACE_MS = 5_000;
 
 const HEAD_MS = 10_000;
@@ -26,77 +34,68 @@ const HEAD = [
   'Content-Type: application/json',
 ];
 
-export const slowCases = (isShort: boolean): Case[] => [
-  {
-    promise: `${CLIENTS} clients that send a head byte by byte end with 408 after ${HEAD_MS} ms`,
-    check: (folder) =>
-      besideHealthy(folder, (server) => trickle(server, `${HEAD.join('\r\n')}\r\n`, HEAD_MS)),
-  },
-  ...(isShort ? [] : longCases),
-  ...[
-    ['slow headers', '-H'],
-    ['slow bodies', '-B'],
-    ['slow readers', '-X'],
-  ].map(([what = '', mode = '']): Case => ({
-    promise: `slowhttptest's ${what} keep no other client from its answer`,
-    needs: ['slowhttptest'],
-    check: (folder) => besideHealthy(folder, (server) => slowhttptest(server, mode)),
-  })),
-];
+const long = { skip: isShort && 'TEST_SHORT' };
 
-/** They wait for the limit of a body. */
-const longCases: Case[] = [
-  {
-    promise: `${CLIENTS} clients that send a body byte by byte end with 408 after ${BODY_MS} ms`,
-    check: (folder) =>
-      besideHealthy(folder, (server) =>
-        trickle(server, `${HEAD.join('\r\n')}\r\nContent-Length: 1000\r\n\r\n{`, BODY_MS),
-      ),
-  },
-  {
-    promise: `clients that do not read their answers are cut off after ${BODY_MS} ms`,
-    check: (folder) => besideHealthy(folder, neverRead),
-  },
-];
+t.setTimeout(600_000);
 
-/** Has a healthy client store plants all the while, and checks how long each took. */
+t.test(`${CLIENTS} clients that send a head byte by byte get 408 after ${HEAD_MS} ms`, (t) =>
+  besideHealthy(t, (program) => trickle(program, `${HEAD.join('\r\n')}\r\n`, HEAD_MS)),
+);
+
+t.test(`${CLIENTS} clients that send a body byte by byte get 408 after ${BODY_MS} ms`, long, (t) =>
+  besideHealthy(t, (program) =>
+    trickle(program, `${HEAD.join('\r\n')}\r\nContent-Length: 1000\r\n\r\n{`, BODY_MS),
+  ),
+);
+
+t.test(`clients that do not read their answers are cut off after ${BODY_MS} ms`, long, (t) =>
+  besideHealthy(t, neverRead),
+);
+
+for (const [what, mode] of Object.entries({ headers: '-H', bodies: '-B', readers: '-X' }))
+  t.test(
+    `other clients are answered beside the slow ${what} of slowhttptest`,
+    { skip: missing('slowhttptest') },
+    (t) => besideHealthy(t, (program) => slowhttptest(program, mode)),
+  );
+
+/** Lets a healthy client store plants during an attack, and checks how long each takes. */
 async function besideHealthy(
-  folder: string,
-  attack: (server: Server, ledger: Ledger) => Promise<string>,
-): Promise<string> {
-  const log = join(folder, 'plants.jsonl');
-  const server = await serve({ log });
+  t: Test,
+  attack: (program: Program, ledger: Ledger) => Promise<string>,
+): Promise<void> {
+  const log = join(t.testdir(), 'plants.jsonl');
+  const program = await start(t, { env: settingsFor(log) });
   const ledger = createLedger();
   let longest = 0;
   let over = false as boolean;
   const healthy = (async () => {
     while (!over) {
       const startedAt = performance.now();
-      assert.equal(await ledger.post(server, ledger.next()), 200, 'a healthy client is answered');
+      assert.equal(await ledger.post(program, ledger.next()), 200, 'a healthy client gets 200');
       longest = Math.max(longest, performance.now() - startedAt);
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
   })();
   try {
-    const seen = await Promise.race([attack(server, ledger), healthy.then(() => '')]);
-    over = true;
-    await healthy;
-    await stop(server);
-    ledger.check(log);
-    const figures = `${seen}; ${ledger.acknowledged} plants beside, each in ${Math.round(longest)} ms or less`;
-    assert.ok(longest < HEALTHY_MS, figures);
-    return figures;
+    t.comment(await Promise.race([attack(program, ledger), healthy.then(() => '')]));
   } finally {
     over = true;
-    server.kill('SIGKILL');
   }
+  await healthy;
+  await stopCleanly(t, program);
+  ledger.check(log);
+  t.ok(
+    longest < HEALTHY_MS,
+    `${ledger.acknowledged} plants of a healthy client, each in at most ${Math.round(longest)} ms`,
+  );
 }
 
-/** Sends a beginning, then byte after byte, until every connection has been closed with 408. */
-async function trickle(server: Server, beginning: string, limitMs: number): Promise<string> {
+/** Sends a beginning, then byte after byte, until each connection is closed with 408. */
+async function trickle(program: Program, beginning: string, limitMs: number): Promise<string> {
   const times = await Promise.all(
     Array.from({ length: CLIENTS }, async () => {
-      const socket = await opened(server.serves);
+      const socket = await opened(program.port);
       const startedAt = performance.now();
       const chunks: Buffer[] = [];
       let lastAt = startedAt;
@@ -122,24 +121,24 @@ async function trickle(server: Server, beginning: string, limitMs: number): Prom
   return figures;
 }
 
-/** Sends the same large plant again and again, and takes no answer. */
-async function neverRead(server: Server, ledger: Ledger): Promise<string> {
+/** Sends the same large plant again and again, and reads no answer. */
+async function neverRead(program: Program, ledger: Ledger): Promise<string> {
   const plant = ledger.next(1_000_000);
-  await ledger.post(server, plant);
+  await ledger.post(program, plant);
   const body = Buffer.from(JSON.stringify(plant));
   const request = rawRequest([...HEAD, `Content-Length: ${body.length}`], body);
   const times = await Promise.all(
     Array.from({ length: 2 }, async () => {
-      const socket = (await opened(server.serves)).pause();
+      const socket = (await opened(program.port)).pause();
       const startedAt = performance.now();
       const closed = new Promise((resolve) => socket.once('close', resolve));
-      // More answers than the buffers of the system hold, and fewer than there is room for; sent one
-      // by one, because what is not answered yet takes more.
+      // More answers than the system buffers, but fewer than the program has room for. One by one,
+      // because a request that is not answered yet takes more room.
       for (let n = 0; n < 25 && !socket.destroyed; n++) {
         socket.write(request);
         await new Promise((resolve) => setTimeout(resolve, PACE_MS / 5));
       }
-      // Who reads nothing notices only when it writes that the connection is gone.
+      // A client that does not read notices only on a write that the connection is closed.
       const pace = setInterval(() => socket.write('P'), PACE_MS);
       await closed;
       clearInterval(pace);
@@ -152,8 +151,8 @@ async function neverRead(server: Server, ledger: Ledger): Promise<string> {
   return figures;
 }
 
-async function slowhttptest({ serves }: Server, mode: string): Promise<string> {
-  const url = `http://127.0.0.1:${serves}/plants`;
+async function slowhttptest({ url: origin }: Program, mode: string): Promise<string> {
+  const url = `${origin}/plants`;
   const load = ['-c', '500', '-r', '250', '-l', '20', '-i', '5', '-p', '1', '-u', url];
   const { stdout } = await promisify(execFile)('slowhttptest', [mode, ...load], {
     timeout: 60_000,

@@ -1,41 +1,46 @@
-import { strict as assert } from 'node:assert';
+/*
+ * Whether the time of a token comparison depends on the secret. TEST_SHORT=1 leaves it out, as it needs
+ * a quiet machine.
+ */
 import { randomBytes, randomInt } from 'node:crypto';
 
-import { createAuthenticator } from '../../dist/http/auth.js';
-import type { Case } from '../faults/case.js';
+import t, { type Test } from 'tap';
 
-/** Says whether a token is the right one. */
+import { createAuthenticator } from '../../dist/http/auth.js';
+import { isShort } from '../extent.js';
+
+/** Whether a token is the right one. */
 type Comparison = (token: string) => boolean;
-/** Makes a comparison with a secret. */
+/** Creates a comparison with a secret. */
 type Compare = (secret: string) => Comparison;
 
 const LENGTH = 256;
-/** The token that is presented, always the same: only what it is compared with differs. */
+/** The token that is presented. It is always the same; only the secrets differ. */
 const TOKEN = random(LENGTH);
 
-/** Secrets of which the token has nothing right, or some, or nearly all. */
+/** Secrets that agree with the token in nothing, in part, or almost entirely. */
 const SECRETS: Readonly<Record<string, () => string>> = {
   'nothing right': () => random(LENGTH),
   'all right but the first letter': () => `~${TOKEN.slice(1)}`,
   'the first half right': () => TOKEN.slice(0, LENGTH / 2) + random(LENGTH / 2),
   'the last half right': () => random(LENGTH / 2) + TOKEN.slice(LENGTH / 2),
   'all right but the last letter': () => `${TOKEN.slice(0, -1)}~`,
-  'all right, and a letter too many': () => TOKEN.slice(0, -1),
-  'all right, and half is missing': () => TOKEN + random(200),
+  'all right, and one letter too many': () => TOKEN.slice(0, -1),
+  'all right, but half is missing': () => TOKEN + random(200),
   'another length': () => random(16),
 };
 
 const ROUNDS = 4_000;
-/** How many calls are timed together. */
+/** The number of calls that are timed together. */
 const CALLS = 40;
-/** After so many rounds all comparisons are made anew, elsewhere in memory. */
-const ANEW = 40;
-/** A leak shows every time; a machine that is busy with something else, now and then. */
+/** After this number of rounds all comparisons are created again, elsewhere in memory. */
+const RENEWAL = 40;
+/** A leak shows in every attempt, a disturbance by other processes does not. */
 const ATTEMPTS = 4;
-/** What |t| stays below by chance, but for once in millions. */
+/** By chance, |t| exceeds this less than once in a million times. */
 const CHANCE = 5.5;
 
-const theirs: Compare = (secret) => {
+const constantTime: Compare = (secret) => {
   const authenticate = createAuthenticator([secret]);
   const rawHeaders = ['Authorization', ''];
   return (token) => {
@@ -44,9 +49,9 @@ const theirs: Compare = (secret) => {
   };
 };
 
-/** Stops at the first letter that differs. */
+/** A comparison that stops at the first difference. */
 const leaky: Compare = (secret) => {
-  const rest = theirs(secret);
+  const rest = constantTime(secret);
   return (token) => {
     rest(token);
     for (let i = 0; i < secret.length; i++)
@@ -55,28 +60,24 @@ const leaky: Compare = (secret) => {
   };
 };
 
-export const timingCases: Case[] = [
-  {
-    promise: 'the time of a comparison does not tell where and how much of a token is right',
-    async check() {
-      const seen = attempts(theirs);
-      assert.ok(seen.some(isEven), describe(seen));
-      return describe(seen);
-    },
-  },
-  {
-    promise: 'that would be noticed: a comparison that stops at the first difference is caught',
-    async check() {
-      const seen = attempts(leaky);
-      assert.ok(!seen.some(isEven), describe(seen));
-      return describe(seen.slice(-1));
-    },
-  },
-];
+const long = { skip: isShort && 'TEST_SHORT' };
 
-function attempts(compare: Compare): Map<string, number>[] {
+t.test('the time of a comparison does not reveal how much of a token is right', long, async (t) => {
+  t.ok(attempts(t, constantTime).some(isEven));
+});
+
+t.test('a comparison that stops at the first difference is detected', long, async (t) => {
+  t.notOk(attempts(t, leaky).some(isEven));
+});
+
+/** Measures until no secret stands out, a few times at most. */
+function attempts(t: Test, compare: Compare): Map<string, number>[] {
   const seen: Map<string, number>[] = [];
-  while (seen.length < ATTEMPTS && !seen.some(isEven)) seen.push(measure(compare));
+  while (seen.length < ATTEMPTS && !seen.some(isEven)) {
+    const values = measure(compare);
+    for (const [name, value] of values) t.comment(`${name}: t = ${value.toFixed(1)}`);
+    seen.push(values);
+  }
   return seen;
 }
 
@@ -84,15 +85,15 @@ function isEven(values: ReadonlyMap<string, number>): boolean {
   return [...values.values()].every((t) => Math.abs(t) < CHANCE);
 }
 
-/** Welch's t of each kind of secret against one of which nothing is right. */
+/** Welch's t of each kind of secret against a random one. */
 function measure(compare: Compare): Map<string, number> {
   const secrets = Object.values(SECRETS);
   const times = secrets.map(() => new Float64Array(ROUNDS));
   let comparisons = secrets.map((secret) => compare(secret()));
-  // So that all of it is compiled.
+  // Warm-up: all code is compiled afterwards.
   for (let n = 0; n < 20_000; n++) comparisons[n % comparisons.length]?.(TOKEN);
   for (let round = 0; round < ROUNDS; round++) {
-    if (round % ANEW === 0) comparisons = secrets.map((secret) => compare(secret()));
+    if (round % RENEWAL === 0) comparisons = secrets.map((secret) => compare(secret()));
     for (const n of shuffled(secrets.length))
       (times[n] as Float64Array)[round] = timeOf(comparisons[n] as Comparison);
   }
@@ -121,7 +122,7 @@ function shuffled(length: number): number[] {
   return order;
 }
 
-/** The slower half tells of other processes, and of garbage. */
+/** The slower half includes disturbances by other processes and by garbage collection. */
 function fasterHalf(times: Float64Array): number[] {
   return [...times].sort((a, b) => a - b).slice(0, times.length / 2);
 }
@@ -135,10 +136,4 @@ function moments(values: readonly number[]): { mean: number; variance: number } 
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
   const squares = values.reduce((sum, value) => sum + (value - mean) ** 2, 0);
   return { mean, variance: squares / (values.length - 1) };
-}
-
-function describe(seen: readonly Map<string, number>[]): string {
-  return seen
-    .map((values) => [...values].map(([name, t]) => `${name}: t = ${t.toFixed(1)}`).join(', '))
-    .join('; then ');
 }

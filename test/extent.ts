@@ -1,0 +1,14 @@
+/* How much the long checks try, from the environment. */
+
+/** `TEST_SHORT=1` selects the short forms, for every change. */
+export const isShort = process.env.TEST_SHORT === '1';
+
+/** How often a check repeats what depends on chance: `TEST_ROUNDS`, or else its own number. */
+export function roundsOr(fallback: number): number {
+  const rounds = Number(process.env.TEST_ROUNDS ?? fallback);
+  if (!Number.isInteger(rounds) || rounds < 1) throw new RangeError('TEST_ROUNDS: not positive');
+  return rounds;
+}
+
+/** The seed of random choices: `TEST_SEED`, or else a new one. */
+export const seed = Number(process.env.TEST_SEED ?? Math.floor(Math.random() * 2 ** 31));

@@ -1,0 +1,179 @@
+/* Cuts the power of real file systems on loop devices. TEST_ROUNDS is the number of cuts. */
+import { execFileSync, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
+import { once } from 'node:events';
+import { appendFileSync, existsSync, readFileSync, truncateSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+
+import t, { type Test } from 'tap';
+
+import { isShort, roundsOr } from '../extent.js';
+import { run, start, type LaunchOptions, type Program } from '../system/program.js';
+import { createLedger, startLoad, type Ledger } from './ledger.js';
+import { countTornTails, filesIn, missing, mount, settingsFor, stopCleanly } from './support.js';
+
+const ROUNDS = roundsOr(isShort ? 3 : 20);
+const FILE_SYSTEMS = ['ext4', 'xfs'] as const;
+const DISK_BYTES = 2 ** 30;
+
+/** The most plants that are acknowledged before a power cut. */
+const MOST_PLANTS = 1_500;
+
+/**
+ * FS_IOC_SHUTDOWN with the flag NOLOGFLUSH: from then on nothing more reaches the disk. It is called
+ * as soon as a line is read.
+ */
+const SHUTDOWN = `
+  open(my $folder, '<', $ARGV[0]) or die $!;
+  $| = 1;
+  print "ready\\n";
+  <STDIN>;
+  my $flag = pack('L', 2);
+  ioctl($folder, 0x8004587d, $flag) or die $!;
+`;
+
+/** A preload that makes the program open files without O_DSYNC. */
+const UNSYNCED = `import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+const { open } = fs.promises;
+fs.promises.open = (path, flags, mode) => open(path, flags & ~fs.constants.O_DSYNC, mode);
+syncBuiltinESMExports();`;
+
+t.setTimeout(300_000 + 10_000 * ROUNDS);
+
+for (const type of FILE_SYSTEMS) {
+  const skip = missing('the right to mount', 'loop devices', `mkfs.${type}`, 'perl');
+
+  t.test(`${type}: an acknowledged plant survives a power cut`, { skip }, async (t) => {
+    const disk = makeDisk(t, type);
+    if (!disk) return;
+    const ledger = createLedger();
+    for (let round = 1; round <= ROUNDS; round++) {
+      await cutPowerUnderLoad(t, disk, ledger);
+      const program = await start(t, { env: settingsFor(disk.log) });
+      ledger.check(disk.log);
+      await stopCleanly(t, program);
+      ledger.check(disk.log);
+    }
+    const tails = countTornTails(dirname(disk.log));
+    t.comment(`${ROUNDS} cuts, ${ledger.acknowledged} plants, ${tails} torn tails`);
+  });
+
+  t.test(
+    `${type}: a program that does not sync loses plants in a power cut`,
+    { skip },
+    async (t) => {
+      const disk = makeDisk(t, type);
+      if (!disk) return;
+      const ledger = createLedger();
+      await cutPowerUnderLoad(t, disk, ledger, { preload: UNSYNCED });
+      const log = existsSync(disk.log) ? readFileSync(disk.log) : Buffer.alloc(0);
+      const lost = ledger.lost(log.subarray(0, log.lastIndexOf('\n') + 1));
+      t.ok(lost > 0, `${lost} of ${ledger.acknowledged} plants are lost`);
+    },
+  );
+
+  t.test(`${type}: a repair survives a power cut`, { skip }, async (t) => {
+    const disk = makeDisk(t, type);
+    if (!disk) return;
+    const ledger = createLedger();
+    await stopCleanly(t, await serveOnePlant(t, disk, ledger));
+    appendFileSync(disk.log, 'x\n', { flush: true });
+    const repair = await run(t, { args: ['repair'], env: settingsFor(disk.log) });
+    t.equal(repair.code, 0, repair.stderr);
+    const repaired = filesIn(dirname(disk.log));
+    await (
+      await disk.prepareCut()
+    )();
+    disk.mountAgain();
+    t.strictSame(filesIn(dirname(disk.log)), repaired);
+    ledger.check(disk.log);
+  });
+
+  t.test(
+    `${type}: a torn tail does not reappear behind a plant that was stored after the recovery`,
+    { skip },
+    async (t) => {
+      const disk = makeDisk(t, type);
+      if (!disk) return;
+      const ledger = createLedger();
+      await stopCleanly(t, await serveOnePlant(t, disk, ledger));
+      appendFileSync(disk.log, `{"id":9,"name":"${'x'.repeat(100_000)}`, { flush: true });
+      const program = await serveOnePlant(t, disk, ledger);
+      await (
+        await disk.prepareCut()
+      )();
+      await program.stop('SIGKILL');
+      disk.mountAgain();
+      ledger.check(disk.log);
+    },
+  );
+}
+
+/** Cuts the power of a program under load, and restores it. */
+async function cutPowerUnderLoad(
+  t: Test,
+  disk: Disk,
+  ledger: Ledger,
+  options: LaunchOptions = {},
+): Promise<void> {
+  const program = await start(t, { ...options, env: settingsFor(disk.log) });
+  const cut = await disk.prepareCut();
+  const load = startLoad(ledger, program);
+  await load.reached(randomInt(1, MOST_PLANTS));
+  // After the ioctl, Linux completes a write in progress as if it were on the disk (seen on 6.18, ext4
+  // and XFS). In a real power cut the program could not have answered it.
+  ledger.acknowledges = false;
+  await cut();
+  await load.refused;
+  await Promise.all([program.stop('SIGKILL'), load.ended]);
+  ledger.acknowledges = true;
+  disk.mountAgain();
+}
+
+async function serveOnePlant(t: Test, disk: Disk, ledger: Ledger): Promise<Program> {
+  const program = await start(t, { env: settingsFor(disk.log) });
+  t.equal(await ledger.post(program, ledger.next()), 200);
+  return program;
+}
+
+/** A file system of its own. */
+interface Disk {
+  /** A path for a log, in folders that do not exist yet. */
+  readonly log: string;
+  /** Resolves to a function that cuts the power at once: nothing more reaches the disk. */
+  prepareCut(): Promise<() => Promise<void>>;
+  /** Mounts the file system again; no process may use it. */
+  mountAgain(): void;
+}
+
+/** Creates a file system until the test ends; skips the test if the kernel cannot mount it. */
+function makeDisk(t: Test, type: (typeof FILE_SYSTEMS)[number]): Disk | undefined {
+  const image = join(t.testdir({ disk: '' }), 'disk');
+  truncateSync(image, DISK_BYTES);
+  execFileSync(`mkfs.${type}`, ['-q', image]);
+  let folder: string;
+  try {
+    // The loop device is released when the file system is unmounted.
+    folder = mount(t, '-o', 'loop', image);
+  } catch (error) {
+    t.pass(`mount ${type}`, { skip: `${type} cannot be mounted: ${String(error)}` });
+    return undefined;
+  }
+  return {
+    log: join(folder, 'var', 'lib', 'plants.jsonl'),
+    async prepareCut() {
+      const perl = spawn('perl', ['-e', SHUTDOWN, folder], { stdio: ['pipe', 'pipe', 'inherit'] });
+      const ended = once(perl, 'close');
+      await once(perl.stdout, 'data');
+      return async () => {
+        perl.stdin.end('\n');
+        t.strictSame(await ended, [0, null], 'the power is cut');
+      };
+    },
+    mountAgain() {
+      execFileSync('umount', [folder]);
+      execFileSync('mount', ['-o', 'loop', image, folder]);
+    },
+  };
+}

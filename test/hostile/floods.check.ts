@@ -1,0 +1,343 @@
+/*
+ * Far more connections, requests and bytes than the program has room for: it refuses what it cannot
+ * hold, loses nothing that it acknowledged, and its memory stays bounded.
+ */
+import { strict as assert } from 'node:assert';
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { createReadStream, readdirSync } from 'node:fs';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { Duplex } from 'node:stream';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { connect as connectSecurely } from 'node:tls';
+
+import t, { type Test } from 'tap';
+
+import { isShort } from '../extent.js';
+import { injecting } from '../faults/strace.js';
+import { missing, settingsFor, stopCleanly } from '../faults/support.js';
+import { selfSigned, TOKEN } from '../support.js';
+import { start, type Program } from '../system/program.js';
+import { opened, parseAnswers, rawRequest, type Answer } from './exchange.js';
+import { FIXED_MIB, memoryOf, TLS_KIB } from './memory.js';
+
+/** The default of `PLANT_STORE_MAX_BUFFERED`, in MiB. */
+const MAX_BUFFERED_MIB = 64;
+const BOUND_MIB = MAX_BUFFERED_MIB + FIXED_MIB;
+
+const IDLE = 10_000;
+const WAVES = isShort ? 1 : 3;
+const PIPELINED = 20_000;
+const BODIES = isShort ? 300 : 2_000;
+const BODY_BYTES = 1_048_576;
+const HANG_MS = 10_000;
+/** Descriptors that a process needs in addition to its connections. */
+const FILES = 500;
+
+const maxFiles = Number(execFileSync('sh', ['-c', 'ulimit -Hn'], { encoding: 'utf8' }));
+const tooFewFiles = maxFiles < IDLE + FILES && `ulimit -Hn is ${maxFiles}`;
+
+t.setTimeout(600_000);
+
+t.test(
+  `${IDLE} idle connections stay open, one more is closed, and a plant is stored beside them`,
+  { skip: tooFewFiles },
+  (t) =>
+    flood(t, {}, async (trial) => {
+      const { program } = trial;
+      const used = await openSome(program, IDLE / 2 - 1);
+      for (const socket of used) socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
+      await Promise.all(used.map((socket) => once(socket, 'data')));
+      const sockets = [...used, ...(await openSome(program, IDLE / 2))];
+      const ms = await timed(() => storeOne(trial));
+      sockets.push(...(await openSome(program, 1)));
+      const refused = await opened(program.port);
+      await once(refused.resume(), 'close');
+      t.ok(
+        sockets.every(({ destroyed }) => !destroyed),
+        'none of the others is closed',
+      );
+      for (const socket of sockets) socket.destroy();
+      return `a plant in ${ms} ms`;
+    }),
+);
+
+t.test(
+  `${WAVES} times ${IDLE} unfinished TLS handshakes, and a plant is stored beside them`,
+  { skip: tooFewFiles },
+  async (t) => {
+    const hello = await clientHello();
+    const boundMib = BOUND_MIB + (IDLE * TLS_KIB) / 1024;
+    await flood(t, { tls: selfSigned(), boundMib }, async (trial) => {
+      const times: number[] = [];
+      for (let wave = 1; wave <= WAVES; wave++) {
+        const sockets = await openSome(trial.program, IDLE - 10, (socket) => {
+          socket.write(hello);
+          // The program closes it if the wave takes longer than a handshake may.
+          return new Promise((resolve) => socket.once('data', resolve).once('close', resolve));
+        });
+        times.push(await timed(() => storeOne(trial)));
+        for (const socket of sockets) socket.destroy();
+        while (readdirSync(`/proc/${trial.program.pid}/fd`).length > FILES) await nextTurn();
+      }
+      return `a plant in ${times.join(', ')} ms`;
+    });
+  },
+);
+
+t.test(`${PIPELINED} pipelined requests on one connection are answered in order`, (t) =>
+  flood(t, {}, async (trial) => {
+    const plants = Array.from({ length: PIPELINED }, () => trial.next());
+    const all = plants.map((plant) => Buffer.concat(requestOf(plant)));
+    const answers = await send(trial, [Buffer.concat(all)]);
+    t.equal(answers.length, PIPELINED);
+    for (const [n, plant] of plants.entries()) trial.record(plant, answers[n]);
+    return statusesOf(answers);
+  }),
+);
+
+/** With the second one in it, every character of a string takes two bytes in memory. */
+const CHARACTERS = { one: 'x', two: '\u0416' } as const;
+
+for (const [width, character] of Object.entries(CHARACTERS))
+  t.test(
+    `of ${BODIES} bodies at once, of the maximum size and ${width} byte(s) a character in memory, ` +
+      'each is stored or refused',
+    (t) => flood(t, {}, async (trial) => statusesOf(await sendAtOnce(trial, BODIES, character))),
+  );
+
+t.test(
+  `while a write hangs for ${HANG_MS} ms under load, plants wait or are refused`,
+  { skip: missing('strace') },
+  async (t) => {
+    // The first write is that of the plant before the flood.
+    const hang = `write,pwrite64:delay_enter=${HANG_MS * 1_000}:when=2`;
+    const under = (log: string): string[] =>
+      injecting({ paths: [log], names: 'write,pwrite64' }, hang);
+    await flood(t, { under }, async (trial) => {
+      let answers: (Answer | undefined)[] = [];
+      const ms = await timed(async () => {
+        const first = storeOne(trial);
+        answers = await sendAtOnce(trial, 400, CHARACTERS.two);
+        await first;
+      });
+      t.ok(ms >= HANG_MS, 'the write hangs');
+      t.ok(answers.some((answer) => answer?.status === 503));
+      return statusesOf(answers);
+    });
+  },
+);
+
+interface Plant {
+  readonly id: number;
+  readonly name: string;
+}
+
+interface FloodOptions {
+  /** What makes the program serve HTTPS. */
+  readonly tls?: Readonly<Record<'key' | 'cert', string>>;
+  /** The command that runs the program with a log at this path. */
+  readonly under?: (log: string) => readonly string[];
+  readonly boundMib?: number;
+}
+
+interface Trial {
+  readonly program: Program;
+  /** The certificate of a program that serves HTTPS. */
+  readonly ca: string | undefined;
+  /** A plant with a new id. */
+  next(name?: string): Plant;
+  /** Checks that a plant was answered with 200 or 503, and remembers it if it was stored. */
+  record(plant: Plant, answer: Answer | undefined): void;
+}
+
+/** Floods a program, and checks its memory, its log and that it serves afterwards. */
+async function flood(
+  t: Test,
+  { tls, under, boundMib = BOUND_MIB }: FloodOptions,
+  during: (trial: Trial) => Promise<string>,
+): Promise<void> {
+  const folder = t.testdir({ ...tls });
+  const log = join(folder, 'plants.jsonl');
+  const env = {
+    ...settingsFor(log),
+    ...(tls && {
+      PLANT_STORE_TLS_KEY: join(folder, 'key'),
+      PLANT_STORE_TLS_CERT: join(folder, 'cert'),
+    }),
+  };
+  const stored = new Map<number, Plant>();
+  const program = await start(t, { env, under: under?.(log) ?? [] });
+  let lastId = 0;
+  const trial: Trial = {
+    program,
+    ca: tls?.cert,
+    next: (name = 'fern') => ({ id: ++lastId, name }),
+    record(plant, answer) {
+      if (answer?.status === 503) {
+        assert.match(answer.headers.get('retry-after') ?? '', /^\d+$/);
+        assert.equal((JSON.parse(answer.body) as { error: number }).error, 503);
+        return;
+      }
+      assert.equal(answer?.status, 200, 'the answer is 200 or 503');
+      assert.deepEqual(JSON.parse(answer.body), { name: plant.name });
+      stored.set(plant.id, plant);
+    },
+  };
+  await storeOne(trial);
+  const memory = memoryOf(program.pid);
+  const before = Math.round(memory.now());
+  t.comment(await during(trial));
+  const most = Math.round(memory.most());
+  // The program answers this one after it has cleaned up after the flood.
+  await storeOne(trial);
+  const ms = await timed(() => storeOne(trial));
+  await stopCleanly(t, program);
+  await checkLog(log, stored);
+  t.comment(`${before} MiB before`);
+  t.ok(ms < 5_000, `afterwards a plant is stored in ${ms} ms`);
+  t.ok(most < boundMib, `the memory stays below ${boundMib} MiB: at most ${most} MiB`);
+}
+
+async function checkLog(log: string, stored: ReadonlyMap<number, Plant>): Promise<void> {
+  const left = new Map(stored);
+  for await (const line of createInterface(createReadStream(log))) {
+    const { id, name } = JSON.parse(line) as Plant;
+    assert.equal(name, stored.get(id)?.name, 'every plant in the log was answered with 200');
+    left.delete(id);
+  }
+  assert.equal(left.size, 0, 'every plant that was answered with 200 is in the log, once');
+}
+
+/** The head of a request and its body. */
+function requestOf(plant: Plant): [head: Buffer, body: Buffer] {
+  const body = Buffer.from(JSON.stringify(plant));
+  return [headOf(body.length), body];
+}
+
+function headOf(bodyBytes: number): Buffer {
+  return rawRequest([
+    'POST /plants HTTP/1.1',
+    'Host: localhost',
+    `Authorization: Bearer ${TOKEN}`,
+    'Content-Type: application/json',
+    `Content-Length: ${bodyBytes}`,
+  ]);
+}
+
+async function storeOne(trial: Trial): Promise<void> {
+  const plant = trial.next();
+  const [answer] = await send(trial, requestOf(plant));
+  assert.equal(answer?.status, 200);
+  trial.record(plant, answer);
+}
+
+/** Sends pieces over a connection of their own, and resolves to all answers. */
+async function send({ program, ca }: Trial, pieces: readonly Buffer[]): Promise<Answer[]> {
+  const { port } = program;
+  const socket = ca === undefined ? await opened(port) : await openedSecurely(port, ca);
+  const answered = answersOn(socket);
+  for (const piece of pieces) socket.write(piece);
+  socket.end();
+  return answered;
+}
+
+async function answersOn(socket: Socket): Promise<Answer[]> {
+  const chunks: Buffer[] = [];
+  socket.on('data', (chunk) => chunks.push(chunk));
+  await new Promise((resolve) => socket.once('close', resolve));
+  return parseAnswers(Buffer.concat(chunks)).answers;
+}
+
+/**
+ * Sends bodies of the maximum size without their ends, and then all ends at once. A client that is
+ * answered early stops sending (RFC 9112, section 9.5).
+ */
+async function sendAtOnce(
+  trial: Trial,
+  count: number,
+  character: string,
+): Promise<(Answer | undefined)[]> {
+  const name = character + 'x'.repeat(BODY_BYTES - 40);
+  const bytes = Buffer.from(name);
+  const sockets = await openSome(trial.program, count);
+  const requests = sockets.map((socket) => {
+    const plant = trial.next(name);
+    const beginning = `{"id":${plant.id},"name":"`;
+    const answers = answersOn(socket);
+    const stop = (): void => socket.destroySoon();
+    socket.once('data', stop);
+    socket.write(headOf(beginning.length + bytes.length + END.length));
+    socket.write(beginning);
+    const sent = new Promise((resolve) => socket.once('close', resolve).write(bytes, resolve));
+    return { socket, plant, answers, sent, stop };
+  });
+  await Promise.all(requests.map(({ sent }) => sent));
+  for (const { socket, stop } of requests) if (socket.writable) socket.off('data', stop).end(END);
+  return Promise.all(
+    requests.map(async ({ plant, answers }) => {
+      const [answer] = await answers;
+      trial.record(plant, answer);
+      return answer && { ...answer, body: '' };
+    }),
+  );
+}
+
+const END = '"}';
+
+const AT_A_TIME = 500;
+
+async function openSome(
+  { port }: Program,
+  count: number,
+  begin: (socket: Socket) => unknown = () => undefined,
+): Promise<Socket[]> {
+  async function open(): Promise<Socket> {
+    const socket = await opened(port);
+    await begin(socket);
+    return socket;
+  }
+  const sockets: Socket[] = [];
+  while (sockets.length < count) {
+    const length = Math.min(count - sockets.length, AT_A_TIME);
+    sockets.push(...(await Promise.all(Array.from({ length }, open))));
+  }
+  return sockets;
+}
+
+async function openedSecurely(port: number, ca: string): Promise<Socket> {
+  const socket = connectSecurely({ port, host: 'localhost', ca, ALPNProtocols: ['http/1.1'] });
+  await once(socket, 'secureConnect');
+  return socket;
+}
+
+/** The first message of a TLS client. */
+function clientHello(): Promise<Buffer> {
+  return new Promise((resolve) => {
+    const socket = new Duplex({
+      read: () => undefined,
+      write: (chunk: Buffer, _encoding, done) => {
+        resolve(chunk);
+        done();
+      },
+    });
+    connectSecurely({ socket, servername: 'localhost' });
+  });
+}
+
+/** The number of answers with each status, in words. */
+function statusesOf(answers: readonly (Answer | undefined)[]): string {
+  const counts = new Map<number, number>();
+  for (const answer of answers)
+    if (answer) counts.set(answer.status, (counts.get(answer.status) ?? 0) + 1);
+  return [...counts].map(([status, count]) => `${count} times ${status}`).join(', ');
+}
+
+/** The duration of some work, in ms. */
+async function timed(work: () => Promise<void>): Promise<number> {
+  const startedAt = performance.now();
+  await work();
+  return Math.round(performance.now() - startedAt);
+}
