@@ -18,6 +18,7 @@ import {
 import type { Report } from '../../dist/report.js';
 import type { PlantStore } from '../../dist/store.js';
 import {
+  chunk,
   chunkedMessage,
   connect,
   FERN,
@@ -530,9 +531,18 @@ t.test('a request that is in flight when the time is over is answered with 503',
   const waiting = await connect(t, server.port);
   waiting.send(message());
   const sending = await connect(t, server.port);
-  sending.send(message().subarray(0, -1));
   const sendingChunks = await connect(t, server.port);
-  sendingChunks.send(chunkedMessage(FERN).subarray(0, -1));
+  const framings = [
+    [sending, {}],
+    [sendingChunks, { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' }],
+  ] as const;
+  for (const [client, framing] of framings) {
+    const headers = { ...framing, Expect: '100-continue' };
+    client.send(message({ headers }).subarray(0, -Buffer.byteLength(FERN)));
+    t.match(await client.answer(), { status: 100 }, 'the server has received the head');
+  }
+  sending.send(FERN.slice(0, -1));
+  sendingChunks.send(chunk(FERN));
   await store.arrived(1);
   const stopped = server.stop(1);
   const unavailable = { status: 503, headers: { connection: 'close', 'retry-after': '1' } };
