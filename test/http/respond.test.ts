@@ -3,7 +3,6 @@ import { createServer } from 'node:http';
 import t from 'tap';
 import { Compile } from 'typebox/schema';
 
-import { failures, type Failure } from '../../dist/http/failures.js';
 import {
   ErrorSchema,
   PlantSchema,
@@ -204,19 +203,6 @@ t.test('too much at once: 503, and again when there is room', async (t) => {
   store.letGo();
   t.equal((await first).status, 200);
   t.equal((await exchange(t, port, message())).status, 200);
-});
-
-t.test('every failure that there is has the shape of an Error', async (t) => {
-  for (const [name, failure] of Object.entries(failures)) {
-    const make = failure as Failure | ((about: unknown) => Failure);
-    const { status, error, body, headers } = typeof make === 'function' ? make(['a fault']) : make;
-    t.ok(isError.Check(JSON.parse(body)), name);
-    t.match(JSON.parse(body), { error }, name);
-    t.ok(status === error || status === 400, `${name}: ${status} with ${error}`);
-    t.equal('WWW-Authenticate' in headers, status === 401, `${name}: 401 names the scheme`);
-    t.equal('Allow' in headers, status === 405, `${name}: 405 names the method`);
-    t.equal('Retry-After' in headers, status === 503, `${name}: 503 says when`);
-  }
 });
 
 t.test('a plant is answered with its name and tag, and no id', async (t) => {
