@@ -1,0 +1,121 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+
+import type { FileSystem } from '../../dist/log/file.js';
+import { digestOf, type Effect, type Outcomes } from './disk.js';
+import { Violation, type Process } from './invariants.js';
+import { copyOf, keyOfKnowledge, type Knowledge } from './knowledge.js';
+import { createMachine, type Machine } from './simulated-fs.js';
+import { useSocketsOf } from './sockets.js';
+import { afterKill, afterPowerCut, keyOfWorld, showsFailedWrite, type World } from './world.js';
+
+/** What a crash leaves. */
+export interface CrashState {
+  readonly world: World;
+  readonly knowledge: Knowledge;
+  /** All crashes so far. */
+  readonly trail: readonly string[];
+}
+
+/** What all processes on one log have in common. */
+export interface Setting extends Pick<Process, 'path' | 'openedTwice'> {
+  readonly dsyncIsDurable: boolean;
+  /** Gives the log another file system than the machine's, to break it. */
+  readonly mutate?: (fs: FileSystem) => FileSystem;
+}
+
+/** A moment at which a process may crash. */
+export interface Moment {
+  readonly process: Process;
+  readonly trail: readonly string[];
+  /** The operation that is under way. */
+  readonly operation: string;
+  /** What it changes. */
+  readonly inFlight: Effect | undefined;
+}
+
+export const THE_END = 'the end';
+
+/**
+ * Runs a process on what a crash has left. Calls `onMoment` during each of its operations, once
+ * everything has happened that does not wait for the operation, and at the end.
+ *
+ * @throws Violation if a promise is broken or anything else fails.
+ */
+export async function runProcess(
+  { world, knowledge, trail }: CrashState,
+  { path, openedTwice, dsyncIsDurable, mutate = (fs) => fs }: Setting,
+  work: (process: Process) => Promise<unknown>,
+  onMoment?: (moment: Moment) => void | Promise<void>,
+): Promise<void> {
+  let operations = 0;
+  const onOperation = async (name: string, inFlight?: Effect): Promise<void> => {
+    const operation = `operation ${++operations} (${name})`;
+    await nextTurn();
+    await onMoment?.({ process, trail, operation, inFlight });
+  };
+  const machine = createMachine(world, { dsyncIsDurable, ...(onMoment && { onOperation }) });
+  const fs = mutate(machine.fs);
+  const process: Process = { machine, fs, path, knowledge: copyOf(knowledge), openedTwice };
+  useSocketsOf(machine);
+  try {
+    await work(process);
+    await onMoment?.({ process, trail, operation: THE_END, inFlight: undefined });
+  } catch (cause) {
+    const message = cause instanceof Error ? cause.message : String(cause);
+    throw new Violation([...trail, message].join('\n'), { cause });
+  }
+}
+
+/** Runs a process until a moment, and never goes on. */
+export function runUntil(
+  state: CrashState,
+  setting: Setting,
+  work: (process: Process) => Promise<unknown>,
+  isTheMoment: (moment: Moment) => boolean,
+): Promise<Moment> {
+  return new Promise((resolve, reject) => {
+    const end = runProcess(state, setting, work, (moment) => {
+      if (!isTheMoment(moment)) return undefined;
+      resolve(moment);
+      return new Promise<void>(() => undefined);
+    });
+    end.then(() => reject(new Error('the moment never came')), reject);
+  });
+}
+
+/** What power cuts at a moment can leave. */
+export function powerCutsAt(moment: Moment, outcomes: Outcomes): CrashState[] {
+  const { process, trail, operation } = moment;
+  const { machine, path } = process;
+  const knowledge = { ...copyOf(process.knowledge), interrupted: writesTo(machine, path) };
+  return afterPowerCut(machine.world, outcomes).map((world) => ({
+    world,
+    knowledge,
+    trail: [...trail, `power cut in ${operation}`],
+  }));
+}
+
+/** The writes to a file that are not durable. */
+function writesTo(machine: Machine, path: string): Knowledge['interrupted'] {
+  const ino = machine.inoOf(path);
+  const writes = machine.world.pending.filter((effect) => effect.kind === 'write');
+  return writes.filter((write) => write.ino === ino);
+}
+
+/**
+ * What is left if the process is killed at a moment. Left out is what nothing is promised of: that it is
+ * killed between a failed write and the cut that undoes it.
+ */
+export function killsAt({ process, trail, operation, inFlight }: Moment): CrashState[] {
+  const { world } = process.machine;
+  const knowledge = copyOf(process.knowledge);
+  return (inFlight ? afterKill(world, inFlight) : [world])
+    .filter((after) => inFlight?.kind !== 'truncate' || !showsFailedWrite(after))
+    .map((after) => ({ world: after, knowledge, trail: [...trail, `kill in ${operation}`] }));
+}
+
+/** A text that is the same for equal states after the same number of crashes. */
+export function keyOfState({ world, knowledge, trail }: CrashState): string {
+  const key = `${trail.length} ${keyOfKnowledge(knowledge)} ${keyOfWorld(world)}`;
+  return digestOf(Buffer.from(key));
+}

@@ -1,0 +1,245 @@
+import { basename, dirname } from 'node:path';
+
+import type { FileSystem } from '../../dist/log/file.js';
+import { openLog, type PlantLog } from '../../dist/log/log.js';
+import { repairLog } from '../../dist/log/repair.js';
+import type { NewPlant } from '../../dist/plant.js';
+import { PlantStoreError } from '../../dist/store.js';
+import { keyOf, reachable } from './disk.js';
+import { lineOf, type InterruptedWrite, type Knowledge } from './knowledge.js';
+import type { Machine } from './simulated-fs.js';
+
+/** A broken promise of the log. */
+export class Violation extends Error {
+  override readonly name = 'Violation';
+}
+
+/** A process that uses a log. */
+export interface Process {
+  readonly machine: Machine;
+  /** The file system that the log uses: that of the machine, unless a test breaks it. */
+  readonly fs: FileSystem;
+  readonly path: string;
+  readonly knowledge: Knowledge;
+  /** The folders, by their keys, of which the log was opened twice with the same result. */
+  readonly openedTwice: Set<string>;
+}
+
+/** Opens the log, and remembers the torn tail that it reports to have moved. */
+export function open({ machine, fs, path, knowledge }: Process): Promise<PlantLog> {
+  return openLog(fs, path, {
+    report(message) {
+      const [, copy] = /: moved .* to (.*)$/.exec(message) ?? [];
+      if (copy !== undefined) knowledge.tails.add(textOf(machine, copy));
+    },
+  });
+}
+
+/** Sends plants as clients do, and checks the answers. */
+export async function send(
+  { knowledge }: Process,
+  log: PlantLog,
+  plants: readonly NewPlant[],
+): Promise<void> {
+  await Promise.all(plants.map((plant) => sendOne(knowledge, log, plant)));
+}
+
+async function sendOne(
+  { sent, acknowledged }: Knowledge,
+  log: PlantLog,
+  plant: NewPlant,
+): Promise<void> {
+  const line = lineOf(plant);
+  sent.set(line, plant);
+  const wasAcknowledged = acknowledged.get(plant.id) === line;
+  const answer = await log.add(plant).catch(codeOf);
+  const known = acknowledged.get(plant.id);
+  if (answer === 'created' && wasAcknowledged) throw new Violation(`${shown(line)} was lost`);
+  if (answer === 'created' || answer === 'unchanged') {
+    if ((known ?? line) !== line) throw new Violation(`${shown(line)} replaced another plant`);
+    acknowledged.set(plant.id, line);
+  }
+  const ofSameId = [...sent.values()].filter(({ id }) => id === plant.id);
+  if (answer === 'conflict' && (known === line || ofSameId.length === 1))
+    throw new Violation(`${shown(line)} was refused as a conflict`);
+}
+
+function codeOf(error: unknown): string {
+  if (error instanceof PlantStoreError) return error.code;
+  throw error;
+}
+
+/**
+ * Starts a process after a crash, and checks that the log has kept every promise. Clients send all
+ * plants again that were not acknowledged, and a new one.
+ */
+export async function recover(process: Process, newPlant: NewPlant): Promise<void> {
+  const { machine, knowledge } = process;
+  const { sent, acknowledged } = knowledge;
+  const before = read(process);
+  checkAcknowledged(before, knowledge);
+  checkDamage(before, knowledge);
+  if (machine.world.pending.length === 0 && before.tail !== '') knowledge.tails.add(before.tail);
+  checkKept(process);
+
+  if (before.damaged.length > 0) await repair(process, before);
+  const log = await evenIfFull(process, () => open(process));
+  if (read(process).bytes !== before.lines.join('')) throw new Violation('it changed the lines');
+  if (log.size !== before.lines.length)
+    throw new Violation(`${before.lines.length} plants became ${log.size}`);
+  const isAcknowledged = ([line, { id }]: [string, NewPlant]): boolean =>
+    acknowledged.get(id) === line;
+  const old = [...sent].filter((each) => isAcknowledged(each)).map(([, plant]) => plant);
+  const others = [...sent].filter((each) => !isAcknowledged(each)).map(([, plant]) => plant);
+  await send(process, log, old);
+  await send(process, log, [...others, newPlant]);
+  if (!acknowledged.has(newPlant.id)) throw new Violation('it takes no new plant');
+  await log.close();
+
+  const after = read(process);
+  checkAcknowledged(after, knowledge);
+  if (after.damaged.length > 0 || after.tail !== '') throw new Violation('the log is not whole');
+  checkKept(process);
+  checkNames(process);
+  await unlessDone(process, async () => {
+    const again = await open(process);
+    await again.close();
+    if (again.size !== after.lines.length || read(process).bytes !== after.bytes)
+      throw new Violation('the second opening gave something else');
+    checkNames(process);
+  });
+}
+
+/** Moves the damaged lines away. A log with such lines cannot be opened before. */
+async function repair(process: Process, before: Reading): Promise<void> {
+  const { fs, path, knowledge } = process;
+  await checkRefusal(process, before);
+  await unlessDone(process, () => checkRefusal(process, before));
+  await evenIfFull(process, () => repairLog(fs, path, () => undefined));
+  for (const { text } of before.damaged) knowledge.damaged.set(text, 'moved');
+  if (read(process).bytes !== before.lines.join('') + before.tail)
+    throw new Violation('the repair changed what was not damaged');
+  checkKept(process);
+}
+
+async function checkRefusal(process: Process, { bytes, damaged }: Reading): Promise<void> {
+  const [first] = damaged;
+  const expected = `${process.path}: line ${first?.number}, at byte ${first?.offset}: `;
+  const outcome = await open(process).then(
+    () => 'it was opened',
+    (error: unknown) => (error as Error).message,
+  );
+  if (!outcome.startsWith(expected)) throw new Violation(`not refused as damaged: ${outcome}`);
+  if (read(process).bytes !== bytes) throw new Violation('a damaged log was changed');
+}
+
+/** Does something on a disk that may be full. If it fails, it does no harm, and succeeds later. */
+async function evenIfFull<T>(process: Process, work: () => Promise<T>): Promise<T> {
+  const { machine } = process;
+  const { bytes } = read(process);
+  try {
+    return await work();
+  } catch (error) {
+    if (machine.room === Infinity || codeOf(error) !== 'unavailable') throw error;
+    if (read(process).bytes !== bytes) throw new Violation('a full disk changed the log');
+    checkKept(process);
+  } finally {
+    machine.room = Infinity;
+  }
+  return work();
+}
+
+/** Opens a log a second time, unless that has been done with an equal folder. */
+async function unlessDone(process: Process, work: () => Promise<void>): Promise<void> {
+  const key = keyOf(reachable(process.machine.world.visible));
+  if (process.openedTwice.has(key)) return;
+  process.openedTwice.add(key);
+  await work();
+}
+
+/** What a log holds, by a plain reading of its bytes. */
+interface Reading {
+  readonly bytes: string;
+  /** The lines that clients have sent, each the first of its id. */
+  readonly lines: readonly string[];
+  /** All other lines. */
+  readonly damaged: readonly { number: number; offset: number; text: string }[];
+  readonly tail: string;
+}
+
+function read({ machine, path, knowledge: { sent } }: Process): Reading {
+  const bytes = textOf(machine, path);
+  const texts = bytes.split(/(?<=\n)/);
+  const tail = bytes.endsWith('\n') ? '' : (texts.pop() ?? '');
+  const lines: string[] = [];
+  const damaged: Reading['damaged'][number][] = [];
+  const ids = new Set<bigint>();
+  let offset = 0;
+  for (const [index, text] of texts.entries()) {
+    const id = sent.get(text)?.id;
+    if (id === undefined || ids.has(id)) damaged.push({ number: index + 1, offset, text });
+    else lines.push(text);
+    if (id !== undefined) ids.add(id);
+    offset += text.length;
+  }
+  return { bytes, lines, damaged, tail };
+}
+
+function textOf(machine: Machine, path: string): string {
+  return machine.filesIn(dirname(path)).get(basename(path))?.toString('latin1') ?? '';
+}
+
+function checkAcknowledged({ lines }: Reading, { acknowledged }: Knowledge): void {
+  for (const line of acknowledged.values())
+    if (!lines.includes(line)) throw new Violation(`${shown(line)} was lost`);
+}
+
+/** A line may be damaged only if a part of it was in a write that a power cut interrupted. */
+function checkDamage({ damaged }: Reading, knowledge: Knowledge): void {
+  for (const { number, offset, text } of damaged) {
+    const isKnown = knowledge.damaged.get(text) === 'in the log';
+    if (!isKnown && !knowledge.interrupted.some((write) => hasHoleIn(write, offset, text)))
+      throw new Violation(`line ${number} is damaged: ${shown(text)}`);
+    knowledge.damaged.set(text, 'in the log');
+  }
+}
+
+/** Whether a part of a write is missing in a line. */
+function hasHoleIn({ offset, bytes }: InterruptedWrite, start: number, line: string): boolean {
+  const from = Math.max(offset, start);
+  const written = bytes.toString('latin1').slice(from - offset, start + line.length - offset);
+  return written !== line.slice(from - start, from - start + written.length);
+}
+
+/** Torn tails and damaged lines are in the log, or in another file once they are not. */
+function checkKept({ machine, path, knowledge: { tails, damaged } }: Process): void {
+  const files = machine.filesIn(dirname(path));
+  const log = textOf(machine, path);
+  files.delete(basename(path));
+  const others = [...files.values()].map((content) => content.toString('latin1'));
+  for (const tail of tails)
+    if (!log.includes(tail) && !others.includes(tail))
+      throw new Violation(`the torn tail ${shown(tail)} was lost`);
+  for (const [line, place] of damaged)
+    if (
+      !(place === 'in the log' && log.includes(line)) &&
+      !others.some((each) => each.includes(line))
+    )
+      throw new Violation(`the damaged line ${shown(line)} was lost`);
+}
+
+const SIDE_FILE = /^\.(?:torn-\d+-|damaged-)[0-9a-f]+$/;
+
+/** Nothing but the log, files that are documented and the token is beside the log. */
+function checkNames({ machine, path }: Process): void {
+  const log = basename(path);
+  for (const name of machine.filesIn(dirname(path)).keys()) {
+    const isOfLog = name.startsWith(log) && SIDE_FILE.test(name.slice(log.length));
+    if (name !== log && name !== 'token' && !isOfLog) throw new Violation(`${name} was left`);
+  }
+}
+
+/** A text in a message. */
+function shown(text: string): string {
+  return JSON.stringify(text.length > 100 ? `${text.slice(0, 50)}…${text.slice(-30)}` : text);
+}

@@ -1,0 +1,216 @@
+import { constants } from 'node:fs';
+import { basename, dirname } from 'node:path';
+
+import type { FileSystem, LogFile } from '../../dist/log/file.js';
+import { systemError } from '../log/support.js';
+import { fileIn, folderIn, ROOT, SECTOR_BYTES, type Effect, type Inode } from './disk.js';
+import { flushed, withEffect, withFailed, withNewInode, type World } from './world.js';
+
+/** A simulated file system, as one process sees it. */
+export interface Machine {
+  readonly fs: FileSystem;
+  /** What the file system holds now. */
+  readonly world: World;
+  /** How many more bytes of data fit on the disk. */
+  room: number;
+  /** Which of the next writes fails with EIO: 1 is the next one, 0 none. */
+  failingWrite: number;
+  /** Binds a Unix socket and listens on it. */
+  listen(path: string, onConnection: OnConnection): Promise<Listener>;
+  /** Connects to a Unix socket. */
+  connect(path: string): OnConnection;
+  /** What the files in a folder hold, by their names. A socket holds nothing. */
+  filesIn(path: string): Map<string, Buffer>;
+  inoOf(path: string): number | undefined;
+}
+
+/** Called with each connection, to answer it. */
+export type OnConnection = (answer: (text: string) => void) => void;
+
+export interface Listener {
+  close(): void;
+}
+
+export interface MachineOptions {
+  /** Whether a write to a file opened with `O_DSYNC` is durable when it returns. */
+  readonly dsyncIsDurable?: boolean;
+  /** Called during each operation that changes something or makes it durable. */
+  readonly onOperation?: (name: string, inFlight?: Effect) => Promise<void>;
+}
+
+interface OpenFile {
+  readonly ino: number;
+  readonly flags: number;
+}
+
+const { O_CREAT, O_DSYNC, O_EXCL, O_TRUNC } = constants;
+
+export function createMachine(start: World, options: MachineOptions = {}): Machine {
+  const { dsyncIsDurable = true, onOperation } = options;
+  const openFiles: OpenFile[] = [];
+  const listeners = new Map<number, OnConnection>();
+  let world = start;
+
+  /** What happens is visible at once. It becomes durable, if it does, when the operation returns. */
+  async function change(name: string, effect: Effect): Promise<void> {
+    world = withEffect(world, effect);
+    await onOperation?.(name, effect);
+  }
+
+  async function sync(ino: number): Promise<void> {
+    await onOperation?.('sync');
+    world = flushed(world, ino);
+  }
+
+  function inoOf(path: string): number | undefined {
+    let ino: number | undefined = ROOT;
+    for (const name of path.split('/').filter(Boolean)) {
+      const folder: Inode | undefined = ino === undefined ? undefined : world.visible.get(ino);
+      ino = folder?.kind === 'folder' ? folder.entries.get(name) : undefined;
+    }
+    return ino;
+  }
+
+  function find(path: string, syscall: string): number {
+    const ino = inoOf(path);
+    if (ino === undefined) throw systemError('ENOENT', syscall);
+    return ino;
+  }
+
+  async function create(path: string, inode: Inode, syscall: string): Promise<number> {
+    const folder = find(dirname(path), syscall);
+    if (inoOf(path) !== undefined) throw systemError('EEXIST', syscall);
+    const created = withNewInode(world, inode);
+    world = created.world;
+    const changes = [[basename(path), created.ino]] as const;
+    await change(`${syscall} ${basename(path)}`, { kind: 'entries', ino: folder, changes });
+    return created.ino;
+  }
+
+  async function rename(from: string, to: string): Promise<void> {
+    const changes = [
+      [basename(from), undefined],
+      [basename(to), find(from, 'rename')],
+    ] as const;
+    const ino = find(dirname(to), 'rename');
+    await change(`rename to ${basename(to)}`, { kind: 'entries', ino, changes });
+  }
+
+  async function unlink(path: string): Promise<void> {
+    find(path, 'unlink');
+    const changes = [[basename(path), undefined]] as const;
+    const ino = find(dirname(path), 'unlink');
+    await change(`unlink ${basename(path)}`, { kind: 'entries', ino, changes });
+  }
+
+  async function open(path: string, flags: number): Promise<LogFile> {
+    let ino = inoOf(path);
+    if (ino !== undefined && flags & O_EXCL) throw systemError('EEXIST', 'open');
+    if (ino !== undefined && flags & O_TRUNC) await truncate(ino, 0);
+    if (ino === undefined && flags & O_CREAT)
+      ino = await create(path, { kind: 'file', content: Buffer.alloc(0) }, 'open');
+    return handleOf({ ino: ino ?? find(path, 'open'), flags });
+  }
+
+  async function truncate(ino: number, size: number): Promise<void> {
+    const before = fileIn(world.visible, ino).length;
+    machine.room += before - size;
+    if (size < before) await change(`truncate to ${size}`, { kind: 'truncate', ino, size });
+  }
+
+  /** Every write of the log is to the end of a file. */
+  async function write(fd: number, given: Buffer): Promise<{ readonly bytesWritten: number }> {
+    const { ino, flags } = openFiles[fd] as OpenFile;
+    if (machine.room === 0) throw systemError('ENOSPC', 'write');
+    // A copy, because the caller may use its buffer again.
+    const bytes = Buffer.from(given.subarray(0, machine.room));
+    machine.room -= bytes.length;
+    const before = fileIn(world.visible, ino);
+    const offset = before.length;
+    const sectors = Buffer.concat([before.subarray(offset - (offset % SECTOR_BYTES)), bytes]);
+    const fails = --machine.failingWrite === 0;
+    const effect = { kind: 'write', ino, offset, bytes, sectors, failed: false } as const;
+    await change(`write ${bytes.length} bytes`, effect);
+    if (fails) {
+      world = withFailed(world, effect);
+      throw systemError('EIO', 'write');
+    }
+    if (dsyncIsDurable && flags & O_DSYNC) world = flushed(world, ino, effect);
+    return { bytesWritten: bytes.length };
+  }
+
+  function statOf(ino: number, options?: { bigint: boolean }): unknown {
+    const inode = world.visible.get(ino);
+    const isFile = (): boolean => inode?.kind === 'file';
+    const size = inode?.kind === 'file' ? inode.content.length : 0;
+    if (options?.bigint) return { ino: BigInt(ino), size: BigInt(size), isFile };
+    return { ino, size, isFile, mode: 0o600, uid: 0, gid: 0 };
+  }
+
+  function handleOf(file: OpenFile): LogFile {
+    const { ino } = file;
+    const handle = {
+      fd: openFiles.push(file) - 1,
+      stat: async (options?: { bigint: boolean }) => statOf(ino, options),
+      chmod: async () => undefined,
+      chown: async () => undefined,
+      async read(buffer: Buffer, at: number, length: number, position: number) {
+        const content = fileIn(world.visible, ino);
+        return { buffer, bytesRead: content.copy(buffer, at, position, position + length) };
+      },
+      truncate: (size: number) => truncate(ino, size),
+      sync: () => sync(ino),
+      close: async () => undefined,
+    };
+    return handle as unknown as LogFile;
+  }
+
+  const fs = {
+    open,
+    async mkdir(path: string): Promise<string | undefined> {
+      if (inoOf(path) !== undefined) return undefined;
+      const topmost = await fs.mkdir(dirname(path));
+      await create(path, { kind: 'folder', entries: new Map() }, 'mkdir');
+      return topmost ?? path;
+    },
+    realpath: async (path: string) => path,
+    readdir: async (path: string) => [...folderIn(world.visible, find(path, 'readdir')).keys()],
+    rename,
+    unlink,
+    chmod: async (path: string) => void find(path, 'chmod'),
+    write,
+    statSync: (path: string) => statOf(find(path, 'stat'), { bigint: true }),
+    dsyncIsDurable,
+  };
+
+  const machine: Machine = {
+    fs: fs as unknown as FileSystem,
+    get world() {
+      return world;
+    },
+    room: Infinity,
+    failingWrite: 0,
+    async listen(path, onConnection) {
+      const ino = await create(path, { kind: 'socket' }, 'bind');
+      listeners.set(ino, onConnection);
+      return { close: () => listeners.delete(ino) };
+    },
+    connect(path) {
+      const onConnection = listeners.get(find(path, 'connect'));
+      if (!onConnection) throw systemError('ECONNREFUSED', 'connect');
+      return onConnection;
+    },
+    filesIn(path) {
+      const files = new Map<string, Buffer>();
+      const ino = inoOf(path);
+      if (ino === undefined) return files;
+      for (const [name, target] of folderIn(world.visible, ino)) {
+        const inode = world.visible.get(target);
+        files.set(name, inode?.kind === 'file' ? inode.content : Buffer.alloc(0));
+      }
+      return files;
+    },
+    inoOf,
+  };
+  return machine;
+}
