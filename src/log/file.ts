@@ -109,10 +109,19 @@ export async function syncFolder(fs: FileSystem, path: string): Promise<void> {
       await folder.close();
     }
   } catch (error) {
-    // Node 26's permission model forbids fsync. On ext4, XFS and Btrfs the first durable write to a
-    // new file makes its entry durable as well.
-    if (codeOf(error) !== 'ERR_ACCESS_DENIED') throw error;
+    // On ext4, XFS and Btrfs the first durable write to a new file makes its entry durable as well.
+    ignoreIfDenied(error);
   }
+}
+
+/** Makes the content and the size of a file durable. */
+export async function syncFile(file: LogFile): Promise<void> {
+  await file.sync().catch(ignoreIfDenied);
+}
+
+/** Node 26's permission model forbids fsync. */
+function ignoreIfDenied(error: unknown): void {
+  if (codeOf(error) !== 'ERR_ACCESS_DENIED') throw error;
 }
 
 /** What is thrown for an error that a file gave. */

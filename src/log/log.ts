@@ -11,6 +11,7 @@ import {
   statOf,
   failureOf,
   lockedFailure,
+  syncFile,
   syncFolder,
   writeFile,
   type FileSystem,
@@ -102,6 +103,8 @@ export async function openLog(
     await syncFolder(fs, dirname(path));
     lock = await acquireLock(fs, path, ino);
     if (!lock) throw lockedFailure(path);
+    // A process that was killed may have left lines that are in the page cache only.
+    await syncFile(file);
     const index = createIdIndex();
     const torn = await readLog({ fs, file, path, index }, onProgress);
     if (torn.bytes.length > 0) await cutOff({ fs, file, path, report }, torn);

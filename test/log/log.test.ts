@@ -291,14 +291,15 @@ t.test('a link to a log that is missing makes the log where the link leads', asy
   t.equal(readFileSync(log.path, 'utf8'), encodeRecord(FERN));
 });
 
-t.test('the entry of a new log is made durable in the folder where it really is', async (t) => {
+t.test('a log is made durable, and its entry in the folder where it really is', async (t) => {
   const folder = t.testdir({ real: {} });
-  symlinkSync(join('real', 'plants.jsonl'), join(folder, 'link'));
+  const [real, link, inNew] = [join(folder, 'real'), join(folder, 'link'), join(folder, 'new')];
+  symlinkSync(join('real', 'plants.jsonl'), link);
   const { fs, synced } = notingSyncs();
-  await (await openLog(fs, join(folder, 'link'))).close();
-  t.strictSame(synced, [join(folder, 'real')]);
-  await (await openLog(fs, join(folder, 'new', 'plants.jsonl'))).close();
-  t.strictSame(synced.slice(1), [folder, join(folder, 'new')]);
+  await (await openLog(fs, link)).close();
+  t.strictSame(synced.splice(0), [real, link]);
+  await (await openLog(fs, join(inNew, 'plants.jsonl'))).close();
+  t.strictSame(synced, [folder, inNew, join(inNew, 'plants.jsonl')]);
 });
 
 t.test('what cannot be opened is unavailable, and the message says why', async (t) => {
