@@ -55,11 +55,27 @@ export const nodeFileSystem: FileSystem = {
 
 const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY } = constants;
 
-/** Makes a folder, and those above it, where they are missing. */
+/**
+ * Creates a folder and its ancestors, if they are missing. The entry of each is durable before
+ * anything is created in it.
+ */
 export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
-  const topmostMade = await fs.mkdir(path, { recursive: true });
-  const last = topmostMade === undefined ? path : dirname(topmostMade);
-  for (let each = path; each !== last; each = dirname(each)) await syncFolder(fs, dirname(each));
+  const parent = dirname(path);
+  if (isMissing(fs, path)) await makeFolder(fs, parent);
+  const created = await fs.mkdir(path, { recursive: true });
+  const synced = syncFolder(fs, parent);
+  // A folder that exists is synced again, because a process may have been killed before it did so.
+  // Its parent may be one that this process must not read, if an operator has created it.
+  await (created === undefined ? synced.catch(() => undefined) : synced);
+}
+
+function isMissing(fs: FileSystem, path: string): boolean {
+  try {
+    fs.statSync(path, { bigint: true });
+    return false;
+  } catch (error) {
+    return codeOf(error) === 'ENOENT';
+  }
 }
 
 /** Opens a file for durable appends; makes it, mode 0600, where it is missing. */

@@ -77,3 +77,13 @@ t.test(
     await t.resolves(recovered(cut(again)));
   },
 );
+
+t.test('a folder that a killed process created is made durable by the next one', async (t) => {
+  for (const name of ['srv', 'data']) {
+    const empty = { world: worldWith('/', {}), knowledge: knowledgeOf(), trail: [] };
+    const creating = await runUntil(empty, setting, storing(FERN), during(`mkdir ${name}`));
+    const again = await runUntil(killed(creating), setting, storing(FERN), atTheEnd);
+    t.ok(again.process.knowledge.acknowledged.has(FERN.id), name);
+    await t.resolves(recovered(cut(again)));
+  }
+});

@@ -13,14 +13,22 @@ import {
 } from '../../dist/log/file.js';
 import { faultyFileSystem, notingSyncs } from './support.js';
 
-t.test('every folder that got a new entry is synced', async (t) => {
+t.test('each folder is durable before anything is created in it', async (t) => {
   const root = t.testdir({ here: {} });
+  const here = join(root, 'here');
   const { fs, synced } = notingSyncs();
-  await makeFolder(fs, join(root, 'here'));
-  t.strictSame(synced, [], 'nothing is new');
-  await makeFolder(fs, join(root, 'here', 'a', 'b', 'c'));
-  t.strictSame(synced, [join(root, 'here', 'a', 'b'), join(root, 'here', 'a'), join(root, 'here')]);
-  t.ok(statSync(join(root, 'here', 'a', 'b', 'c')).isDirectory());
+  await makeFolder(fs, here);
+  t.strictSame(synced, [root], 'a folder that exists may not be durable yet');
+  await makeFolder(fs, join(here, 'a', 'b', 'c'));
+  t.strictSame(synced.slice(1), [root, here, join(here, 'a'), join(here, 'a', 'b')]);
+  t.ok(statSync(join(here, 'a', 'b', 'c')).isDirectory());
+});
+
+t.test('a folder that exists may be in one that cannot be opened', async (t) => {
+  const root = t.testdir({ here: {} });
+  await makeFolder(faultyFileSystem({ 'open 1': { fails: 'EACCES' } }), join(root, 'here'));
+  const fs = faultyFileSystem({ 'open 2': { fails: 'EACCES' } });
+  await t.rejects(makeFolder(fs, join(root, 'here', 'new')), { code: 'EACCES' });
 });
 
 t.test('a folder that may not be synced is left alone, any other failure is told', async (t) => {
