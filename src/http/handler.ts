@@ -94,16 +94,17 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
 
   function handle(req: HttpRequest, res: HttpResponse, next?: () => void): void {
     const isOurs = isForPlants(req);
+    const isDropped = isClosing(req, res);
+    observeClose(req, res);
     if (!isOurs && next) {
       next();
       return;
     }
     // This response is queued behind the last one of its connection, and never sent.
-    if (isClosing(req)) {
+    if (isDropped) {
       void refuse(req, res, failures.unavailable);
       return;
     }
-    observeClose(req, res);
     const failure =
       protocolFailure(req) ??
       authenticate(req) ??
@@ -122,7 +123,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       await store.add(plant);
       await sendPlant(req, res, plant);
     } catch (error) {
-      await sendFailure(req, res, failureOf(error));
+      await fail(req, res, failureOf(error));
     }
     releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
   }
@@ -134,8 +135,18 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       req.socket.destroy();
       return;
     }
-    await sendFailure(req, res, failure);
+    await fail(req, res, failure);
     releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
+  }
+
+  /** Sends a failure. The connection is destroyed if that throws, as a response that a host has changed may. */
+  async function fail(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
+    try {
+      await sendFailure(req, res, failure);
+    } catch (error) {
+      report('a response could not be sent', error);
+      req.socket.destroy();
+    }
   }
 
   function failureOf(error: unknown): Failure {

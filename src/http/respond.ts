@@ -1,3 +1,4 @@
+import { AsyncResource } from 'node:async_hooks';
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { Writable } from 'node:stream';
 
@@ -14,26 +15,34 @@ export interface HttpResponse extends Writable {
   readonly headersSent: boolean;
   /** Whether the connection persists after this response; HTTP/2's always does. */
   readonly shouldKeepAlive?: boolean;
+  /** In HTTP/1, the connection while this response is the next one to be sent on it. */
+  readonly socket: unknown;
+  /** Both have it, but the types of HTTP/2 do not. */
+  flushHeaders?(): void;
   getHeader(name: string): unknown;
   writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
 }
 
 /**
- * The connections that end with a response which is pending or has been sent. RFC 9112, section 9.6: no
- * later request on them may be processed.
+ * The last response of each connection that is to be closed. RFC 9112, section 9.6: no later request on
+ * that connection may be processed.
  */
-const closing = new WeakSet<object>();
+const lastResponses = new WeakMap<object, HttpResponse>();
 
-/** Whether an earlier response on the request's connection is the last one. */
-export function isClosing({ socket }: HttpRequest): boolean {
-  return closing.has(socket);
+/** Whether an earlier response on the same connection is its last one. */
+export function isClosing({ socket }: HttpRequest, res: HttpResponse): boolean {
+  const last = lastResponses.get(socket);
+  if (!last) return false;
+  // A host may pass on an earlier request later. Its response is the next one, and the last is queued.
+  const isEarlier = res.socket && !last.socket && !last.writableFinished;
+  return !isEarlier;
 }
 
 /** Makes a response the last one of its connection if it says `Connection: close`. */
 export function observeClose({ socket }: HttpRequest, res: HttpResponse): void {
   // In this order, because almost every response keeps its connection and has no header yet.
   if (res.shouldKeepAlive === false || /\bclose\b/i.test(String(res.getHeader('connection'))))
-    closing.add(socket);
+    lastResponses.set(socket, res);
 }
 
 /** Sends the 200 that says a plant is stored. Resolves once the response is on its way. */
@@ -58,14 +67,13 @@ export async function sendFailure(
 ): Promise<void> {
   const { status, headers, body } = failure;
   const connection = keepsConnection(req, failure) ? {} : { Connection: 'close' };
-  if ('Connection' in connection) closing.add(req.socket);
+  if ('Connection' in connection) lastResponses.set(req.socket, res);
   send(req, res, status, { ...headers, ...connection }, body);
   // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request.
   if (req.httpVersionMajor > 1) res.end();
-  void drainBody(req).then((isWhole) => {
-    if (isWhole) res.end();
-    else res.destroy();
-  });
+  void drainBody(req)
+    .then((isWhole) => (isWhole ? res.end() : res.destroy()))
+    .catch(() => req.socket.destroy());
   await endOfTurn();
 }
 
@@ -87,7 +95,8 @@ function send(
     ...headers,
   });
   // With `rejectNonStandardBodyWrites`, a body in the response to a HEAD throws.
-  if (req.method !== 'HEAD') res.write(body);
+  if (req.method === 'HEAD') res.flushHeaders?.();
+  else res.write(body);
 }
 
 /**
@@ -118,7 +127,7 @@ function keepsConnection(req: HttpRequest, failure: Failure): boolean {
  * `timeoutMs`.
  */
 export function releaseWhenFlushed(
-  { socket }: HttpRequest,
+  { httpVersionMajor, socket }: HttpRequest,
   res: HttpResponse,
   reservation: Reservation,
   timeoutMs: number,
@@ -127,18 +136,19 @@ export function releaseWhenFlushed(
   reservation.shrinkTo(pending);
   // Most responses have been flushed by now, and need no timer.
   if (pending === 0) return;
+  // A pipelined response that is still queued emits no `close` when its connection does.
+  const mayBeQueued = httpVersionMajor === 1;
   const timer = setTimeout(() => {
     release();
     res.destroy();
   }, timeoutMs);
-  res.once('close', release);
-  // A pipelined response that is still queued emits no `close` when its connection does.
-  socket.setMaxListeners(0).once('close', release);
-
-  function release(): void {
+  // What the reservation reports belongs to the request, whatever event releases it.
+  const release = AsyncResource.bind(() => {
     clearTimeout(timer);
     res.off('close', release);
-    socket.off('close', release);
+    if (mayBeQueued) socket.off('close', release);
     reservation.shrinkTo(0);
-  }
+  });
+  res.once('close', release);
+  if (mayBeQueued) socket.setMaxListeners(0).once('close', release);
 }

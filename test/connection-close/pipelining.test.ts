@@ -216,6 +216,42 @@ t.test('a request before the last one is processed', async (t) => {
   t.strictSame(stored, [1n, 2n]);
 });
 
+t.test('an earlier request that the host passes on later is processed', async (t) => {
+  const { handler, stored } = makeService();
+  const isPassedOn: Promise<void>[] = [];
+  const server = createServer((req, res) => {
+    // The first request waits until the handler has refused the second one.
+    if (isPassedOn.length === 0)
+      isPassedOn.push(new Promise((resolve) => setImmediate(() => setImmediate(resolve))));
+    else {
+      handler(req, res);
+      return;
+    }
+    void isPassedOn[0]?.then(() => handler(req, res));
+  });
+  const port = await listen(t, server);
+  const refused = chunked({ headers: { Authorization: undefined } });
+  const received = await sendPlainly(t)(port, Buffer.concat([plant(1), refused, plant(2)]));
+  t.match(parseResponses(received), [
+    { status: 200, closes: false },
+    { status: 401, closes: true },
+  ]);
+  t.strictSame(stored, [1n]);
+});
+
+t.test('a host that answers another path itself may close the connection, too', async (t) => {
+  const { handler, stored } = makeService();
+  const server = createServer((req, res) => {
+    if (req.url === '/elsewhere') res.setHeader('Connection', 'close');
+    handler(req, res, () => res.end('{}'));
+  });
+  const port = await listen(t, server);
+  const elsewhere = message({ target: '/elsewhere', body: '' });
+  const received = await sendPlainly(t)(port, Buffer.concat([elsewhere, plant(2)]));
+  t.match(parseResponses(received), [{ status: 200, closes: true }]);
+  t.strictSame(stored, []);
+});
+
 t.test('a connection stays open once a chunked body has been read', async (t) => {
   const { handler, stored } = makeService();
   const port = await listener(t, handler);

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import * as http2 from 'node:http2';
 import * as https from 'node:https';
+import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -249,6 +250,36 @@ t.test('a response that the host ends while a plant is stored is left alone', as
     if (answer) t.match(answer, { status: 504 });
     else await client.closed;
     t.strictSame(reported, []);
+  }
+});
+
+t.test('a response that the host has changed may throw', async (t) => {
+  const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096 };
+  const changes: Readonly<Record<string, (res: ServerResponse) => void>> = {
+    'a trailer without chunks': (res) => res.setHeader('Trailer', 'Server-Timing'),
+    'writeHead throws': (res) =>
+      (res.writeHead = () => {
+        throw new Error('writeHead');
+      }),
+    'end throws': (res) =>
+      (res.end = () => {
+        throw new Error('end');
+      }),
+  };
+  for (const [about, change] of Object.entries(changes)) {
+    let isChanged = true;
+    const host: Host = (handler, req, res) => {
+      if (isChanged) change(res);
+      handler(req, res);
+    };
+    const { port } = await embed(t, host, limits);
+    for (const request of [message(), message({ headers: { Authorization: undefined } })]) {
+      const { socket, closed } = await connect(t, port);
+      socket.write(request);
+      await closed;
+    }
+    isChanged = false;
+    t.equal((await exchange(t, port, message())).status, 200, `${about}: its memory is released`);
   }
 });
 
@@ -600,6 +631,21 @@ t.test('HTTP/2: an answer that a client never takes is let go with its stream', 
   request.close(http2.constants.NGHTTP2_CANCEL);
   await once(request, 'close');
   t.match(await http2Answer(http2Post(session).end(FERN)), { status: 200 }, 'it is held no more');
+});
+
+t.test('HTTP/2: responses leave no listeners on their connection', async (t) => {
+  const { handler } = await serve(t);
+  const server = http2.createServer(handler);
+  const connected = once(server, 'connection') as Promise<[Socket]>;
+  const url = `http://127.0.0.1:${await listen(t, server)}`;
+  // So that each response is flushed in pieces.
+  const session = http2.connect(url, { settings: { initialWindowSize: 10 } });
+  t.teardown(() => session.destroy());
+  const [socket] = await connected;
+  const before = socket.listenerCount('close');
+  for (let i = 0; i < 20; i++)
+    t.match(await http2Answer(http2Post(session).end(FERN)), { status: 200 });
+  t.equal(socket.listenerCount('close'), before);
 });
 
 t.test('HTTP/2: a request that the host destroys is closed', async (t) => {

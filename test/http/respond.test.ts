@@ -294,6 +294,13 @@ t.test('a HEAD has the header of the same GET, and no body', async (t) => {
   }
 });
 
+t.test('a HEAD is answered before its body has arrived', async (t) => {
+  const { port } = await serve(t);
+  const client = await connect(t, port);
+  client.send(message({ method: 'HEAD' }).subarray(0, -1));
+  t.equal((await client.answer('HEAD')).status, 405);
+});
+
 t.test('a HEAD is answered where the host allows no body for one', async (t) => {
   const { handler } = await serve(t);
   const port = await listen(t, createServer({ rejectNonStandardBodyWrites: true }, handler));
