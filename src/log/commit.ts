@@ -5,7 +5,7 @@ import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
-import { CHANGED, failureOf, writeAll, type FileSystem, type LogFile } from './file.js';
+import { CHANGED, cutFile, failureOf, writeAll, type FileSystem, type LogFile } from './file.js';
 import { encodeRecord } from './record.js';
 import { MAX_RECORD_BYTES } from './scan.js';
 
@@ -136,7 +136,7 @@ export function createCommitter(options: CommitterOptions): Committer {
   async function undo(cause: unknown): Promise<PlantStoreError> {
     if (!NO_ROOM.includes(-((cause as NodeJS.ErrnoException).errno ?? 0))) return poison(cause);
     try {
-      await file.truncate(end);
+      await cutFile(file, end);
     } catch (error) {
       return poison(error);
     }

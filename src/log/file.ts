@@ -135,6 +135,12 @@ export async function syncFile(file: LogFile): Promise<void> {
   await file.sync().catch(ignoreIfDenied);
 }
 
+/** Cuts a file off durably: otherwise a power cut could leave the old bytes behind new ones. */
+export async function cutFile(file: LogFile, size: number): Promise<void> {
+  await file.truncate(size);
+  await syncFile(file);
+}
+
 /** Node 26's permission model forbids fsync. */
 function ignoreIfDenied(error: unknown): void {
   if (codeOf(error) !== 'ERR_ACCESS_DENIED') throw error;

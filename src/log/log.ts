@@ -5,6 +5,7 @@ import type { NewPlant, Plant } from '../plant.js';
 import { pluralize, limitRate, type Report } from '../report.js';
 import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
 import {
+  cutFile,
   makeFolder,
   nodeFileSystem,
   openLogFile,
@@ -156,7 +157,7 @@ async function cutOff(
 ): Promise<void> {
   const copy = `${path}.torn-${offset}-${crc32(bytes).toString(16)}`;
   await writeFile(fs, copy, bytes);
-  await file.truncate(offset);
+  await cutFile(file, offset);
   const length = pluralize(bytes.length, 'byte');
   report(`${path}: moved ${length} of a write that was never finished to ${copy}`);
 }

@@ -13,6 +13,7 @@ import {
   type Moment,
   type Setting,
 } from './crash.js';
+import { allOutcomes } from './disk.js';
 import { open, recover, send, type Process } from './invariants.js';
 import { knowledgeOf, lineOf } from './knowledge.js';
 import { worldWith } from './world.js';
@@ -21,6 +22,7 @@ import { worldWith } from './world.js';
 
 const FERN = { id: 1n, name: 'fern' };
 const IVY = { id: 2n, name: 'ivy' };
+const OAK = { id: 3n, name: 'oak'.repeat(300) };
 const MOSS = { id: 4n, name: 'moss' };
 
 const setting: Setting = {
@@ -86,4 +88,16 @@ t.test('a folder that a killed process created is made durable by the next one',
     t.ok(again.process.knowledge.acknowledged.has(FERN.id), name);
     await t.resolves(recovered(cut(again)));
   }
+});
+
+t.test('what a full disk left of a write does not come back behind the next one', async (t) => {
+  const work = async (process: Process): Promise<void> => {
+    const log = await open(process);
+    process.machine.room = lineOf(OAK).length + lineOf(IVY).length;
+    await send(process, log, [OAK, IVY, MOSS]);
+    process.machine.room = Infinity;
+    await send(process, log, [MOSS]);
+  };
+  const moment = await runUntil(WITH_FERN, setting, work, during(`write ${lineOf(MOSS).length} `));
+  for (const state of powerCutsAt(moment, allOutcomes)) await t.resolves(recovered(state));
 });
