@@ -116,7 +116,7 @@ export function createCommitter(options: CommitterOptions): Committer {
 
   async function write({ plants, lines, starts, bytes }: Batch): Promise<void> {
     if (poisoning.signal.aborted) throw poisoning.signal.reason;
-    if (sizeNow() !== BigInt(end)) throw new Error(CHANGED);
+    checkSize((size) => size === BigInt(end));
     await writeAll(fs, file, Buffer.from(lines));
     if (full) report(`${path}: there is room again`);
     full = false;
@@ -125,21 +125,29 @@ export function createCommitter(options: CommitterOptions): Committer {
     end += bytes;
   }
 
-  /** The size of the file, if `path` still leads to it. */
-  function sizeNow(): bigint {
-    const now = fs.statSync(path, { bigint: true });
-    if (now.ino !== ino) throw new Error(CHANGED);
-    return now.size;
+  /** Poisons the log and throws if `path` leads to another file, or the size is not right. */
+  function checkSize(isRight: (size: bigint) => boolean): void {
+    try {
+      const now = fs.statSync(path, { bigint: true });
+      if (now.ino !== ino || !isRight(now.size)) throw new Error(CHANGED);
+    } catch (error) {
+      throw poison(error);
+    }
   }
 
-  /** Makes the file what it was before a write that failed, where nothing worse has happened. */
+  /**
+   * Cuts off what a failed write left. The page cache may hold lines of it that are not on the disk,
+   * and the next process would take them for stored.
+   */
   async function undo(cause: unknown): Promise<PlantStoreError> {
-    if (!NO_ROOM.includes(-((cause as NodeJS.ErrnoException).errno ?? 0))) return poison(cause);
+    if (poisoning.signal.aborted) return poisoning.signal.reason as PlantStoreError;
+    const hasNoRoom = NO_ROOM.includes(-((cause as NodeJS.ErrnoException).errno ?? 0));
     try {
       await cutFile(file, end);
     } catch (error) {
-      return poison(error);
+      return poison(hasNoRoom ? error : cause);
     }
+    if (!hasNoRoom) return poison(cause);
     if (!full) report(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
     full = true;
     return failureOf(path, cause);
@@ -180,13 +188,7 @@ export function createCommitter(options: CommitterOptions): Committer {
       return refusal;
     },
     poisoned: poisoning.signal,
-    checkFile() {
-      try {
-        if (sizeNow() < BigInt(end)) throw new Error(CHANGED);
-      } catch (error) {
-        throw poison(error);
-      }
-    },
+    checkFile: () => checkSize((size) => size >= BigInt(end)),
     poison,
     async close() {
       refusal ??= new PlantStoreError('unavailable', `${path}: the log is closed`);

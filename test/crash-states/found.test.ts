@@ -101,3 +101,17 @@ t.test('what a full disk left of a write does not come back behind the next one'
   const moment = await runUntil(WITH_FERN, setting, work, during(`write ${lineOf(MOSS).length} `));
   for (const state of powerCutsAt(moment, allOutcomes)) await t.resolves(recovered(state));
 });
+
+t.test('a plant whose write failed is not taken for stored by the next process', async (t) => {
+  const work = async (process: Process): Promise<void> => {
+    const log = await open(process);
+    process.machine.failingWrite = 1;
+    await send(process, log, [IVY]);
+    await log.close();
+  };
+  const failed = await runUntil(WITH_FERN, setting, work, atTheEnd);
+  t.notOk(failed.process.knowledge.acknowledged.has(IVY.id));
+  const again = await runUntil(killed(failed), setting, storing(IVY), atTheEnd);
+  t.ok(again.process.knowledge.acknowledged.has(IVY.id));
+  await t.resolves(recovered(cut(again)));
+});
