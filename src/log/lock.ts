@@ -26,6 +26,8 @@ export interface Lock {
  */
 const HELD = 'held';
 const HIDDEN = '.new';
+/** A claim to any log. A killed repair leaves one for the inode that it has replaced. */
+const ANY_CLAIM = /^\.plant-store-\d+-[0-9a-f]{16}-\d+(?:\.new)?$/;
 const PATIENCE_MS = 3_000;
 const PAUSE_MS = 10;
 const ANSWER_MS = 1_000;
@@ -141,7 +143,9 @@ interface Rival {
 
 async function namesInView({ fs, folder, prefix }: Place, ownName: string): Promise<string[]> {
   const names = await fs.readdir(folder);
-  return names.filter((name) => name.startsWith(prefix) && name !== ownName);
+  return names.filter(
+    (name) => name !== ownName && (name.startsWith(prefix) || ANY_CLAIM.test(name)),
+  );
 }
 
 /** Those claims whose owners are alive. Removes the dead ones. */
@@ -150,7 +154,7 @@ async function livingOf(place: Place, names: readonly string[]): Promise<Rival[]
   for (const name of names) {
     const state = await stateOf(socketPath(place, name));
     if (state === undefined) await removeClaim(place.fs, join(place.folder, name));
-    else if (!name.endsWith(HIDDEN)) rivals.push({ name, state });
+    else if (name.startsWith(place.prefix) && !name.endsWith(HIDDEN)) rivals.push({ name, state });
   }
   return rivals;
 }
