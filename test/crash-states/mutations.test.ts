@@ -1,0 +1,188 @@
+import { constants } from 'node:fs';
+
+import { fail } from 'node:assert/strict';
+
+import t from 'tap';
+
+import type { FileSystem, LogFile } from '../../dist/log/file.js';
+import { explore, type ExploreOptions } from './explore.js';
+import { workloads } from './workloads.js';
+
+/*
+ * The simulation must be able to fail: each of these changes breaks the log, and is noticed.
+ */
+
+interface Mutation extends Partial<ExploreOptions> {
+  readonly workload: keyof typeof workloads;
+  readonly mutate: (fs: FileSystem) => FileSystem;
+  /** What a violation says. */
+  readonly finds: RegExp;
+}
+
+const { O_APPEND, O_DIRECTORY, O_DSYNC } = constants;
+
+/** Opens the files whose paths match without `O_DSYNC`. */
+function withoutDsync(fs: FileSystem, paths: RegExp): FileSystem {
+  const open: FileSystem['open'] = (path, flags, mode) =>
+    fs.open(path, paths.test(path) ? flags & ~O_DSYNC : flags, mode);
+  return { ...fs, open };
+}
+
+/** Leaves out syncs: those of which `isLeftOut` says so, by the flags of the file. */
+function withoutSyncs(fs: FileSystem, isLeftOut: (flags: number) => boolean): FileSystem {
+  return {
+    ...fs,
+    async open(path, flags, mode) {
+      const file = await fs.open(path, flags, mode);
+      const sync = async (): Promise<void> => (isLeftOut(flags) ? undefined : file.sync());
+      return { ...file, sync };
+    },
+  };
+}
+
+/** Leaves out the sync of the folder that follows a rename to a path that matches. */
+function withoutSyncAfterRename(fs: FileSystem, to: RegExp): FileSystem {
+  let isNext = false;
+  function isLeftOut(flags: number): boolean {
+    const isIt = isNext && (flags & O_DIRECTORY) !== 0;
+    if (isIt) isNext = false;
+    return isIt;
+  }
+  return {
+    ...withoutSyncs(fs, isLeftOut),
+    async rename(from, path) {
+      isNext = to.test(path);
+      await fs.rename(from, path);
+    },
+  };
+}
+
+/** Leaves out the sync that follows a cut. */
+function withoutSyncAfterCut(fs: FileSystem): FileSystem {
+  return {
+    ...fs,
+    async open(path, flags, mode) {
+      const file = await fs.open(path, flags, mode);
+      let sync = (): Promise<void> => file.sync();
+      return {
+        ...file,
+        sync: () => sync(),
+        truncate(size) {
+          sync = async () => undefined;
+          return file.truncate(size);
+        },
+      };
+    },
+  };
+}
+
+/** Cuts off a torn tail before the file for its copy is created. */
+function cuttingFirst(fs: FileSystem): FileSystem {
+  let log: LogFile | undefined;
+  return {
+    ...fs,
+    async open(path, flags, mode) {
+      const [, offset] = /\.torn-(\d+)-/.exec(path) ?? [];
+      if (offset !== undefined) await log?.truncate(Number(offset));
+      const file = await fs.open(path, flags, mode);
+      if (flags & O_APPEND) log = file;
+      return file;
+    },
+  };
+}
+
+/** Cuts nothing off. */
+function withoutCuts(fs: FileSystem): FileSystem {
+  return {
+    ...fs,
+    async open(path, flags, mode) {
+      const file = await fs.open(path, flags, mode);
+      return { ...file, truncate: async () => undefined };
+    },
+  };
+}
+
+/** Returns from a write before it has come to its end. */
+function returningTooEarly(fs: FileSystem): FileSystem {
+  return {
+    ...fs,
+    async write(descriptor, bytes) {
+      void fs.write(descriptor, bytes);
+      return { bytesWritten: bytes.length };
+    },
+  };
+}
+
+const isFolder = (flags: number): boolean => (flags & O_DIRECTORY) !== 0;
+const isFile = (flags: number): boolean => !isFolder(flags);
+
+const mutations: Record<string, Mutation> = {
+  'the log is opened without O_DSYNC': {
+    workload: 'a log is created, in folders of its own',
+    mutate: (fs) => withoutDsync(fs, /jsonl$/),
+    finds: /fern.* was lost/,
+  },
+  'a write is not synced, though O_DSYNC does not reach the disk': {
+    workload: 'a log is created, in folders of its own',
+    dsyncIsDurable: false,
+    mutate: (fs) => withoutSyncs(fs, isFile),
+    finds: /fern.* was lost/,
+  },
+  'a plant is acknowledged before its write has returned': {
+    workload: 'a log is created, in folders of its own',
+    mutate: returningTooEarly,
+    finds: /fern.* was lost/,
+  },
+  'the folder of a new log is not synced': {
+    workload: 'a log is created, in folders of its own',
+    mutate: (fs) => withoutSyncs(fs, isFolder),
+    finds: /fern.* was lost/,
+  },
+  'a log is not synced before what a killed process left is taken for durable': {
+    workload: 'a log is created, in folders of its own',
+    crashes: 2,
+    mutate: (fs) => withoutSyncs(fs, isFile),
+    finds: /fern.* was lost/,
+  },
+  'the copy of a torn tail is not synced': {
+    workload: 'a log with a torn tail is opened',
+    mutate: (fs) => withoutDsync(fs, /\.torn-/),
+    finds: /the torn tail .* was lost/,
+  },
+  'a torn tail is cut off before it is copied': {
+    workload: 'a log with a torn tail is opened',
+    mutate: cuttingFirst,
+    finds: /the torn tail .* was lost/,
+  },
+  'a cut is not synced': {
+    workload: 'a disk is full, and has room again',
+    mutate: withoutSyncAfterCut,
+    finds: /line 3 is damaged/,
+  },
+  'what is left of a failed write is not cut off': {
+    workload: 'a write fails',
+    crashes: 2,
+    mutate: withoutCuts,
+    finds: /ivy.* was lost/,
+  },
+  'the folder is not synced after the damaged lines were put aside': {
+    workload: 'a damaged log is repaired',
+    mutate: (fs) => withoutSyncAfterRename(fs, /\.damaged-/),
+    finds: /the damaged line .* was lost/,
+  },
+  'the folder is not synced after a repaired log was put in place': {
+    workload: 'a damaged log is repaired',
+    mutate: (fs) => withoutSyncAfterRename(fs, /jsonl$/),
+    finds: /line 2 is damaged/,
+  },
+};
+
+for (const [what, { workload: name, finds, ...options }] of Object.entries(mutations))
+  t.test(`it is noticed if ${what}`, async (t) => {
+    const workload = workloads[name] ?? fail(name);
+    const { violations } = await explore(workload, { crashes: 1, ...options });
+    t.ok(
+      violations.some((violation) => finds.test(violation)),
+      violations[0] ?? 'nothing was found',
+    );
+  });
