@@ -1,28 +1,26 @@
 import { dirname, resolve as absolute } from 'node:path';
-import { crc32 } from 'node:zlib';
 
 import type { NewPlant, Plant } from '../plant.js';
-import { pluralize, limitRate, type Report } from '../report.js';
+import { limitRate, type Report } from '../report.js';
 import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
+import { createCommitter, type CommitterOptions } from './commit.js';
 import {
-  cutFile,
+  failureOf,
+  lockedFailure,
   makeFolder,
   nodeFileSystem,
   openLogFile,
   statOf,
-  failureOf,
-  lockedFailure,
   syncFile,
   syncFolder,
-  writeFile,
   type FileSystem,
   type LogFile,
 } from './file.js';
-import { createCommitter, type CommitterOptions } from './commit.js';
 import { createIdIndex, type IdIndex } from './id-index.js';
 import { acquireLock, type Lock } from './lock.js';
-import { RecordReader, decodeRecord, HIGH, LOW } from './record.js';
-import { lineAt, readLine, sameId, scan, type Damage, type TornTail } from './scan.js';
+import { decodeRecord, HIGH, LOW, RecordReader } from './record.js';
+import { recover } from './recovery.js';
+import { readLine } from './scan.js';
 
 /**
  * The options of {@link openPlantLog}.
@@ -107,9 +105,8 @@ export async function openLog(
     // A process that was killed may have left lines that are in the page cache only.
     await syncFile(file);
     const index = createIdIndex();
-    const torn = await readLog({ fs, file, path, index }, onProgress);
-    if (torn.bytes.length > 0) await cutOff({ fs, file, path, report }, torn);
-    return createLog({ fs, file, path, ino, report, end: torn.offset, index, lock });
+    const end = await recover({ fs, file, path, report, index }, onProgress);
+    return createLog({ fs, file, path, ino, report, end, index, lock });
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);
     throw failureOf(path, error);
@@ -119,47 +116,6 @@ export async function openLog(
 interface LogParts extends Omit<CommitterOptions, 'onStored'> {
   readonly index: IdIndex;
   readonly lock: Lock;
-}
-
-/** Checks every line and puts its id into the index. */
-async function readLog(
-  { fs, file, path, index }: Pick<LogParts, 'fs' | 'file' | 'path' | 'index'>,
-  onProgress: PlantLogOptions['onProgress'],
-): Promise<TornTail> {
-  const totalBytes = Number(fs.statSync(path, { bigint: true }).size);
-  const torn = await scan(file, {
-    onRecord(id, offset) {
-      index.load(id[LOW] as number, id[HIGH] as number, offset);
-      return undefined;
-    },
-    onDamage(damage) {
-      throw damagedFailure(path, damage);
-    },
-    onProgress: (bytes) => onProgress?.(bytes, totalBytes),
-  });
-  const duplicate = await index.settle();
-  if (!duplicate) return torn;
-  const { offset, earlier } = duplicate;
-  throw damagedFailure(path, { line: await lineAt(file, offset), offset, reason: sameId(earlier) });
-}
-
-function damagedFailure(
-  path: string,
-  { line, offset, reason }: Omit<Damage, 'length'>,
-): PlantStoreError {
-  return new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`);
-}
-
-/** Saves what follows the last newline to a file named after its place and content, then cuts it. */
-async function cutOff(
-  { fs, file, path, report }: Pick<LogParts, 'fs' | 'file' | 'path' | 'report'>,
-  { offset, bytes }: TornTail,
-): Promise<void> {
-  const copy = `${path}.torn-${offset}-${crc32(bytes).toString(16)}`;
-  await writeFile(fs, copy, bytes);
-  await cutFile(file, offset);
-  const length = pluralize(bytes.length, 'byte');
-  report(`${path}: moved ${length} of a write that was never finished to ${copy}`);
 }
 
 function createLog({ index, lock, ...parts }: LogParts): PlantLog {
