@@ -1,0 +1,78 @@
+/*
+ * Three processes that want the lock at once, in every order of their steps, however they are
+ * stopped or killed. The real lock takes the steps, in a simulated folder:
+ *
+ *     node .test/crash-states/lock.test.js [looks]
+ *
+ * With two looks at the clock, each process tries a second time: some millions of states.
+ */
+import t from 'tap';
+
+import type { FileSystem } from '../../dist/log/file.js';
+import { systemError } from '../log/support.js';
+import { exploreLock, type LockOptions, type Wrong } from './lock-explore.js';
+import { simulateLock, type Mutate } from './lock-steps.js';
+
+const [looks] = process.argv.slice(2).map(Number);
+if (looks !== undefined) t.setTimeout(0);
+const options: LockOptions[] =
+  looks === undefined
+    ? [
+        { processes: 2, looks: 3 },
+        { processes: 3, looks: 1, listsAtOnce: true },
+      ]
+    : [{ processes: 3, looks }];
+
+simulateLock();
+
+for (const each of options)
+  t.test(
+    `of ${each.processes} processes, never two hold the lock, and it never gets stuck`,
+    async (t) => {
+      const { states, steps, violations } = await exploreLock(each);
+      t.strictSame([...violations], []);
+      t.comment(`${states} states, ${steps} steps`);
+    },
+  );
+
+/** Looks around before its own claim is in view. */
+function lookingTooEarly(fs: FileSystem): FileSystem {
+  let names: string[] = [];
+  return {
+    ...fs,
+    async rename(from, to) {
+      names = await fs.readdir('');
+      await fs.rename(from, to);
+    },
+    readdir: async () => names,
+  };
+}
+
+async function isDenied(): Promise<never> {
+  throw systemError('EACCES', 'unlink');
+}
+
+const mutations: Record<string, { mutate: Mutate; finds: Wrong }> = {
+  'no process looks around': {
+    mutate: (fs) => ({ ...fs, readdir: async () => [] }),
+    finds: 'two hold the lock',
+  },
+  'a process looks around before its claim is in view': {
+    mutate: lookingTooEarly,
+    finds: 'two hold the lock',
+  },
+  'a dead claim cannot be removed': {
+    mutate: (fs) => ({ ...fs, unlink: isDenied }),
+    finds: 'nobody can take the lock',
+  },
+  'dead claims are not removed': {
+    mutate: (fs) => ({ ...fs, unlink: async () => undefined }),
+    finds: 'a dead claim is left',
+  },
+};
+
+for (const [what, { mutate, finds }] of Object.entries(mutations))
+  t.test(`it is noticed if ${what}`, async (t) => {
+    const { violations } = await exploreLock({ processes: 2, looks: 1, mutate });
+    t.ok(violations.has(finds), [...violations.keys()].join(', '));
+  });
