@@ -51,7 +51,7 @@ export default defineConfig(
     ignores: ['src/program/**', 'src/server.ts', 'src/postgres/server.ts'],
     rules: { 'no-restricted-globals': ['error', 'process'] },
   },
-  wall(['src/{plant,report,store,system-error}.ts'], ['http', 'log', 'postgres', 'program']),
+  wall(['src/{copy,plant,report,store,system-error}.ts'], ['http', 'log', 'postgres', 'program']),
   wall(['src/index.ts'], ['postgres', 'program']),
   wall(['src/http/**'], ['log', 'postgres', 'program']),
   wall(['src/log/**'], ['http', 'postgres', 'program']),

@@ -16,6 +16,10 @@ const MODULES = join(ROOT, 'node_modules');
 const PROGRAMS = {
   'server.ts': `${HANDLER}\n${EMBEDDINGS.http}`,
   'store.ts': block('A store of your own', 'ts'),
+  'postgres.ts': `
+    import { openPostgresStore, type PostgresStore } from 'plant-store/postgres';
+    export const store: Promise<PostgresStore> = openPostgresStore({ url: 'postgres://a:b@c/d' });
+  `,
   'document.ts': `
     import document from 'plant-store/openapi.json' with { type: 'json' };
     export const description: string = document.paths['/plants'].post.description;

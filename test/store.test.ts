@@ -1,98 +1,17 @@
 import { join } from 'node:path';
 
-import t, { type Test } from 'tap';
+import t from 'tap';
 
-import { openPlantLog, type NewPlant, type PlantStore } from '../dist/index.js';
+import { openPlantLog, type PlantStore } from '../dist/index.js';
 import { runExample } from './example.js';
 import { block } from './readme.js';
+import { testStoreContract } from './store-contract.js';
 
 t.test('the log keeps the promises of a store', async (t) => {
-  keepsItsPromises(t, (t) => openPlantLog(join(t.testdir(), 'plants.jsonl')));
+  testStoreContract(t, (t) => openPlantLog(join(t.testdir(), 'plants.jsonl')));
 });
 
 t.test("the README's store keeps the promises of a store", async (t) => {
   const example = await runExample(t, block('A store of your own', 'ts'));
-  keepsItsPromises(t, example.memoryStore as () => PlantStore);
+  testStoreContract(t, example.memoryStore as () => PlantStore);
 });
-
-const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
-
-/** Checks what a store promises to the handler; `open` gives an empty one each time. */
-function keepsItsPromises(t: Test, open: (t: Test) => PlantStore | Promise<PlantStore>): void {
-  function promise(name: string, isKept: (t: Test, store: PlantStore) => Promise<void>): void {
-    t.test(name, async (t) => {
-      const store = await open(t);
-      await isKept(t, store);
-      await store.close();
-    });
-  }
-
-  promise('a new plant is created', async (t, store) => {
-    t.equal(await store.add(FERN), 'created');
-  });
-
-  promise('the same plant again is unchanged', async (t, store) => {
-    await store.add(FERN);
-    t.equal(await store.add({ ...FERN }), 'unchanged');
-  });
-
-  promise('a plant may be without a tag', async (t, store) => {
-    t.equal(await store.add({ id: 7n, name: 'Boston fern' }), 'created');
-    t.equal(await store.add({ id: 7n, name: 'Boston fern' }), 'unchanged');
-  });
-
-  promise('the id of another plant is a conflict, and that plant stays', async (t, store) => {
-    await store.add(FERN);
-    const others: NewPlant[] = [
-      { ...FERN, name: 'Ivy' },
-      { ...FERN, tag: 'outdoor' },
-      { ...FERN, tag: '' },
-      { id: FERN.id, name: FERN.name },
-    ];
-    for (const other of others) await t.rejects(store.add(other), { code: 'conflict' });
-    t.equal(await store.add(FERN), 'unchanged');
-  });
-
-  promise('ids are told apart over the whole range of an int64', async (t, store) => {
-    const ids = [0n, 1n, -1n, 2n ** 53n, 2n ** 53n + 1n, 2n ** 63n - 1n, -(2n ** 63n)];
-    for (const id of ids) t.equal(await store.add({ id, name: `plant ${id}` }), 'created');
-    for (const id of ids) t.equal(await store.add({ id, name: `plant ${id}` }), 'unchanged');
-  });
-
-  promise('any string is a name, and differs from every other', async (t, store) => {
-    const names = ['', '\0', '\ud800', '\ufffd', 'é', 'e\u0301', '"\\\n', 'x'.repeat(1_048_576)];
-    for (const name of names) {
-      const id = BigInt(names.indexOf(name));
-      t.equal(await store.add({ id, name }), 'created');
-      t.equal(await store.add({ id, name }), 'unchanged');
-      await t.rejects(store.add({ id, name: `${name}\0` }), { code: 'conflict' });
-    }
-  });
-
-  promise('of plants that come at the same time, each is stored once', async (t, store) => {
-    const ids = Array.from({ length: 1000 }, (_, index) => BigInt(index % 500));
-    const outcomes = await Promise.all(ids.map((id) => store.add({ ...FERN, id })));
-    t.equal(outcomes.filter((outcome) => outcome === 'created').length, 500);
-  });
-
-  promise('of two plants with one id that come at the same time, one wins', async (t, store) => {
-    const outcomes = await Promise.allSettled([store.add(FERN), store.add({ ...FERN, tag: 'x' })]);
-    t.match(
-      outcomes.toSorted((a, b) => a.status.localeCompare(b.status)),
-      [{ value: 'created' }, { reason: { code: 'conflict' } }],
-    );
-  });
-
-  promise('close waits for what is under way', async (t, store) => {
-    let stored = false;
-    const adding = store.add(FERN).then(() => (stored = true));
-    await store.close();
-    t.ok(stored);
-    await adding;
-  });
-
-  promise('plants that come after close are refused', async (t, store) => {
-    await store.close();
-    await t.rejects(store.add(FERN), { code: 'unavailable' });
-  });
-}

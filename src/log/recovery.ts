@@ -54,7 +54,8 @@ async function readLines(
   throw damagedFailure(path, { line: await lineAt(file, offset), offset, reason: sameId(earlier) });
 }
 
-function damagedFailure(
+/** The error for a line that is not what was written. */
+export function damagedFailure(
   path: string,
   { line, offset, reason }: Omit<Damage, 'length'>,
 ): PlantStoreError {

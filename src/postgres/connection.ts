@@ -1,0 +1,167 @@
+import pg from 'pg';
+
+import type { Row, Statement } from './rows.js';
+
+/** A connection that is opened when it is needed, and again after it failed. */
+export interface Connection {
+  /** Runs one statement, one at a time, as a transaction. Resolves once that is durable. */
+  readonly query: (statement: Statement, values?: unknown[]) => Promise<Row[]>;
+  readonly close: () => void;
+}
+
+// See https://www.postgresql.org/docs/current/errcodes-appendix.html.
+const SERIALIZATION_FAILURES = { codes: ['40001', '40P01'], maxTries: 10 };
+/** PgBouncer in transaction mode prepares a statement on one connection and runs it on another. */
+const NOT_PREPARED = ['26000', '42P05'];
+/** A standby; no connection left; starting up or shutting down. */
+const TRY_NEXT_HOST = ['25006', '53300', '57P03'];
+/** Classes: invalid data, a violated constraint, a limit such as an index entry's, a trigger. */
+const ABOUT_ROWS = ['22', '23', '54', 'P0'];
+
+export function codeOf(error: unknown): string {
+  return String((error as { code?: unknown }).code);
+}
+
+/** Whether the server refused rows, and nothing else is wrong. */
+export function isAboutRows(error: unknown): boolean {
+  return ABOUT_ROWS.includes(codeOf(error).slice(0, 2));
+}
+
+/** The message of an error; Node leaves it empty if none of a host's addresses can be reached. */
+export function messageOf(error: unknown): string {
+  return (error as Error).message || codeOf(error);
+}
+
+const URL_SHAPE = /^(postgres(?:ql)?:\/\/[^@/?#]+@)([^@/?#]+)(\/[^/?#]+(?:\?[^#]*)?)$/;
+
+/** A URL for each host, with all that pg would otherwise take from the environment. */
+export function parseUrl(url: string): URL[] {
+  const [, start = '', hosts = '', end = ''] = URL_SHAPE.exec(url) ?? [];
+  return hosts.split(',').map((host) => {
+    // The error of an invalid URL would contain it, with its password.
+    if (!URL.canParse(start + host + end))
+      throw new TypeError('url: must be postgres://user[:password]@host[:port][,…]/database');
+    const parsed = new URL(start + host + end);
+    parsed.port ||= '5432';
+    parsed.password ||= ' ';
+    return parsed;
+  });
+}
+
+/** pg itself would also send the environment's PGOPTIONS and PGREPLICATION. */
+class Client extends pg.Client {
+  getStartupConf(): Record<string, unknown> {
+    return { user: this.user, database: this.database, application_name: 'plant-store' };
+  }
+}
+
+/** Columns as text, whatever parsers other users of pg have registered. */
+const PLAIN = { rowMode: 'array', types: { getTypeParser: () => String } } as const;
+
+export interface ConnectorOptions {
+  readonly hosts: readonly URL[];
+  /** Instead of the passwords in the URLs. */
+  readonly password: string | (() => string | Promise<string>) | undefined;
+  readonly timeoutMs: number;
+  readonly acceptDataLoss: boolean;
+}
+
+/** Returns a function that creates connections to the one of the hosts that takes writes. */
+export function createConnector(options: ConnectorOptions): () => Connection {
+  const { hosts, password, timeoutMs } = options;
+  /** The host to try next. Every failure moves on from the one where it happened. */
+  let current = 0;
+  let prepares = true;
+
+  return () => {
+    let client: Client | undefined;
+    let host = 0;
+    let cancelledWaits = 0;
+
+    async function connect(): Promise<Client> {
+      host = current;
+      const url = new URL(String(hosts[host]));
+      const given = typeof password === 'function' ? await password() : password;
+      if (given) url.password = encodeURIComponent(given);
+      const opened = (client = new Client({
+        ssl: false,
+        sslnegotiation: 'postgres',
+        connectionString: url.href,
+        keepAlive: true,
+        connectionTimeoutMillis: timeoutMs / hosts.length,
+        query_timeout: timeoutMs,
+      }));
+      // Without a listener, an error would end the process.
+      opened.on('error', () => {
+        if (client === opened) close();
+      });
+      // The plants are committed, but the standby may not have them: to the server only a warning.
+      opened.on('notice', ({ routine }) => {
+        if (routine === 'SyncRepWaitForLSN') cancelledWaits++;
+      });
+      await opened.connect();
+      await checkSettings(opened, options.acceptDataLoss);
+      return opened;
+    }
+
+    function close(): void {
+      // Not end(), which waits for the server.
+      client?.connection.stream.destroy();
+      client = undefined;
+    }
+
+    async function run(to: Client, { name, text }: Statement, values: unknown[]): Promise<Row[]> {
+      const before = cancelledWaits;
+      const query = { ...PLAIN, ...(prepares && { name }), text, values };
+      const { rows } = await to.query<(string | null)[]>(query);
+      if (cancelledWaits > before)
+        throw new Error('the wait for a synchronous standby was cancelled');
+      return rows;
+    }
+
+    async function query(statement: Statement, values: unknown[] = []): Promise<Row[]> {
+      let tries = 0;
+      let hostsLeft = hosts.length;
+      for (;;) {
+        const prepared = prepares;
+        let to: Client | undefined;
+        try {
+          to = client ?? (await connect());
+          return await run(to, statement, values);
+        } catch (error) {
+          const code = codeOf(error);
+          if (isAboutRows(error)) throw error;
+          if (
+            SERIALIZATION_FAILURES.codes.includes(code) &&
+            ++tries < SERIALIZATION_FAILURES.maxTries
+          )
+            continue;
+          if (NOT_PREPARED.includes(code) && prepared) prepares = false;
+          else {
+            close();
+            if (current === host) current = (host + 1) % hosts.length;
+            const isUnsent = !to || TRY_NEXT_HOST.includes(code);
+            if (!isUnsent || --hostsLeft === 0) throw error;
+          }
+        }
+      }
+    }
+
+    return { query, close };
+  };
+}
+
+// A server that only speaks the protocol may not have the last ones; then they are null.
+const SETTINGS = `SELECT current_setting('server_encoding'), current_setting('client_min_messages'),
+  current_setting('synchronous_commit', true), current_setting('fsync', true)`;
+
+/** @throws Error if the server could lose plants that it has acknowledged. */
+async function checkSettings(client: Client, acceptDataLoss: boolean): Promise<void> {
+  const { rows } = await client.query<(string | null)[]>({ ...PLAIN, text: SETTINGS });
+  const [encoding, messages, synchronousCommit, fsync] = rows.flat();
+  if (encoding !== 'UTF8') throw new Error('the encoding of the database must be UTF8');
+  if (messages === 'error') throw new Error('client_min_messages=error would hide warnings');
+  if (acceptDataLoss) return;
+  if (synchronousCommit === 'off') throw new Error('synchronous_commit=off can lose plants');
+  if (fsync === 'off') throw new Error('fsync=off can lose plants');
+}

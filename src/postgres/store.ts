@@ -1,0 +1,135 @@
+import type { NewPlant } from '../plant.js';
+import type { Report } from '../report.js';
+import { PlantStoreError, copyPlant, type PlantStore } from '../store.js';
+import { isAboutRows, messageOf, type Connection } from './connection.js';
+import { INSERT, LOCK, columnsOf, plantIn } from './rows.js';
+
+/** A plant that waits to be stored. */
+interface Pending {
+  readonly plant: NewPlant;
+  readonly bytes: number;
+  readonly since: number;
+  readonly resolve: (outcome: 'created' | 'unchanged') => void;
+  readonly reject: (reason: unknown) => void;
+}
+
+/** A batch is full at one of these. CockroachDB takes statements of less than 16 MiB. */
+const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
+const MAX_QUEUED_BYTES = 67_108_864;
+/** What a plant takes beside its strings. */
+const PLANT_BYTES = 512;
+
+/**
+ * Stores plants in groups: those that arrive while all connections are busy leave together. Messages
+ * call the database by its name.
+ */
+export function createStore(
+  connections: readonly Connection[],
+  name: string,
+  timeoutMs: number,
+  report: Report,
+): PlantStore {
+  const queue: Pending[] = [];
+  let queuedBytes = 0;
+  const lanes = connections.map((connection) => ({ connection, running: Promise.resolve() }));
+  const idle = [...lanes];
+  let isClosed = false;
+  let isAway = false;
+  let failures = 0;
+
+  async function run(lane: (typeof lanes)[number]): Promise<void> {
+    // What arrives in the same turn of the event loop leaves in the same batch.
+    await Promise.resolve();
+    while (queue.length > 0) await store(lane.connection, takeBatch());
+    idle.push(lane);
+  }
+
+  function takeBatch(): Pending[] {
+    const batch: Pending[] = [];
+    const overdue = performance.now() - timeoutMs;
+    let bytes = 0;
+    while (batch.length < MAX_BATCH.plants && bytes < MAX_BATCH.bytes) {
+      const pending = queue.shift();
+      if (!pending) break;
+      bytes += pending.bytes;
+      if (pending.since >= overdue) batch.push(pending);
+      else pending.reject(unavailable('the database is too slow'));
+    }
+    queuedBytes -= bytes;
+    return batch;
+  }
+
+  async function store(connection: Connection, batch: readonly Pending[]): Promise<void> {
+    if (batch.length === 0) return;
+    const failuresBefore = failures;
+    try {
+      await insertOrCompare(connection, batch);
+      if (!isAway || failures > failuresBefore) return;
+      isAway = false;
+      report(`${name}: plants are stored again`);
+    } catch (error) {
+      if (isAboutRows(error) && batch.length > 1) {
+        const middle = batch.length / 2;
+        await store(connection, batch.slice(0, middle));
+        await store(connection, batch.slice(middle));
+      } else fail(batch, error);
+    }
+  }
+
+  async function insertOrCompare(connection: Connection, batch: readonly Pending[]): Promise<void> {
+    // Of plants with the same id, the first is inserted, and the others are compared with it.
+    const firsts = new Map(batch.toReversed().map((pending) => [pending.plant.id, pending]));
+    const columns = columnsOf([...firsts.values()].map(({ plant }) => plant));
+    const created = new Set((await connection.query(INSERT, columns)).map(([id]) => id));
+    for (const [id, { resolve }] of firsts) if (created.has(String(id))) resolve('created');
+    const others = [...firsts.keys()].filter((id) => !created.has(String(id)));
+    const rows = others.length > 0 ? await connection.query(LOCK, [others]) : [];
+    const found = new Map(rows.map((row) => [row[0], plantIn(row)]));
+    for (const pending of batch) {
+      const id = String(pending.plant.id);
+      compare(pending, created.has(id) ? firsts.get(pending.plant.id)?.plant : found.get(id));
+    }
+  }
+
+  function compare({ plant, resolve, reject }: Pending, stored: NewPlant | undefined): void {
+    if (!stored) reject(unavailable('a plant was neither inserted nor found'));
+    else if (stored.name === plant.name && stored.tag === plant.tag) resolve('unchanged');
+    else reject(new PlantStoreError('conflict', 'the id belongs to a different plant'));
+  }
+
+  function fail(batch: readonly Pending[], cause: unknown): void {
+    const reason = messageOf(cause);
+    if (isAboutRows(cause)) report(`${name}: the database refuses a plant: ${reason}`);
+    else {
+      failures++;
+      if (!isAway) report(`${name}: ${reason}; plants are refused until this is over`, cause);
+      isAway = true;
+    }
+    for (const { reject } of batch) reject(unavailable(reason, cause));
+  }
+
+  function unavailable(reason: string, cause?: unknown): PlantStoreError {
+    return new PlantStoreError('unavailable', `${name}: ${reason}`, { cause });
+  }
+
+  return {
+    async add(given) {
+      const plant = copyPlant(given);
+      const bytes = PLANT_BYTES + 3 * (plant.name.length + (plant.tag ?? '').length);
+      if (isClosed) throw unavailable('the store is closed');
+      if (queuedBytes > 0 && queuedBytes + bytes > MAX_QUEUED_BYTES)
+        throw unavailable('too many plants are waiting for the database');
+      return new Promise((resolve, reject) => {
+        queue.push({ plant, bytes, since: performance.now(), resolve, reject });
+        queuedBytes += bytes;
+        const lane = idle.pop();
+        if (lane) lane.running = run(lane);
+      });
+    },
+    async close() {
+      isClosed = true;
+      await Promise.all(lanes.map(({ running }) => running));
+      for (const { close } of connections) close();
+    },
+  };
+}

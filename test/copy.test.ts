@@ -1,0 +1,108 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import t from 'tap';
+
+import { copyPlants } from '../dist/copy.js';
+import { openPlantLog, PlantStoreError, type NewPlant } from '../dist/index.js';
+import { readPlants } from '../dist/log/read.js';
+import { openLog, storeOf } from './support.js';
+
+async function* plantsFrom(count: number): AsyncGenerator<NewPlant> {
+  for (let n = 0; n < count; n++) yield { id: BigInt(n), name: `plant ${n}`, tag: '\ud800' };
+}
+
+t.test('plants are copied once, and compared if it is repeated', async (t) => {
+  const log = await openLog(t);
+  await log.add({ id: 5n, name: 'another' });
+  const counts: number[] = [];
+  const different: bigint[] = [];
+  const options = {
+    onProgress: (count: number) => counts.push(count),
+    onDifferent: (id: bigint) => different.push(id),
+  };
+  const result = await copyPlants(plantsFrom(25_000), log, options);
+  t.strictSame(result, { created: 24_999, unchanged: 0, different: 1 });
+  t.strictSame(counts, [10_000, 20_000]);
+  t.strictSame(different, [5n]);
+  t.strictSame(await copyPlants(plantsFrom(25_000), log), {
+    created: 0,
+    unchanged: 24_999,
+    different: 1,
+  });
+});
+
+t.test('it stops at the first failure, and waits for what is under way', async (t) => {
+  let adds = 0;
+  let settled = 0;
+  const failure = new PlantStoreError('unavailable', 'full');
+  const store = storeOf(async (plant) => {
+    adds++;
+    await new Promise(setImmediate);
+    settled++;
+    if (plant.id === 10n) throw failure;
+    return 'created';
+  });
+  await t.rejects(copyPlants(plantsFrom(100_000), store), failure);
+  t.ok(adds < 10_000);
+  t.equal(settled, adds);
+});
+
+t.test('no more is in memory than what is added at the same time', async (t) => {
+  let pending = 0;
+  let most = 0;
+  const store = storeOf(async ({ name }) => {
+    pending += name.length;
+    most = Math.max(most, pending);
+    await new Promise(setImmediate);
+    pending -= name.length;
+    return 'created';
+  });
+  async function* large(): AsyncGenerator<NewPlant> {
+    for (let id = 0n; id < 50n; id++) yield { id, name: 'x'.repeat(1_048_576) };
+  }
+  await copyPlants(large(), store);
+  t.ok(most <= 10 * 1_048_576, `${most} characters`);
+});
+
+t.test('reading a log', async (t) => {
+  const path = join(t.testdir(), 'plants.jsonl');
+  const log = await openPlantLog(path);
+  const plants: NewPlant[] = [
+    { id: -(2n ** 63n), name: '\ud800', tag: '' },
+    { id: 2n ** 63n - 1n, name: 'x'.repeat(3_000_000) },
+    { id: -1n, name: '\0' },
+    { id: 0n, name: 'é', tag: 'indoor' },
+  ];
+  for (const plant of plants) await log.add(plant);
+
+  async function read(): Promise<NewPlant[]> {
+    const read: NewPlant[] = [];
+    for await (const plant of readPlants(path)) read.push(plant);
+    return read;
+  }
+
+  t.test('while it is open, all plants are read in their order', async (t) => {
+    t.strictSame(await read(), plants);
+    await log.close();
+  });
+
+  const bytes = readFileSync(path);
+  t.test('what was never acknowledged is left out', async (t) => {
+    writeFileSync(path, Buffer.concat([bytes, Buffer.from('{"id":1,')]));
+    t.strictSame(await read(), plants);
+  });
+
+  t.test('a damaged line is named', async (t) => {
+    for (const damage of ['{"id":1}\n', Buffer.from('{"id":1,"name":"\xff"}\n', 'latin1')]) {
+      writeFileSync(path, Buffer.concat([bytes, Buffer.from(damage)]));
+      const message = `${path}: line 5, at byte ${bytes.length}: it is not a record`;
+      await t.rejects(read(), { code: 'damaged', message: new RegExp(message) });
+    }
+  });
+
+  t.test('a file that cannot be read', async (t) => {
+    const nothing = readPlants(join(t.testdir(), 'none.jsonl')).next();
+    await t.rejects(nothing, { code: 'unavailable', message: /ENOENT/ });
+  });
+});

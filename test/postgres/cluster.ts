@@ -1,0 +1,218 @@
+import { execFile, spawnSync } from 'node:child_process';
+import {
+  appendFileSync,
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
+
+import pg from 'pg';
+import type { Test } from 'tap';
+
+const execute = promisify(execFile);
+
+/** Where Debian installs what it does not link to a folder of the path. */
+const DEBIAN = '/usr/lib/postgresql';
+const RELEASES = existsSync(DEBIAN)
+  ? readdirSync(DEBIAN).toSorted((a, b) => Number(b) - Number(a))
+  : [];
+const PATH = [
+  ...RELEASES.map((release) => join(DEBIAN, release, 'bin')),
+  ...(process.env.PATH ?? '').split(delimiter),
+  '/usr/sbin',
+];
+
+/** The path of a command, if it is installed. */
+export function find(command: string): string | undefined {
+  return PATH.map((folder) => join(folder, command)).find((path) => existsSync(path));
+}
+
+/** The servers refuse to run as root. */
+function serverUser(): { uid: number; gid: number } | undefined {
+  if (process.getuid?.() !== 0)
+    return { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
+  const id = (option: string): number => {
+    const { status, stdout } = spawnSync('id', [option, 'postgres'], { encoding: 'utf8' });
+    return status === 0 ? Number(stdout) : 0;
+  };
+  const user = { uid: id('-u'), gid: id('-g') };
+  return user.uid === 0 ? undefined : user;
+}
+
+export const USER = serverUser();
+
+/** Why tests with these commands cannot run on this machine, or false. */
+export function missing(...commands: readonly string[]): string | false {
+  if (process.env.TEST_POSTGRES === 'no') return 'TEST_POSTGRES is no';
+  const absent = ['initdb', 'pg_ctl', ...commands].filter((command) => !find(command));
+  if (absent.length > 0) return `not installed: ${absent.join(', ')}`;
+  return USER ? false : 'there is no user postgres to run the servers as';
+}
+
+/** Runs a command as the user of the servers. Rejects, with its output, if it fails. */
+export async function runAsServer(command: string, ...args: readonly string[]): Promise<string> {
+  const { stdout } = await execute(find(command) ?? command, args, {
+    ...USER,
+    cwd: '/',
+    env: { LC_ALL: 'C' },
+  });
+  return stdout;
+}
+
+/** A new folder that belongs to the user of the servers. */
+export function serverFolder(t: Test): string {
+  const folder = mkdtempSync(join(tmpdir(), 'plant-store-pg-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  chmodSync(folder, 0o755);
+  if (USER) chownSync(folder, USER.uid, USER.gid);
+  return folder;
+}
+
+/** A port of loopback that is free at the moment. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** A PostgreSQL server that a test has started, on loopback and on a socket in its folder. */
+export interface Cluster {
+  readonly folder: string;
+  readonly data: string;
+  readonly port: number;
+  /** The URL of a database that exists, as the superuser. */
+  readonly url: string;
+  urlOf(database: string, user?: string): string;
+  /** Creates an empty database and returns its URL. */
+  createDatabase(options?: string): Promise<string>;
+  /** Runs SQL as the superuser, and returns the rows. */
+  sql(text: string, database?: string): Promise<Record<string, unknown>[]>;
+  start(): Promise<void>;
+  stop(mode?: 'fast' | 'immediate'): Promise<void>;
+  /** Makes a standby take writes. */
+  promote(): Promise<void>;
+  /** The process id of the postmaster. */
+  pid(): number;
+  /** Copies the server to a folder, as a standby with this name. */
+  copyTo(data: string, name: string): Promise<void>;
+  /** Adds the settings of this server to those in its folder. */
+  configure(): void;
+  /** A standby of this server that is started too. */
+  createStandby(t: Test, name: string): Promise<Cluster>;
+}
+
+export interface ClusterOptions {
+  readonly settings?: Readonly<Record<string, string>>;
+  /** Lines of `pg_hba.conf` that come before those that trust everyone. */
+  readonly authentication?: string;
+  /** More options for `initdb`. */
+  readonly initdb?: readonly string[];
+}
+
+/** Creates and starts a server that is stopped at the end of the test. */
+export async function startCluster(t: Test, options: ClusterOptions = {}): Promise<Cluster> {
+  const folder = serverFolder(t);
+  const { settings, authentication = '', initdb = [] } = options;
+  const data = join(folder, 'data');
+  await runAsServer(
+    'initdb',
+    ...['--pgdata', data, '--username', 'postgres', '--auth', 'trust', '--encoding', 'UTF8'],
+    ...['--locale', 'C', '--no-sync', '--no-instructions', ...initdb],
+  );
+  const rules = join(data, 'pg_hba.conf');
+  writeFileSync(rules, authentication + readFileSync(rules, 'utf8'));
+  return serve(t, folder, settings);
+}
+
+async function serve(
+  t: Test,
+  folder: string,
+  settings: Readonly<Record<string, string>> = {},
+): Promise<Cluster> {
+  const data = join(folder, 'data');
+  const port = await freePort();
+  const lines = Object.entries({
+    listen_addresses: '127.0.0.1',
+    unix_socket_directories: folder,
+    port: String(port),
+    ...settings,
+  }).map(([name, value]) => `${name} = '${value}'\n`);
+
+  const urlOf = (database: string, user = 'postgres'): string =>
+    `postgres://${user}@127.0.0.1:${port}/${database}`;
+  const control = (...args: readonly string[]): Promise<string> =>
+    runAsServer('pg_ctl', '--pgdata', data, '--wait', '--silent', ...args);
+  const cluster: Cluster = {
+    folder,
+    data,
+    port,
+    url: urlOf('postgres'),
+    urlOf,
+    async createDatabase(options = '') {
+      const name = `plants_${++databases}`;
+      await cluster.sql(`CREATE DATABASE ${name} ${options}`);
+      return urlOf(name);
+    },
+    sql: (text, database) => query(urlOf(database ?? 'postgres'), text),
+    async start() {
+      await control('--log', join(folder, 'log'), 'start');
+    },
+    async stop(mode = 'fast') {
+      await control('--mode', mode, 'stop');
+    },
+    async promote() {
+      await control('promote');
+    },
+    pid: () => Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')[0]),
+    async copyTo(data, name) {
+      await runAsServer(
+        'pg_basebackup',
+        ...['--pgdata', data, '--checkpoint', 'fast', '--write-recovery-conf', '--no-sync'],
+        ...['--dbname', `host=127.0.0.1 port=${port} user=postgres application_name=${name}`],
+      );
+    },
+    configure: () => appendFileSync(join(data, 'postgresql.conf'), lines.join('')),
+    async createStandby(t, name) {
+      const folder = serverFolder(t);
+      await cluster.copyTo(join(folder, 'data'), name);
+      return serve(t, folder);
+    },
+  };
+  t.teardown(async () => {
+    // It may be stopped already, or be unable to stop in any other way.
+    await cluster.stop('immediate').catch(() => undefined);
+  });
+  cluster.configure();
+  await cluster.start();
+  return cluster;
+}
+
+let databases = 0;
+
+/** Runs SQL on a connection of its own, and returns the rows. */
+export async function query(url: string, text: string): Promise<Record<string, unknown>[]> {
+  const client = new pg.Client(url);
+  await client.connect();
+  try {
+    return (await client.query<Record<string, unknown>>(text)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+/** Tries again until a condition is met; the limit is that of the whole test. */
+export async function until(isMet: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await isMet())) await delay(10);
+}

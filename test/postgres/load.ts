@@ -1,0 +1,43 @@
+import type { Test } from 'tap';
+
+import type { NewPlant, PlantStore } from '../../dist/index.js';
+import { query, until } from './cluster.js';
+import { addUntilStored } from './support.js';
+
+const CLIENTS = 64;
+
+/** Clients that add new plants all the time. */
+export interface Load {
+  /** Resolves once as many more plants are acknowledged as there are usually in a moment. */
+  proceeds(): Promise<void>;
+  /** Ends the load, and checks that the database holds every plant that was acknowledged. */
+  losesNothing(t: Test, url: string): Promise<void>;
+}
+
+export function startLoad(stores: readonly PlantStore[]): Load {
+  const acknowledged: NewPlant[] = [];
+  let isOver = false;
+  let id = 0n;
+  const clients = Array.from({ length: CLIENTS }, async (_, n) => {
+    const store = stores[n % stores.length];
+    while (store && !isOver) {
+      const plant = { id: id++, name: `plant of client ${n}` };
+      await addUntilStored(store, plant);
+      acknowledged.push(plant);
+    }
+  });
+  return {
+    async proceeds() {
+      const before = acknowledged.length;
+      await until(() => acknowledged.length > before + 1_000);
+    },
+    async losesNothing(t, url) {
+      isOver = true;
+      await Promise.all(clients);
+      const rows = await query(url, 'SELECT id::text, name FROM plants');
+      const stored = new Map(rows.map(({ id, name }) => [id, name]));
+      const lost = acknowledged.filter(({ id, name }) => stored.get(String(id)) !== name);
+      t.strictSame(lost, [], `none of ${acknowledged.length} plants is lost`);
+    },
+  };
+}

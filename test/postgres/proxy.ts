@@ -1,0 +1,67 @@
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+
+import type { Test } from 'tap';
+
+/** After how many bytes, counted in both directions, a connection is cut, and how. */
+export interface Cut {
+  readonly bytes: number;
+  readonly mode: 'fin' | 'rst' | 'silence';
+}
+
+export interface Proxy {
+  readonly port: number;
+  /** The number of connections so far. */
+  readonly connections: number;
+  /** Called for each new connection. */
+  nextCut: () => Cut | undefined;
+}
+
+/** Forwards connections to a port of loopback, and cuts them as it is told. */
+export async function startProxy(t: Test, target: number): Promise<Proxy> {
+  const sockets = new Set<Socket>();
+  let connections = 0;
+  const server = createServer((client) => {
+    connections++;
+    const upstream = connect(target, '127.0.0.1');
+    const cut = proxy.nextCut();
+    let left = cut?.bytes ?? Infinity;
+    const forward = (from: Socket, to: Socket): void => {
+      sockets.add(from);
+      from.on('data', (data) => {
+        if (left === 0) return;
+        to.write(data.subarray(0, left));
+        left = Math.max(0, left - data.length);
+        if (left === 0) sever();
+      });
+      from.on('end', () => {
+        if (left > 0 || cut?.mode !== 'silence') to.end();
+      });
+      // A connection that is reset closes, too.
+      from.on('error', () => undefined);
+      from.on('close', () => {
+        sockets.delete(from);
+        to.destroy();
+      });
+    };
+    const sever = (): void => {
+      for (const socket of [client, upstream])
+        if (cut?.mode === 'fin') socket.end();
+        else if (cut?.mode === 'rst') socket.resetAndDestroy();
+    };
+    forward(client, upstream);
+    forward(upstream, client);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  const proxy: Proxy = {
+    port: (server.address() as AddressInfo).port,
+    get connections() {
+      return connections;
+    },
+    nextCut: () => undefined,
+  };
+  return proxy;
+}

@@ -1,0 +1,82 @@
+import t, { type Test } from 'tap';
+
+import { freePort, missing, startCluster, until, type Cluster } from './cluster.js';
+import { addUntilStored, FERN, IVY, openStore } from './support.js';
+
+/** A server that acknowledges a commit once its standby has it. */
+async function startPair(t: Test): Promise<{ primary: Cluster; standby: Cluster }> {
+  const primary = await startCluster(t);
+  const standby = await primary.createStandby(t, 'standby');
+  await primary.sql(`ALTER SYSTEM SET synchronous_standby_names = 'standby'`);
+  await primary.sql('SELECT pg_reload_conf()');
+  await until(async () => {
+    const states = await primary.sql('SELECT sync_state FROM pg_stat_replication');
+    return states.some(({ sync_state }) => sync_state === 'sync');
+  });
+  return { primary, standby };
+}
+
+const WAITING = `FROM pg_stat_activity WHERE wait_event = 'SyncRep'`;
+
+async function waitsForStandby(primary: Cluster): Promise<void> {
+  await until(async () => (await primary.sql(`SELECT 1 ${WAITING}`)).length > 0);
+}
+
+t.test('with a synchronous standby', { skip: missing() }, async (t) => {
+  const { primary, standby } = await startPair(t);
+  const closed = await freePort();
+  const hosts = [standby.port, closed, primary.port].map((port) => `127.0.0.1:${port}`).join();
+  const url = `postgres://postgres@${hosts}/postgres`;
+  const options = { url, connections: 1, timeoutMs: 1_500 };
+
+  t.test('the server that takes writes is found', async (t) => {
+    const store = await openStore(t, options);
+    t.equal(await store.add(FERN), 'created');
+  });
+
+  t.test('a plant is stored once the standby has it', async (t) => {
+    const store = await openStore(t, options);
+    await standby.stop();
+    const plant = { id: 100n, name: 'waits' };
+    const adding = store.add(plant);
+    await waitsForStandby(primary);
+    await standby.start();
+    t.equal(await adding, 'created');
+    t.strictSame(await standby.sql('SELECT name FROM plants WHERE id = 100'), [{ name: 'waits' }]);
+  });
+
+  t.test('a cancelled wait for the standby is no acknowledgement', async (t) => {
+    const store = await openStore(t, options);
+    await standby.stop();
+    const adding = Promise.allSettled([store.add(IVY)]);
+    await waitsForStandby(primary);
+    await primary.sql(`SELECT pg_cancel_backend(pid) ${WAITING}`);
+    t.match(await adding, [{ reason: { code: 'unavailable', message: /standby/ } }]);
+    await standby.start();
+    t.equal(await addUntilStored(store, IVY), 'unchanged');
+  });
+
+  t.test('a plant whose acknowledgement was lost waits for the standby, too', async (t) => {
+    const store = await openStore(t, options);
+    await standby.stop();
+    const plant = { id: 200n, name: 'lost' };
+    const adding = Promise.allSettled([store.add(plant)]);
+    await waitsForStandby(primary);
+    // The row becomes visible, and no standby has it.
+    await primary.sql(`SELECT pg_terminate_backend(pid) ${WAITING}`);
+    t.match(await adding, [{ reason: { code: 'unavailable' } }]);
+    t.match(await primary.sql('SELECT 1 FROM plants WHERE id = 200'), { length: 1 });
+    await t.rejects(store.add(plant), { code: 'unavailable' }, 'it is not called unchanged');
+    await standby.start();
+    t.equal(await addUntilStored(store, plant), 'unchanged');
+    t.match(await standby.sql('SELECT 1 FROM plants WHERE id = 200'), { length: 1 });
+  });
+
+  t.test('the standby is promoted', async (t) => {
+    const store = await openStore(t, options);
+    await primary.stop('immediate');
+    await standby.promote();
+    t.equal(await addUntilStored(store, { id: 300n, name: 'after' }), 'created');
+    t.equal(await store.add(FERN), 'unchanged');
+  });
+});

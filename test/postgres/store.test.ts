@@ -1,0 +1,277 @@
+import { execFile } from 'node:child_process';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+import pg from 'pg';
+import t from 'tap';
+
+import type { NewPlant } from '../../dist/index.js';
+import { openPostgresStore } from '../../dist/postgres/index.js';
+import { testStoreContract } from '../store-contract.js';
+import { missing, query, startCluster } from './cluster.js';
+import { addUntilStored, FERN, IVY, openStore } from './support.js';
+
+const ADD = fileURLToPath(new URL('add.js', import.meta.url));
+
+/** Runs a program that adds a plant, and returns what it prints. */
+async function runAdd(
+  url: string,
+  { env = {}, flags = [] }: { env?: Record<string, string>; flags?: string[] } = {},
+): Promise<string> {
+  const options = { env: { ...process.env, ...env } };
+  const { stdout } = await promisify(execFile)(process.execPath, [...flags, ADD, url], options);
+  return stdout.trim();
+}
+
+function plantsNamed(...names: readonly string[]): NewPlant[] {
+  return names.map((name, n) => ({ id: BigInt(n), name }));
+}
+
+async function allOf(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
+  const all: NewPlant[] = [];
+  for await (const plant of plants) all.push(plant);
+  return all;
+}
+
+t.test('URLs and options that are not valid', async (t) => {
+  const urls = [
+    'plants',
+    'http://user:secret@host/plants',
+    'postgres://host/plants',
+    'postgres://user:secret@host',
+    'postgres://user:secret@/plants',
+    'postgres://user:secret@host,/plants',
+    'postgres://user:secret@host:port/plants',
+  ];
+  for (const url of urls) {
+    const error = await openPostgresStore({ url }).catch((error: unknown) => error);
+    t.match(error, { name: 'TypeError', message: /^url: must be postgres:/ }, url);
+  }
+  const url = 'postgres://user:secret@host/plants';
+  for (const connections of [0, 1_001, 1.5])
+    await t.rejects(openPostgresStore({ url, connections }), RangeError);
+  for (const timeoutMs of [0, 2 ** 31, NaN])
+    await t.rejects(openPostgresStore({ url, timeoutMs }), RangeError);
+});
+
+t.test('on PostgreSQL', { skip: missing() }, async (t) => {
+  const cluster = await startCluster(t);
+
+  t.test('the contract of a store', async (t) => {
+    testStoreContract(t, async () => openPostgresStore({ url: await cluster.createDatabase() }));
+  });
+
+  t.test('plants are ordinary rows, but for strings that PostgreSQL cannot hold', async (t) => {
+    const url = await cluster.createDatabase();
+    const store = await openStore(t, { url });
+    const plants: NewPlant[] = [
+      FERN,
+      { id: 8n, name: '\\"{},\n', tag: '' },
+      { id: 9n, name: '\0', tag: 'a\ud800b' },
+      { id: 10n, name: 'é😀', tag: '\0' },
+    ];
+    for (const plant of plants) await store.add(plant);
+    t.strictSame(await query(url, 'SELECT id::int, name, tag, exact FROM plants ORDER BY id'), [
+      { id: 7, name: 'Boston fern', tag: 'indoor', exact: null },
+      { id: 8, name: '\\"{},\n', tag: '', exact: null },
+      { id: 9, name: '\ufffd', tag: 'a\ufffdb', exact: '{"name":"\\u0000","tag":"a\\ud800b"}' },
+      { id: 10, name: 'é😀', tag: '\ufffd', exact: '{"name":"é😀","tag":"\\u0000"}' },
+    ]);
+    t.strictSame(await allOf(store.plants()), plants);
+    for (const plant of plants) t.equal(await store.add(plant), 'unchanged');
+  });
+
+  t.test('plants are read in pages, from the least id to the greatest', async (t) => {
+    const url = await cluster.createDatabase();
+    const store = await openStore(t, { url });
+    const large = 'x'.repeat(3_000_000);
+    const plants: NewPlant[] = [
+      { id: -(2n ** 63n), name: 'first' },
+      ...Array.from({ length: 10_001 }, (_, n) => ({ id: BigInt(n), name: `plant ${n}` })),
+      ...Array.from({ length: 5 }, (_, n) => ({ id: BigInt(20_000 + n), name: large })),
+      { id: 2n ** 63n - 1n, name: 'last' },
+    ];
+    await Promise.all(plants.map((plant) => store.add(plant)));
+    t.strictSame(await allOf(store.plants()), plants);
+    for await (const plant of store.plants()) {
+      t.strictSame(plant, plants[0], 'reading can end early');
+      break;
+    }
+  });
+
+  t.test('plants of a process without types', async (t) => {
+    const store = await openStore(t, { url: await cluster.createDatabase() });
+    const odd: unknown[] = [
+      { id: 7n, name: 5 },
+      { id: 7n, name: 'x', tag: null },
+    ];
+    for (const plant of odd) await t.rejects(store.add(plant as NewPlant), TypeError);
+  });
+
+  t.test('many instances create the table at the same time', async (t) => {
+    const url = await cluster.createDatabase();
+    const stores = Array.from({ length: 16 }, () => openStore(t, { url, connections: 1 }));
+    for (const store of await Promise.all(stores)) await store.add(FERN);
+    t.match(await query(url, 'SELECT count(*)::int FROM plants'), [{ count: 1 }]);
+  });
+
+  t.test('stores with the same ids, whatever the isolation level', async (t) => {
+    for (const level of ['read committed', 'repeatable read', 'serializable']) {
+      const url = await cluster.createDatabase();
+      const database = new URL(url).pathname.slice(1);
+      await cluster.sql(
+        `ALTER DATABASE ${database} SET default_transaction_isolation = '${level}'`,
+      );
+      const stores = await Promise.all([1, 2, 3, 4].map(() => openStore(t, { url })));
+      // Each of them in another order.
+      const outcomes = await Promise.all(
+        stores.flatMap((store, n) =>
+          Array.from({ length: 2_000 }, (_, m) =>
+            store.add({ ...FERN, id: BigInt((m * (7_919 + 2 * n)) % 503) }),
+          ),
+        ),
+      );
+      t.equal(outcomes.filter((outcome) => outcome === 'created').length, 503, level);
+      t.match(await query(url, 'SELECT count(*)::int FROM plants'), [{ count: 503 }]);
+      const deadlocks =
+        'SELECT deadlocks::int FROM pg_stat_database WHERE datname = current_database()';
+      for (const store of stores) await store.close();
+      t.strictSame(await query(url, deadlocks), [{ deadlocks: 0 }]);
+    }
+  });
+
+  t.test('a plant that the server refuses does not take its batch with it', async (t) => {
+    const url = await cluster.createDatabase();
+    const store = await openStore(t, { url, connections: 1 });
+    await query(
+      url,
+      `ALTER TABLE plants ADD CHECK (name <> 'weed'); CREATE INDEX ON plants (name)`,
+    );
+    const noise = Array.from({ length: 20_000 }, (_, n) =>
+      ((n * 16_807) % 2_147).toString(36),
+    ).join();
+    const plants = plantsNamed('a', 'b', 'weed', 'c', noise, 'd', 'weed');
+    const outcomes = await Promise.allSettled(plants.map((plant) => store.add(plant)));
+    const created = { value: 'created' };
+    const refused = { reason: { code: 'unavailable' } };
+    t.match(outcomes, [created, created, refused, created, refused, created, refused]);
+    t.match(store.reports, [/refuses a plant: .*check/, /index/, /check/]);
+    t.equal(await store.add(IVY), 'created', 'and it goes on');
+    t.equal(store.reports.length, 3);
+  });
+
+  t.test('rows that the server does not keep are not acknowledged', async (t) => {
+    const url = await cluster.createDatabase();
+    const store = await openStore(t, { url });
+    await trigger(url, `IF NEW.name = 'lost' THEN RETURN NULL; END IF; RETURN NEW;`);
+    const outcomes = plantsNamed('lost', 'kept').map((plant) => store.add(plant));
+    t.match(await Promise.allSettled(outcomes), [
+      { reason: { code: 'unavailable' } },
+      { value: 'created' },
+    ]);
+  });
+
+  t.test('a warning about something else changes nothing', async (t) => {
+    const url = await cluster.createDatabase();
+    const store = await openStore(t, { url });
+    await trigger(url, `RAISE WARNING 'a plant'; RETURN NEW;`);
+    t.equal(await store.add(FERN), 'created');
+  });
+
+  t.test('serialization failures are tried again, but not for ever', async (t) => {
+    const url = await cluster.createDatabase();
+    const store = await openStore(t, { url });
+    await query(url, 'CREATE SEQUENCE tries');
+    const fails = (times: number): string =>
+      `IF nextval('tries') <= ${times} THEN RAISE SQLSTATE '40001'; END IF; RETURN NEW;`;
+    await trigger(url, fails(9));
+    t.equal(await store.add(FERN), 'created');
+    await query(url, 'ALTER SEQUENCE tries RESTART');
+    await trigger(url, fails(10));
+    await t.rejects(store.add(IVY), { code: 'unavailable' });
+    t.match(store.reports, [/no|refused/]);
+  });
+
+  t.test('a success that began before a failure does not end it', async (t) => {
+    const url = await cluster.createDatabase();
+    const store = await openStore(t, { url });
+    await trigger(
+      url,
+      `IF NEW.name = 'slow' THEN PERFORM pg_sleep(0.2); END IF;
+      IF NEW.name = 'full' THEN RAISE SQLSTATE '53100'; END IF;
+      RETURN NEW;`,
+    );
+    const [slow, full, next] = plantsNamed('slow', 'full', 'next') as [
+      NewPlant,
+      NewPlant,
+      NewPlant,
+    ];
+    const adding = store.add(slow);
+    await nextTurn();
+    await t.rejects(store.add(full), { code: 'unavailable' });
+    t.equal(await adding, 'created');
+    t.match(store.reports, { 0: /plants are refused/, length: 1 });
+    t.equal(await store.add(next), 'created');
+    t.match(store.reports, { 1: /stored again/, length: 2 });
+  });
+
+  t.test('plants that have waited too long are refused', async (t) => {
+    const url = await cluster.createDatabase();
+    const store = await openStore(t, { url, connections: 1, timeoutMs: 300 });
+    const other = new pg.Client(url);
+    await other.connect();
+    await other.query('BEGIN; LOCK TABLE plants');
+    const adding = store.add(FERN);
+    await nextTurn();
+    const outcomes = await Promise.allSettled([adding, store.add(IVY)]);
+    await other.end();
+    t.match(outcomes, [
+      { reason: { code: 'unavailable', message: /timeout/ } },
+      { reason: { code: 'unavailable', message: /too slow/ } },
+    ]);
+    t.equal(await addUntilStored(store, IVY), 'created');
+  });
+
+  t.test('parsers that other users of pg have registered change nothing', async (t) => {
+    const { INT8 } = pg.types.builtins;
+    t.teardown(() => pg.types.setTypeParser(INT8, String));
+    pg.types.setTypeParser(INT8, () => 'seven');
+    const store = await openStore(t, { url: await cluster.createDatabase() });
+    t.equal(await store.add(FERN), 'created');
+    t.equal(await store.add(FERN), 'unchanged');
+  });
+
+  t.test('no variable of the environment decides anything', async (t) => {
+    const env = {
+      ...{ PGHOST: '192.0.2.1', PGPORT: '1', PGDATABASE: 'other', PGUSER: 'other', USER: 'other' },
+      ...{ PGOPTIONS: '-c default_transaction_read_only=on', PGREPLICATION: 'true' },
+      ...{ PGSSLMODE: 'require', PGSSLNEGOTIATION: 'direct', PGCLIENT_ENCODING: 'LATIN1' },
+      ...{ PGAPPNAME: 'other', PGCONNECT_TIMEOUT: '1', PGBINARY: 'true', PGPASSFILE: '/x' },
+    };
+    const url = await cluster.createDatabase();
+    t.equal(await runAdd(url, { env }), 'created');
+  });
+
+  t.test('without code generation from strings', async (t) => {
+    const url = await cluster.createDatabase();
+    t.equal(await runAdd(url, { flags: ['--disallow-code-generation-from-strings'] }), 'created');
+  });
+
+  t.test('over a Unix socket', async (t) => {
+    const host = `${encodeURIComponent(cluster.folder)}:${cluster.port}`;
+    const store = await openStore(t, { url: `postgres://postgres@${host}/postgres` });
+    t.equal(await store.add(FERN), 'created');
+  });
+});
+
+/** Runs PL/pgSQL before each row is inserted. */
+async function trigger(url: string, body: string): Promise<void> {
+  await query(
+    url,
+    `CREATE OR REPLACE FUNCTION before_plant() RETURNS trigger LANGUAGE plpgsql
+      AS $$ BEGIN ${body} END $$;
+    CREATE OR REPLACE TRIGGER before_plant BEFORE INSERT ON plants
+      FOR EACH ROW EXECUTE FUNCTION before_plant()`,
+  );
+}

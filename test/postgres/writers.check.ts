@@ -1,0 +1,41 @@
+import { fileURLToPath } from 'node:url';
+
+import t from 'tap';
+
+import { run } from '../command.js';
+import { missing, query, startCluster } from './cluster.js';
+import { LONG } from './support.js';
+
+const WRITER = fileURLToPath(new URL('writer.js', import.meta.url));
+const SECONDS = LONG ? 180 : 10;
+const LEVELS = ['read committed', 'serializable'];
+
+t.setTimeout(600_000);
+
+for (const level of LEVELS)
+  t.test(`eight writers with the same ids, ${level}`, { skip: missing() }, async (t) => {
+    const cluster = await startCluster(t);
+    await cluster.sql(`ALTER ROLE postgres SET default_transaction_isolation = '${level}'`);
+    const writers = Array.from({ length: 8 }, (_, n) =>
+      run('/', process.execPath, WRITER, cluster.url, String(SECONDS), String(n + 1)),
+    );
+    const answers = (await Promise.all(writers)).flatMap((output) => output.split('\n'));
+    const rows = await query(cluster.url, 'SELECT id::text, name FROM plants');
+    const stored = new Map(rows.map(({ id, name }) => [id, name]));
+    const created = new Map<string, number>();
+    const wrong = answers.filter((answer) => {
+      const [id = '', variant = '', outcome = ''] = answer.split(' ');
+      if (outcome === 'created') created.set(id, (created.get(id) ?? 0) + 1);
+      const isSame = stored.get(id) === `variant ${variant}`;
+      return isSame ? !['created', 'unchanged'].includes(outcome) : outcome !== 'conflict';
+    });
+    t.strictSame(wrong, [], 'every answer is true');
+    t.ok(
+      [...created.values()].every((count) => count === 1),
+      'each id is created once',
+    );
+    t.equal(created.size, stored.size);
+    const deadlocks = 'SELECT sum(deadlocks)::int AS count FROM pg_stat_database';
+    t.strictSame(await query(cluster.url, deadlocks), [{ count: 0 }]);
+    t.comment(`${answers.length} adds, ${stored.size} ids`);
+  });
