@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { FileSystem } from '../../dist/log/file.js';
-import { digestOf, type Effect, type Outcomes } from './disk.js';
+import { digestOf, keyOf, reachable, type Effect, type Outcomes } from './disk.js';
 import { Violation, type Process } from './invariants.js';
 import { copyOf, keyOfKnowledge, type Knowledge } from './knowledge.js';
 import { createMachine, type Machine } from './simulated-fs.js';
@@ -114,8 +114,11 @@ export function killsAt({ process, trail, operation, inFlight }: Moment): CrashS
     .map((after) => ({ world: after, knowledge, trail: [...trail, `kill in ${operation}`] }));
 }
 
-/** A text that is the same for equal states after the same number of crashes. */
-export function keyOfState({ world, knowledge, trail }: CrashState): string {
-  const key = `${trail.length} ${keyOfKnowledge(knowledge)} ${keyOfWorld(world)}`;
-  return digestOf(Buffer.from(key));
+/**
+ * A text that is the same for equal states after the same number of crashes. After the last one, what
+ * is durable makes no difference.
+ */
+export function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): string {
+  const key = isLast ? keyOf(reachable(world.visible)) : keyOfWorld(world);
+  return digestOf(Buffer.from(`${trail.length} ${keyOfKnowledge(knowledge)} ${key}`));
 }

@@ -59,7 +59,7 @@ export async function explore(
     const next: CrashState[] = [];
     function collect(moment: Moment): void {
       for (const after of [...powerCutsAt(moment, allOutcomes), ...killsAt(moment)]) {
-        const key = keyOfState(after);
+        const key = keyOfState(after, after.trail.length === crashes);
         if (!seen.has(key)) next.push(after);
         seen.add(key);
       }

@@ -51,7 +51,7 @@ export async function liveThrough(seed: number, seen: Set<string>): Promise<void
     state = crashAt(moment, random);
     states.push(state);
     for (const each of states) {
-      const key = keyOfState(each);
+      const key = keyOfState(each, true);
       if (!seen.has(key))
         await runProcess(each, setting, (process) => recover(process, plantAfter(each)));
       seen.add(key);
