@@ -1,4 +1,4 @@
-/** Requests a second as bars, a group for each number of connections, as an SVG for the README. */
+/** Plants a second as bars, a group for each number of connections, as an SVG for the README. */
 
 import { SYSTEMS } from './systems.js';
 
@@ -36,7 +36,7 @@ export function chart(summary, connectionCounts) {
   };
 
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img">
-<title>Requests a second, by number of connections</title>
+<title>Plants a second, by number of connections</title>
 <style>
 text { font: 12px system-ui, sans-serif; fill: #59636e }
 .bar { font-size: 9px; text-anchor: middle }
@@ -45,7 +45,7 @@ text { font: 12px system-ui, sans-serif; fill: #59636e }
 @media (prefers-color-scheme: dark) { text { fill: #9198a1 } }
 </style>
 ${shown.map(legend).join('\n')}
-<text class="unit" x="${WIDTH - GAP / 2}" y="31">requests a second</text>
+<text class="unit" x="${WIDTH - GAP / 2}" y="31">plants a second</text>
 ${connectionCounts.map(group).join('\n')}
 </svg>
 `;

@@ -17,7 +17,7 @@ import { tmpdir } from 'node:os';
 import { parseArgs } from 'node:util';
 import { chart } from './chart.js';
 import { measure, measureBareWrite } from './measure.js';
-import { markdown, summarize, table, targets, verdict } from './report.js';
+import { markdown, summarize, tables, targets, verdict } from './report.js';
 import { count, installPackages, refuseMemory, temporaryFolder } from './setup.js';
 import { BARE_WRITE, SYSTEMS } from './systems.js';
 
@@ -102,7 +102,7 @@ async function* measureRound({ connections: counts, seconds, systems }, folder, 
 
 function report(measurements, settings) {
   const summary = summarize(measurements);
-  console.log(table(summary, settings.connections));
+  console.log(tables(summary, settings.connections).join('\n'));
   console.log(targets(summary).map(verdict).join('\n'));
   if (settings.markdown !== undefined)
     writeFileSync(settings.markdown, markdown(summary, settings));

@@ -1,11 +1,14 @@
--- The load, for wrk with one thread: every request creates a plant of its own.
+-- The load, for wrk with one thread. Every request creates a different plant.
 --
---   wrk -t1 -d4s -s load.lua http://127.0.0.1:PORT/plants -- TOKEN RUN 3
+--   wrk -t1 -c64 -d4s -s load.lua http://127.0.0.1:PORT/plants -- TOKEN RUN 3 64 0.25
 --
--- sends plants for 3 of the 4 seconds. The rest is for the server to accept the
--- connections before, and to answer what is in flight afterwards. Ids are RUN
--- followed by nine digits that count up; no two requests share one. The request
--- is built once and cut where the id belongs.
+-- waits 0.25 s for the server to accept the 64 connections, then sends plants
+-- for 3 s. The rest of the 4 s is for the responses still pending. Each id is RUN
+-- followed by nine digits that count up, so no id is sent twice. The request is
+-- built once and split at the id.
+--
+-- Prints the line "begin" before the first plant, "end" after the last response
+-- and a summary in JSON when wrk stops.
 
 local ffi = require("ffi")
 
@@ -18,26 +21,27 @@ ffi.cdef [[
 local CLOCK_MONOTONIC = 1
 local FIRST = 100000000
 
--- Microseconds. Node accepts one connection a turn of its loop (libuv 1.46).
--- Under load the last of 1,024 would wait for seconds, and the 99th percentile
--- would be the time of their first request.
-local ACCEPTING = 250000
-
--- What a connection sends when time is up: the beginning of a request, never
--- finished. It gets no answer and so no place in the figures, and all plants
--- sent are answered when wrk stops: what was stored can be counted exactly.
+-- What a connection sends after the deadline: the beginning of a request that is
+-- never finished. It gets no response and is not counted, and every plant sent
+-- before it has its response when wrk stops: the number stored is known exactly.
 local NOTHING = "P"
 
-local head, tail, seconds, thread
+local head, tail, seconds, connections, accepting, thread
 local deadline = math.huge
+local idle = 0
 local time = ffi.new("struct timespec")
 
--- wrk asks for one request to look at before it sends any; it is not counted.
+-- wrk asks for one request before it opens connections; that one is not sent.
 sent = -1
 
 local function now()
   ffi.C.clock_gettime(CLOCK_MONOTONIC, time)
   return tonumber(time.seconds) + tonumber(time.nanoseconds) / 1e9
+end
+
+local function say(line)
+  io.write(line, "\n")
+  io.flush()
 end
 
 function setup(only_thread)
@@ -46,7 +50,8 @@ end
 
 function init(arguments)
   local token, run = arguments[1], arguments[2]
-  seconds = tonumber(arguments[3])
+  seconds, connections = tonumber(arguments[3]), tonumber(arguments[4])
+  accepting = tonumber(arguments[5])
   local body = '{"id":' .. run .. FIRST .. ',"name":"Boston fern","tag":"indoor"}'
   local headers = { ["Authorization"] = "Bearer " .. token, ["Content-Type"] = "application/json" }
   local request = wrk.format("POST", nil, headers, body)
@@ -56,21 +61,25 @@ end
 
 function request()
   if sent == 0 then
-    ffi.C.usleep(ACCEPTING)
+    ffi.C.usleep(accepting * 1e6)
+    say("begin")
     deadline = now() + seconds
   elseif now() > deadline then
+    idle = idle + 1
+    if idle == connections then say("end") end
     return NOTHING
   end
   sent = sent + 1
   return head .. (FIRST + sent) .. tail
 end
 
--- wrk counts statuses above 399 as errors; no server here answers with another
--- than 200 below that, so the rest are the plants answered 200. Microseconds.
+-- wrk counts statuses above 399 as errors. No server here uses a status below
+-- that other than 200, so all other responses are plants answered 200. The
+-- latencies are in microseconds.
 function done(summary, latency)
   local errors = summary.errors
-  io.write(string.format(
-    '\n{"sent":%d,"answered":%d,"other":%d,"p50":%d,"p99":%d}\n',
+  say(string.format(
+    '{"sent":%d,"answered":%d,"other":%d,"p50":%d,"p99":%d}',
     thread:get("sent"),
     summary.requests - errors.status,
     errors.status + errors.connect + errors.read + errors.write + errors.timeout,

@@ -144,12 +144,9 @@ async function measureAdds(empty, full) {
 async function measurePair(paths) {
   const adders = [];
   for (const path of paths) {
-    const child = start(
-      process.execPath,
-      [script('adds.js'), path, ADD_SECONDS],
-      undefined,
-      'pipe',
-    );
+    const child = start(process.execPath, [script('adds.js'), path, ADD_SECONDS], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
     const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
     adders.push({ child, lines, plants: Number(await next(lines)) });
   }

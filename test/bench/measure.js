@@ -7,22 +7,29 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { crc32 } from 'node:zlib';
 
 const LOAD = fileURLToPath(new URL('load.lua', import.meta.url));
 const BARE_WRITE = fileURLToPath(new URL('bare-write.js', import.meta.url));
+const PROBE = new URL('probe.js', import.meta.url).href;
 export const TOKEN = randomBytes(32).toString('base64url');
 
 /** Enough requests for V8 to compile what it will; a single connection would take minutes for them. */
 const WARM_UP = { seconds: 2, connections: 64 };
-/** What load.lua needs before the first plant, and after the last one. */
-const ASIDE_SECONDS = 1;
+/** A short load for what disturbs the server: the collection that the live heap is read after. */
+const HEAP = { seconds: 1, afterMs: 500 };
+/**
+ * How long load.lua waits for its connections to be accepted. Node accepts one connection per
+ * iteration of the event loop (libuv 1.46). Under load the last of 1,024 would wait for seconds, and
+ * the 99th percentile would be the latency of their first request.
+ */
+const ACCEPT_SECONDS = { least: 0.25, perConnection: 0.25e-3 };
+/** How long wrk waits at most for the responses that are pending at the deadline. */
+const LAST_RESPONSES_SECONDS = 20;
 const START_MS = 10_000;
 const STOP_MS = 15_000;
-
-/** Linux counts a process's CPU time in hundredths of a second, whatever the kernel's tick. */
-const CLOCK_TICKS = 100;
 
 /** Every child that runs; none outlives this process. */
 const children = new Set();
@@ -41,10 +48,13 @@ export async function measure(system, connections, seconds, parent) {
   const folder = await mkdtemp(join(parent, `${system.name}-`));
   const server = startServer(system, folder);
   try {
-    const loads = await Promise.race([exercise(server, connections, seconds), crash(server)]);
+    const { loads, figures } = await Promise.race([
+      exercise(server, connections, seconds),
+      crash(server),
+    ]);
     await stop(server);
     if (system.log !== undefined) await checkLog(join(folder, system.log), loads);
-    return loads.at(-1);
+    return figures;
   } finally {
     server.child.kill('SIGKILL');
     await server.ended;
@@ -60,25 +70,45 @@ async function exercise(server, connections, seconds) {
   const url = await listening(server);
   await checkWork(url, server.system);
   const warmUp = await load(url, WARM_UP.connections, WARM_UP.seconds);
-  const before = await cpuSeconds(server.child.pid);
-  const measured = await load(url, connections, seconds);
-  const cpu = (await cpuSeconds(server.child.pid)) - before;
-  return [
-    warmUp,
-    {
-      ...measured,
-      // When time was up, each connection waited for one more answer.
-      rate: (measured.answered - connections) / seconds,
-      memory: await peakMemory(server.child.pid),
-      cpu: (cpu / measured.answered) * 1e5,
-    },
-  ];
+  const usage = {};
+  const measured = await load(url, connections, seconds, async (moment) => {
+    usage[moment] = await ask(server.child, 'usage');
+  });
+  let heap;
+  const collected = await load(url, connections, HEAP.seconds, async (moment) => {
+    if (moment !== 'begin') return;
+    await sleep(HEAP.afterMs);
+    ({ heapUsed: heap } = await ask(server.child, 'memory'));
+  });
+  const figures = {
+    // At the deadline each connection was waiting for one more response.
+    rate: (measured.answered - connections) / seconds,
+    p50: measured.p50,
+    p99: measured.p99,
+    other: measured.other,
+    heap,
+    ...usageBetween(usage.begin, usage.end, measured.answered),
+  };
+  return { loads: [warmUp, measured, collected], figures };
+}
+
+/** What `answered` plants cost; nothing if some got no response in time, as there is no `end` then. */
+export function usageBetween(begin, end, answered) {
+  if (end === undefined) return {};
+  return {
+    cpu: ((end.cpu - begin.cpu) * 1000) / answered,
+    mainThread: ((end.mainThread - begin.mainThread) * 1000) / answered,
+    gcShare: (end.gcTime - begin.gcTime) / (end.time - begin.time),
+    memory: end.peakMemory,
+  };
 }
 
 // Processes
 
-export function start(command, args, env = process.env, stdin = 'ignore') {
-  const child = spawn(command, args, { env, stdio: [stdin, 'pipe', 'inherit'] });
+const STDIO = ['ignore', 'pipe', 'inherit'];
+
+export function start(command, args, { env = process.env, stdio = STDIO } = {}) {
+  const child = spawn(command, args, { env, stdio });
   children.add(child);
   child.once('exit', () => children.delete(child));
   return child;
@@ -92,7 +122,7 @@ export async function run(command, args) {
 }
 
 function startServer(system, folder) {
-  const child = start(process.execPath, [system.script], {
+  const child = startProbed(system.script, {
     PATH: process.env.PATH,
     NODE_ENV: 'production',
     PORT: '0',
@@ -103,6 +133,18 @@ function startServer(system, folder) {
     PLANT_STORE_TOKEN: TOKEN,
   });
   return { system, child, ended: once(child, 'exit') };
+}
+
+export function startProbed(script, env) {
+  const args = ['--expose-gc', '--import', PROBE, script];
+  return start(process.execPath, args, { env, stdio: [...STDIO, 'ipc'] });
+}
+
+/** @param {'usage' | 'memory' | 'delay'} question see probe.js */
+export async function ask(child, question) {
+  child.send(question);
+  const [answer] = await once(child, 'message');
+  return answer;
 }
 
 async function listening({ system, child }) {
@@ -127,26 +169,29 @@ async function stop({ system, child, ended }) {
   throw new Error(`${system.name}, told to end, ended with ${code ?? signal}`);
 }
 
-async function cpuSeconds(pid) {
-  const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  const [user, system] = fields.slice(11, 13).map(Number); // utime, stime: proc_pid_stat(5)
-  return (user + system) / CLOCK_TICKS;
-}
-
-async function peakMemory(pid) {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8');
-  return Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)[1]) * 1024;
-}
-
 // Requests
 
-export async function load(url, connections, seconds) {
+/**
+ * @param {(moment: 'begin' | 'end') => Promise<void>} [observe] called before the first plant is
+ *   sent, and once all responses have arrived; not the latter if some never do
+ */
+export async function load(url, connections, seconds, observe = async () => {}) {
   const id = nextRun++;
-  const duration = `-d${seconds + ASIDE_SECONDS}s`;
+  const accepting = Math.max(ACCEPT_SECONDS.least, connections * ACCEPT_SECONDS.perConnection);
+  const duration = `-d${Math.ceil(accepting + seconds + LAST_RESPONSES_SECONDS)}s`;
   const wrk = ['-t1', `-c${connections}`, duration, '--timeout', '20s', '-s', LOAD];
-  const output = await run('wrk', [...wrk, url, '--', TOKEN, id, seconds]);
-  return { run: id, ...JSON.parse(output.trimEnd().split('\n').at(-1)) };
+  const child = start('wrk', [...wrk, url, '--', TOKEN, id, seconds, connections, accepting]);
+  const ended = once(child, 'close');
+  let last;
+  for await (const line of createInterface({ input: child.stdout })) {
+    if (line === 'begin' || line === 'end') await observe(line);
+    // wrk prints its summary at once.
+    if (line === 'end') child.kill('SIGINT');
+    last = line;
+  }
+  const [code] = await ended;
+  if (code !== 0) throw new Error(`wrk ended with ${code}: ${last}`);
+  return { run: id, ...JSON.parse(last) };
 }
 
 async function post(url, plant, token = TOKEN) {

@@ -1,26 +1,61 @@
 /**
- * Loaded into the program that is measured (`--expose-gc --import`): tells its parent, when asked,
- * how long the event loop was held up since the last time, and what memory is in use after all that
- * can be collected has been.
+ * Preloaded into a server that is measured, the same for each (`--expose-gc --import`). Answers its
+ * parent's questions over the IPC channel:
+ *
+ * - `usage`: processor time, time in garbage collection and peak memory since the process started
+ * - `memory`: what is in use after a forced collection
+ * - `delay`: the longest pause of the event loop since this was last asked
+ *
+ * Between questions it only adds up the pauses for garbage collection; the event loop is sampled
+ * from the first `delay` on.
  */
 
-import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { readFileSync } from 'node:fs';
+import { monitorEventLoopDelay, PerformanceObserver } from 'node:perf_hooks';
 
-/** How often the histogram looks at the clock, in ms: shorter pauses go unseen. */
+/** Sampling interval for the event loop's delay, in ms: shorter pauses go unnoticed. */
 const RESOLUTION = 5;
 
 const delays = monitorEventLoopDelay({ resolution: RESOLUTION });
-delays.enable();
+let gcTime = 0;
 
-process.on('message', (question) => {
-  if (question === 'delay') {
-    process.send(delays.max / 1e6 - RESOLUTION);
-    delays.reset();
-  } else {
+new PerformanceObserver((list) => {
+  for (const { duration } of list.getEntries()) gcTime += duration;
+}).observe({ entryTypes: ['gc'] });
+
+const ANSWERS = {
+  usage,
+  memory() {
     globalThis.gc();
-    process.send(process.memoryUsage());
-    // The collection was ours, not the program's.
+    // The program did not cause this pause.
     setImmediate(() => delays.reset());
-  }
-});
+    return process.memoryUsage();
+  },
+  delay() {
+    const pause = delays.max / 1e6 - RESOLUTION;
+    delays.enable();
+    delays.reset();
+    return pause;
+  },
+};
+
+process.on('message', (question) => process.send(ANSWERS[question]()));
 process.channel.unref();
+
+/** Times in ms, memory in bytes. What only Linux reports is missing elsewhere. */
+function usage() {
+  const { user, system } = process.cpuUsage();
+  return {
+    time: performance.now(),
+    gcTime,
+    cpu: (user + system) / 1000,
+    mainThread: fromProc(`task/${process.pid}/schedstat`, /^\d+/, 1e-6),
+    peakMemory: fromProc('status', /(?<=^VmHWM:\s+)\d+(?= kB$)/m, 1024),
+  };
+}
+
+/** The number that `pattern` matches in a file of /proc/self, times `unit`. */
+function fromProc(file, pattern, unit) {
+  if (process.platform !== 'linux') return undefined;
+  return Number(pattern.exec(readFileSync(`/proc/self/${file}`, 'utf8'))[0]) * unit;
+}

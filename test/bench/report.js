@@ -1,26 +1,29 @@
-/** What was measured: as a table, and against the targets. */
+/** The measurements as tables, and compared with the targets. */
 
 import { cpus, release } from 'node:os';
 import { BARE_WRITE, FLOOR, OURS, SYSTEMS } from './systems.js';
 
 /**
- * @typedef {object} Figures microseconds, bytes and seconds
- * @property {number} rate    requests answered 200, a second
+ * @typedef {object} Figures latencies and processor times in microseconds, sizes in bytes
+ * @property {number} rate       plants answered 200, per second
  * @property {number} p50
  * @property {number} p99
- * @property {number} other   answers other than 200, and requests that got none
- * @property {number} memory  peak resident set
- * @property {number} cpu     per 100,000 requests answered 200
+ * @property {number} other      responses other than 200, and requests that got none
+ * @property {number} mainThread processor time of the main thread per plant answered 200
+ * @property {number} cpu        processor time of all threads per plant answered 200
+ * @property {number} gcShare    pauses for garbage collection per elapsed time
+ * @property {number} heap       JavaScript heap in use after a forced collection under load
+ * @property {number} memory     peak resident set
  *
- * @typedef {(name: string) => Partial<Figures>} Round empty for what was not measured
+ * @typedef {(name: string) => Partial<Figures>} Round empty for a system that was not measured
  */
 
 /**
- * Whatever is reported is computed in each round, and the median of that is
- * taken: so are ratios, whose two sides were measured one soon after the other.
+ * Every figure is computed for each round and reported as the median. This includes ratios, whose two
+ * sides are measured shortly after each other.
  *
  * @param {(Figures & { round: number, name: string, connections: number })[]} measurements
- * @returns {(connections: number, figure: (of: Round) => number, over?: (rounds: number[]) => number) => number} NaN for what was not measured
+ * @returns {(connections: number, figure: (of: Round) => number, over?: (rounds: number[]) => number) => number} NaN if not measured
  */
 export function summarize(measurements) {
   const rounds = [...new Set(measurements.map(({ round }) => round))];
@@ -43,34 +46,49 @@ function sum(numbers) {
   return numbers.reduce((total, number) => total + number, 0);
 }
 
-// The table
+// The tables
 
-const COLUMNS = [
-  { title: 'requests/s', figure: (own) => own.rate, show: whole },
+const CLIENT_COLUMNS = [
+  { title: 'plants/s', figure: (own) => own.rate, show: whole },
   { title: '× floor', figure: (own, of) => own.rate / of(FLOOR).rate, show: ratio },
   { title: `× ${OURS}`, figure: (own, of) => own.rate / of(OURS).rate, show: ratio },
   { title: 'p50 ms', figure: (own) => own.p50 / 1000, show: significant },
   { title: 'p99 ms', figure: (own) => own.p99 / 1000, show: significant },
   { title: 'other than 200', figure: (own) => own.other, show: whole, over: sum },
-  { title: 'peak MiB', figure: (own) => own.memory / 2 ** 20, show: whole },
-  { title: 'CPU s/100,000', figure: (own) => own.cpu, show: significant },
 ];
 
-/** Markdown, aligned so that it reads as well on a terminal. */
-export function table(summary, connectionCounts) {
-  const measured = [...SYSTEMS, { name: BARE_WRITE, title: 'bare O_DSYNC write, no HTTP' }];
-  const rows = connectionCounts.flatMap((connections) =>
-    measured
-      .filter(({ name }) => !Number.isNaN(summary(connections, (of) => of(name).rate)))
-      .map(({ name, title }) => [title, whole(connections), ...cells(summary, connections, name)]),
-  );
-  return aligned([['system', 'connections', ...COLUMNS.map(({ title }) => title)], ...rows]);
+const SERVER_COLUMNS = [
+  { title: 'main thread µs/plant', figure: (own) => own.mainThread, show: significant },
+  { title: '× floor', figure: (own, of) => own.mainThread / of(FLOOR).mainThread, show: ratio },
+  { title: 'all threads µs/plant', figure: (own) => own.cpu, show: significant },
+  { title: 'GC % of time', figure: (own) => own.gcShare * 100, show: significant },
+  { title: 'live heap MiB', figure: (own) => own.heap / 2 ** 20, show: significant },
+  { title: 'peak memory MiB', figure: (own) => own.memory / 2 ** 20, show: whole },
+];
+
+/** What clients get, and what it costs the server. */
+export function tables(summary, connectionCounts) {
+  const bareWrite = { name: BARE_WRITE, title: 'bare O_DSYNC write, no HTTP' };
+  return [
+    table(summary, connectionCounts, [...SYSTEMS, bareWrite], CLIENT_COLUMNS),
+    table(summary, connectionCounts, SYSTEMS, SERVER_COLUMNS),
+  ];
 }
 
-function cells(summary, connections, name) {
-  return COLUMNS.map(({ figure, show, over }) =>
-    show(summary(connections, (of) => figure(of(name), of), over)),
+/** Markdown, aligned to be readable in a terminal as well. */
+function table(summary, connectionCounts, systems, columns) {
+  const rows = connectionCounts.flatMap((connections) =>
+    systems
+      .filter(({ name }) => !Number.isNaN(summary(connections, (of) => of(name).rate)))
+      .map(({ name, title }) => [
+        title,
+        whole(connections),
+        ...columns.map(({ figure, show, over }) =>
+          show(summary(connections, (of) => figure(of(name), of), over)),
+        ),
+      ]),
   );
+  return aligned([['system', 'connections', ...columns.map(({ title }) => title)], ...rows]);
 }
 
 /** The first column is text, the others are numbers. */
@@ -108,38 +126,46 @@ function decimals(value, digits) {
   });
 }
 
-/** The table with all that one needs to know to believe it. */
+/** The tables with what a reader needs to judge and to repeat them. */
 export function markdown(summary, { command, connections, rounds, seconds, systems }) {
   const [{ model }] = cpus();
   const works = systems.map(({ title, work }) => `- ${title}: ${work.join(', ') || 'nothing'}\n`);
-  return `${table(summary, connections)}
-Medians over ${rounds} interleaved rounds of ${seconds} s, ratios of each round's two sides, all answers other
-than 200; each with a fresh process and folder, loaded by \`wrk\` with one thread on the same machine:
-${model}, ${cpus().length} cores, Linux ${release().split('-', 1)}, Node ${process.versions.node}. Measured with
+  const [clients, server] = tables(summary, connections);
+  return `# Results
+
+What clients get:
+
+${clients}
+What it costs the server:
+
+${server}
+Medians of ${rounds} interleaved rounds of ${seconds} s; "other than 200" is the sum. Ratios compare the two systems
+in each round. Each measurement has a new process and a new folder; \`wrk\` runs with one thread on the
+same machine: ${model}, ${cpus().length} cores, Linux ${release().split('-', 1)}, Node ${process.versions.node}.
+
+- main thread, all threads: processor time while the load runs, divided by the plants answered 200
+- GC % of time: pauses of the main thread for garbage collection, as part of the elapsed time
+- live heap: JavaScript heap in use right after a forced garbage collection, in the middle of a second
+  load with the same number of connections; buffers and typed arrays are outside this heap
+- peak memory: the largest resident set until the end of the first load
+
+Measured with
 
     ${command}
 
-What each does before it answers:
+What each system does before it responds:
 
 ${works.join('')}`;
 }
 
 // The targets
 
-/** What this service is meant to reach, each with what it reached; NaN when not measured. */
+/** What this service is meant to reach, and what it reached; NaN if not measured. */
 export function targets(summary) {
-  const rates = (limit, name, ...counts) =>
-    counts.map((connections) => ({
-      claim: `requests/s at ${connections}: at least ${limit} × ${name}`,
-      value: summary(connections, (of) => of(OURS).rate / of(name).rate),
-      isMet: (value) => value >= limit,
-    }));
-  const latencies = (limit, name, ...counts) =>
-    counts.map((connections) => ({
-      claim: `p99 at ${connections}: at most ${limit} × ${name}`,
-      value: summary(connections, (of) => of(OURS).p99 / of(name).p99),
-      isMet: (value) => value <= limit,
-    }));
+  const atLeast = (title, figure) => compared(summary, title, 'at least', figure);
+  const atMost = (title, figure) => compared(summary, title, 'at most', figure);
+  const rates = atLeast('plants/s', ({ rate }) => rate);
+  const latencies = atMost('p99', ({ p99 }) => p99);
   return [
     ...rates(0.8, FLOOR, 256),
     ...rates(0.7, FLOOR, 64),
@@ -155,6 +181,16 @@ export function targets(summary) {
       isMet: (value) => value <= 1.15,
     },
   ];
+}
+
+/** Targets for a figure of this service as a multiple of another system's. */
+function compared(summary, title, bound, figure) {
+  return (limit, name, ...counts) =>
+    counts.map((connections) => ({
+      claim: `${title} at ${connections}: ${bound} ${limit} × ${name}`,
+      value: summary(connections, (of) => figure(of(OURS)) / figure(of(name))),
+      isMet: (value) => (bound === 'at least' ? value >= limit : value <= limit),
+    }));
 }
 
 /** One target as a line of text. */
