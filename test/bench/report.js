@@ -166,8 +166,9 @@ export function targets(summary) {
   const atMost = (title, figure) => compared(summary, title, 'at most', figure);
   const rates = atLeast('plants/s', ({ rate }) => rate);
   const latencies = atMost('p99', ({ p99 }) => p99);
+  const mainThread = atMost('main thread µs/plant', (own) => own.mainThread);
   return [
-    ...rates(0.8, FLOOR, 256),
+    ...rates(0.8, FLOOR, 256, 1024),
     ...rates(0.7, FLOOR, 64),
     ...rates(1, 'fastify', 256, 1024),
     ...rates(1.3, 'lmdb', 16, 64, 256),
@@ -175,6 +176,8 @@ export function targets(summary) {
     ...rates(8, 'nedb', 64, 256),
     ...rates(8, 'express', 64, 256),
     ...latencies(2, FLOOR, 64, 256),
+    ...latencies(1.5, FLOOR, 1024),
+    ...mainThread(1.35, FLOOR, 64, 256, 1024),
     {
       claim: `p50 at 1: at most 1.15 × (${FLOOR} + ${BARE_WRITE})`,
       value: summary(1, (of) => of(OURS).p50 / (of(FLOOR).p50 + of(BARE_WRITE).p50)),
