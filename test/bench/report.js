@@ -12,7 +12,7 @@ import { BARE_WRITE, FLOOR, OURS, SYSTEMS } from './systems.js';
  * @property {number} mainThread processor time of the main thread per plant answered 200
  * @property {number} cpu        processor time of all threads per plant answered 200
  * @property {number} gcShare    pauses for garbage collection per elapsed time
- * @property {number} heap       JavaScript heap in use after a forced collection under load
+ * @property {number} heap       JavaScript heap in use after a forced collection under load, at most
  * @property {number} memory     peak resident set
  *
  * @typedef {(name: string) => Partial<Figures>} Round empty for a system that was not measured
@@ -145,8 +145,8 @@ same machine: ${model}, ${cpus().length} cores, Linux ${release().split('-', 1)}
 
 - main thread, all threads: processor time while the load runs, divided by the plants answered 200
 - GC % of time: pauses of the main thread for garbage collection, as part of the elapsed time
-- live heap: JavaScript heap in use right after a forced garbage collection, in the middle of a second
-  load with the same number of connections; buffers and typed arrays are outside this heap
+- live heap: JavaScript heap in use right after a forced garbage collection, the largest of five readings
+  during a second load with the same number of connections; contents of buffers are not part of it
 - peak memory: the largest resident set until the end of the first load
 
 Measured with
