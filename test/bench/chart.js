@@ -2,7 +2,7 @@
 
 import { SYSTEMS } from './systems.js';
 
-const WIDTH = 880;
+const WIDTH = 1000;
 const LEGEND = { columns: 4, rowHeight: 18 };
 const PLOT = { top: 64, height: 260 };
 const HEIGHT = PLOT.top + PLOT.height + 24;

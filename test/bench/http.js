@@ -1,7 +1,7 @@
 /**
  * What the service costs, and what others cost that do as much or less:
  *
- *   npm run bench -- [--rounds 3] [--seconds 3] [--connections 1,16,64,256,1024]
+ *   npm run bench -- [--rounds 3] [--seconds 3] [--connections 1,16,64,256,1024,4096]
  *                    [--systems floor,plant-store,lmdb] [--folder /tmp]
  *                    [--markdown FILE] [--svg FILE]
  *
@@ -18,7 +18,13 @@ import { parseArgs } from 'node:util';
 import { chart } from './chart.js';
 import { measure, measureBareWrite } from './measure.js';
 import { markdown, summarize, tables, targets, verdict } from './report.js';
-import { count, installPackages, refuseMemory, temporaryFolder } from './setup.js';
+import {
+  count,
+  installPackages,
+  refuseMemory,
+  requireOpenFiles,
+  temporaryFolder,
+} from './setup.js';
 import { BARE_WRITE, SYSTEMS } from './systems.js';
 
 try {
@@ -36,7 +42,7 @@ function readSettings(args) {
     options: {
       rounds: { type: 'string', default: '3' },
       seconds: { type: 'string', default: '3' },
-      connections: { type: 'string', default: '1,16,64,256,1024' },
+      connections: { type: 'string', default: '1,16,64,256,1024,4096' },
       systems: { type: 'string', default: SYSTEMS.map(({ name }) => name).join() },
       folder: { type: 'string', default: tmpdir() },
       markdown: { type: 'string' },
@@ -61,13 +67,14 @@ function systemNamed(name) {
   throw new Error(`--systems: ${name} is none of ${SYSTEMS.map((known) => known.name).join()}`);
 }
 
-function prepare({ folder, systems }) {
+function prepare({ connections, folder, systems }) {
   if (spawnSync('wrk', ['--version']).error !== undefined) {
     throw new Error('wrk is not installed (Debian, Ubuntu: apt-get install wrk)');
   }
   const missing = systems.find(({ script }) => !existsSync(script));
   if (missing !== undefined) throw new Error(`${missing.script} is missing: npm run build`);
   refuseMemory(folder);
+  requireOpenFiles(Math.max(...connections));
   installPackages();
 }
 

@@ -18,6 +18,19 @@ export function refuseMemory(folder) {
   throw new Error(`${folder} is memory, no disk: choose another with --folder`);
 }
 
+/** Files that wrk and the servers open in addition to their connections. */
+const OTHER_FILES = 100;
+
+/** Node raises its soft limit to the hard one at startup, and its child processes inherit that. */
+export function requireOpenFiles(connections) {
+  const { stdout } = spawnSync('sh', ['-c', 'ulimit -n'], { encoding: 'utf8' });
+  // "unlimited" is not a number, and never less.
+  if (!(Number(stdout) < connections + OTHER_FILES)) return;
+  throw new Error(
+    `${connections} connections need ${connections + OTHER_FILES} open files: raise ulimit -n, now ${stdout.trim()}`,
+  );
+}
+
 export function installPackages() {
   const cwd = import.meta.dirname;
   if (existsSync(join(cwd, 'node_modules'))) return;

@@ -8,7 +8,7 @@ import { createServer } from 'node:http';
 
 export const { FOLDER, PORT, TOKEN } = process.env;
 
-/** Of 1,024 connections at once, Node's 511 would leave some to the client's next try, a second on. */
+/** With Node's default of 511, some of 4,096 simultaneous connections would be retried after a second. */
 export const BACKLOG = 4096;
 
 export const AUTHORIZATION = `Bearer ${TOKEN}`;
