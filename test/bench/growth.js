@@ -1,31 +1,38 @@
 /**
- * Whether the service stays what it is under constant load:
+ * Whether the service stays as it is under constant load:
  *
- *   node test/bench/growth.js [--minutes 10] [--connections 64] [--folder /tmp]
+ *   npm run bench:growth -- [--minutes 10] [--connections 64] [--folder /tmp]
  *
- * Shows, for each part of the time, throughput, latency, memory and the longest pause of the event
- * loop, and at the end what is left of the heap after a collection that was asked for.
+ * Prints throughput, latency, processor time per plant, the longest pause of the event loop and memory
+ * for each twentieth of the time, and at the end how far the heap has grown between two forced
+ * collections. Other processes lower the throughput and lengthen pauses; they affect processor time much
+ * less.
  */
 
-import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { load, TOKEN } from './measure.js';
+import { ask, load, startProbed, TOKEN, usageBetween } from './measure.js';
+import { median, verdict } from './report.js';
+import { temporaryFolder } from './setup.js';
+import { OURS, SYSTEMS } from './systems.js';
 
-const PROGRAM = fileURLToPath(new URL('../../dist/server.js', import.meta.url));
-const PROBE = new URL('probe.js', import.meta.url).href;
 const PARTS = 20;
 const WARM_UP_SECONDS = 20;
 const MIB = 2 ** 20;
 
-/** What is looked at in the end. */
-const MAX_PAUSE_MS = 50;
-const MIN_THROUGHPUT = 0.9;
-const MAX_HEAP_GROWTH = 4 * MIB;
+const COLUMNS = [
+  { title: 'plants stored', figure: ({ plants }) => plants, digits: 0 },
+  { title: 'plants/s', figure: ({ rate }) => rate, digits: 0 },
+  { title: 'p50 ms', figure: ({ p50 }) => p50 / 1000, digits: 1 },
+  { title: 'p99 ms', figure: ({ p99 }) => p99 / 1000, digits: 1 },
+  { title: 'main thread µs/plant', figure: ({ mainThread }) => mainThread, digits: 1 },
+  { title: 'all threads µs/plant', figure: ({ cpu }) => cpu, digits: 1 },
+  { title: 'GC % of time', figure: ({ gcShare }) => gcShare * 100, digits: 1 },
+  { title: 'longest pause ms', figure: ({ pause }) => pause, digits: 1 },
+  { title: 'resident MiB', figure: ({ rss }) => rss / MIB, digits: 1 },
+];
 
 const { values } = parseArgs({
   options: {
@@ -37,78 +44,72 @@ const { values } = parseArgs({
 const connections = Number(values.connections);
 const seconds = Math.max(1, Math.round((Number(values.minutes) * 60) / PARTS));
 
-const folder = mkdtempSync(join(values.folder, 'plant-store-growth-'));
-const child = fork(PROGRAM, {
-  execArgv: ['--expose-gc', '--import', PROBE],
-  env: {
-    PATH: process.env.PATH,
-    PLANT_STORE_PORT: '0',
-    PLANT_STORE_FILE: join(folder, 'plants.jsonl'),
-    PLANT_STORE_TOKEN: TOKEN,
-  },
-  stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+const folder = temporaryFolder(values.folder);
+const { script } = SYSTEMS.find(({ name }) => name === OURS);
+const child = startProbed(script, {
+  PATH: process.env.PATH,
+  PLANT_STORE_PORT: '0',
+  PLANT_STORE_FILE: join(folder, 'plants.jsonl'),
+  PLANT_STORE_TOKEN: TOKEN,
 });
-process.once('exit', () => {
-  child.kill('SIGKILL');
-  rmSync(folder, { recursive: true, maxRetries: 5 });
-});
-for (const signal of ['SIGHUP', 'SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1));
-
 const [output] = await once(child.stdout, 'data');
 const url = `${/\bhttp:\S+/.exec(output)[0]}/plants`;
 
-async function ask(question) {
-  child.send(question);
-  const [answer] = await once(child, 'message');
-  return answer;
-}
-
 await load(url, connections, WARM_UP_SECONDS);
-const before = await ask('memory');
+const before = await ask(child, 'memory');
 const parts = [];
 let plants = 0;
-console.log('   plants  requests/s   p50 ms   p99 ms  longest pause ms  resident MiB');
-for (let part = 1; part <= PARTS; part++) {
-  await ask('delay');
-  const { answered, other, p50, p99 } = await load(url, connections, seconds);
-  if (other > 0) throw new Error(`${other} requests were not answered with 200`);
-  const pause = await ask('delay');
-  const { rss } = await ask('memory');
-  plants += answered;
-  parts.push({ rate: answered / seconds, p99, pause });
-  const figures = [answered / seconds, p50 / 1000, p99 / 1000, pause, rss / MIB];
-  const widths = [12, 9, 9, 18, 14];
-  const cells = figures.map((figure, n) => figure.toFixed(n === 0 ? 0 : 1).padStart(widths[n]));
-  console.log(String(plants).padStart(9) + cells.join(''));
+console.log(COLUMNS.map(({ title }) => title).join('  '));
+while (parts.length < PARTS) {
+  const part = await measurePart();
+  parts.push(part);
+  const cells = COLUMNS.map(({ title, figure, digits }) =>
+    (figure(part) ?? NaN).toFixed(digits).padStart(title.length),
+  );
+  console.log(cells.join('  '));
 }
-const after = await ask('memory');
+const after = await ask(child, 'memory');
 child.kill('SIGTERM');
 await once(child, 'exit');
+console.log(claims().map(verdict).join('\n'));
 
-const third = Math.floor(PARTS / 3);
-const rates = [parts.slice(0, third), parts.slice(-third)].map((some) =>
-  median(some.map(({ rate }) => rate)),
-);
-const pause = Math.max(...parts.map((part) => part.pause));
-const heap = after.heapUsed - before.heapUsed;
-const index = after.arrayBuffers - before.arrayBuffers;
-verdict(
-  `throughput of the last third over the first: at least ${MIN_THROUGHPUT}`,
-  rates[1] / rates[0],
-  (value) => value >= MIN_THROUGHPUT,
-);
-verdict(`longest pause in ms: at most ${MAX_PAUSE_MS}`, pause, (value) => value <= MAX_PAUSE_MS);
-verdict(
-  `growth of the collected heap in MiB: at most ${MAX_HEAP_GROWTH / MIB}`,
-  heap / MIB,
-  (value) => value <= MAX_HEAP_GROWTH / MIB,
-);
-verdict('growth of the index in bytes a plant: at most 40', index / plants, (value) => value <= 40);
-
-function verdict(claim, value, isMet) {
-  console.log(`${isMet(value) ? 'pass' : 'FAIL'}  ${claim}: ${value.toFixed(2)}`);
+async function measurePart() {
+  await ask(child, 'delay');
+  const usage = {};
+  const { answered, other, p50, p99 } = await load(url, connections, seconds, async (moment) => {
+    usage[moment] = await ask(child, 'usage');
+  });
+  if (other > 0) throw new Error(`${other} requests were not answered with 200`);
+  const pause = await ask(child, 'delay');
+  const { rss } = await ask(child, 'memory');
+  plants += answered;
+  const rate = (answered - connections) / seconds;
+  return { plants, rate, p50, p99, pause, rss, ...usageBetween(usage.begin, usage.end, answered) };
 }
 
-function median(numbers) {
-  return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)];
+function claims() {
+  return [
+    atLeast(0.9, 'plants/s, last third over first', lastOverFirst('rate')),
+    atMost(1.1, 'main thread µs/plant, last third over first', lastOverFirst('mainThread')),
+    atMost(1.1, 'all threads µs/plant, last third over first', lastOverFirst('cpu')),
+    atMost(50, 'longest pause in ms', Math.max(...parts.map(({ pause }) => pause))),
+    atMost(4, 'growth of the heap in MiB', (after.heapUsed - before.heapUsed) / MIB),
+    atMost(40, 'index in bytes per plant', (after.arrayBuffers - before.arrayBuffers) / plants),
+  ];
+}
+
+function lastOverFirst(name) {
+  const third = Math.floor(PARTS / 3);
+  const [first, last] = [parts.slice(0, third), parts.slice(-third)].map((some) =>
+    median(some.map((part) => part[name])),
+  );
+  return last / first;
+}
+
+function atLeast(limit, title, value) {
+  return { claim: `${title}: at least ${limit}`, value, isMet: () => value >= limit };
+}
+
+function atMost(limit, title, value) {
+  return { claim: `${title}: at most ${limit}`, value, isMet: () => value <= limit };
 }
