@@ -1,6 +1,6 @@
 /**
- * The reference for latency: one plant's line, written as the log is written,
- * again and again, with no HTTP around it.
+ * The reference for latency: repeats the durable write of one plant's line, with the same flags as
+ * the log and without HTTP.
  *
  *   node bare-write.js FOLDER SECONDS
  */

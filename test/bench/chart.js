@@ -1,4 +1,4 @@
-/** Plants a second as bars, a group for each number of connections, as an SVG for the README. */
+/** An SVG bar chart of plants per second, with one group for each number of connections. */
 
 import { SYSTEMS } from './systems.js';
 
@@ -8,7 +8,7 @@ const PLOT = { top: 64, height: 260 };
 const HEIGHT = PLOT.top + PLOT.height + 24;
 const GAP = 16;
 
-/** In the order of the systems; each stands out on white and on black. */
+/** In the order of the systems; all readable on white and on black. */
 const COLORS = ['#8c959f', '#bf8700', '#2da44e', '#218bff', '#8250df', '#d4576b', '#e16f24'];
 
 /**
@@ -36,7 +36,7 @@ export function chart(summary, connectionCounts) {
   };
 
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img">
-<title>Plants a second, by number of connections</title>
+<title>Plants per second, by number of connections</title>
 <style>
 text { font: 12px system-ui, sans-serif; fill: #59636e }
 .bar { font-size: 9px; text-anchor: middle }
@@ -45,7 +45,7 @@ text { font: 12px system-ui, sans-serif; fill: #59636e }
 @media (prefers-color-scheme: dark) { text { fill: #9198a1 } }
 </style>
 ${shown.map(legend).join('\n')}
-<text class="unit" x="${WIDTH - GAP / 2}" y="31">plants a second</text>
+<text class="unit" x="${WIDTH - GAP / 2}" y="31">plants per second</text>
 ${connectionCounts.map(group).join('\n')}
 </svg>
 `;

@@ -5,8 +5,8 @@
  *
  * Prints throughput, latency, processor time per plant, the longest pause of the event loop and memory
  * for each twentieth of the time, and at the end how far the heap has grown between two forced
- * collections. Other processes lower the throughput and lengthen pauses; they affect processor time much
- * less.
+ * collections. Other processes lower the throughput and lengthen the pauses, but change processor time
+ * much less.
  */
 
 import { once } from 'node:events';

@@ -1,14 +1,14 @@
 /**
- * What the service costs, and what others cost that do as much or less:
+ * Measures the service beside servers that do the same work or less:
  *
  *   npm run bench -- [--rounds 3] [--seconds 3] [--connections 1,16,64,256,1024,4096]
  *                    [--systems floor,plant-store,lmdb] [--folder /tmp]
  *                    [--markdown FILE] [--svg FILE]
  *
- * Every system is measured at every number of connections in every round, so
- * that what else the machine does meets them all. The end is 0 whatever the
- * figures are: only a server that fails, or a log that does not hold what was
- * answered 200, ends it otherwise.
+ * Every round measures every system at every number of connections, so that
+ * other load on the machine affects all of them. The exit code is 0 whatever
+ * the figures are, and 1 if a server fails or a log lacks a plant that was
+ * answered 200.
  */
 
 import { spawnSync } from 'node:child_process';
@@ -92,7 +92,7 @@ async function measureAll(settings) {
   return measurements;
 }
 
-/** Another system goes first in each round. */
+/** Each round starts with another system. */
 async function* measureRound({ connections: counts, seconds, systems }, folder, round) {
   const first = (round - 1) % systems.length;
   const order = [...systems.slice(first), ...systems.slice(0, first)];

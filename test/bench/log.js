@@ -1,12 +1,12 @@
 /**
- * What a log of many plants costs to open, in memory and while plants are added:
+ * Measures a log of many plants: the time to open it, its memory, and durable adds:
  *
  *   npm run bench:log -- [--plants 10000000] [--rounds 3] [--folder /tmp]
  *
- * The logs are generated in a temporary folder. The index is grown to twice the plants, and once to
- * ten times, without a log: that would need ten times the disk. Every measurement has a process of
- * its own, and those that are compared take turns, so that what else the machine does meets them all.
- * The end is 0 whatever the figures are: only what fails ends it otherwise.
+ * The logs are generated in a temporary folder. The index is grown to twice the number of plants, and
+ * once to ten times, without a log, to save disk space. Every measurement runs in its own process, and
+ * those that are compared alternate, so that other load on the machine affects all of them. The exit
+ * code is 0 whatever the figures are, and 1 if something fails.
  */
 
 import { once } from 'node:events';
@@ -24,14 +24,14 @@ import { count, installPackages, refuseMemory, temporaryFolder } from './setup.j
 
 const READERS = ['plant-store', 'JSON.parse, Set', 'JSON.parse'];
 const INDEXES = ['plant-store', 'flat array'];
-/** How long those may take that never come to their end. */
+/** The time limit for a data structure that does not finish. */
 const PATIENCE_SECONDS = 20;
 const NO_LIMIT_SECONDS = 1e6;
 const ADD_SECONDS = 0.5;
-/** How fast one process is, compared to another that does the same, changes from start to start. */
+/** Two processes that run the same code differ in speed, so several pairs are started. */
 const ADD_PAIRS = 5;
 const ADD_ROUNDS = 7;
-/** More than all adds write. */
+/** More than all adds together write. */
 const TOUCHED_BYTES = 2 ** 31;
 
 try {
@@ -88,7 +88,7 @@ async function measureAll({ folder: parent, plants, rounds }) {
   return { readings, nedb, memory, stalls, adds };
 }
 
-/** How long plants that are added, and all else, wait for the index. */
+/** How long the index blocks the event loop while it grows. */
 async function measureStalls(plants, rounds, folder) {
   const stalls = [];
   for (let round = 1; round <= rounds; round++)
@@ -106,14 +106,14 @@ async function measureMemory(plants, folder) {
   return { ours, map };
 }
 
-/** NeDB reads what it wrote. */
+/** Reads the file that NeDB wrote while it grew. */
 async function measureNedb(folder) {
   const reading = await read('NeDB', join(folder, 'nedb', 'plants.db'));
   await rm(join(folder, 'nedb'), { recursive: true });
   return reading;
 }
 
-/** Another reader goes first in each round. */
+/** Each round starts with another reader. */
 async function measureReading(logs, rounds) {
   const all = [
     ...READERS.map((reader) => ({ reader, order: 'sequential' })),
@@ -130,17 +130,17 @@ async function measureReading(logs, rounds) {
 }
 
 async function measureAdds(empty, full) {
-  // A virtual machine may get its memory only as it is used; whoever is first would pay for that.
+  // A virtual machine may get memory only when it first uses it, which would slow down the first log.
   await run(process.execPath, ['--eval', `Buffer.alloc(${TOUCHED_BYTES}, 1)`]);
   const rounds = [];
   for (let pair = 1; pair <= ADD_PAIRS; pair++) {
-    // A file of its own: what another one has left on the disk may be faster than what is new.
+    // A new file for each pair: rewriting blocks of an earlier file may be faster.
     rounds.push(...(await measurePair([`${empty}-${pair}`, full])));
   }
   return rounds;
 }
 
-/** The two logs take turns, and in turns they go first. */
+/** The two logs alternate, and so does the one that starts. */
 async function measurePair(paths) {
   const adders = [];
   for (const path of paths) {

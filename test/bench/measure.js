@@ -1,4 +1,4 @@
-/** One measurement: a fresh server over a fresh folder, its work checked, loaded by wrk. */
+/** One measurement: starts a server on a new folder, checks its work and loads it with wrk. */
 
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -16,7 +16,7 @@ const BARE_WRITE = fileURLToPath(new URL('bare-write.js', import.meta.url));
 const PROBE = new URL('probe.js', import.meta.url).href;
 export const TOKEN = randomBytes(32).toString('base64url');
 
-/** Enough requests for V8 to compile what it will; a single connection would take minutes for them. */
+/** Enough requests for V8 to optimize the code; over a single connection they would take minutes. */
 const WARM_UP = { seconds: 2, connections: 64 };
 /**
  * A second load in which the heap is collected and read, which would disturb the first. The largest
@@ -34,18 +34,18 @@ const LAST_RESPONSES_SECONDS = 20;
 const START_MS = 10_000;
 const STOP_MS = 15_000;
 
-/** Every child that runs; none outlives this process. */
+/** All running child processes; none outlives this process. */
 const children = new Set();
 process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
 
-/** The number that ids of the next load begin with; three digits, so that all lines are as long. */
+/** The first three digits of all ids of the next load, so that all lines have the same length. */
 let nextRun = 101;
 
 /**
  * @param {import('./systems.js').System} system
  * @param {number} connections
  * @param {number} seconds
- * @param {string} parent the folder in which the data folder is made
+ * @param {string} parent the folder in which the data folder is created
  */
 export async function measure(system, connections, seconds, parent) {
   const folder = await mkdtemp(join(parent, `${system.name}-`));
@@ -157,22 +157,22 @@ async function listening({ system, child }) {
   const lines = createInterface({ input: child.stdout });
   const [line] = await once(lines, 'line', { signal: AbortSignal.timeout(START_MS) });
   const url = /\blistening on (http:\S+)$/.exec(line)?.[1];
-  if (url === undefined) throw new Error(`${system.name} does not say where it listens: ${line}`);
+  if (url === undefined) throw new Error(`${system.name} did not print its URL: ${line}`);
   return `${url}/plants`;
 }
 
 async function crash({ system, ended }) {
   const [code, signal] = await ended;
-  throw new Error(`${system.name} ended by itself with ${code ?? signal}`);
+  throw new Error(`${system.name} ended unexpectedly with ${code ?? signal}`);
 }
 
 async function stop({ system, child, ended }) {
-  const impatience = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
+  const timeout = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
   child.kill('SIGTERM');
   const [code, signal] = await ended;
-  clearTimeout(impatience);
+  clearTimeout(timeout);
   if (code === 0 || signal === 'SIGTERM') return;
-  throw new Error(`${system.name}, told to end, ended with ${code ?? signal}`);
+  throw new Error(`${system.name} ended with ${code ?? signal} after SIGTERM`);
 }
 
 // Requests
@@ -209,7 +209,7 @@ async function post(url, plant, token = TOKEN) {
 
 const FERN = { name: 'Boston fern', tag: 'indoor' };
 
-/** What a system that claims a part of the work has to answer. */
+/** The status with which a system must respond if it does that part of the work. */
 const CHECKS = [
   { plant: { id: 1, ...FERN }, status: 200 },
   { work: 'token', plant: { id: 2, ...FERN }, token: 'wrong', status: 401 },
@@ -222,7 +222,7 @@ async function checkWork(url, { name, work }) {
     if (check.work !== undefined && !work.includes(check.work)) continue;
     const status = await post(url, check.plant, check.token);
     if (status === check.status) continue;
-    throw new Error(`${name} answers ${status} to ${JSON.stringify(check)}`);
+    throw new Error(`${name} responded with ${status} to ${JSON.stringify(check)}`);
   }
 }
 
@@ -232,14 +232,13 @@ const RECORD = /^(\{"id":(\d+),"name":"Boston fern","tag":"indoor"),"crc32":(\d+
 const IDS_PER_RUN = 1e9;
 
 /**
- * Every line is whole, every id is there once, and of each load there are all
- * plants answered 200 and none but those that were sent. These are the same,
- * but for plants refused, and at most one a connection that was answered later
- * than wrk waited.
+ * Checks that every line is intact and every id unique, and that the log holds all plants answered
+ * 200 and only plants that were sent. The two differ by the plants refused, and by at most one per
+ * connection whose response came too late for wrk.
  */
 async function checkLog(file, loads) {
   const ids = await readIds(file);
-  if (new Set(ids).size !== ids.length) throw new Error(`${file} holds an id twice`);
+  if (new Set(ids).size !== ids.length) throw new Error(`${file} contains an id twice`);
   checkStored('the checks', ids, { run: 0, answered: 1, sent: 1 });
   for (const wrk of loads) checkStored(`wrk's run ${wrk.run}`, ids, wrk);
 }
@@ -256,7 +255,7 @@ async function readIds(file) {
   return lines.map((line) => {
     const [, content, id, sum] = RECORD.exec(line) ?? [];
     if (id === undefined || crc32(content) !== Number(sum)) {
-      throw new Error(`${file} holds a damaged line: ${line}`);
+      throw new Error(`${file} contains a damaged line: ${line}`);
     }
     return Number(id);
   });

@@ -1,4 +1,4 @@
-/** What the benchmarks need before they measure. */
+/** Preparations that the benchmarks share. */
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync, statfsSync } from 'node:fs';
@@ -6,16 +6,16 @@ import { join } from 'node:path';
 
 const TMPFS = 0x01021994; // TMPFS_MAGIC, statfs(2)
 
-/** The value of an option that counts something. */
+/** The value of an option that must be a positive integer. */
 export function count(name, text) {
   if (/^[1-9]\d*$/.test(text)) return Number(text);
-  throw new Error(`--${name}: ${text} is not a whole number above 0`);
+  throw new Error(`--${name}: ${text} is not a positive integer`);
 }
 
-/** Times of a disk are not those of a file system in memory. */
+/** A file system in memory says nothing about durable writes. */
 export function refuseMemory(folder) {
   if (statfsSync(folder).type !== TMPFS) return;
-  throw new Error(`${folder} is memory, no disk: choose another with --folder`);
+  throw new Error(`${folder} is in memory (tmpfs): choose a folder on a disk with --folder`);
 }
 
 /** Files that wrk and the servers open in addition to their connections. */
@@ -39,7 +39,7 @@ export function installPackages() {
   if (status !== 0) throw new Error('npm ci failed');
 }
 
-/** Removed however this process ends, short of SIGKILL, and after the servers, which end first. */
+/** Removed when this process exits, unless by SIGKILL, and after its servers have been killed. */
 export function temporaryFolder(parent) {
   const folder = mkdtempSync(join(parent, 'plant-store-bench-'));
   process.once('exit', () => rmSync(folder, { recursive: true, maxRetries: 5 }));

@@ -1,10 +1,10 @@
 /**
- * How long the program takes from its start until it listens, with a new log and a new token, against
- * a bare node:http server that imports typebox/schema:
+ * Compares the startup time of the program, with a new log and a new token, with that of a bare
+ * node:http server that imports typebox/schema:
  *
  *   node test/bench/startup.js [pairs]
  *
- * Both are started in turns, so that what else the machine does meets them both.
+ * The two alternate, so that other load on the machine affects both.
  */
 
 import { spawn } from 'node:child_process';
@@ -36,11 +36,11 @@ const bare = median(times.map((time) => time.bare));
 const program = median(times.map((time) => time.program));
 const ratio = median(times.map((time) => time.program / time.bare));
 console.log(
-  `plant-store listens after ${program.toFixed(0)} ms, a bare server after ${bare.toFixed(0)} ms`,
+  `time until listening: plant-store ${program.toFixed(0)} ms, bare server ${bare.toFixed(0)} ms`,
 );
-console.log(`ratio: ${ratio.toFixed(2)}, median of ${pairs} pairs; meant to be at most ${TARGET}`);
+console.log(`ratio: ${ratio.toFixed(2)}, median of ${pairs} pairs; target: at most ${TARGET}`);
 
-/** From the start of a process to the line that says that it listens, in ms. */
+/** From the start of the process to the line that contains its URL, in ms. */
 async function timeToListen(script, file = '') {
   const env = { PATH: process.env.PATH, PLANT_STORE_PORT: '0', PLANT_STORE_FILE: file };
   const startedAt = performance.now();
@@ -51,7 +51,7 @@ async function timeToListen(script, file = '') {
     ended,
   ]);
   const time = performance.now() - startedAt;
-  if (!/listening on http/.test(line)) throw new Error(`${script} does not listen: ${line}`);
+  if (!/listening on http/.test(line)) throw new Error(`${script} did not print its URL: ${line}`);
   child.kill('SIGKILL');
   await ended;
   return time;

@@ -1,4 +1,4 @@
-/** Who is measured, and how much of the work each one does. */
+/** The systems that are measured, and which part of the work each one does. */
 
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -12,11 +12,11 @@ const DURABLE = [...CHECKED, 'unique id', 'on disk'];
 
 /**
  * @typedef {object} System
- * @property {string} name   as `--systems` takes it
- * @property {string} title  as the report shows it
+ * @property {string} name   the value for `--systems`
+ * @property {string} title  the name in the report
  * @property {string} script absolute path
- * @property {string[]} work what is done before the answer
- * @property {string} [log]  the file in the data folder that must hold every plant answered 200
+ * @property {string[]} work what it does before it responds
+ * @property {string} [log]  the file in the data folder that must contain every plant answered 200
  */
 
 /** @type {System[]} */

@@ -1,5 +1,5 @@
 /**
- * Adds plants to a log, durably, for a while whenever a line arrives, and prints how many a second:
+ * For each line on stdin, adds plants to a log for SECONDS and prints the durable adds per second:
  *
  *   node adds.js FILE SECONDS
  */

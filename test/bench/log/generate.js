@@ -1,5 +1,5 @@
 /**
- * Writes a log as the store would have written it, but without waiting for the disk:
+ * Writes the same log as the store, but without waiting for the disk after each batch:
  *
  *   node generate.js FILE PLANTS sequential|shuffled
  */
@@ -21,11 +21,11 @@ for (let start = 0; start < ids.length; start += PLANTS_PER_WRITE) {
     lines += encodeRecord({ id: BigInt(id), name: NAMES[id % NAMES.length], tag: 'indoor' });
   writeSync(file, lines);
 }
-// What is on the disk does not disturb what is measured next.
+// Otherwise the system might write it back during the next measurement.
 fsyncSync(file);
 closeSync(file);
 
-/** Fisher and Yates's. */
+/** Fisher–Yates shuffle. */
 function shuffle(numbers) {
   for (let last = numbers.length - 1; last > 0; last--) {
     const other = Math.floor(Math.random() * (last + 1));

@@ -1,9 +1,9 @@
 /**
- * Adds plants to an index until it has all, takes no more or time is up, and prints how it went:
+ * Adds plants to an index until all are added, it fails or time is up, and prints the result:
  *
  *   node --expose-gc grow.js INDEX PLANTS memory|stall SECONDS [FOLDER]
  *
- * It adds a few plants in each turn of the event loop, as plants that arrive do.
+ * It adds a batch of plants in each iteration of the event loop, like a server under load.
  */
 
 import { join } from 'node:path';
@@ -18,14 +18,14 @@ const WORD = 2 ** 32;
 const FLAT_SLOTS = 2 ** 25;
 const FLAT_SHIFT = 32 - 25;
 const GOLDEN = 0x9e3779b1;
-/** Plants between two looks at the memory. */
-const LOOK_EVERY = 250_000;
-/** Bytes a plant say little about a small index. */
+/** Plants between two samples of memory. */
+const SAMPLE_EVERY = 250_000;
+/** Bytes per plant are not representative of a smaller index. */
 const SMALL = 1_000_000;
 
 const [name, plants, figure, seconds, folder] = process.argv.slice(2);
 
-/** Each takes the ids of a turn: whole numbers from `first` on, up to but not including `end`. */
+/** `add` gets the ids of one batch: all integers from `first` up to but not including `end`. */
 const INDEXES = {
   'plant-store'() {
     const index = createIdIndex();
@@ -56,7 +56,7 @@ const INDEXES = {
       has: async (_id) => (await db.findOneAsync({ _id })) !== null,
     };
   },
-  /** Memory that never grows: what the machine alone does to the event loop. */
+  /** Does not grow: shows how long the machine alone delays the event loop. */
   'flat array'() {
     const slots = new Float64Array(FLAT_SLOTS).fill(0);
     return {
@@ -68,7 +68,7 @@ const INDEXES = {
   },
 };
 
-// The code is compiled, and what that took is garbage, before memory is looked at.
+// Compiles the code, and collects the garbage of that, before memory is measured.
 if (name === 'plant-store') INDEXES[name]().add(1, SMALL / 10);
 await nextTurn();
 globalThis.gc();
@@ -77,27 +77,27 @@ await nextTurn();
 const before = memory();
 const residentBefore = process.memoryUsage.rss();
 const index = INDEXES[name]();
-const looks = [];
+const samples = [];
 const delay = monitorEventLoopDelay({ resolution: 1 });
 if (figure === 'stall') delay.enable();
 const result = await grow();
 delay.disable();
 await check(result.size);
-console.log(JSON.stringify({ ...result, stall: delay.max / 1e6, looks }));
+console.log(JSON.stringify({ ...result, stall: delay.max / 1e6, samples }));
 
 async function grow() {
   const startedAt = performance.now();
   const deadline = startedAt + Number(seconds) * 1000;
   let size = 0;
-  let end = 'has all';
+  let end = 'complete';
   let turnCpu = 0;
   while (size < Number(plants)) {
     if (performance.now() > deadline) {
-      end = 'time is up';
+      end = 'time limit';
       break;
     }
-    const lookAt = Math.min(size - (size % LOOK_EVERY) + LOOK_EVERY, Number(plants));
-    const next = Math.min(size + PLANTS_PER_TURN, lookAt);
+    const sampleAt = Math.min(size - (size % SAMPLE_EVERY) + SAMPLE_EVERY, Number(plants));
+    const next = Math.min(size + PLANTS_PER_TURN, sampleAt);
     const cpuBefore = process.cpuUsage();
     try {
       await index.add(size + 1, next + 1);
@@ -109,29 +109,30 @@ async function grow() {
     const { user, system } = process.cpuUsage(cpuBefore);
     turnCpu = Math.max(turnCpu, (user + system) / 1000);
     size = next;
-    if (figure === 'memory' && size === lookAt) look(size);
+    if (figure === 'memory' && size === sampleAt) sample(size);
     await nextTurn();
   }
   return { size, end, turnCpu, seconds: (performance.now() - startedAt) / 1000 };
 }
 
-function look(size) {
+function sample(size) {
   const bytes = memory() - before;
   const resident = process.memoryUsage.rss() - residentBefore;
-  if (size >= SMALL || size === Number(plants)) looks.push({ size, bytes, resident });
+  if (size >= SMALL || size === Number(plants)) samples.push({ size, bytes, resident });
 }
 
-/** What is alive, in bytes: the heap, and the buffers beside it. */
+/** Live memory in bytes: the heap and buffers outside it. */
 function memory() {
   globalThis.gc();
   const { heapUsed, external } = process.memoryUsage();
   return heapUsed + external;
 }
 
-/** It finds what was added, and nothing else. */
+/** The index contains all ids that were added, and no others. */
 async function check(size) {
   const step = Math.ceil(size / 1000);
   for (let id = 1; id <= size; id += step)
-    if (!(await index.has(id))) throw new Error(`${name} has lost ${id}`);
-  if (await index.has(size + PLANTS_PER_TURN)) throw new Error(`${name} finds what is not there`);
+    if (!(await index.has(id))) throw new Error(`${name} lacks ${id}`);
+  if (await index.has(size + PLANTS_PER_TURN))
+    throw new Error(`${name} contains an id that was not added`);
 }

@@ -1,5 +1,5 @@
 /**
- * Reads a log in one of several ways, and prints how long it took:
+ * Reads a log with one of several readers and prints the time and memory it took:
  *
  *   node --expose-gc read.js READER FILE
  */
@@ -13,17 +13,17 @@ const NEWLINE = 0x0a;
 
 const READERS = {
   async 'plant-store'(path) {
-    let told = 0;
-    const log = await openPlantLog(path, { onProgress: () => told++ });
-    return { plants: log.size, told, kept: log };
+    let progressCalls = 0;
+    const log = await openPlantLog(path, { onProgress: () => progressCalls++ });
+    return { plants: log.size, progressCalls, kept: log };
   },
-  /** Knows of a duplicate when it sees one, as a store must; ids beyond 2^53 it would mix up. */
+  /** Detects duplicates, as a store must; ids beyond 2^53 would lose precision. */
   async 'JSON.parse, Set'(path) {
     const ids = new Set();
     for await (const lines of chunksOf(path)) {
       for (const line of lines) {
         const { id } = JSON.parse(line);
-        if (ids.has(id)) throw new Error(`${id} is there twice`);
+        if (ids.has(id)) throw new Error(`${id} is not unique`);
         ids.add(id);
       }
     }
@@ -56,7 +56,7 @@ const peak = process.resourceUsage().maxRSS * 1024;
 await kept?.close?.();
 console.log(JSON.stringify({ ...result, seconds, held, peak }));
 
-/** The lines of a file, chunk by chunk: one string for all lines of a chunk is the fastest. */
+/** The lines of a file, chunk by chunk; decoding a whole chunk into one string is the fastest. */
 async function* chunksOf(path) {
   let rest = Buffer.alloc(0);
   for await (const chunk of createReadStream(path, { highWaterMark: CHUNK_BYTES })) {
@@ -72,7 +72,7 @@ async function* chunksOf(path) {
   }
 }
 
-/** What is alive, in bytes: the heap, and the buffers beside it. */
+/** Live memory in bytes: the heap and buffers outside it. */
 function memory() {
   globalThis.gc();
   const { heapUsed, external } = process.memoryUsage();

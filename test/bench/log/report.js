@@ -1,4 +1,4 @@
-/** What was measured of the log: one table, with the targets. */
+/** The measurements of the log as one table, with the targets. */
 
 import { cpus, release, totalmem } from 'node:os';
 import { aligned, median, ratio, significant, whole } from '../report.js';
@@ -27,14 +27,15 @@ export function table({ readings, nedb, memory, stalls, adds }, { plants, rounds
     median(results.map(({ seconds }, n) => seconds / readings[n].seconds));
   const size = (count) => count.toLocaleString('en');
 
-  const looks = memory.ours.looks;
-  const upTo = (limit) => looks.filter((look) => look.size <= limit);
-  const most = (some, name = 'bytes') => Math.max(...some.map((look) => look[name] / look.size));
+  const samples = memory.ours.samples;
+  const upTo = (limit) => samples.filter((sample) => sample.size <= limit);
+  const most = (some, name = 'bytes') =>
+    Math.max(...some.map((sample) => sample[name] / sample.size));
   const at = (count, name = 'bytes') => {
-    const look = looks.find((each) => each.size === count);
-    return look[name] / look.size;
+    const sample = samples.find((each) => each.size === count);
+    return sample[name] / sample.size;
   };
-  const mapLook = memory.map.looks.at(-1);
+  const mapSample = memory.map.samples.at(-1);
   const stallOf = (name, what = 'stall') =>
     median(stalls.ours.filter(({ index }) => index === name).map((each) => each[what]));
 
@@ -44,7 +45,7 @@ export function table({ readings, nedb, memory, stalls, adds }, { plants, rounds
       atMost: (5 * plants) / FULL_SIZE,
       others: [figure(withSet, 'seconds'), figure(bare, 'seconds')],
     }),
-    row('  µs a plant', ratio, {
+    row('  µs per plant', ratio, {
       value: figure(ours, 'seconds', plants / 1e6),
       others: [
         figure(withSet, 'seconds', plants / 1e6),
@@ -68,59 +69,59 @@ export function table({ readings, nedb, memory, stalls, adds }, { plants, rounds
       value: figure(ours, 'peak', 2 ** 20),
       others: [figure(withSet, 'peak', 2 ** 20), figure(bare, 'peak', 2 ** 20)],
     }),
-    row('  of it beside the index, MiB', whole, {
+    row('  of it outside the index, MiB', whole, {
       value: median(ours.map(({ peak, held }) => peak - held)) / 2 ** 20,
     }),
-    row('  times that progress is told', whole, { value: figure(ours, 'told') }),
-    row(`bytes a plant, at most, to ${size(2 * plants)}`, significant, {
+    row('  calls of onProgress', whole, { value: figure(ours, 'progressCalls') }),
+    row(`bytes per plant, at most, up to ${size(2 * plants)}`, significant, {
       value: most(upTo(2 * plants)),
       atMost: 40,
-      others: [NaN, NaN, most(memory.map.looks)],
+      others: [NaN, NaN, most(memory.map.samples)],
     }),
     row(`  at ${size(2 * plants)}`, significant, {
       value: at(2 * plants),
       atMost: plants === FULL_SIZE ? 34 : undefined,
     }),
-    row(`  at most, to ${size(10 * plants)}, no log`, significant, {
-      value: most(looks),
+    row(`  at most, up to ${size(10 * plants)}, no log`, significant, {
+      value: most(samples),
       atMost: 40,
     }),
     row(`  at ${size(10 * plants)}, no log`, significant, { value: at(10 * plants) }),
     row('  the same, resident', significant, {
       value: at(10 * plants, 'resident'),
-      others: [NaN, NaN, mapLook.resident / mapLook.size],
+      others: [NaN, NaN, mapSample.resident / mapSample.size],
     }),
-    row('plants it grew to', whole, {
+    row('plants added', whole, {
       value: memory.ours.size,
       atLeast: 10 * plants,
       others: [NaN, NaN, memory.map.size, stalls.nedb.size],
     }),
-    row(`longest stall to ${size(2 * plants)}, ms`, significant, {
+    row(`longest stall up to ${size(2 * plants)}, ms`, significant, {
       value: stallOf('plant-store'),
       atMost: 25,
       others: [NaN, NaN, stalls.map.stall, stalls.nedb.stall],
     }),
-    row('  CPU time of the longest turn, ms', significant, {
+    row('  CPU time of the longest batch, ms', significant, {
       value: stallOf('plant-store', 'turnCpu'),
       others: [NaN, NaN, stalls.map.turnCpu],
     }),
     row('  stall without growth, ms', significant, { value: stallOf('flat array') }),
     row(`durable adds/s into ${size(plants)}`, whole, { value: figure(adds, 'full') }),
-    row('  of those into a new log', ratio, {
+    row('  × durable adds/s into a new log', ratio, {
       value: median(adds.map(({ full, empty }) => full / empty)),
       atLeast: 0.95,
     }),
   ];
   return `${aligned([HEAD, ...rows])}
-Medians of ${rounds} rounds, of durable adds ${adds.length}; ratios of each round's two sides.
-- Both reference readers stream the file, make one string of a chunk's lines, split it and JSON.parse
-  each line; the first keeps the ids in a Set, to know a duplicate. plant-store also checks each
-  line's format and CRC-32, and keeps where it stands.
-- Bytes a plant: heap and buffers that are alive after a forced GC, looked at every 250,000 plants
-  from 1,000,000 on; resident: of the process, less what it was before.
+Medians of ${rounds} rounds (durable adds: ${adds.length}); ratios compare the two sides of each round.
+- Both reference readers stream the file, decode the lines of a chunk into one string, split it and
+  JSON.parse each line; the first keeps the ids in a Set to detect duplicates. plant-store also checks
+  each line's format and CRC-32, and keeps its offset.
+- Bytes per plant: heap and buffers in use after a forced GC, sampled every 250,000 plants from
+  1,000,000 on; resident: growth of the process's resident set.
 - Map ended at ${size(memory.map.size)}: ${memory.map.end}. NeDB, at ${size(stalls.nedb.size)}: ${stalls.nedb.end}.
 - Stall: the longest delay of the event loop (monitorEventLoopDelay, 1 ms) while 256 plants are added
-  in each turn. "Without growth" are writes to a flat array that is there from the start.`;
+  in each iteration. "Without growth": writes to a flat array that is allocated at the start.`;
 }
 
 function row(title, show, { value, atMost, atLeast, others = [] }) {

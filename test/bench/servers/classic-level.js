@@ -1,4 +1,4 @@
-/** node:http over LevelDB; `sync` is what makes its write durable. */
+/** node:http over LevelDB; only writes with `sync` are durable. */
 
 import { ClassicLevel } from 'classic-level';
 import { FOLDER, listen, plantServer } from './plants.js';

@@ -1,4 +1,4 @@
-/** Express as it is written by hand: append a line, sync, answer. */
+/** A simple Express application: append a line, sync, respond. */
 
 import { appendFile } from 'node:fs/promises';
 import { createServer } from 'node:http';

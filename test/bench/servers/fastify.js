@@ -1,4 +1,4 @@
-/** Fastify with schemas for what comes and what goes; stores nothing. */
+/** Fastify with schemas for requests and responses; stores nothing. */
 
 import Fastify from 'fastify';
 import { AUTHORIZATION, BACKLOG, INVALID, PORT, UNAUTHORIZED } from './plants.js';

@@ -1,4 +1,4 @@
-/** The floor: what `node:http` costs when nothing is done with the request. */
+/** The floor: `node:http` with a constant response, which ignores the request. */
 
 import { createServer } from 'node:http';
 import { listen } from './plants.js';

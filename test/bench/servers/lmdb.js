@@ -1,8 +1,8 @@
 /**
- * node:http over LMDB: lmdb-js gathers the plants that arrive together into one
- * commit. By default its promises promise no more than that others see the
- * plant, and `flushed` is what waits for the disk; without `overlappingSync`
- * they are the same, with one sync a commit in place of two.
+ * node:http over LMDB: lmdb-js commits plants that arrive together at once. By
+ * default its promises resolve when a plant is visible, and `flushed` waits for
+ * the disk. Without `overlappingSync` they resolve when it is durable, with one
+ * sync per commit instead of two.
  */
 
 import { join } from 'node:path';

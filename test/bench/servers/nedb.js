@@ -1,4 +1,4 @@
-/** node:http over NeDB: a line a plant too, appended without a sync. */
+/** node:http over NeDB, which also appends one line per plant, but without a sync. */
 
 import { join } from 'node:path';
 import Datastore from '@seald-io/nedb';
@@ -7,7 +7,7 @@ import { FOLDER, listen, plantServer } from './plants.js';
 const plants = new Datastore({ filename: join(FOLDER, 'plants.db') });
 await plants.loadDatabaseAsync();
 
-/** `_id` is NeDB's own unique index, so the id needs no second one. */
+/** NeDB's unique index on `_id` makes another one unnecessary. */
 async function add({ id, name, tag }) {
   try {
     await plants.insertAsync({ _id: id, name, tag });

@@ -1,7 +1,7 @@
 /**
- * What the servers here have in common. Each takes PORT, FOLDER and TOKEN from
- * the environment and prints where it listens; `plantServer` is the bare
- * `node:http` service that the databases are put behind.
+ * Shared by the servers in this folder. Each reads PORT, FOLDER and TOKEN from
+ * the environment and prints its URL. `plantServer` is the plain `node:http`
+ * service in front of the databases.
  */
 
 import { createServer } from 'node:http';
@@ -24,7 +24,7 @@ export function listen(server) {
   });
 }
 
-/** @param {(plant: { id: number, name: string, tag?: string }) => Promise<boolean>} add false when the id is taken */
+/** @param {(plant: { id: number, name: string, tag?: string }) => Promise<boolean>} add resolves to false if the id exists */
 export function plantServer(add) {
   return createServer((request, response) => {
     if (request.headers.authorization !== AUTHORIZATION) {

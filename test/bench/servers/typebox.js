@@ -1,4 +1,4 @@
-/** The least that a server does which checks bodies: it loads node:http and typebox, and listens. */
+/** A minimal server that could check bodies: loads node:http and typebox, and listens. */
 
 import { createServer } from 'node:http';
 import 'typebox/schema';
