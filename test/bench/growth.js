@@ -29,7 +29,6 @@ const COLUMNS = [
   { title: 'p99 ms', figure: ({ p99 }) => p99 / 1000, digits: 1 },
   { title: 'main thread µs/plant', figure: ({ mainThread }) => mainThread, digits: 1 },
   { title: 'all threads µs/plant', figure: ({ cpu }) => cpu, digits: 1 },
-  { title: 'GC % of time', figure: ({ gcShare }) => gcShare * 100, digits: 1 },
   { title: 'longest pause ms', figure: ({ pause }) => pause, digits: 1 },
   { title: 'resident MiB', figure: ({ rss }) => rss / MIB, digits: 1 },
 ];

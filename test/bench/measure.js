@@ -19,10 +19,11 @@ export const TOKEN = randomBytes(32).toString('base64url');
 /** Enough requests for V8 to optimize the code; over a single connection they would take minutes. */
 const WARM_UP = { seconds: 2, connections: 64 };
 /**
- * A second load in which the heap is collected and read, which would disturb the first. The largest
- * reading counts: requests are in flight in some iterations of the event loop and not in others.
+ * A second load for what would slow down the first: garbage collections are timed for `gcMs`, then the
+ * heap is collected and read. Its largest size counts, as requests are in flight in some iterations of
+ * the event loop and not in others.
  */
-const HEAP = { seconds: 1, readings: 5, intervalMs: 100 };
+const INSPECTION = { seconds: 2, gcMs: 1000, heapReadings: 5, heapIntervalMs: 100 };
 /**
  * How long load.lua waits for its connections to be accepted. Node accepts one connection per
  * iteration of the event loop (libuv 1.46). Under load the last of 1,024 would wait for seconds, and
@@ -77,14 +78,9 @@ async function exercise(server, connections, seconds) {
   const measured = await load(url, connections, seconds, async (moment) => {
     usage[moment] = await ask(server.child, 'usage');
   });
-  let heap = 0;
-  const collected = await load(url, connections, HEAP.seconds, async (moment) => {
-    if (moment !== 'begin') return;
-    for (let reading = 1; reading <= HEAP.readings; reading++) {
-      await sleep(HEAP.intervalMs);
-      const { heapUsed } = await ask(server.child, 'memory');
-      heap = Math.max(heap, heapUsed);
-    }
+  let inspection;
+  const inspected = await load(url, connections, INSPECTION.seconds, async (moment) => {
+    if (moment === 'begin') inspection = await inspect(server.child);
   });
   const figures = {
     // At the deadline each connection was waiting for one more response.
@@ -92,10 +88,23 @@ async function exercise(server, connections, seconds) {
     p50: measured.p50,
     p99: measured.p99,
     other: measured.other,
-    heap,
+    ...inspection,
     ...usageBetween(usage.begin, usage.end, measured.answered),
   };
-  return { loads: [warmUp, measured, collected], figures };
+  return { loads: [warmUp, measured, inspected], figures };
+}
+
+async function inspect(child) {
+  const begin = await ask(child, 'gc');
+  await sleep(INSPECTION.gcMs);
+  const end = await ask(child, 'gc');
+  let heap = 0;
+  for (let reading = 1; reading <= INSPECTION.heapReadings; reading++) {
+    const { heapUsed } = await ask(child, 'memory');
+    heap = Math.max(heap, heapUsed);
+    await sleep(INSPECTION.heapIntervalMs);
+  }
+  return { heap, gcShare: (end.gcTime - begin.gcTime) / (end.time - begin.time) };
 }
 
 /** What `answered` plants cost; nothing if some got no response in time, as there is no `end` then. */
@@ -104,7 +113,6 @@ export function usageBetween(begin, end, answered) {
   return {
     cpu: ((end.cpu - begin.cpu) * 1000) / answered,
     mainThread: ((end.mainThread - begin.mainThread) * 1000) / answered,
-    gcShare: (end.gcTime - begin.gcTime) / (end.time - begin.time),
     memory: end.peakMemory,
   };
 }
@@ -146,7 +154,7 @@ export function startProbed(script, env) {
   return start(process.execPath, args, { env, stdio: [...STDIO, 'ipc'] });
 }
 
-/** @param {'usage' | 'memory' | 'delay'} question see probe.js */
+/** @param {'usage' | 'gc' | 'memory' | 'delay'} question see probe.js */
 export async function ask(child, question) {
   child.send(question);
   const [answer] = await once(child, 'message');

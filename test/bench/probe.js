@@ -2,12 +2,13 @@
  * Preloaded into a server that is measured, the same for each (`--expose-gc --import`). Answers its
  * parent's questions over the IPC channel:
  *
- * - `usage`: processor time, time in garbage collection and peak memory since the process started
+ * - `usage`: processor time and peak memory since the process started
+ * - `gc`: the total of the pauses for garbage collection since this was first asked
  * - `memory`: what is in use after a forced collection
  * - `delay`: the longest pause of the event loop since this was last asked
  *
- * Between questions it only adds up the pauses for garbage collection; the event loop is sampled
- * from the first `delay` on.
+ * Observing collections costs about 50 µs for each and sampling the event loop needs a timer, so both
+ * start with the first question about them. Until then the server runs as without this module.
  */
 
 import { readFileSync } from 'node:fs';
@@ -17,14 +18,18 @@ import { monitorEventLoopDelay, PerformanceObserver } from 'node:perf_hooks';
 const RESOLUTION = 5;
 
 const delays = monitorEventLoopDelay({ resolution: RESOLUTION });
-let gcTime = 0;
-
-new PerformanceObserver((list) => {
+const collections = new PerformanceObserver((list) => {
   for (const { duration } of list.getEntries()) gcTime += duration;
-}).observe({ entryTypes: ['gc'] });
+});
+let gcTime;
 
 const ANSWERS = {
   usage,
+  gc() {
+    if (gcTime === undefined) collections.observe({ entryTypes: ['gc'] });
+    gcTime ??= 0;
+    return { gcTime, time: performance.now() };
+  },
   memory() {
     globalThis.gc();
     // The program did not cause this pause.
@@ -42,12 +47,10 @@ const ANSWERS = {
 process.on('message', (question) => process.send(ANSWERS[question]()));
 process.channel.unref();
 
-/** Times in ms, memory in bytes. What only Linux reports is missing elsewhere. */
+/** Processor times in ms, memory in bytes. What only Linux reports is missing elsewhere. */
 function usage() {
   const { user, system } = process.cpuUsage();
   return {
-    time: performance.now(),
-    gcTime,
     cpu: (user + system) / 1000,
     mainThread: fromProc(`task/${process.pid}/schedstat`, /^\d+/, 1e-6),
     peakMemory: fromProc('status', /(?<=^VmHWM:\s+)\d+(?= kB$)/m, 1024),

@@ -144,10 +144,11 @@ in each round. Each measurement has a new process and a new folder; \`wrk\` runs
 same machine: ${model}, ${cpus().length} cores, Linux ${release().split('-', 1)}, Node ${process.versions.node}.
 
 - main thread, all threads: processor time while the load runs, divided by the plants answered 200
-- GC % of time: pauses of the main thread for garbage collection, as part of the elapsed time
+- GC % of time: pauses of the main thread for garbage collection, as part of one second of a second
+  load with the same number of connections
 - live heap: JavaScript heap in use right after a forced garbage collection, the largest of five readings
-  during a second load with the same number of connections; contents of buffers are not part of it
-- peak memory: the largest resident set until the end of the first load
+  during that load; contents of buffers are not part of it
+- peak memory: the largest resident set before the second load
 
 Measured with
 
