@@ -3,10 +3,10 @@
  *
  *   npm run bench:growth -- [--minutes 10] [--connections 64] [--folder /tmp]
  *
- * Prints throughput, latency, processor time per plant, the longest pause of the event loop and memory
- * for each twentieth of the time, and at the end how far the heap has grown between two forced
- * collections. Other processes lower the throughput and lengthen the pauses, but change processor time
- * much less.
+ * Prints throughput, latency, processor time per plant, the longest pause of the event loop and
+ * memory for each twentieth of the time, and at the end how far the heap has grown between two
+ * forced collections. Other processes lower the throughput and lengthen the pauses, but change
+ * processor time much less.
  */
 
 import { once } from 'node:events';

@@ -3,10 +3,10 @@
  *
  *   npm run bench:log -- [--plants 10000000] [--rounds 3] [--folder /tmp]
  *
- * The logs are generated in a temporary folder. The index is grown to twice the number of plants, and
- * once to ten times, without a log, to save disk space. Every measurement runs in its own process, and
- * those that are compared alternate, so that other load on the machine affects all of them. The exit
- * code is 0 whatever the figures are, and 1 if something fails.
+ * The logs are generated in a temporary folder. The index is grown to twice the number of plants,
+ * and once to ten times, without a log, to save disk space. Every measurement runs in its own
+ * process, and those that are compared alternate, so that other load on the machine affects all of
+ * them. The exit code is 0 whatever the figures are, and 1 if something fails.
  */
 
 import { once } from 'node:events';
@@ -130,7 +130,7 @@ async function measureReading(logs, rounds) {
 }
 
 async function measureAdds(empty, full) {
-  // A virtual machine may get memory only when it first uses it, which would slow down the first log.
+  // A virtual machine may get memory only on first use, which would slow down the first log.
   await run(process.execPath, ['--eval', `Buffer.alloc(${TOUCHED_BYTES}, 1)`]);
   const rounds = [];
   for (let pair = 1; pair <= ADD_PAIRS; pair++) {

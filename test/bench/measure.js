@@ -16,18 +16,20 @@ const BARE_WRITE = fileURLToPath(new URL('bare-write.js', import.meta.url));
 const PROBE = new URL('probe.js', import.meta.url).href;
 export const TOKEN = randomBytes(32).toString('base64url');
 
-/** Enough requests for V8 to optimize the code; over a single connection they would take minutes. */
+/**
+ * Enough requests for V8 to optimize the code; over a single connection they would take minutes.
+ */
 const WARM_UP = { seconds: 2, connections: 64 };
 /**
- * A second load for what would slow down the first: garbage collections are timed for `gcMs`, then the
- * heap is collected and read. Its largest size counts, as requests are in flight in some iterations of
- * the event loop and not in others.
+ * A second load for what would slow down the first: garbage collections are timed for `gcMs`, then
+ * the heap is collected and read. Its largest size counts, as requests are in flight in some
+ * iterations of the event loop and not in others.
  */
 const INSPECTION = { seconds: 2, gcMs: 1000, heapReadings: 5, heapIntervalMs: 100 };
 /**
  * How long load.lua waits for its connections to be accepted. Node accepts one connection per
- * iteration of the event loop (libuv 1.46). Under load the last of 1,024 would wait for seconds, and
- * the 99th percentile would be the latency of their first request.
+ * iteration of the event loop (libuv 1.46). Under load the last of 1,024 would wait for seconds,
+ * and the 99th percentile would be the latency of their first request.
  */
 const ACCEPT_SECONDS = { least: 0.25, perConnection: 0.25e-3 };
 /** How long wrk waits at most for the responses that are pending at the deadline. */
@@ -107,7 +109,9 @@ async function inspect(child) {
   return { heap, gcShare: (end.gcTime - begin.gcTime) / (end.time - begin.time) };
 }
 
-/** What `answered` plants cost; nothing if some got no response in time, as there is no `end` then. */
+/**
+ * What `answered` plants cost; nothing if some got no response in time, as there is no `end` then.
+ */
 export function usageBetween(begin, end, answered) {
   if (end === undefined) return {};
   return {

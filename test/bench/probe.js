@@ -7,8 +7,9 @@
  * - `memory`: what is in use after a forced collection
  * - `delay`: the longest pause of the event loop since this was last asked
  *
- * Observing collections costs about 50 µs for each and sampling the event loop needs a timer, so both
- * start with the first question about them. Until then the server runs as without this module.
+ * Observing collections costs about 50 µs for each and sampling the event loop needs a timer, so
+ * both start with the first question about them. Until then the server runs as without this
+ * module.
  */
 
 import { readFileSync } from 'node:fs';

@@ -12,15 +12,15 @@ import { BARE_WRITE, FLOOR, OURS, SYSTEMS } from './systems.js';
  * @property {number} mainThread processor time of the main thread per plant answered 200
  * @property {number} cpu        processor time of all threads per plant answered 200
  * @property {number} gcShare    pauses for garbage collection per elapsed time
- * @property {number} heap       JavaScript heap in use after a forced collection under load, at most
+ * @property {number} heap       JavaScript heap after a forced collection under load, at most
  * @property {number} memory     peak resident set
  *
  * @typedef {(name: string) => Partial<Figures>} Round empty for a system that was not measured
  */
 
 /**
- * Every figure is computed for each round and reported as the median. This includes ratios, whose two
- * sides are measured shortly after each other.
+ * Every figure is computed for each round and reported as the median. This includes ratios, whose
+ * two sides are measured shortly after each other.
  *
  * @param {(Figures & { round: number, name: string, connections: number })[]} measurements
  * @returns {(connections: number, figure: (of: Round) => number, over?: (rounds: number[]) => number) => number} NaN if not measured

@@ -26,8 +26,9 @@ export function requireOpenFiles(connections) {
   const { stdout } = spawnSync('sh', ['-c', 'ulimit -n'], { encoding: 'utf8' });
   // "unlimited" is not a number, and never less.
   if (!(Number(stdout) < connections + OTHER_FILES)) return;
+  const limit = stdout.trim();
   throw new Error(
-    `${connections} connections need ${connections + OTHER_FILES} open files: raise ulimit -n, now ${stdout.trim()}`,
+    `${connections} connections need a higher limit of open files (ulimit -n: ${limit})`,
   );
 }
 

@@ -8,7 +8,10 @@ import { createServer } from 'node:http';
 
 export const { FOLDER, PORT, TOKEN } = process.env;
 
-/** With Node's default of 511, some of 4,096 simultaneous connections would be retried after a second. */
+/**
+ * With Node's default of 511, some of 4,096 simultaneous connections would be retried after a
+ * second.
+ */
 export const BACKLOG = 4096;
 
 export const AUTHORIZATION = `Bearer ${TOKEN}`;
