@@ -1,4 +1,5 @@
 /* A log that another process changes while the program serves. */
+import { strict as assert } from 'node:assert';
 import { execFileSync } from 'node:child_process';
 import {
   closeSync,
@@ -96,7 +97,7 @@ async function givesUp(
   ledger.check(before);
 
   apply(log);
-  t.equal(await ledger.post(program, choose(ledger, stored)), 503);
+  assert.equal(await ledger.post(program, choose(ledger, stored)), 503);
   t.match(await program.ended, { code: 1 }, program.stderr);
   t.match(program.stderr, /changed by somebody else|was changed|no such file/);
   t.ok(contentOf(t, file).equals(left(before)), 'the program writes nothing more');
