@@ -178,3 +178,13 @@ t.test('the unit for systemd starts, reloads and stops the program', async (t) =
   await program.says('stderr', /accepts 1 token\n/);
   t.same(await program.stop('SIGTERM'), { code: 0, signal: null });
 });
+
+t.test('a damaged log is verified and repaired with the commands of its document', async (t) => {
+  const cwd = t.testdir({ data: { 'plants.jsonl': '{"id":1,"name":"ivy"}\nx\n' } });
+  const [verify = [], repair = []] = blocks('Commands', 'sh').map((command) =>
+    command.replace('node dist/server.js ', '').trim().split(' '),
+  );
+  t.match(await run(t, { cwd, args: verify }), { code: 1, stdout: /line 2, byte 22: / });
+  t.match(await run(t, { cwd, args: repair }), { code: 0, stdout: /damaged-[0-9a-f]+/ });
+  t.match(await run(t, { cwd, args: verify }), { code: 0, stdout: /1 plant, 22 bytes/ });
+});

@@ -5,6 +5,7 @@ export const DOCUMENTS = [
   'README.md',
   '.github/CONTRIBUTING.md',
   '.github/SECURITY.md',
+  'src/log/README.md',
   'test/bench/README.md',
 ] as const;
 
