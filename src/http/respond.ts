@@ -32,7 +32,8 @@ const lastResponses = new WeakMap<object, HttpResponse>();
 /** Whether an earlier response on the same connection is its last one. */
 export function isClosing({ socket }: HttpRequest, res: HttpResponse): boolean {
   const last = lastResponses.get(socket);
-  if (!last) return false;
+  // A host may call the handler several times for one request, at several paths.
+  if (!last || last === res) return false;
   // A host may pass on an earlier request later. Its response is the next one, and the last is queued.
   const isEarlier = res.socket && !last.socket && !last.writableFinished;
   return !isEarlier;

@@ -145,7 +145,7 @@ export function createCommitter(options: CommitterOptions): Committer {
     try {
       await cutFile(file, end);
     } catch (error) {
-      return poison(hasNoRoom ? error : cause);
+      return poison(error);
     }
     if (!hasNoRoom) return poison(cause);
     if (!full) report(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
