@@ -13,6 +13,8 @@ export async function verify(path: string): Promise<ExitCode> {
   const found = [pluralize(plants, 'plant'), pluralize(bytes, 'byte')];
   console.log(`${path}: ${found.join(', ')}, ${pluralize(damagedLines, 'damaged line')}`);
   if (tornBytes > 0)
-    console.log(`after the last line, ${pluralize(tornBytes, 'byte')} of a write under way or torn`);
+    console.log(
+      `after the last line, ${pluralize(tornBytes, 'byte')} of a write under way or torn`,
+    );
   return damagedLines === 0 ? EXIT.done : EXIT.failed;
 }
