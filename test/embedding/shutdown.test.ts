@@ -64,10 +64,13 @@ async function refusesConnections(t: Test, { port }: Host): Promise<void> {
 t.test('on SIGTERM, the request in flight is answered, and the exit code is 0', async (t) => {
   const host = await startHost(t);
   const client = await connect(t, host.port);
-  client.send(plant(1).subarray(0, -1));
+  const [head = '', body = ''] = plant(1).toString().split('\r\n\r\n');
+  client.send(`${head}\r\nExpect: 100-continue\r\n\r\n`);
+  // The request has arrived.
+  t.equal((await client.answer()).status, 100);
   host.kill('SIGTERM');
   await refusesConnections(t, host);
-  client.send(plant(1).subarray(-1));
+  client.send(body);
   t.match(await client.answer(), { status: 200 });
   client.socket.destroy();
   t.equal(await host.exited, 0);
