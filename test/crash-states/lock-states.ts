@@ -86,7 +86,7 @@ function isUnnoticed(
 ): boolean {
   if (step.kind === 'clock') return true;
   if (step.kind === 'connect' && halfway !== undefined) return !sockets.has(halfway);
-  // A name that is gone does not come back.
+  // A removed name never returns.
   return (step.kind === 'connect' || step.kind === 'unlink') && !folder.has(step.name);
 }
 

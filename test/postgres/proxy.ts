@@ -16,7 +16,7 @@ export interface Proxy {
   nextCut: () => Cut | undefined;
 }
 
-/** Forwards connections to a port of loopback, and cuts them as it is told. */
+/** Forwards connections to a port on the loopback interface, and cuts them on request. */
 export async function startProxy(t: Test, target: number): Promise<Proxy> {
   const sockets = new Set<Socket>();
   let connections = 0;
