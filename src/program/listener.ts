@@ -85,7 +85,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
 
-  /** The last response of each open connection; `undefined` before the first request. */
+  /** The last response of each open connection, until it is closed; `undefined` while it is idle. */
   const responses = new Map<Duplex, ServerResponse | undefined>();
   /** The connections that were idle at the last check, and how many bytes each had sent by then. */
   let idle = new Map<Duplex, number>();
@@ -96,10 +96,17 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 
   function serve(req: IncomingMessage, res: ServerResponse): void {
     responses.set(req.socket, res);
+    // A connection that held its last response would keep a request alive until the next one.
+    res.on('close', forget);
     if (stopping) res.setHeader('Connection', 'close');
     // The parser of node:http accepts the version numbers 0.9 and 2.0, too.
     if (req.httpVersionMajor === 1) handler(req, res);
     else void sendFailure(req, res, failures.malformed);
+  }
+
+  function forget(this: ServerResponse): void {
+    const { socket } = this.req;
+    if (responses.get(socket) === this) responses.set(socket, undefined);
   }
 
   server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => {
@@ -131,7 +138,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     const failure = FAILURES.get(error.code) ?? failures.malformed;
     // A TLS handshake that failed.
     if (!responses.has(socket)) socket.destroy();
-    else if (!res || res.writableFinished) endWith(socket, failure);
+    else if (!res) endWith(socket, failure);
     // Malformed bytes after a complete request: that request gets its own response first.
     else if (res.req.complete) res.once('close', () => endWith(socket, failure));
     else if (!res.headersSent) endWith(socket, failure);
@@ -191,8 +198,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   }
 
   function* idleConnections(): Generator<Duplex> {
-    for (const [socket, res] of responses)
-      if (!res || (res.writableFinished && res.req.complete)) yield socket;
+    for (const [socket, res] of responses) if (!res) yield socket;
   }
 
   /** Closes connections that have been idle, and have sent nothing, since the last check. */

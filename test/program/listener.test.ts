@@ -4,7 +4,10 @@ import { request } from 'node:https';
 import { connect as connectTo } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { text } from 'node:stream/consumers';
+import { setImmediate } from 'node:timers/promises';
 import { connect as connectSecurely } from 'node:tls';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 
 import t, { type Test } from 'tap';
 
@@ -473,6 +476,30 @@ t.test('stopping takes no more connections', async (t) => {
   const server = await listen(t);
   await server.stop(60_000);
   await t.rejects(connect(t, server.port), { code: 'ECONNREFUSED' });
+});
+
+t.test('an idle connection does not hold its last request in memory', async (t) => {
+  setFlagsFromString('--expose-gc');
+  const collectGarbage = runInNewContext('gc') as () => void;
+  const requests: WeakRef<object>[] = [];
+  const inner = createPlantHandler({ store: takesAll, tokens: [TOKEN] });
+  const handle: typeof inner = Object.assign(
+    (...[req, res]: Parameters<typeof inner>) => {
+      requests.push(new WeakRef(req));
+      inner(req, res);
+    },
+    { setTokens: inner.setTokens },
+  );
+  const listener = createListener({ handler: handle, maxConnections: 100 });
+  t.teardown(() => listener.stop(0));
+  const client = await connect(t, Number(new URL(await listener.listen('127.0.0.1', 0)).port));
+  client.send(message());
+  await answers(t, client, [200], 'the request');
+  // Its response is closed by now, but what has just run may still be on the stack.
+  await setImmediate();
+  collectGarbage();
+  t.equal(requests[0]?.deref(), undefined);
+  await lives(t, client, 'the connection is still open');
 });
 
 t.test('stopping ends connections that are idle', async (t) => {
