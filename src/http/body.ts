@@ -19,7 +19,7 @@ export async function readBody(
   let body: Buffer = NOTHING;
   let length = 0;
 
-  function append(chunk: Buffer): Failure | undefined {
+  await consume(req, limits.bodyTimeoutMs, (chunk) => {
     const needed = length + chunk.length;
     if (needed > limits.maxBodyBytes) return failures.tooLarge(limits.maxBodyBytes);
     if (needed > body.length) {
@@ -32,77 +32,66 @@ export async function readBody(
     if (length > 0) chunk.copy(body, length);
     length = needed;
     return undefined;
-  }
-
-  const outcome = await consume(req, limits.bodyTimeoutMs, append);
-  if (outcome === 'timeout') throw failures.timeout;
-  if (outcome === 'aborted') throw failures.malformed;
-  if (outcome !== 'end') throw outcome;
+  });
   return body.length === length ? body : body.subarray(0, length);
 }
 
 /**
  * Reads and drops the rest of a body within the bounds of {@link DRAIN}, so that a client that is still
- * sending gets to see its response. Resolves to whether the end of the body was reached.
+ * sending gets to see its response.
+ *
+ * @throws Failure if the end of the body was not reached.
  */
-export async function drainBody(req: HttpRequest): Promise<boolean> {
+export async function drainBody(req: HttpRequest): Promise<void> {
   let length = 0;
-
-  function skip(chunk: Buffer): 'too large' | undefined {
+  await consume(req, DRAIN.timeoutMs, (chunk) => {
     length += chunk.length;
-    return length > DRAIN.maxBytes ? 'too large' : undefined;
-  }
-
-  return (await consume(req, DRAIN.timeoutMs, skip)) === 'end';
+    return length > DRAIN.maxBytes ? failures.tooLarge(DRAIN.maxBytes) : undefined;
+  });
 }
 
 /**
- * Calls `onChunk` with the chunks of a body until it returns a reason to stop. Resolves to that reason,
- * or to how the body ended.
+ * Calls `take` with each chunk of a body, until it returns a failure.
+ *
+ * @throws Failure if `take` has returned one, or if the body is too slow or aborted.
  */
-function consume<Reason>(
+async function consume(
   req: HttpRequest,
   timeoutMs: number,
-  onChunk: (chunk: Buffer) => Reason | undefined,
-): Promise<Reason | 'end' | 'timeout' | 'aborted'> {
-  return new Promise((resolve) => {
+  take: (chunk: Buffer) => Failure | undefined,
+): Promise<void> {
+  let failure: Failure | undefined;
+
+  function onData(data: Buffer | string): void {
+    // Chunks are strings if the host has set an encoding.
+    failure ??= take(
+      typeof data === 'string' ? Buffer.from(data, req.readableEncoding as BufferEncoding) : data,
+    );
+  }
+
+  req.on('data', onData).on('error', ignore);
+  await endOfTurn();
+  // Most bodies arrive together with their heads.
+  if (!failure && !req.readableEnded && !req.destroyed) {
     let timer: NodeJS.Timeout | undefined;
-    let isSettled = false;
-    req.on('data', onData).on('error', onClose);
-    // Most bodies arrive together with their heads, and then nothing else needs to be listened for.
-    void endOfTurn().then(() => {
-      if (isSettled) return;
-      if (req.readableEnded) onEnd();
-      else if (req.destroyed) onClose();
-      else {
-        timer = setTimeout(() => settle('timeout'), timeoutMs);
-        // The host may have paused it.
-        req.on('end', onEnd).on('close', onClose).resume();
-      }
+    await new Promise<void>((resolve) => {
+      timer = setTimeout(() => {
+        failure ??= failures.timeout;
+        resolve();
+      }, timeoutMs);
+      for (const event of ['end', 'error', 'close']) req.on(event, () => resolve());
+      req.on('data', () => {
+        if (failure) resolve();
+      });
+      // The host may have paused it.
+      req.resume();
     });
-
-    function onData(data: Buffer | string): void {
-      // Chunks are strings if the host has set an encoding.
-      const chunk =
-        typeof data === 'string' ? Buffer.from(data, req.readableEncoding as BufferEncoding) : data;
-      const reason = onChunk(chunk);
-      if (reason !== undefined) settle(reason);
-    }
-
-    function onEnd(): void {
-      settle(req.aborted ? 'aborted' : 'end');
-    }
-
-    function onClose(): void {
-      settle('aborted');
-    }
-
-    function settle(outcome: Reason | 'end' | 'timeout' | 'aborted'): void {
-      if (isSettled) return;
-      isSettled = true;
-      clearTimeout(timer);
-      if (outcome !== 'end') req.off('data', onData);
-      resolve(outcome);
-    }
-  });
+    clearTimeout(timer);
+  }
+  req.off('data', onData);
+  if (failure) throw failure;
+  if (!req.readableEnded || req.aborted) throw failures.malformed;
 }
+
+/** Without a listener, an error would end the process. */
+function ignore(): void {}

@@ -16,7 +16,7 @@ import {
   observeClose,
   releaseWhenFlushed,
   sendFailure,
-  sendPlant,
+  writePlant,
   type HttpResponse,
 } from './respond.js';
 import type { NewPlant } from '../plant.js';
@@ -121,7 +121,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
         ? plantLeftIn(req)
         : parsePlant(await readBody(req, limits, reservation));
       await store.add(plant);
-      await sendPlant(req, res, plant);
+      await writePlant(req, res, plant);
+      res.end();
     } catch (error) {
       await fail(req, res, failureOf(error));
     }

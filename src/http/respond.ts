@@ -46,15 +46,14 @@ export function observeClose({ socket }: HttpRequest, res: HttpResponse): void {
     lastResponses.set(socket, res);
 }
 
-/** Sends the 200 that says a plant is stored. Resolves once the response is on its way. */
-export async function sendPlant(
+/** Writes the 200 that says a plant is stored. Resolves once it is on its way, and may be ended. */
+export function writePlant(
   req: HttpRequest,
   res: HttpResponse,
   { name, tag }: Plant,
 ): Promise<void> {
-  send(req, res, 200, {}, JSON.stringify({ name, tag }));
-  await endOfTurn();
-  res.end();
+  write(req, res, 200, {}, JSON.stringify({ name, tag }));
+  return endOfTurn();
 }
 
 /**
@@ -69,20 +68,23 @@ export async function sendFailure(
   const { status, headers, body } = failure;
   const connection = keepsConnection(req, failure) ? {} : { Connection: 'close' };
   if ('Connection' in connection) lastResponses.set(req.socket, res);
-  send(req, res, status, { ...headers, ...connection }, body);
+  write(req, res, status, { ...headers, ...connection }, body);
   // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request.
   if (req.httpVersionMajor > 1) res.end();
   void drainBody(req)
-    .then((isWhole) => (isWhole ? res.end() : res.destroy()))
+    .then(
+      () => res.end(),
+      () => res.destroy(),
+    )
     .catch(() => req.socket.destroy());
   await endOfTurn();
 }
 
 /**
- * Sends the head and the body of a response in one write. `res.end(body)` makes two of them, which cost
- * more.
+ * Writes the head and the body of a response together. `res.end(body)` would make two writes, which
+ * cost more; so does `res.end()` in the same turn of the event loop.
  */
-function send(
+function write(
   req: HttpRequest,
   res: HttpResponse,
   status: number,

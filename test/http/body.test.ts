@@ -173,6 +173,7 @@ t.test('a connection can be used again after a small body has been refused', asy
     [415, { headers: { 'Content-Type': 'text/plain' } }],
     [415, { headers: { 'Content-Encoding': 'gzip' } }],
     [413, { body: plantOf(101) }],
+    [413, { headers: CHUNKED, body: Buffer.concat([plantOf(101), ''].map(chunk)) }],
     [400, { body: 'x' }],
     [422, { body: '{}' }],
   ];

@@ -85,7 +85,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     options: { maxBodyBytes: FERN.length - 1 },
     status: 400,
     error: 413,
-    headers: { connection: 'close' },
+    headers: { connection: 'keep-alive' },
   },
   'a body that is not application/json': {
     request: { headers: { 'Content-Type': `text/${MARKER}` } },
