@@ -26,6 +26,14 @@ export async function openLog(t: Test): Promise<PlantLog> {
   return log;
 }
 
+/** Until the test ends, timers of `ms` milliseconds fire after a hundredth of that time. */
+export function hastenTimers(t: Test, ms: number): void {
+  const { setTimeout } = globalThis;
+  const value = (callback: () => void, delay?: number): NodeJS.Timeout =>
+    setTimeout(callback, delay === ms ? ms / 100 : delay);
+  t.intercept(globalThis, 'setTimeout', { value });
+}
+
 /** Listens on a free port until the test is over. */
 export async function listen(t: Test, server: Server): Promise<number> {
   const sockets = new Set<Socket>();

@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
+import { DRAIN } from '../../dist/http/limits.js';
 import {
   createPlantHandler,
   PlantStoreError,
@@ -22,6 +23,7 @@ import {
   exchange,
   FERN,
   gatedStore,
+  hastenTimers,
   isFailure,
   listen,
   message,
@@ -244,7 +246,7 @@ t.test('a response that the host ends while a plant is stored is left alone', as
       });
     };
     const { port, reported } = await embed(t, host, { store });
-    const client = await connect(t, port);
+    const client = await connect(t, port, byHost);
     client.send(message());
     const answer = await client.answer().catch(() => undefined);
     if (answer) t.match(answer, { status: 504 });
@@ -497,6 +499,7 @@ t.test('HTTP/2 in cleartext is served alike', async (t) => {
 });
 
 t.test('HTTP/2: a body that is too large or too slow is answered, then cut off', async (t) => {
+  hastenTimers(t, DRAIN.timeoutMs);
   const { handler } = await serve(t, { maxBodyBytes: 100, bodyTimeoutMs: 100 });
   const server = http2.createServer(handler);
   const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);

@@ -14,6 +14,7 @@ import {
   exchange,
   FERN,
   gatedStore,
+  hastenTimers,
   isFailure,
   listen,
   message,
@@ -156,6 +157,7 @@ t.test('a body without end is answered, then cut off', async (t) => {
 });
 
 t.test('a client that stops in the middle of a refused body is cut off', async (t) => {
+  hastenTimers(t, DRAIN.timeoutMs);
   const { port } = await serve(t, { maxBodyBytes: 100 });
   const client = await connect(t, port);
   client.send(declaring(101, 'x'));
@@ -240,6 +242,7 @@ t.test('a body ends where it was declared to', async (t) => {
 });
 
 t.test('a body that does not come in time is answered with 408 and the end', async (t) => {
+  hastenTimers(t, DRAIN.timeoutMs);
   const { port, log } = await serve(t, { bodyTimeoutMs: 50 });
   const requests = {
     'not begun': declaring(10),
