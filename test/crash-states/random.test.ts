@@ -3,7 +3,7 @@ import t from 'tap';
 import { seed as first } from '../extent.js';
 import { liveThrough } from './histories.js';
 
-const STATES = 3_000;
+const STATES = 1_000;
 
 t.test('random histories of use and crashes are survived', async (t) => {
   t.comment(`npm run test:crash-states -- --seed ${first}`);
