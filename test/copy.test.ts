@@ -1,11 +1,7 @@
-import { readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-
 import t from 'tap';
 
 import { copyPlants } from '../dist/copy.js';
-import { openPlantLog, PlantStoreError, type NewPlant } from '../dist/index.js';
-import { readPlants } from '../dist/log/read.js';
+import { PlantStoreError, type NewPlant } from '../dist/index.js';
 import { openLog, storeOf } from './support.js';
 
 async function* plantsFrom(count: number): AsyncGenerator<NewPlant> {
@@ -63,46 +59,4 @@ t.test('no more is in memory than what is added at the same time', async (t) => 
   }
   await copyPlants(large(), store);
   t.ok(most <= 10 * 1_048_576, `${most} characters`);
-});
-
-t.test('reading a log', async (t) => {
-  const path = join(t.testdir(), 'plants.jsonl');
-  const log = await openPlantLog(path);
-  const plants: NewPlant[] = [
-    { id: -(2n ** 63n), name: '\ud800', tag: '' },
-    { id: 2n ** 63n - 1n, name: 'x'.repeat(3_000_000) },
-    { id: -1n, name: '\0' },
-    { id: 0n, name: 'é', tag: 'indoor' },
-  ];
-  for (const plant of plants) await log.add(plant);
-
-  async function read(): Promise<NewPlant[]> {
-    const read: NewPlant[] = [];
-    for await (const plant of readPlants(path)) read.push(plant);
-    return read;
-  }
-
-  t.test('while it is open, all plants are read in their order', async (t) => {
-    t.strictSame(await read(), plants);
-    await log.close();
-  });
-
-  const bytes = readFileSync(path);
-  t.test('what was never acknowledged is left out', async (t) => {
-    writeFileSync(path, Buffer.concat([bytes, Buffer.from('{"id":1,')]));
-    t.strictSame(await read(), plants);
-  });
-
-  t.test('a damaged line is named', async (t) => {
-    for (const damage of ['{"id":1}\n', Buffer.from('{"id":1,"name":"\xff"}\n', 'latin1')]) {
-      writeFileSync(path, Buffer.concat([bytes, Buffer.from(damage)]));
-      const message = `${path}: line 5, at byte ${bytes.length}: it is not a record`;
-      await t.rejects(read(), { code: 'damaged', message: new RegExp(message) });
-    }
-  });
-
-  t.test('a file that cannot be read', async (t) => {
-    const nothing = readPlants(join(t.testdir(), 'none.jsonl')).next();
-    await t.rejects(nothing, { code: 'unavailable', message: /ENOENT/ });
-  });
 });

@@ -138,6 +138,21 @@ export async function run(t: Test, options: LaunchOptions): Promise<Process & En
   return { ...program, ...ending, stdout: program.stdout, stderr: program.stderr };
 }
 
+/** Checks that the program fails, and writes these sentences to stderr and nothing else. */
+export async function failsToRun(
+  t: Test,
+  code: number,
+  sentences: readonly string[],
+  options: LaunchOptions,
+): Promise<void> {
+  const ended = await run(t, options);
+  const stderr = sentences.map((sentence) => `plant-store: ${sentence}\n`).join('');
+  t.strictSame(
+    { code: ended.code, stdout: ended.stdout, stderr: ended.stderr },
+    { code, stdout: '', stderr },
+  );
+}
+
 const FIRST_LINES =
   /^plant-store listening on (?<url>https?:.+:(?<port>\d+))\nlog: (?<log>.+)\nplants: (?<plants>\d+)\ntoken: (?<token>.+)\n/;
 

@@ -1,0 +1,37 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
+
+import t, { type Test } from 'tap';
+
+import { declaredLength, fieldLines } from '../../dist/http/request.js';
+import { connect, listen, message, type Message } from '../support.js';
+
+/** A request as node:http parses it. */
+async function received(t: Test, parts: Message): Promise<IncomingMessage> {
+  const server = createServer();
+  const client = await connect(t, await listen(t, server));
+  client.send(message(parts));
+  const [req] = (await once(server, 'request')) as [IncomingMessage];
+  return req;
+}
+
+t.test('every line of a header field is returned, also those that node:http drops', async (t) => {
+  const headers = {
+    Host: 'one',
+    HOST: 'two',
+    Authorization: ['Bearer a', 'Bearer b'],
+    'X-Host': 'three',
+  };
+  const req = await received(t, { headers });
+  t.strictSame(fieldLines(req, 'host'), ['one', 'two']);
+  t.strictSame(fieldLines(req, 'authorization'), ['Bearer a', 'Bearer b']);
+  t.strictSame(fieldLines(req, 'content-type'), ['application/json']);
+  t.strictSame(fieldLines(req, 'cookie'), []);
+});
+
+t.test('the length of a body is the one that the request declares', async (t) => {
+  t.equal(declaredLength(await received(t, { body: '' })), 0);
+  t.equal(declaredLength(await received(t, { body: 'four' })), 4);
+  const chunked = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
+  t.ok(Number.isNaN(declaredLength(await received(t, { headers: chunked, body: '' }))));
+});

@@ -1,0 +1,60 @@
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { crc32 } from 'node:zlib';
+
+import t from 'tap';
+
+import { encodeRecord } from '../../dist/log/record.js';
+import { TOKEN } from '../support.js';
+import { failsToRun, run, start } from '../system/program.js';
+
+const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>
+  encodeRecord({ id: BigInt(id), name }),
+) as [string, string, string];
+const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
+
+t.test('repair moves damaged lines to a file beside the log, which then serves', async (t) => {
+  const damaged = ['\n', IVY.replace('ivy', 'ivi')];
+  const content = [FERN, damaged[0], IVY, damaged[1], OAK, '{"id":4,'].join('');
+  const cwd = t.testdir({ 'plants.jsonl': content });
+  const path = join(cwd, 'plants.jsonl');
+  const damagedPath = `${path}.damaged-${crc32(damaged.join('')).toString(16)}`;
+
+  const { code, stdout, stderr } = await run(t, { args: ['repair'], cwd, env: ENV });
+  const sentence = `${path}: kept 3 plants, moved 2 damaged lines to ${damagedPath}\n`;
+  t.strictSame({ code, stdout, stderr }, { code: 0, stdout: sentence, stderr: '' });
+  t.equal(readFileSync(damagedPath, 'utf8'), damaged.join(''));
+  t.equal(readFileSync(path, 'utf8'), [FERN, IVY, OAK, '{"id":4,'].join(''));
+
+  const program = await start(t, { cwd, env: ENV });
+  t.equal(program.plants, 3);
+  t.equal(readFileSync(path, 'utf8'), [FERN, IVY, OAK].join(''));
+});
+
+t.test('repair refuses what is not a damaged log, and changes nothing', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': FERN });
+  execFileSync('mkfifo', [join(cwd, 'pipe')]);
+  const sentences = {
+    'plants.jsonl': 'no line is damaged; nothing was changed',
+    none: 'no such file or directory (ENOENT)',
+    pipe: 'it is not a regular file',
+  };
+  for (const [name, sentence] of Object.entries(sentences))
+    await failsToRun(t, 1, [`${cwd}/${name}: ${sentence}`], { args: ['repair', join(cwd, name)] });
+  t.strictSame(readdirSync(cwd).toSorted(), ['pipe', 'plants.jsonl']);
+  t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), FERN);
+});
+
+t.test('repair refuses a log that a server has open, until it is closed', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': FERN });
+  const program = await start(t, { cwd, env: ENV });
+  appendFileSync(program.log, 'x\n');
+  const reason = 'another process has the log open; one log serves one process at a time';
+  const options = { args: ['repair'], cwd, env: ENV };
+  await failsToRun(t, 1, [`${program.log}: ${reason}`], options);
+  t.equal(readFileSync(program.log, 'utf8'), `${FERN}x\n`);
+  t.match(await program.stop('SIGTERM'), { code: 0 });
+  t.match(await run(t, options), { code: 0 });
+  t.equal(readFileSync(program.log, 'utf8'), FERN);
+});

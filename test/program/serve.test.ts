@@ -1,0 +1,264 @@
+import { once } from 'node:events';
+import {
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer as createHttpServer, type IncomingMessage } from 'node:http';
+import { request } from 'node:https';
+import { createServer, type AddressInfo } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+
+import t, { type Test } from 'tap';
+
+import { conforms } from '../conformance.js';
+import { connect, exchange, FERN, listen, message, selfSigned, TOKEN } from '../support.js';
+import { failsToRun, launch, start } from '../system/program.js';
+
+const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
+const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
+const DONE = { code: 0, signal: null };
+const FAILED = 1;
+const MISUSED = 2;
+
+/** The status of a plant that is sent with a token. */
+async function statusWith(t: Test, port: number, token: string): Promise<number> {
+  const bytes = message({ headers: { Authorization: `Bearer ${token}` } });
+  return (await exchange(t, port, bytes)).status;
+}
+
+t.test('the first start needs no settings, and writes no secret to its output', async (t) => {
+  const cwd = t.testdir();
+  const data = join(cwd, 'data');
+  const program = await start(t, { cwd });
+  t.equal(
+    program.stdout,
+    [
+      `plant-store listening on http://127.0.0.1:${program.port}`,
+      `log: ${data}/plants.jsonl`,
+      'plants: 0',
+      `token: ${data}/token`,
+      '',
+    ].join('\n'),
+  );
+  t.match(readFileSync(`${data}/token`, 'utf8'), /^[\w-]{43}\n$/);
+  for (const file of ['token', 'plants.jsonl'])
+    t.equal(statSync(join(data, file)).mode & 0o777, 0o600, `only the owner can read the ${file}`);
+
+  t.equal(await statusWith(t, program.port, 'another'), 401);
+  t.equal(await statusWith(t, program.port, program.token), 200);
+  t.equal(readFileSync(program.log, 'utf8'), RECORD);
+  t.strictSame(await program.stop('SIGTERM'), DONE);
+  t.notMatch(program.stdout, program.token);
+  t.equal(program.stderr, '');
+});
+
+t.test('the next start finds the plants and the token, also behind a symbolic link', async (t) => {
+  const cwd = t.testdir({ disk: { token: 'the-token\n', 'plants.jsonl': RECORD } });
+  symlinkSync('disk', join(cwd, 'data'));
+  const program = await start(t, { cwd });
+  t.equal(program.log, `${cwd}/disk/plants.jsonl`, 'the log is reported by its real path');
+  t.equal(program.plants, 1);
+  t.equal(program.stderr, '');
+  t.equal(program.token, 'the-token');
+  t.equal(await statusWith(t, program.port, 'the-token'), 200);
+  t.equal(readFileSync(program.log, 'utf8'), RECORD, 'it is the same plant');
+  t.strictSame(
+    readdirSync(join(cwd, 'disk'))
+      .filter((name) => !name.startsWith('.'))
+      .sort(),
+    ['plants.jsonl', 'token'],
+  );
+});
+
+t.test('a token file that cannot be read is refused', async (t) => {
+  const cwd = t.testdir({ data: { token: {} } });
+  const fault = `${cwd}/data/token: illegal operation on a directory (EISDIR)`;
+  await failsToRun(t, MISUSED, [fault], { cwd });
+});
+
+t.test('a token file that cannot be created is reported', async (t) => {
+  const cwd = t.testdir({ data: { 'token.new': {} } });
+  const sentence = `${cwd}/data/token: illegal operation on a directory (EISDIR)`;
+  await failsToRun(t, FAILED, [sentence], { cwd });
+});
+
+t.test('the program reports in a sentence why it cannot serve', async (t) => {
+  const busy = await listen(t, createHttpServer());
+  const failures: Record<string, [env: Record<string, string>, sentence: (cwd: string) => string]> =
+    {
+      'a port in use': [
+        { PLANT_STORE_PORT: String(busy) },
+        () => `cannot listen on 127.0.0.1, port ${busy}: address already in use (EADDRINUSE)`,
+      ],
+      'a folder that cannot be created': [
+        { PLANT_STORE_FILE: 'file/folder/plants.jsonl' },
+        (cwd) => `${cwd}/file/folder/plants.jsonl: not a directory (ENOTDIR)`,
+      ],
+      'a folder where the log should be': [
+        { PLANT_STORE_FILE: 'folder' },
+        (cwd) => `${cwd}/folder: illegal operation on a directory (EISDIR)`,
+      ],
+    };
+  for (const [what, [env, sentence]] of Object.entries(failures))
+    await t.test(what, async (t) => {
+      const cwd = t.testdir({ file: '', folder: {} });
+      await failsToRun(t, FAILED, [sentence(cwd)], { cwd, env: { ...ENV, ...env } });
+    });
+});
+
+t.test('a log that another program has open is refused', async (t) => {
+  const cwd = t.testdir();
+  const first = await start(t, { cwd, env: ENV });
+  const reason = 'another process has the log open; one log serves one process at a time';
+  await failsToRun(t, FAILED, [`${first.log}: ${reason}`], { cwd, env: ENV });
+  t.equal(await statusWith(t, first.port, TOKEN), 200);
+});
+
+t.test('a partial last line is moved to a file beside the log', async (t) => {
+  const torn = '{"id":8,"name":"a f';
+  const cwd = t.testdir({ 'plants.jsonl': RECORD + torn });
+  const program = await start(t, { cwd, env: ENV });
+  t.equal(program.plants, 1);
+  t.equal(readFileSync(program.log, 'utf8'), RECORD);
+  const [, aside = ''] =
+    /^plant-store: .+: moved 19 bytes .+ to (.+)\n$/.exec(program.stderr) ?? [];
+  t.equal(readFileSync(aside, 'utf8'), torn);
+});
+
+t.test('every token of the setting and of the token file is accepted', async (t) => {
+  const cwd = t.testdir({ tokens: 'one\r\n\r\ntwo\n' });
+  const sources = [
+    { ...ENV, PLANT_STORE_TOKEN: ' one\ttwo\n' },
+    { PLANT_STORE_FILE: 'plants.jsonl', PLANT_STORE_TOKEN_FILE: 'tokens' },
+  ];
+  const places = [];
+  for (const env of sources) {
+    const program = await start(t, { cwd, env });
+    for (const [token, status] of Object.entries({ one: 200, two: 200, three: 401 }))
+      t.equal(await statusWith(t, program.port, token), status, token);
+    places.push(/token: (.+)/.exec(program.stdout)?.[1]);
+    await program.stop('SIGTERM');
+  }
+  t.strictSame(places, ['from PLANT_STORE_TOKEN', join(cwd, 'tokens')]);
+});
+
+t.test('SIGHUP reads the token file again', async (t) => {
+  const cwd = t.testdir({ data: { token: 'old\n' } });
+  const program = await start(t, { cwd });
+  const file = join(cwd, 'data/token');
+  writeFileSync(file, 'old\nnew\n');
+  program.send('SIGHUP');
+  await program.says('stderr', /token: accepts 2 tokens\n/);
+  t.equal(await statusWith(t, program.port, 'old'), 200);
+  t.equal(await statusWith(t, program.port, 'new'), 200);
+  writeFileSync(file, 'new\n');
+  program.send('SIGHUP');
+  await program.says('stderr', /token: accepts 1 token\n/);
+  t.equal(await statusWith(t, program.port, 'old'), 401);
+  t.equal(await statusWith(t, program.port, 'new'), 200);
+  t.strictSame(await program.stop('SIGTERM'), DONE);
+});
+
+t.test('SIGHUP reports a faulty token file, and the old tokens are still accepted', async (t) => {
+  const cwd = t.testdir({ data: { token: 'old\n' } });
+  const program = await start(t, { cwd });
+  const file = join(cwd, 'data/token');
+  writeFileSync(file, 'new\n???\n');
+  program.send('SIGHUP');
+  await program.says('stderr', /token: line 2 has characters .+; the tokens stay as they were\n/);
+  renameSync(file, `${file}.away`);
+  program.send('SIGHUP');
+  await program.says('stderr', /token: no such file .+; the tokens stay as they were\n/);
+  t.equal(await statusWith(t, program.port, 'old'), 200);
+  t.equal(await statusWith(t, program.port, 'new'), 401);
+  t.notOk(readdirSync(join(cwd, 'data')).includes('token'), 'no token file is created');
+  t.strictSame(await program.stop('SIGTERM'), DONE);
+});
+
+t.test('SIGHUP changes nothing if the tokens are not in a file', async (t) => {
+  const program = await start(t, { cwd: t.testdir(), env: ENV });
+  program.send('SIGHUP');
+  t.equal(await statusWith(t, program.port, TOKEN), 200);
+  t.strictSame(await program.stop('SIGTERM'), DONE);
+  t.equal(program.stderr, '');
+});
+
+t.test('the program serves with stdout and stderr closed', async (t) => {
+  const cwd = t.testdir({ data: { token: 'old\n' } });
+  const PLANT_STORE_PORT = String(await freePort());
+  const program = launch(t, { cwd, env: { PLANT_STORE_PORT } });
+  program.leave('stdout');
+  program.leave('stderr');
+  const port = Number(PLANT_STORE_PORT);
+  while ((await statusWith(t, port, 'old').catch(() => 0)) !== 200);
+  writeFileSync(join(cwd, 'data/token'), 'old\nnew\n');
+  program.send('SIGHUP');
+  while ((await statusWith(t, port, 'new')) !== 200);
+  program.send('SIGTERM');
+  t.strictSame(await program.ended, DONE);
+});
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+t.test('HTTPS is served with a certificate and its key', async (t) => {
+  const { cert, key } = selfSigned();
+  const cwd = t.testdir({ cert, key });
+  const env = { ...ENV, PLANT_STORE_TLS_CERT: 'cert', PLANT_STORE_TLS_KEY: 'key' };
+  const program = await start(t, { cwd, env });
+  t.equal(program.url, `https://127.0.0.1:${program.port}`);
+  const req = request(`${program.url}/plants`, {
+    method: 'POST',
+    ca: cert,
+    servername: 'localhost',
+    headers: { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' },
+  });
+  const [res] = (await once(req.end(FERN), 'response')) as [IncomingMessage];
+  const { statusCode: status = 0, headers } = res;
+  conforms({ status, headers, body: await text(res) });
+  t.equal(status, 200);
+  t.equal(readFileSync(program.log, 'utf8'), RECORD);
+  t.strictSame(await program.stop('SIGTERM'), DONE);
+});
+
+const hasIPv6 = Object.values(networkInterfaces())
+  .flat()
+  .some((each) => each?.address === '::1');
+
+t.test('the program listens only on the configured address', { skip: !hasIPv6 }, async (t) => {
+  const env = { ...ENV, PLANT_STORE_HOST: '::1' };
+  const { url, port } = await start(t, { cwd: t.testdir(), env });
+  t.equal(url, `http://[::1]:${port}`);
+  await t.rejects(connect(t, port), { code: 'ECONNREFUSED' });
+});
+
+t.test('the program applies the settings for the log and the limits', async (t) => {
+  const env = {
+    ...ENV,
+    PLANT_STORE_FILE: 'a/b/log',
+    PLANT_STORE_MAX_BODY: String(FERN.length),
+    PLANT_STORE_MAX_BUFFERED: String(FERN.length),
+    PLANT_STORE_MAX_CONNECTIONS: '1',
+  };
+  const cwd = t.testdir({ a: {} });
+  const { port, log } = await start(t, { cwd, env });
+  t.equal(log, join(cwd, 'a/b/log'));
+  const client = await connect(t, port);
+  client.send(message({ body: `${FERN} ` }));
+  t.match(await client.answer(), { status: 400, body: '"error":413' });
+  client.send(message());
+  t.match(await client.answer(), { status: 200 });
+  const other = await connect(t, port);
+  await other.closed;
+});
