@@ -17,13 +17,13 @@ t.test('plants are copied once, and compared if it is repeated', async (t) => {
     onProgress: (count: number) => counts.push(count),
     onDifferent: (id: bigint) => different.push(id),
   };
-  const result = await copyPlants(plantsFrom(25_000), log, options);
-  t.strictSame(result, { created: 24_999, unchanged: 0, different: 1 });
+  const result = await copyPlants(plantsFrom(20_000), log, options);
+  t.strictSame(result, { created: 19_999, unchanged: 0, different: 1 });
   t.strictSame(counts, [10_000, 20_000]);
   t.strictSame(different, [5n]);
-  t.strictSame(await copyPlants(plantsFrom(25_000), log), {
+  t.strictSame(await copyPlants(plantsFrom(1_000), log), {
     created: 0,
-    unchanged: 24_999,
+    unchanged: 999,
     different: 1,
   });
 });

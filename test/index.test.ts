@@ -4,7 +4,8 @@ import t from 'tap';
 import ts from 'typescript';
 
 t.test('every export of the package is documented, with an example', async (t) => {
-  const options = { module: ts.ModuleKind.NodeNext, target: ts.ScriptTarget.ES2023 };
+  // Neither the standard library nor @types is needed to read the comments.
+  const options = { module: ts.ModuleKind.NodeNext, noLib: true, types: [] };
   const program = ts.createProgram(['dist/index.d.ts'], options);
   const checker = program.getTypeChecker();
   const file = program.getSourceFile('dist/index.d.ts');

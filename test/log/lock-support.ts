@@ -9,7 +9,7 @@ import type { Test } from 'tap';
 import { openPlantLog } from '../../dist/log/log.js';
 
 /** More of them find rarer races: PLANT_STORE_LOCK_ROUNDS=50. */
-export const ROUNDS = Number(process.env.PLANT_STORE_LOCK_ROUNDS ?? 6);
+export const ROUNDS = Number(process.env.PLANT_STORE_LOCK_ROUNDS ?? 3);
 
 export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
 

@@ -13,7 +13,7 @@ import { roundsOr, seed } from '../extent.js';
 import { connect, message, TOKEN, type Client } from '../support.js';
 import { start, type Program } from './program.js';
 
-const ROUNDS = roundsOr(5);
+const ROUNDS = roundsOr(2);
 
 const CLIENTS = 32;
 /** The longest time from the first plant to the SIGKILL, in ms. */
