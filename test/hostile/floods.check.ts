@@ -32,7 +32,7 @@ const WAVES = isShort ? 1 : 3;
 const PIPELINED = 20_000;
 const BODIES = isShort ? 300 : 2_000;
 const BODY_BYTES = 1_048_576;
-const HANG_MS = 10_000;
+const HANG_MS = isShort ? 3_000 : 10_000;
 /** Descriptors that a process needs in addition to its connections. */
 const FILES = 500;
 

@@ -34,12 +34,17 @@ const HEAD = [
   'Content-Type: application/json',
 ];
 
-const long = { skip: isShort && 'TEST_SHORT' };
+/** These tests spend their time waiting: they run side by side, each with a program of its own. */
+const SIDE_BY_SIDE = { buffered: true };
+const long = { ...SIDE_BY_SIDE, skip: isShort && 'TEST_SHORT' };
+t.jobs = 6;
 
 t.setTimeout(600_000);
 
-t.test(`${CLIENTS} clients that send a head byte by byte get 408 after ${HEAD_MS} ms`, (t) =>
-  besideHealthy(t, (program) => trickle(program, `${HEAD.join('\r\n')}\r\n`, HEAD_MS)),
+t.test(
+  `${CLIENTS} clients that send a head byte by byte get 408 after ${HEAD_MS} ms`,
+  SIDE_BY_SIDE,
+  (t) => besideHealthy(t, (program) => trickle(program, `${HEAD.join('\r\n')}\r\n`, HEAD_MS)),
 );
 
 t.test(`${CLIENTS} clients that send a body byte by byte get 408 after ${BODY_MS} ms`, long, (t) =>
@@ -55,7 +60,7 @@ t.test(`clients that do not read their answers are cut off after ${BODY_MS} ms`,
 for (const [what, mode] of Object.entries({ headers: '-H', bodies: '-B', readers: '-X' }))
   t.test(
     `other clients are answered beside the slow ${what} of slowhttptest`,
-    { skip: missing('slowhttptest') },
+    { ...SIDE_BY_SIDE, skip: missing('slowhttptest') },
     (t) => besideHealthy(t, (program) => slowhttptest(program, mode)),
   );
 
