@@ -7,6 +7,7 @@ import t from 'tap';
 import { run } from './command.js';
 import { RELEASES, RESOLUTIONS, typeFaults } from './compile.js';
 import { EMBEDDINGS, HANDLER } from './embedding/embeddings.js';
+import { isShort } from './extent.js';
 import { block } from './readme.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -135,7 +136,10 @@ for (const release of RELEASES)
   for (const resolution of RESOLUTIONS)
     t.test(`its types are right for TypeScript ${release}, ${resolution}`, async (t) => {
       const programs = Object.keys({ ...PROGRAMS, ...(resolution === 'nodenext' && COMMONJS) });
-      t.equal(await typeFaults({ release, resolution, folder: consumer, programs }), '');
+      // The short form reads the declarations of all packages once with each compiler that is slow.
+      const skipLibCheck = isShort && resolution === 'bundler' && release !== '7';
+      const compilation = { release, resolution, folder: consumer, programs, skipLibCheck };
+      t.equal(await typeFaults(compilation), '');
     });
 
 for (const resolution of RESOLUTIONS)
