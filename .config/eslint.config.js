@@ -51,10 +51,14 @@ export default defineConfig(
     ignores: ['src/program/**', 'src/server.ts', 'src/postgres/server.ts'],
     rules: { 'no-restricted-globals': ['error', 'process'] },
   },
-  wall(['src/{copy,plant,report,store,system-error}.ts'], ['http', 'log', 'postgres', 'program']),
+  wall(
+    ['src/{copy,database-url,plant,range,report,store,system-error}.ts'],
+    ['http', 'log', 'postgres', 'program'],
+  ),
   wall(['src/index.ts'], ['postgres', 'program']),
   wall(['src/http/**'], ['log', 'postgres', 'program']),
   wall(['src/log/**'], ['http', 'postgres', 'program']),
+  wall(['src/postgres/{connection,index,rows,store}.ts'], ['http', 'log', 'program']),
   wall(['src/program/**'], ['postgres'], []),
   {
     files: ['test/**/*.ts'],

@@ -1,4 +1,4 @@
-import type { NewPlant } from './plant.js';
+import type { NewPlant, Plant } from './plant.js';
 
 /**
  * A place where the handler stores plants: the log that `openPlantLog` opens, or anything else that
@@ -75,6 +75,11 @@ export class PlantStoreError extends Error {
   ) {
     super(message, options);
   }
+}
+
+/** Whether two plants with the same id are the same. */
+export function isSame(one: Plant, other: Plant): boolean {
+  return one.name === other.name && one.tag === other.tag;
 }
 
 /**

@@ -11,3 +11,8 @@ export function reasonOf(error: unknown): string {
   const [code, words] = getSystemErrorMap().get(errno ?? 0) ?? [];
   return words === undefined ? message : `${words} (${code})`;
 }
+
+/** The message of an error, or else its code: Node leaves the message empty if no address of a host answers. */
+export function messageOf(error: unknown): string {
+  return (error as Error).message || String(codeOf(error));
+}

@@ -1,3 +1,5 @@
+import { checkRange } from '../range.js';
+
 /** The limits of a request handler. Each is an integer of at least 1. */
 export interface PlantHandlerLimits {
   /** The largest request body, in bytes: at most 67108864. Default: 1048576. */
@@ -56,8 +58,7 @@ export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandle
   const limits = { ...DEFAULT_LIMITS };
   for (const name of Object.keys(limits) as (keyof PlantHandlerLimits)[]) {
     const value = options[name] ?? DEFAULT_LIMITS[name];
-    if (!Number.isInteger(value) || value < 1 || value > MAX_LIMITS[name])
-      throw new RangeError(`${name}: must be an integer between 1 and ${MAX_LIMITS[name]}`);
+    checkRange(name, value, MAX_LIMITS[name]);
     limits[name] = value;
   }
   if (limits.maxBufferedBytes < limits.maxBodyBytes)

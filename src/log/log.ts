@@ -2,7 +2,7 @@ import { dirname, resolve as absolute } from 'node:path';
 
 import type { NewPlant, Plant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
-import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
+import { copyPlant, isSame, PlantStoreError, type PlantStore } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
 import {
   failureOf,
@@ -147,8 +147,8 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     }
   }
 
-  function compare(stored: Plant, { name, tag }: Plant): 'unchanged' {
-    if (stored.name === name && stored.tag === tag) return 'unchanged';
+  function compare(stored: Plant, given: Plant): 'unchanged' {
+    if (isSame(stored, given)) return 'unchanged';
     throw new PlantStoreError('conflict', 'the id belongs to a different plant');
   }
 

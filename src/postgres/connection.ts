@@ -1,5 +1,6 @@
 import pg from 'pg';
 
+import { codeOf } from '../system-error.js';
 import type { Row, Statement } from './rows.js';
 
 /** A connection that is opened when it is needed, and again after it failed. */
@@ -10,7 +11,8 @@ export interface Connection {
 }
 
 // See https://www.postgresql.org/docs/current/errcodes-appendix.html.
-const SERIALIZATION_FAILURES = { codes: ['40001', '40P01'], maxTries: 10 };
+const SERIALIZATION_FAILURES = ['40001', '40P01'];
+const MAX_TRIES = 10;
 /** PgBouncer in transaction mode prepares a statement on one connection and runs it on another. */
 const NOT_PREPARED = ['26000', '42P05'];
 /** A standby; no connection left; starting up or shutting down. */
@@ -18,34 +20,9 @@ const TRY_NEXT_HOST = ['25006', '53300', '57P03'];
 /** Classes: invalid data, a violated constraint, a limit such as an index entry's, a trigger. */
 const ABOUT_ROWS = ['22', '23', '54', 'P0'];
 
-export function codeOf(error: unknown): string {
-  return String((error as { code?: unknown }).code);
-}
-
 /** Whether the server refused rows, and nothing else is wrong. */
 export function isAboutRows(error: unknown): boolean {
-  return ABOUT_ROWS.includes(codeOf(error).slice(0, 2));
-}
-
-/** The message of an error; Node leaves it empty if none of a host's addresses can be reached. */
-export function messageOf(error: unknown): string {
-  return (error as Error).message || codeOf(error);
-}
-
-const URL_SHAPE = /^(postgres(?:ql)?:\/\/[^@/?#]+@)([^@/?#]+)(\/[^/?#]+(?:\?[^#]*)?)$/;
-
-/** A URL for each host, with all that pg would otherwise take from the environment. */
-export function parseUrl(url: string): URL[] {
-  const [, start = '', hosts = '', end = ''] = URL_SHAPE.exec(url) ?? [];
-  return hosts.split(',').map((host) => {
-    // The error of an invalid URL would contain it, with its password.
-    if (!URL.canParse(start + host + end))
-      throw new TypeError('url: must be postgres://user[:password]@host[:port][,…]/database');
-    const parsed = new URL(start + host + end);
-    parsed.port ||= '5432';
-    parsed.password ||= ' ';
-    return parsed;
-  });
+  return ABOUT_ROWS.includes(String(codeOf(error)).slice(0, 2));
 }
 
 /** pg itself would also send the environment's PGOPTIONS and PGREPLICATION. */
@@ -129,13 +106,9 @@ export function createConnector(options: ConnectorOptions): () => Connection {
           to = client ?? (await connect());
           return await run(to, statement, values);
         } catch (error) {
-          const code = codeOf(error);
+          const code = String(codeOf(error));
           if (isAboutRows(error)) throw error;
-          if (
-            SERIALIZATION_FAILURES.codes.includes(code) &&
-            ++tries < SERIALIZATION_FAILURES.maxTries
-          )
-            continue;
+          if (SERIALIZATION_FAILURES.includes(code) && ++tries < MAX_TRIES) continue;
           if (NOT_PREPARED.includes(code) && prepared) prepares = false;
           else {
             close();

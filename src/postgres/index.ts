@@ -1,7 +1,10 @@
+import { databaseUrlFault, parseDatabaseUrl } from '../database-url.js';
 import type { NewPlant } from '../plant.js';
+import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
-import { codeOf, createConnector, messageOf, parseUrl, type Connection } from './connection.js';
+import { codeOf, messageOf } from '../system-error.js';
+import { createConnector, type Connection } from './connection.js';
 import { CREATE_TABLE, INSERT, LOCK, PAGE, columnsOf, plantIn } from './rows.js';
 import { createStore } from './store.js';
 
@@ -25,11 +28,11 @@ export interface PostgresStoreOptions {
 
 /** A plant store in the table `plants` of a PostgreSQL database. */
 export interface PostgresStore extends PlantStore {
+  /** The hosts and the database, without user and password: `db1:5432,db2:5432/plants`. */
+  readonly name: string;
   /** Reads all plants in the order of their ids, on a connection of its own. */
   plants(): AsyncIterable<NewPlant>;
 }
-
-const MAX = { connections: 1_000, timeoutMs: 2_147_483_647 } as const;
 
 /**
  * Opens a store that any number of processes may share. The table `plants` is created if it is
@@ -48,10 +51,12 @@ const MAX = { connections: 1_000, timeoutMs: 2_147_483_647 } as const;
  */
 export async function openPostgresStore(options: PostgresStoreOptions): Promise<PostgresStore> {
   const { connections = 2, timeoutMs = 5_000, acceptDataLoss = false } = options;
-  checkRange('connections', connections);
-  checkRange('timeoutMs', timeoutMs);
+  checkRange('connections', connections, 1_000);
+  checkRange('timeoutMs', timeoutMs, 2_147_483_647);
+  const fault = databaseUrlFault(options.url);
+  if (fault) throw new TypeError(`url: ${fault}`);
   const report = limitRate(options.report);
-  const hosts = parseUrl(options.url);
+  const hosts = parseDatabaseUrl(options.url);
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
   const connect = createConnector({ hosts, password: options.password, timeoutMs, acceptDataLoss });
   const all = Array.from({ length: connections }, connect);
@@ -62,12 +67,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     throw new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
   }
   const store = createStore(all, name, timeoutMs, report);
-  return { ...store, plants: () => readPlants(connect()) };
-}
-
-function checkRange(name: keyof typeof MAX, value: number): void {
-  if (!Number.isInteger(value) || value < 1 || value > MAX[name])
-    throw new RangeError(`${name}: must be an integer between 1 and ${MAX[name]}`);
+  return { ...store, name, plants: () => readPlants(connect()) };
 }
 
 const UNDEFINED_TABLE = '42P01';

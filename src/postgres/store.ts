@@ -1,7 +1,8 @@
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
-import { PlantStoreError, copyPlant, type PlantStore } from '../store.js';
-import { isAboutRows, messageOf, type Connection } from './connection.js';
+import { copyPlant, isSame, PlantStoreError, type PlantStore } from '../store.js';
+import { messageOf } from '../system-error.js';
+import { isAboutRows, type Connection } from './connection.js';
 import { INSERT, LOCK, columnsOf, plantIn } from './rows.js';
 
 /** A plant that waits to be stored. */
@@ -85,16 +86,13 @@ export function createStore(
     const others = [...firsts.keys()].filter((id) => !created.has(String(id)));
     const rows = others.length > 0 ? await connection.query(LOCK, [others]) : [];
     const found = new Map(rows.map((row) => [row[0], plantIn(row)]));
-    for (const pending of batch) {
-      const id = String(pending.plant.id);
-      compare(pending, created.has(id) ? firsts.get(pending.plant.id)?.plant : found.get(id));
+    for (const { plant, resolve, reject } of batch) {
+      const id = String(plant.id);
+      const stored = created.has(id) ? firsts.get(plant.id)?.plant : found.get(id);
+      if (!stored) reject(unavailable('a plant was neither inserted nor found'));
+      else if (isSame(stored, plant)) resolve('unchanged');
+      else reject(new PlantStoreError('conflict', 'the id belongs to a different plant'));
     }
-  }
-
-  function compare({ plant, resolve, reject }: Pending, stored: NewPlant | undefined): void {
-    if (!stored) reject(unavailable('a plant was neither inserted nor found'));
-    else if (stored.name === plant.name && stored.tag === plant.tag) resolve('unchanged');
-    else reject(new PlantStoreError('conflict', 'the id belongs to a different plant'));
   }
 
   function fail(batch: readonly Pending[], cause: unknown): void {
