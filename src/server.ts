@@ -1,14 +1,14 @@
 #!/usr/bin/env node
-import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 
+import { openPlantLog } from './log/log.js';
 import { EXIT, fail, type ExitCode } from './program/exit.js';
+import { main } from './program/main.js';
+import { reportProgress } from './program/progress.js';
 import { repair } from './program/repair.js';
 import { serve } from './program/serve.js';
-import { readSettings, settingsHelp } from './program/settings.js';
+import { LOG_SETTINGS, readLogPath, readLogSettings, settingsHelp } from './program/settings.js';
 import { verify } from './program/verify.js';
-import { PlantStoreError } from './store.js';
-import { reasonOf } from './system-error.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
        plant-store verify [FILE]   check every line of the log, and change nothing
@@ -17,54 +17,38 @@ const HELP = `Usage: plant-store                 store plants: POST /plants with
 
 Settings are environment variables:
 
-${settingsHelp()}
+${settingsHelp(LOG_SETTINGS)}
+
+Without a token, a random one is written to the file token beside the log.
 
 SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
 the token file again.`;
 
-const HOW_TO_REPAIR =
-  'nothing was changed; the command verify lists all damaged lines, repair moves them aside';
+main(HELP, (command, file, ...more) => {
+  if (more.length > 0) return undefined;
+  if (command === undefined) return serveLog();
+  if (command === 'verify') return withLog(file, verify);
+  if (command === 'repair') return withLog(file, repair);
+  return undefined;
+});
 
-async function run(command?: string, operand?: string, ...more: string[]): Promise<ExitCode> {
-  const isAlone = operand === undefined;
-  if (command === undefined) return serve();
-  if (command === 'verify' && more.length === 0) return withLog(operand, verify);
-  if (command === 'repair' && more.length === 0) return withLog(operand, repair);
-  if (command === '--help' && isAlone) return print(HELP);
-  if (command === '--version' && isAlone) return print(version());
-  return fail(EXIT.usage, 'the arguments are not known; see --help');
+function serveLog(): Promise<ExitCode> {
+  const faults: string[] = [];
+  const settings = readLogSettings(process.env, faults);
+  return serve(settings, faults, async () => {
+    const log = await openPlantLog(settings.file, { onProgress: reportProgress(settings.file) });
+    const lines = [`log: ${log.path}`, `plants: ${log.size}`];
+    return { store: log, lines, poisoned: log.poisoned };
+  });
 }
 
 /** Runs a command on the log named after it, or else on the configured one. */
 function withLog(
-  operand: string | undefined,
+  file: string | undefined,
   command: (path: string) => Promise<ExitCode>,
 ): ExitCode | Promise<ExitCode> {
-  if (operand !== undefined) return command(resolve(operand));
-  // Of the settings, only this one has to be valid.
-  const { PLANT_STORE_FILE } = process.env;
+  if (file !== undefined) return command(resolve(file));
   const faults: string[] = [];
-  const { file } = readSettings({ PLANT_STORE_FILE }, faults);
-  return faults.length > 0 ? fail(EXIT.usage, ...faults) : command(file);
+  const path = readLogPath(process.env, faults);
+  return faults.length > 0 ? fail(EXIT.usage, ...faults) : command(path);
 }
-
-function print(text: string): ExitCode {
-  console.log(text);
-  return EXIT.done;
-}
-
-function version(): string {
-  const packageFile = readFileSync(new URL('../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(packageFile) as { version: string }).version;
-}
-
-// A reader that closes its end of a pipe is no reason to stop.
-process.stdout.on('error', () => undefined);
-process.stderr.on('error', () => undefined);
-
-void run(...process.argv.slice(2))
-  .catch((error: unknown) => {
-    const isDamaged = error instanceof PlantStoreError && error.code === 'damaged';
-    return fail(EXIT.failed, reasonOf(error), ...(isDamaged ? [HOW_TO_REPAIR] : []));
-  })
-  .then((code) => process.exit(code));

@@ -15,7 +15,7 @@ import {
 import { openapi } from '../dist/http/openapi.js';
 import { MAX_RECORD_BYTES } from '../dist/log/scan.js';
 import { CONNECTION_LIMITS, IDLE_MS, STOPPING } from '../dist/program/listener.js';
-import { readSettings, settingsHelp } from '../dist/program/settings.js';
+import { LOG_SETTINGS, readLogSettings, settingsHelp } from '../dist/program/settings.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
@@ -97,13 +97,14 @@ t.test('the table of settings is the one that --help prints', async (t) => {
     ([name = '', fallback = '', about = '']) =>
       `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`,
   );
-  t.equal(lines.join('\n'), settingsHelp());
-  t.match(await run(t, { args: ['--help'] }), { code: 0, stdout: settingsHelp() });
+  const help = settingsHelp(LOG_SETTINGS);
+  t.equal(lines.join('\n'), help);
+  t.match(await run(t, { args: ['--help'] }), { code: 0, stdout: help });
 });
 
 t.test('the table of settings has the defaults that hold', async (t) => {
   const faults: string[] = [];
-  const settings = readSettings({}, faults);
+  const settings = readLogSettings({}, faults);
   const defaults = new Map(rows('Settings').map(([name, value = '']) => [name, value]));
   const shown = (name: string): string => codeSpans(defaults.get(`\`${name}\``) ?? '')[0] ?? '';
   t.strictSame(faults, []);

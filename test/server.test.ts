@@ -76,7 +76,7 @@ t.test('a damaged log is refused unchanged, with the commands that help', async 
   const damage = 'it is not a record, or not the one that was written';
   const sentences = [
     `${cwd}/plants.jsonl: line 2, at byte ${fern.length}: ${damage}`,
-    'nothing was changed; the command verify lists all damaged lines, repair moves them aside',
+    'the log was not changed; plant-store verify lists its damaged lines, plant-store repair moves them aside',
   ];
   const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
   await failsToRun(t, FAILED, sentences, { cwd, env });

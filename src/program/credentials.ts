@@ -51,6 +51,16 @@ export async function createTokenFile({ path }: TokenFile): Promise<readonly str
   return [token];
 }
 
+/** @throws Error with the path if a password cannot be read. */
+export async function readPassword(path: string): Promise<string> {
+  const text = await readFile(path, 'utf8').catch((cause: unknown) => {
+    throw new Error(`${path}: ${reasonOf(cause)}`, { cause });
+  });
+  const password = text.replace(/\r?\n$/, '');
+  if (password === '') throw new Error(`${path}: holds no password`);
+  return password;
+}
+
 /** What a TLS server needs: a certificate, with its intermediate certificates, and its key. */
 export interface TlsMaterial {
   readonly cert: Buffer;

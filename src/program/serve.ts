@@ -1,45 +1,54 @@
 import cluster from 'node:cluster';
 
 import { createPlantHandler, type PlantHandler } from '../http/handler.js';
-import { openPlantLog, type PlantLog } from '../log/log.js';
 import { pluralize, reportToConsole as report } from '../report.js';
+import type { PlantStore } from '../store.js';
 import { createTokenFile, readTls, readTokens } from './credentials.js';
 import { EXIT, fail, type ExitCode } from './exit.js';
 import { createListener, STOPPING, type Listener } from './listener.js';
-import { reportProgress } from './progress.js';
-import { readSettings, type TokenFile } from './settings.js';
+import type { ServerSettings, TokenFile } from './settings.js';
+
+/** A store that a program serves. */
+export interface ServedStore {
+  readonly store: PlantStore;
+  /** What the program prints about it. */
+  readonly lines: readonly string[];
+  /** Aborted once the store stores no more plants. */
+  readonly poisoned?: AbortSignal;
+}
 
 /**
- * Serves plants as the environment says. Resolves to the exit code: once a signal has stopped the
- * program and the requests in flight are answered, or once the log is poisoned.
+ * Serves a store, if there are no faults in the settings. Resolves to the exit code: once a signal has
+ * stopped the program and the requests in flight are answered, or once the store is poisoned.
  */
-export async function serve(): Promise<ExitCode> {
-  const faults: string[] = [];
-  const settings = readSettings(process.env, faults);
+export async function serve(
+  settings: ServerSettings,
+  faults: string[],
+  open: () => Promise<ServedStore>,
+): Promise<ExitCode> {
   const { tokenFile } = settings;
   let tokens = tokenFile ? await readTokens(tokenFile, faults) : settings.tokens;
   const tls = settings.tls && (await readTls(settings.tls, faults));
   if (faults.length > 0) return fail(EXIT.usage, ...faults);
 
   const signals = handleSignals();
-  const log = await openPlantLog(settings.file, { onProgress: reportProgress(settings.file) });
+  const served = await open();
   if (tokenFile && tokens.length === 0) tokens = await createTokenFile(tokenFile);
-  const handler = createPlantHandler({ ...settings, tokens, store: log });
+  const handler = createPlantHandler({ ...settings, tokens, store: served.store });
   const listener = createListener({ ...settings, handler, tls });
   const url = await listener.listen(settings.host, settings.port);
 
   console.log(`plant-store listening on ${url}`);
-  console.log(`log: ${log.path}`);
-  console.log(`plants: ${log.size}`);
+  for (const line of served.lines) console.log(line);
   console.log(`token: ${tokenFile?.path ?? 'from PLANT_STORE_TOKEN'}`);
 
   await new Promise<void>((resolve) => {
     signals.onReload = () => tokenFile && void reloadTokens(tokenFile, handler);
     signals.onStop = resolve;
-    log.poisoned.addEventListener('abort', () => resolve());
+    served.poisoned?.addEventListener('abort', () => resolve());
   });
   signals.onStop = () => undefined;
-  return stop(listener, log);
+  return stop(listener, served);
 }
 
 /** What the program does on signals. They are handled from the start, before there is a server. */
@@ -68,8 +77,8 @@ function handleSignals(): SignalHandlers {
   return handlers;
 }
 
-/** Responds to the requests in flight and closes the log, in a bounded time. */
-function stop(listener: Listener, log: PlantLog): Promise<ExitCode> {
+/** Responds to the requests in flight and closes the store, in a bounded time. */
+function stop(listener: Listener, { store, poisoned }: ServedStore): Promise<ExitCode> {
   return new Promise((resolve, reject) => {
     setTimeout(
       () => resolve(fail(EXIT.failed, 'not all that was under way could be ended')),
@@ -77,8 +86,8 @@ function stop(listener: Listener, log: PlantLog): Promise<ExitCode> {
     );
     listener
       .stop(STOPPING.clientsMs)
-      .then(() => log.close())
-      .then(() => resolve(log.poisoned.aborted ? EXIT.failed : EXIT.done), reject);
+      .then(() => store.close())
+      .then(() => resolve(poisoned?.aborted ? EXIT.failed : EXIT.done), reject);
   });
 }
 

@@ -1,14 +1,13 @@
 import { dirname, join, resolve } from 'node:path';
 
+import { databaseUrlFault } from '../database-url.js';
 import { tokenFault } from '../http/auth.js';
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../http/limits.js';
 
-/** What the program is configured to do. */
-export interface Settings {
+/** What both programs are configured to do. */
+export interface ServerSettings {
   readonly host: string;
   readonly port: number;
-  /** The log, as an absolute path. */
-  readonly file: string;
   /** The bearer tokens; none if they are in a file. */
   readonly tokens: readonly string[];
   readonly tokenFile: TokenFile | undefined;
@@ -16,6 +15,18 @@ export interface Settings {
   readonly maxBodyBytes: number;
   readonly maxBufferedBytes: number;
   readonly maxConnections: number;
+}
+
+export interface LogSettings extends ServerSettings {
+  /** The log, as an absolute path. */
+  readonly file: string;
+}
+
+export interface DatabaseSettings {
+  readonly url: string;
+  readonly passwordFile: string | undefined;
+  readonly connections: number;
+  readonly acceptDataLoss: boolean;
 }
 
 export interface TokenFile {
@@ -37,8 +48,12 @@ const TABLE = {
   PLANT_STORE_HOST: ['127.0.0.1', 'address to listen on'],
   PLANT_STORE_PORT: ['8080', 'port to listen on; 0 takes a free one'],
   PLANT_STORE_FILE: ['data/plants.jsonl', 'the log; created, with its folder, if missing'],
-  PLANT_STORE_TOKEN: ['', 'bearer tokens, separated by white space; then no file is used'],
-  PLANT_STORE_TOKEN_FILE: ['', 'one bearer token a line; default: token beside the log'],
+  PLANT_STORE_DATABASE_URL: ['', 'postgres://user[:password]@host[:port][,…]/database'],
+  PLANT_STORE_DATABASE_PASSWORD_FILE: ['', 'the password; read for each connection'],
+  PLANT_STORE_DATABASE_CONNECTIONS: ['2', 'connections to the database'],
+  PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: ['false', 'true: fsync=off is accepted, for example'],
+  PLANT_STORE_TOKEN: ['', 'bearer tokens, split at white space; then no file is used'],
+  PLANT_STORE_TOKEN_FILE: ['', 'one bearer token a line'],
   PLANT_STORE_TLS_CERT: ['', 'PEM file; with the key: serve HTTPS'],
   PLANT_STORE_TLS_KEY: ['', 'PEM file'],
   PLANT_STORE_MAX_BODY: [`${DEFAULT_LIMITS.maxBodyBytes}`, 'the largest body, in bytes'],
@@ -51,24 +66,72 @@ const TABLE = {
 
 type Name = keyof typeof TABLE;
 
+const NAMES = Object.keys(TABLE) as Name[];
+const isOfDatabase = (name: Name): boolean => name.startsWith('PLANT_STORE_DATABASE_');
+
+/** The settings of the program that keeps plants in a log. */
+export const LOG_SETTINGS = NAMES.filter((name) => !isOfDatabase(name));
+/** The settings of the program that keeps plants in a database. */
+export const DATABASE_SETTINGS = NAMES.filter((name) => name !== 'PLANT_STORE_FILE');
+
 /** The environment that settings are read from. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Reads the settings. They are valid only if no sentence is added to `faults`. */
-export function readSettings(environment: Environment, faults: string[]): Settings {
-  function text(name: Name): string | undefined {
-    const value = environment[name];
-    if (value?.trim() === '') faults.push(`${name}: must not be empty; leave it out instead`);
-    return value;
-  }
+/*
+ * The functions below add what is wrong with the environment to `faults`. The settings that they return
+ * are valid only if there is nothing to add.
+ */
 
-  function integer(name: Name, min: number, max: number): number {
-    const value = environment[name] ?? TABLE[name][0];
-    const number = /^\d+$/.test(value) ? Number(value) : NaN;
-    if (number >= min && number <= max) return number;
-    faults.push(`${name}: must be an integer between ${min} and ${max}`);
-    return NaN;
-  }
+/** Reads the settings with which a log is served. */
+export function readLogSettings(environment: Environment, faults: string[]): LogSettings {
+  for (const name of NAMES.filter(isOfDatabase))
+    if (environment[name] !== undefined)
+      faults.push(`${name}: is a setting of plant-store-postgres (dist/postgres/server.js)`);
+  const file = readLogPath(environment, faults);
+  const settings = readShared(environment, faults, join(dirname(file), 'token'));
+  const { tokenFile } = settings;
+  if (tokenFile && (file === tokenFile.path || file === tokenFile.path + UNFINISHED))
+    faults.push('PLANT_STORE_FILE: must not have the name of the token file');
+  return { ...settings, file };
+}
+
+/** Reads the absolute path of the log. */
+export function readLogPath(environment: Environment, faults: string[]): string {
+  const { path } = createReader(environment, faults);
+  return path('PLANT_STORE_FILE') ?? resolve(TABLE.PLANT_STORE_FILE[0]);
+}
+
+/** Reads the settings with which a database is served, but for those of the database itself. */
+export function readServerSettings(environment: Environment, faults: string[]): ServerSettings {
+  const { PLANT_STORE_FILE, PLANT_STORE_TOKEN, PLANT_STORE_TOKEN_FILE } = environment;
+  if (PLANT_STORE_FILE !== undefined)
+    faults.push('PLANT_STORE_FILE: is a setting of plant-store (dist/server.js)');
+  if (PLANT_STORE_TOKEN === undefined && PLANT_STORE_TOKEN_FILE === undefined)
+    faults.push('PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set');
+  return readShared(environment, faults);
+}
+
+/** Reads the settings of the database. */
+export function readDatabaseSettings(environment: Environment, faults: string[]): DatabaseSettings {
+  const { path, integer, flag } = createReader(environment, faults);
+  const url = environment.PLANT_STORE_DATABASE_URL ?? '';
+  const fault = databaseUrlFault(url);
+  if (fault) faults.push(`PLANT_STORE_DATABASE_URL: ${fault}`);
+  return {
+    url,
+    passwordFile: path('PLANT_STORE_DATABASE_PASSWORD_FILE'),
+    connections: integer('PLANT_STORE_DATABASE_CONNECTIONS', 1, 1_000),
+    acceptDataLoss: flag('PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS'),
+  };
+}
+
+/** Reads the settings of both programs. A token file with the default path is created if it is missing. */
+function readShared(
+  environment: Environment,
+  faults: string[],
+  defaultTokenFile?: string,
+): ServerSettings {
+  const { text, path, integer } = createReader(environment, faults);
 
   function readTokens(): string[] | undefined {
     const tokens = text('PLANT_STORE_TOKEN')?.split(/\s+/).filter(Boolean);
@@ -79,33 +142,28 @@ export function readSettings(environment: Environment, faults: string[]): Settin
     return tokens;
   }
 
-  function readTokenFile(file: string): TokenFile | undefined {
-    const given = text('PLANT_STORE_TOKEN_FILE');
-    if (given?.trim() === '') return undefined;
-    const path = given === undefined ? join(dirname(file), 'token') : resolve(given);
-    if (file === path || file === path + UNFINISHED)
-      faults.push('PLANT_STORE_FILE: must not have the name of the token file');
-    return { path, createIfMissing: given === undefined };
+  function readTokenFile(): TokenFile | undefined {
+    const createIfMissing = environment.PLANT_STORE_TOKEN_FILE === undefined;
+    const file = createIfMissing ? defaultTokenFile : path('PLANT_STORE_TOKEN_FILE');
+    return file === undefined ? undefined : { path: file, createIfMissing };
   }
 
-  function tls(): TlsFiles | undefined {
-    const cert = text('PLANT_STORE_TLS_CERT');
-    const key = text('PLANT_STORE_TLS_KEY');
+  function readTls(): TlsFiles | undefined {
+    const cert = path('PLANT_STORE_TLS_CERT');
+    const key = path('PLANT_STORE_TLS_KEY');
     if ((cert === undefined) !== (key === undefined))
       faults.push('PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: must be set together');
-    return cert?.trim() && key?.trim() ? { cert: resolve(cert), key: resolve(key) } : undefined;
+    return cert === undefined || key === undefined ? undefined : { cert, key };
   }
 
   const tokens = readTokens();
-  const file = resolve(text('PLANT_STORE_FILE') ?? TABLE.PLANT_STORE_FILE[0]);
   const maxBodyBytes = integer('PLANT_STORE_MAX_BODY', 1, MAX_LIMITS.maxBodyBytes);
   return {
     host: text('PLANT_STORE_HOST') ?? TABLE.PLANT_STORE_HOST[0],
     port: integer('PLANT_STORE_PORT', 0, 65_535),
-    file,
     tokens: tokens ?? [],
-    tokenFile: tokens ? undefined : readTokenFile(file),
-    tls: tls(),
+    tokenFile: tokens ? undefined : readTokenFile(),
+    tls: readTls(),
     maxBodyBytes,
     maxBufferedBytes: integer(
       'PLANT_STORE_MAX_BUFFERED',
@@ -116,13 +174,43 @@ export function readSettings(environment: Environment, faults: string[]): Settin
   };
 }
 
-/** The settings as `--help` shows them. */
-export function settingsHelp(): string {
-  const width = Math.max(...Object.keys(TABLE).map((name) => name.length));
-  return Object.entries(TABLE)
-    .map(
-      ([name, [fallback, about]]) =>
-        `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`,
-    )
+/** Functions that read one setting. */
+function createReader(environment: Environment, faults: string[]) {
+  function text(name: Name): string | undefined {
+    const value = environment[name];
+    if (value?.trim() === '') faults.push(`${name}: must not be empty; leave it out instead`);
+    return value;
+  }
+
+  function path(name: Name): string | undefined {
+    const value = text(name);
+    return value?.trim() ? resolve(value) : undefined;
+  }
+
+  function integer(name: Name, min: number, max: number): number {
+    const value = environment[name] ?? TABLE[name][0];
+    const number = /^\d+$/.test(value) ? Number(value) : NaN;
+    if (number >= min && number <= max) return number;
+    faults.push(`${name}: must be an integer between ${min} and ${max}`);
+    return NaN;
+  }
+
+  function flag(name: Name): boolean {
+    const value = environment[name] ?? TABLE[name][0];
+    if (value !== 'true' && value !== 'false') faults.push(`${name}: must be true or false`);
+    return value === 'true';
+  }
+
+  return { text, path, integer, flag };
+}
+
+/** Settings as `--help` shows them. */
+export function settingsHelp(names: readonly Name[]): string {
+  const width = Math.max(...names.map((name) => name.length));
+  return names
+    .map((name) => {
+      const [fallback, about] = TABLE[name];
+      return `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`;
+    })
     .join('\n');
 }

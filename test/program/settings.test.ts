@@ -4,10 +4,14 @@ import t, { type Test } from 'tap';
 
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../../dist/http/limits.js';
 import {
-  readSettings,
+  LOG_SETTINGS,
+  readDatabaseSettings,
+  readLogSettings,
+  readServerSettings,
   settingsHelp,
+  type DatabaseSettings,
   type Environment,
-  type Settings,
+  type LogSettings,
 } from '../../dist/program/settings.js';
 
 const NAMES = [
@@ -23,13 +27,13 @@ const NAMES = [
   'PLANT_STORE_MAX_CONNECTIONS',
 ] as const;
 
-function read(environment: Environment): { settings: Settings; faults: string[] } {
+function read(environment: Environment): { settings: LogSettings; faults: string[] } {
   const faults: string[] = [];
-  return { settings: readSettings(environment, faults), faults };
+  return { settings: readLogSettings(environment, faults), faults };
 }
 
 /** Checks what an environment is read as; what is not named has its default. */
-function isRead(t: Test, environment: Environment, expected: Partial<Settings>): void {
+function isRead(t: Test, environment: Environment, expected: Partial<LogSettings>): void {
   const { settings, faults } = read(environment);
   t.strictSame(faults, [], `${JSON.stringify(environment)} has no fault`);
   t.strictSame(settings, { ...read({}).settings, ...expected });
@@ -204,7 +208,7 @@ t.test('variables that are not settings are left alone', async (t) => {
 });
 
 t.test('the help lists every setting, its default and what it says', async (t) => {
-  const lines = settingsHelp().split('\n');
+  const lines = settingsHelp(LOG_SETTINGS).split('\n');
   t.strictSame(
     lines.map((line) => line.trim().split(' ')[0]),
     NAMES,
@@ -226,4 +230,84 @@ t.test('the help lists every setting, its default and what it says', async (t) =
     '67108864',
     '10000',
   ]);
+});
+
+const DATABASE = { PLANT_STORE_DATABASE_URL: 'postgres://plants@db/plants' };
+
+function readDatabase(environment: Environment): { settings: DatabaseSettings; faults: string[] } {
+  const faults: string[] = [];
+  return { settings: readDatabaseSettings(environment, faults), faults };
+}
+
+t.test('a database is named by its URL', async (t) => {
+  const defaults = {
+    url: DATABASE.PLANT_STORE_DATABASE_URL,
+    passwordFile: undefined,
+    connections: 2,
+    acceptDataLoss: false,
+  };
+  t.strictSame(readDatabase(DATABASE), { settings: defaults, faults: [] });
+  const more = {
+    PLANT_STORE_DATABASE_PASSWORD_FILE: 'password',
+    PLANT_STORE_DATABASE_CONNECTIONS: '1000',
+    PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'true',
+  };
+  t.strictSame(readDatabase({ ...DATABASE, ...more }), {
+    settings: {
+      ...defaults,
+      passwordFile: resolve('password'),
+      connections: 1_000,
+      acceptDataLoss: true,
+    },
+    faults: [],
+  });
+});
+
+t.test('all faults of the database are told together, and no URL is repeated', async (t) => {
+  const url =
+    'PLANT_STORE_DATABASE_URL: must be postgres://user[:password]@host[:port][,…]/database';
+  const wrong = {
+    PLANT_STORE_DATABASE_PASSWORD_FILE: ' ',
+    PLANT_STORE_DATABASE_CONNECTIONS: '0',
+    PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'yes',
+  };
+  for (const value of [
+    undefined,
+    '',
+    'http://a:S3cret@db/plants',
+    'postgres://a:S3@cret@db/plants',
+  ])
+    t.strictSame(readDatabase({ ...wrong, PLANT_STORE_DATABASE_URL: value }).faults, [
+      url,
+      'PLANT_STORE_DATABASE_PASSWORD_FILE: must not be empty; leave it out instead',
+      'PLANT_STORE_DATABASE_CONNECTIONS: must be an integer between 1 and 1000',
+      'PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: must be true or false',
+    ]);
+});
+
+t.test('a setting of the other program is refused, because it would have no effect', async (t) => {
+  for (const name of ['URL', 'PASSWORD_FILE', 'CONNECTIONS', 'ACCEPT_DATA_LOSS'])
+    t.strictSame(read({ [`PLANT_STORE_DATABASE_${name}`]: '' }).faults, [
+      `PLANT_STORE_DATABASE_${name}: is a setting of plant-store-postgres (dist/postgres/server.js)`,
+    ]);
+  const faults: string[] = [];
+  readServerSettings({ PLANT_STORE_FILE: 'a', PLANT_STORE_TOKEN: 'a' }, faults);
+  t.strictSame(faults, ['PLANT_STORE_FILE: is a setting of plant-store (dist/server.js)']);
+});
+
+t.test('beside a database, no token file is created', async (t) => {
+  function readServer(environment: Environment) {
+    const faults: string[] = [];
+    return { settings: readServerSettings(environment, faults), faults };
+  }
+  const path = resolve('secret');
+  t.match(readServer({ PLANT_STORE_TOKEN_FILE: 'secret' }), {
+    settings: { tokenFile: { path, createIfMissing: false } },
+    faults: [],
+  });
+  t.match(readServer({ PLANT_STORE_TOKEN: 'a' }), {
+    settings: { tokens: ['a'], tokenFile: undefined },
+    faults: [],
+  });
+  t.strictSame(readServer({}).faults, ['PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set']);
 });

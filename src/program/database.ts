@@ -1,0 +1,63 @@
+import { reportToConsole, type Report } from '../report.js';
+import type { PlantStore } from '../store.js';
+import { reasonOf } from '../system-error.js';
+import { readPassword } from './credentials.js';
+import type { ExitCode } from './exit.js';
+import { main } from './main.js';
+import { serve } from './serve.js';
+import {
+  DATABASE_SETTINGS,
+  readDatabaseSettings,
+  readServerSettings,
+  settingsHelp,
+} from './settings.js';
+
+const HELP = `Usage: plant-store-postgres                store plants: POST /plants with a bearer token
+       plant-store-postgres --help | --version
+
+Settings are environment variables. Those of the database and a token have to be set:
+
+${settingsHelp(DATABASE_SETTINGS)}
+
+SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
+the token file again.`;
+
+/** Opens a store in a database. */
+export type OpenStore = (options: StoreOptions) => Promise<DatabaseStore>;
+
+export interface StoreOptions {
+  readonly url: string;
+  readonly password?: () => Promise<string>;
+  readonly connections: number;
+  readonly acceptDataLoss: boolean;
+  readonly report: Report;
+}
+
+export interface DatabaseStore extends PlantStore {
+  readonly name: string;
+}
+
+/** Runs the program that keeps plants in a database. */
+export function databaseProgram(openStore: OpenStore): void {
+  main(HELP, (command) => (command === undefined ? serveDatabase() : undefined));
+
+  async function serveDatabase(): Promise<ExitCode> {
+    const faults: string[] = [];
+    const settings = readServerSettings(process.env, faults);
+    const options = await readOptions(faults);
+    return serve(settings, faults, async () => {
+      const store = await openStore(options);
+      return { store, lines: [`database: ${store.name}`] };
+    });
+  }
+}
+
+async function readOptions(faults: string[]): Promise<StoreOptions> {
+  const { passwordFile, ...settings } = readDatabaseSettings(process.env, faults);
+  // Without the cause: its stack says nothing that the sentence does not.
+  const options = { ...settings, report: (message: string) => reportToConsole(message) };
+  if (passwordFile === undefined) return options;
+  const password = (): Promise<string> => readPassword(passwordFile);
+  await password().catch((error: unknown) => faults.push(reasonOf(error)));
+  return { ...options, password };
+}

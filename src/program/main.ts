@@ -1,0 +1,45 @@
+import { readFileSync } from 'node:fs';
+
+import { PlantStoreError } from '../store.js';
+import { reasonOf } from '../system-error.js';
+import { EXIT, fail, type ExitCode } from './exit.js';
+
+/** Runs the command that the arguments name. Returns `undefined` if there is none. */
+export type Run = (
+  command: string | undefined,
+  ...operands: readonly string[]
+) => ExitCode | Promise<ExitCode> | undefined;
+
+const LOG_IS_DAMAGED =
+  'the log was not changed; plant-store verify lists its damaged lines, plant-store repair moves them aside';
+
+/** Runs a program with the arguments of the process, then ends the process. */
+export function main(help: string, run: Run): void {
+  // A reader that closes its end of a pipe is no reason to stop.
+  process.stdout.on('error', () => undefined);
+  process.stderr.on('error', () => undefined);
+  void dispatch(help, run)
+    .catch((error: unknown) => {
+      const isDamaged = error instanceof PlantStoreError && error.code === 'damaged';
+      return fail(EXIT.failed, reasonOf(error), ...(isDamaged ? [LOG_IS_DAMAGED] : []));
+    })
+    .then((code) => process.exit(code));
+}
+
+async function dispatch(help: string, run: Run): Promise<ExitCode> {
+  const [command, ...operands] = process.argv.slice(2);
+  if (command === '--help' && operands.length === 0) return print(help);
+  if (command === '--version' && operands.length === 0) return print(version());
+  const code = await run(command, ...operands);
+  return code ?? fail(EXIT.usage, 'the arguments are not known; see --help');
+}
+
+function print(text: string): ExitCode {
+  console.log(text);
+  return EXIT.done;
+}
+
+function version(): string {
+  const packageFile = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(packageFile) as { version: string }).version;
+}
