@@ -52,6 +52,19 @@ t.test('all faults of the settings are reported at once, and nothing is created'
   t.strictSame(readdirSync(cwd), ['token']);
 });
 
+t.test('settings of a database are refused, and the program for it is named', async (t) => {
+  const cwd = t.testdir();
+  const env = {
+    PLANT_STORE_DATABASE_URL: 'postgres://plants:secret@db/plants',
+    PLANT_STORE_DATABASE_PASSWORD_FILE: 'password',
+  };
+  const sentences = Object.keys(env).map(
+    (name) => `${name}: is a setting of plant-store-postgres (dist/postgres/server.js)`,
+  );
+  await failsToRun(t, MISUSED, sentences, { cwd, env });
+  t.strictSame(readdirSync(cwd), [], 'no log is created');
+});
+
 t.test('verify and repair look only at the setting for the log', async (t) => {
   const fault = 'PLANT_STORE_FILE: must not be empty; leave it out instead';
   const env = { PLANT_STORE_FILE: ' ', PLANT_STORE_PORT: 'wrong' };

@@ -1,8 +1,11 @@
+import { resolve } from 'node:path';
+
+import type { NewPlant } from '../plant.js';
 import { reportToConsole, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { readPassword } from './credentials.js';
-import type { ExitCode } from './exit.js';
+import { EXIT, fail, type ExitCode } from './exit.js';
 import { main } from './main.js';
 import { serve } from './serve.js';
 import {
@@ -11,8 +14,11 @@ import {
   readServerSettings,
   settingsHelp,
 } from './settings.js';
+import { exportLog, importLog } from './transfer.js';
 
-const HELP = `Usage: plant-store-postgres                store plants: POST /plants with a bearer token
+const HELP = `Usage: plant-store-postgres               store plants: POST /plants with a bearer token
+       plant-store-postgres import FILE   copy the plants of a log to the database
+       plant-store-postgres export FILE   copy the plants of the database to a log
        plant-store-postgres --help | --version
 
 Settings are environment variables. Those of the database and a token have to be set:
@@ -35,11 +41,19 @@ export interface StoreOptions {
 
 export interface DatabaseStore extends PlantStore {
   readonly name: string;
+  plants(): AsyncIterable<NewPlant>;
 }
 
 /** Runs the program that keeps plants in a database. */
 export function databaseProgram(openStore: OpenStore): void {
-  main(HELP, (command) => (command === undefined ? serveDatabase() : undefined));
+  main(HELP, (command, file, ...more) => {
+    if (command === undefined) return serveDatabase();
+    if (file === undefined || more.length > 0) return undefined;
+    const path = resolve(file);
+    if (command === 'import') return withStore((store) => importLog(path, store));
+    if (command === 'export') return withStore((store) => exportLog(path, store.plants()));
+    return undefined;
+  });
 
   async function serveDatabase(): Promise<ExitCode> {
     const faults: string[] = [];
@@ -49,6 +63,15 @@ export function databaseProgram(openStore: OpenStore): void {
       const store = await openStore(options);
       return { store, lines: [`database: ${store.name}`] };
     });
+  }
+
+  /** Runs a command on the configured database. */
+  async function withStore(
+    command: (store: DatabaseStore) => Promise<ExitCode>,
+  ): Promise<ExitCode> {
+    const faults: string[] = [];
+    const options = await readOptions(faults);
+    return faults.length > 0 ? fail(EXIT.usage, ...faults) : command(await openStore(options));
   }
 }
 

@@ -1,7 +1,7 @@
 import { reportToConsole } from '../report.js';
 
-/** The exit codes of the program. */
-export const EXIT = { done: 0, failed: 1, usage: 2 } as const;
+/** The exit codes of the programs. */
+export const EXIT = { done: 0, failed: 1, usage: 2, interrupted: 3 } as const;
 
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 

@@ -4,10 +4,11 @@ import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { EXIT, fail, type ExitCode } from './exit.js';
 
-/** Runs the command that the arguments name. Returns `undefined` if there is none. */
+/** Runs a command, or returns `undefined` if there is no such command. */
 export type Run = (
-  command: string | undefined,
-  ...operands: readonly string[]
+  command?: string,
+  file?: string,
+  ...more: readonly string[]
 ) => ExitCode | Promise<ExitCode> | undefined;
 
 const LOG_IS_DAMAGED =

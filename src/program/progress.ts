@@ -2,12 +2,21 @@ import { reportToConsole } from '../report.js';
 
 const INTERVAL_MS = 1_000;
 
-/** Returns a callback that reports once a second how much of a large file has been read. */
-export function reportProgress(path: string): (bytes: number, totalBytes: number) => void {
+/** Returns a callback that reports, at most once a second, what it is called with. */
+export function oncePerSecond<T extends unknown[]>(
+  describe: (...progress: T) => string,
+): (...progress: T) => void {
   let reportedAt = performance.now();
-  return (bytes, totalBytes) => {
+  return (...progress) => {
     if (performance.now() - reportedAt < INTERVAL_MS) return;
     reportedAt = performance.now();
-    reportToConsole(`reading ${path}: ${Math.floor((100 * bytes) / totalBytes)} %`);
+    reportToConsole(describe(...progress));
   };
+}
+
+/** Returns a callback that reports once a second how much of a large file has been read. */
+export function reportProgress(path: string): (bytes: number, totalBytes: number) => void {
+  return oncePerSecond(
+    (bytes, totalBytes) => `reading ${path}: ${Math.floor((100 * bytes) / totalBytes)} %`,
+  );
 }

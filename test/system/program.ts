@@ -11,11 +11,13 @@ export interface LaunchOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** The working directory. */
   readonly cwd?: string;
+  /** The script of the program. Default: `dist/server.js`. */
+  readonly script?: string;
   /** The source of a module that Node imports before the program. */
   readonly preload?: string;
   /** A command that runs the program in its own process: `strace`, `prlimit`, `unshare`. */
   readonly under?: readonly string[];
-  /** What starts the program, in place of `node dist/server.js`. */
+  /** What starts the program, in place of `node` and the script. */
   readonly command?: readonly string[];
 }
 
@@ -72,13 +74,20 @@ export const SERVER = resolve('dist/server.js');
 
 /** Starts the program. The process is killed when the test ends. */
 export function launch(t: Test, options: LaunchOptions = {}): Process {
-  const { args = [], env = {}, cwd = process.cwd(), preload, under = [] } = options;
+  const {
+    args = [],
+    env = {},
+    cwd = process.cwd(),
+    script = SERVER,
+    preload,
+    under = [],
+  } = options;
   const given = Object.entries(process.env).filter(([name]) => !name.startsWith('PLANT_STORE_'));
   const imports =
     preload === undefined
       ? []
       : ['--import', `data:text/javascript,${encodeURIComponent(preload)}`];
-  const { command = [process.execPath, ...imports, SERVER] } = options;
+  const { command = [process.execPath, ...imports, script] } = options;
   // tap adds its own preload to NODE_OPTIONS of every process that a test spawns.
   const child = spawn('env', ['-u', 'NODE_OPTIONS', ...under, ...command, ...args], {
     cwd,

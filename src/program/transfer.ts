@@ -1,0 +1,64 @@
+import { copyPlants, type CopyCounts, type CopyOptions } from '../copy.js';
+import { openPlantLog } from '../log/log.js';
+import { readPlants } from '../log/read.js';
+import type { NewPlant } from '../plant.js';
+import { pluralize } from '../report.js';
+import type { PlantStore } from '../store.js';
+import { EXIT, fail, type ExitCode } from './exit.js';
+import { oncePerSecond, reportProgress } from './progress.js';
+
+/** Copies the plants of a log to a database. */
+export function importLog(path: string, database: PlantStore): Promise<ExitCode> {
+  return transfer('importing', path, (options) => copyPlants(readPlants(path), database, options));
+}
+
+/** Copies the plants of a database, in the order of their ids, to a log. */
+export async function exportLog(path: string, plants: AsyncIterable<NewPlant>): Promise<ExitCode> {
+  const log = await openPlantLog(path, { onProgress: reportProgress(path) });
+  const stored = readPlants(log.path);
+  try {
+    return await transfer('exporting', path, (options) =>
+      copyPlants(plants, log, { ...options, stored }),
+    );
+  } finally {
+    await stored.return(undefined);
+    await log.close();
+  }
+}
+
+/** Prints what is copied, and which plants differ, until the copy is complete or a signal ends it. */
+async function transfer(
+  doing: string,
+  path: string,
+  copy: (options: CopyOptions) => Promise<CopyCounts>,
+): Promise<ExitCode> {
+  let counts: CopyCounts = { created: 0, unchanged: 0, different: 0 };
+  const report = oncePerSecond(() => {
+    const { created, unchanged, different } = counts;
+    return `${doing} ${path}: ${pluralize(created + unchanged + different, 'plant')}`;
+  });
+  const copied = copy({
+    onProgress(now) {
+      counts = now;
+      report();
+    },
+    onDifferent: (id) => console.log(`plant ${id} differs`),
+  });
+  try {
+    if ((await Promise.race([copied, interruption()])) === 'interrupted')
+      return fail(EXIT.interrupted, 'interrupted; the same command goes on from here');
+    return counts.different === 0 ? EXIT.done : EXIT.failed;
+  } finally {
+    const { created, unchanged, different } = counts;
+    console.log(
+      `${path}: ${pluralize(created, 'plant')} copied, ${unchanged} unchanged, ${different} different`,
+    );
+  }
+}
+
+/** Resolves on the first signal; the next one ends the process at once. */
+function interruption(): Promise<'interrupted'> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => resolve('interrupted'));
+  });
+}
