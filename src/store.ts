@@ -42,8 +42,8 @@ export interface PlantStore {
  *   plant is never stored twice.
  * - `damaged`: the store does not hold what was written to it. An operator has to look: nothing was
  *   changed, and the commands `verify` and `repair` show and move what is damaged.
- * - `locked`: another process has the log open. Close it there, or use a store that several processes
- *   share.
+ * - `locked`: another process has the log open. Close it there, or use `plant-store/postgres`, which
+ *   several processes can share.
  *
  * @example
  * ```ts

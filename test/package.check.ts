@@ -150,12 +150,14 @@ for (const resolution of RESOLUTIONS)
     t.equal(await typeFaults({ resolution, ...compilation }), '');
   });
 
-t.test('once it is installed, npx runs the program in any folder', async (t) => {
+t.test('once it is installed, npx runs the programs in any folder', async (t) => {
   const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
     version: string;
   };
-  const npx = (folder: string, argument: string): Promise<string> =>
-    run(folder, 'npx', '--no', '--prefix', consumer, 'plant-store', argument);
-  t.equal(await npx(consumer, '--version'), `${version}\n`);
-  t.match(await npx('/', '--help'), /^Usage: plant-store/);
+  for (const program of ['plant-store', 'plant-store-postgres']) {
+    const npx = (folder: string, argument: string): Promise<string> =>
+      run(folder, 'npx', '--no', '--prefix', consumer, program, argument);
+    t.equal(await npx(consumer, '--version'), `${version}\n`);
+    t.match(await npx('/', '--help'), new RegExp(`^Usage: ${program} `));
+  }
 });

@@ -15,7 +15,12 @@ import {
 import { openapi } from '../dist/http/openapi.js';
 import { MAX_RECORD_BYTES } from '../dist/log/scan.js';
 import { CONNECTION_LIMITS, IDLE_MS, STOPPING } from '../dist/program/listener.js';
-import { LOG_SETTINGS, readLogSettings, settingsHelp } from '../dist/program/settings.js';
+import {
+  DATABASE_SETTINGS,
+  LOG_SETTINGS,
+  readLogSettings,
+  settingsHelp,
+} from '../dist/program/settings.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
@@ -57,7 +62,10 @@ t.test('the README has at most 250 lines', async (t) => {
 t.test('the commands of npm that the documents name exist', async (t) => {
   for (const document of DOCUMENTS)
     for (const [command, name = ''] of read(document).matchAll(/npm (?:run )?([a-z][\w:]*)/g))
-      t.ok(name in scripts || ['ci', 'ls', 'sbom'].includes(name), `${document}: ${command}`);
+      t.ok(
+        name in scripts || ['ci', 'install', 'ls', 'sbom'].includes(name),
+        `${document}: ${command}`,
+      );
   t.equal(block('Contributing', 'sh'), 'npm ci && npm test\n');
 });
 
@@ -90,16 +98,28 @@ t.test('the table of answers has every failure, with the header that it requires
   t.strictSame([...new Set(shown)].toSorted(), [...new Set(given)].toSorted());
 });
 
-t.test('the table of settings is the one that --help prints', async (t) => {
-  const shown = rows('Settings').map((cells) => cells.map((cell) => cell.replaceAll('`', '')));
+/** The table under a heading, as `--help` shows it. */
+function helpIn(heading: string): string {
+  const shown = rows(heading).map((cells) => cells.map((cell) => cell.replaceAll('`', '')));
   const width = Math.max(...shown.map(([name = '']) => name.length));
-  const lines = shown.map(
-    ([name = '', fallback = '', about = '']) =>
-      `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`,
-  );
+  return shown
+    .map(
+      ([name = '', fallback = '', about = '']) =>
+        `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`,
+    )
+    .join('\n');
+}
+
+t.test('the tables of settings are those that --help prints', async (t) => {
   const help = settingsHelp(LOG_SETTINGS);
-  t.equal(lines.join('\n'), help);
+  t.equal(helpIn('Settings'), help);
   t.match(await run(t, { args: ['--help'] }), { code: 0, stdout: help });
+
+  const ofDatabase = DATABASE_SETTINGS.filter((name) => !LOG_SETTINGS.includes(name));
+  t.equal(helpIn('Settings of the database'), settingsHelp(ofDatabase));
+  const { code, stdout } = await run(t, { args: ['--help'], script: 'dist/postgres/server.js' });
+  t.equal(code, 0);
+  t.match(stdout, settingsHelp(DATABASE_SETTINGS));
 });
 
 t.test('the table of settings has the defaults that hold', async (t) => {

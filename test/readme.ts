@@ -6,6 +6,7 @@ export const DOCUMENTS = [
   '.github/CONTRIBUTING.md',
   '.github/SECURITY.md',
   'src/log/README.md',
+  'src/postgres/README.md',
   'test/bench/README.md',
 ] as const;
 

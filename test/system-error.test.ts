@@ -1,12 +1,20 @@
 import t from 'tap';
 
-import { codeOf, reasonOf } from '../dist/system-error.js';
+import { codeOf, messageOf, reasonOf } from '../dist/system-error.js';
 import { systemError } from './log/support.js';
 
 t.test('a system error has a reason in words, and its code', async (t) => {
   t.equal(reasonOf(systemError('ENOSPC', 'write')), 'no space left on device (ENOSPC)');
   t.equal(reasonOf(systemError('EACCES', 'open')), 'permission denied (EACCES)');
   t.equal(codeOf(systemError('ENOSPC', 'write')), 'ENOSPC');
+});
+
+t.test('an error without a message is named by its code', async (t) => {
+  t.equal(messageOf(new Error('text')), 'text');
+  t.equal(
+    messageOf(Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' })),
+    'ECONNREFUSED',
+  );
 });
 
 t.test('any other error has its message, and a code only if it brings one', async (t) => {

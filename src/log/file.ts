@@ -153,7 +153,8 @@ export function failureOf(path: string, error: unknown): PlantStoreError {
 }
 
 export function lockedFailure(path: string): PlantStoreError {
-  const reason = 'another process has the log open; one log serves one process at a time';
+  const reason =
+    'another process has the log open; one log serves one process, plant-store/postgres serves several';
   return new PlantStoreError('locked', `${path}: ${reason}`);
 }
 

@@ -51,7 +51,10 @@ const TABLE = {
   PLANT_STORE_DATABASE_URL: ['', 'postgres://user[:password]@host[:port][,…]/database'],
   PLANT_STORE_DATABASE_PASSWORD_FILE: ['', 'the password; read for each connection'],
   PLANT_STORE_DATABASE_CONNECTIONS: ['2', 'connections to the database'],
-  PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: ['false', 'true: fsync=off is accepted, for example'],
+  PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: [
+    'false',
+    'true accepts fsync=off and synchronous_commit=off',
+  ],
   PLANT_STORE_TOKEN: ['', 'bearer tokens, split at white space; then no file is used'],
   PLANT_STORE_TOKEN_FILE: ['', 'one bearer token a line'],
   PLANT_STORE_TLS_CERT: ['', 'PEM file; with the key: serve HTTPS'],

@@ -41,7 +41,7 @@ t.test('a log is open once in a process', async (t) => {
   const log = await openPlantLog(path);
   await t.rejects(openPlantLog(path), LOCKED);
   await t.rejects(openPlantLog(path), {
-    message: `${path}: another process has the log open; one log serves one process at a time`,
+    message: `${path}: another process has the log open; one log serves one process, plant-store/postgres serves several`,
   });
   t.equal(await log.add({ id: 7n, name: 'fern' }), 'created', 'its holder is not disturbed');
   await log.close();

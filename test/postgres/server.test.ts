@@ -344,7 +344,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
         t.equal(await log.add(plant), 'unchanged');
       }
       const stderr = [
-        `${to}: another process has the log open; one log serves one process at a time`,
+        `${to}: another process has the log open; one log serves one process, plant-store/postgres serves several`,
       ];
       await ends(t, { code: 1, stderr }, exporting);
       await log.close();

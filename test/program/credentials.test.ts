@@ -3,7 +3,12 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { createTokenFile, readTls, readTokens } from '../../dist/program/credentials.js';
+import {
+  createTokenFile,
+  readPassword,
+  readTls,
+  readTokens,
+} from '../../dist/program/credentials.js';
 import { selfSigned } from '../support.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
@@ -149,4 +154,17 @@ t.test('all files of TLS that cannot be read are told', async (t) => {
     `${files.cert}: no such file or directory (ENOENT)`,
     `${files.key}: illegal operation on a directory (EISDIR)`,
   ]);
+});
+
+t.test('a password is all of its file but a newline at the end', async (t) => {
+  for (const end of ['', '\n', '\r\n']) {
+    const path = join(t.testdir({ password: ` p\nw ${end}` }), 'password');
+    t.equal(await readPassword(path), ' p\nw ', JSON.stringify(end));
+  }
+  const folder = t.testdir({ empty: '\n' });
+  await t.rejects(readPassword(`${folder}/empty`), {
+    message: `${folder}/empty: holds no password`,
+  });
+  const missing = `${folder}/none: no such file or directory (ENOENT)`;
+  await t.rejects(readPassword(`${folder}/none`), { message: missing });
 });
