@@ -25,7 +25,7 @@ const MAX_PENDING = { plants: 4_000, length: 8_388_608 };
  * Copies plants into a store. It changes no plant of the store, and can be repeated after an
  * interruption: what was copied before is compared, the rest is copied.
  *
- * @throws the first error of the store other than a conflict.
+ * @throws the first error of the store other than a conflict, or that of `plants`, once no plant is being added.
  */
 export async function copyPlants(
   plants: AsyncIterable<NewPlant>,
@@ -69,18 +69,21 @@ export async function copyPlants(
   }
 
   const nextSettled = (): Promise<void> => new Promise((resolve) => (wake = resolve));
-  for await (const plant of plants) {
-    if (await isStored(plant)) {
-      counts.unchanged++;
-      onProgress?.(counts);
-      continue;
+  try {
+    for await (const plant of plants) {
+      if (await isStored(plant)) {
+        counts.unchanged++;
+        onProgress?.(counts);
+        continue;
+      }
+      void copy(plant);
+      while (pending.plants === MAX_PENDING.plants || pending.length > MAX_PENDING.length)
+        await nextSettled();
+      if (failed) break;
     }
-    void copy(plant);
-    while (pending.plants === MAX_PENDING.plants || pending.length > MAX_PENDING.length)
-      await nextSettled();
-    if (failed) break;
+  } finally {
+    while (pending.plants > 0) await nextSettled();
   }
-  while (pending.plants > 0) await nextSettled();
   if (failed) throw failed.error;
   return counts;
 }

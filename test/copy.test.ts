@@ -63,6 +63,22 @@ t.test('it stops at the first failure, and waits for what is under way', async (
   t.equal(settled, adds);
 });
 
+t.test('if the plants cannot be read on, those before are stored first', async (t) => {
+  let stored = 0;
+  const store = storeOf(async () => {
+    await new Promise(setImmediate);
+    stored++;
+    return 'created';
+  });
+  const failure = new Error('damaged');
+  async function* damaged(): AsyncGenerator<NewPlant> {
+    yield* plantsFrom(3);
+    throw failure;
+  }
+  await t.rejects(copyPlants(damaged(), store), failure);
+  t.equal(stored, 3);
+});
+
 t.test('no more is in memory than what is added at the same time', async (t) => {
   let pending = 0;
   let most = 0;
