@@ -44,8 +44,8 @@ export interface DatabaseStore extends PlantStore {
   plants(): AsyncIterable<NewPlant>;
 }
 
-/** Runs the program that keeps plants in a database. */
-export function databaseProgram(openStore: OpenStore): void {
+/** Runs the program that keeps plants in a database. `load` rejects if pg is not installed. */
+export function databaseProgram(load: () => Promise<OpenStore>): void {
   main(HELP, (command, file, ...more) => {
     if (command === undefined) return serveDatabase();
     if (file === undefined || more.length > 0) return undefined;
@@ -60,9 +60,18 @@ export function databaseProgram(openStore: OpenStore): void {
     const settings = readServerSettings(process.env, faults);
     const options = await readOptions(faults);
     return serve(settings, faults, async () => {
-      const store = await openStore(options);
+      const store = await open(options);
       return { store, lines: [`database: ${store.name}`] };
     });
+  }
+
+  async function open(options: StoreOptions): Promise<DatabaseStore> {
+    const openStore = await load().catch((cause: unknown) => {
+      throw new Error('the package pg cannot be loaded; install it with: npm install pg', {
+        cause,
+      });
+    });
+    return openStore(options);
   }
 
   /** Runs a command on the configured database. */
@@ -71,7 +80,7 @@ export function databaseProgram(openStore: OpenStore): void {
   ): Promise<ExitCode> {
     const faults: string[] = [];
     const options = await readOptions(faults);
-    return faults.length > 0 ? fail(EXIT.usage, ...faults) : command(await openStore(options));
+    return faults.length > 0 ? fail(EXIT.usage, ...faults) : command(await open(options));
   }
 }
 
