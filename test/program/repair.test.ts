@@ -50,7 +50,8 @@ t.test('repair refuses a log that a server has open, until it is closed', async 
   const cwd = t.testdir({ 'plants.jsonl': FERN });
   const program = await start(t, { cwd, env: ENV });
   appendFileSync(program.log, 'x\n');
-  const reason = 'another process has the log open; one log serves one process at a time';
+  const reason =
+    'another process has the log open; one log serves one process, plant-store/postgres serves several';
   const options = { args: ['repair'], cwd, env: ENV };
   await failsToRun(t, 1, [`${program.log}: ${reason}`], options);
   t.equal(readFileSync(program.log, 'utf8'), `${FERN}x\n`);

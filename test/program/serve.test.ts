@@ -115,7 +115,8 @@ t.test('the program reports in a sentence why it cannot serve', async (t) => {
 t.test('a log that another program has open is refused', async (t) => {
   const cwd = t.testdir();
   const first = await start(t, { cwd, env: ENV });
-  const reason = 'another process has the log open; one log serves one process, plant-store/postgres serves several';
+  const reason =
+    'another process has the log open; one log serves one process, plant-store/postgres serves several';
   await failsToRun(t, FAILED, [`${first.log}: ${reason}`], { cwd, env: ENV });
   t.equal(await statusWith(t, first.port, TOKEN), 200);
 });
