@@ -8,7 +8,7 @@ import { readPlants } from '../../dist/log/read.js';
 import { missing, query, startCluster } from './cluster.js';
 import { openStore } from './support.js';
 
-const COUNT = 20_000;
+const COUNT = 5_000;
 
 t.test('moving from a log to PostgreSQL, and back', { skip: missing() }, async (t) => {
   const { url } = await startCluster(t);

@@ -27,7 +27,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
   const closed = await freePort();
   const hosts = [standby.port, closed, primary.port].map((port) => `127.0.0.1:${port}`).join();
   const url = `postgres://postgres@${hosts}/postgres`;
-  const options = { url, connections: 1, timeoutMs: 1_500 };
+  const options = { url, connections: 1, timeoutMs: 900 };
 
   t.test('the server that takes writes is found', async (t) => {
     const store = await openStore(t, options);
