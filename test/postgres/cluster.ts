@@ -100,6 +100,8 @@ export interface Cluster {
   urlOf(database: string, user?: string): string;
   /** Creates an empty database and returns its URL. */
   createDatabase(options?: string): Promise<string>;
+  /** Creates an empty schema, which takes less time, and returns the URL of its superuser. */
+  createSchema(): Promise<string>;
   /** Runs SQL as the superuser, and returns the rows. */
   sql(text: string, database?: string): Promise<Record<string, unknown>[]>;
   start(): Promise<void>;
@@ -205,9 +207,14 @@ async function serve(
     url: urlOf('postgres'),
     urlOf,
     async createDatabase(options = '') {
-      const name = `plants_${++databases}`;
+      const name = `plants_${++names}`;
       await cluster.sql(`CREATE DATABASE ${name} ${options}`);
       return urlOf(name);
+    },
+    async createSchema() {
+      const name = `plants_${++names}`;
+      await cluster.sql(`CREATE ROLE ${name} SUPERUSER LOGIN; CREATE SCHEMA AUTHORIZATION ${name}`);
+      return urlOf('postgres', name);
     },
     sql: (text, database) => query(urlOf(database ?? 'postgres'), text),
     async start() {
@@ -240,7 +247,7 @@ async function serve(
   return cluster;
 }
 
-let databases = 0;
+let names = 0;
 
 /** Runs SQL on a connection of its own, and returns the rows. */
 export async function query(url: string, text: string): Promise<Record<string, unknown>[]> {

@@ -38,7 +38,7 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
     befall: (store: TestStore, t: Test, url: string) => Promise<void>,
   ): void {
     t.test(`no acknowledged plant is lost: ${what}`, async (t) => {
-      const url = await cluster.createDatabase();
+      const url = await cluster.createSchema();
       const store = await openStore(t, { url, timeoutMs: 300 });
       const stop = keepAdding(store);
       t.teardown(stop);
@@ -99,7 +99,7 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
   });
 
   t.test('memory is bounded', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     const store = await openStore(t, { url, timeoutMs: 300 });
     const other = new pg.Client(url);
     await other.connect();
@@ -115,7 +115,7 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
   });
 
   t.test('connections that are cut', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     // Creates the table, however long that takes.
     await openStore(t, { url });
     const proxy = await startProxy(t, cluster.port);

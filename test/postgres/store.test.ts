@@ -59,11 +59,11 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   const cluster = await startCluster(t);
 
   t.test('the contract of a store', async (t) => {
-    testStoreContract(t, async () => openPostgresStore({ url: await cluster.createDatabase() }));
+    testStoreContract(t, async () => openPostgresStore({ url: await cluster.createSchema() }));
   });
 
   t.test('plants are ordinary rows, but for strings that PostgreSQL cannot hold', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     const store = await openStore(t, { url });
     const plants: NewPlant[] = [
       FERN,
@@ -83,7 +83,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   });
 
   t.test('plants are read in pages, from the least id to the greatest', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     const store = await openStore(t, { url });
     const large = 'x'.repeat(3_000_000);
     const plants: NewPlant[] = [
@@ -101,7 +101,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   });
 
   t.test('plants of a process without types', async (t) => {
-    const store = await openStore(t, { url: await cluster.createDatabase() });
+    const store = await openStore(t, { url: await cluster.createSchema() });
     const odd: unknown[] = [
       { id: 7n, name: 5 },
       { id: 7n, name: 'x', tag: null },
@@ -110,7 +110,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   });
 
   t.test('many instances create the table at the same time', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     const stores = Array.from({ length: 16 }, () => openStore(t, { url, connections: 1 }));
     for (const store of await Promise.all(stores)) await store.add(FERN);
     t.match(await query(url, 'SELECT count(*)::int FROM plants'), [{ count: 1 }]);
@@ -118,11 +118,8 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
 
   t.test('stores with the same ids, whatever the isolation level', async (t) => {
     for (const level of ['read committed', 'repeatable read', 'serializable']) {
-      const url = await cluster.createDatabase();
-      const database = new URL(url).pathname.slice(1);
-      await cluster.sql(
-        `ALTER DATABASE ${database} SET default_transaction_isolation = '${level}'`,
-      );
+      const url = await cluster.createSchema();
+      await query(url, `ALTER ROLE CURRENT_USER SET default_transaction_isolation = '${level}'`);
       const stores = await Promise.all([1, 2, 3, 4].map(() => openStore(t, { url })));
       // Each of them in another order.
       const outcomes = await Promise.all(
@@ -142,7 +139,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   });
 
   t.test('a plant that the server refuses does not take its batch with it', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     const store = await openStore(t, { url, connections: 1 });
     await query(
       url,
@@ -162,7 +159,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   });
 
   t.test('rows that the server does not keep are not acknowledged', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     const store = await openStore(t, { url });
     await trigger(url, `IF NEW.name = 'lost' THEN RETURN NULL; END IF; RETURN NEW;`);
     const outcomes = plantsNamed('lost', 'kept').map((plant) => store.add(plant));
@@ -173,14 +170,14 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   });
 
   t.test('a warning about something else changes nothing', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     const store = await openStore(t, { url });
     await trigger(url, `RAISE WARNING 'a plant'; RETURN NEW;`);
     t.equal(await store.add(FERN), 'created');
   });
 
   t.test('serialization failures are tried again, but not for ever', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     const store = await openStore(t, { url });
     await query(url, 'CREATE SEQUENCE tries');
     const fails = (times: number): string =>
@@ -194,7 +191,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   });
 
   t.test('a success that began before a failure does not end it', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     const store = await openStore(t, { url });
     await trigger(
       url,
@@ -217,7 +214,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   });
 
   t.test('plants that have waited too long are refused', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     const store = await openStore(t, { url, connections: 1, timeoutMs: 300 });
     const other = new pg.Client(url);
     await other.connect();
@@ -237,7 +234,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     const { INT8 } = pg.types.builtins;
     t.teardown(() => pg.types.setTypeParser(INT8, String));
     pg.types.setTypeParser(INT8, () => 'seven');
-    const store = await openStore(t, { url: await cluster.createDatabase() });
+    const store = await openStore(t, { url: await cluster.createSchema() });
     t.equal(await store.add(FERN), 'created');
     t.equal(await store.add(FERN), 'unchanged');
   });
@@ -249,12 +246,12 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
       ...{ PGSSLMODE: 'require', PGSSLNEGOTIATION: 'direct', PGCLIENT_ENCODING: 'LATIN1' },
       ...{ PGAPPNAME: 'other', PGCONNECT_TIMEOUT: '1', PGBINARY: 'true', PGPASSFILE: '/x' },
     };
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     t.equal(await runAdd(url, { env }), 'created');
   });
 
   t.test('without code generation from strings', async (t) => {
-    const url = await cluster.createDatabase();
+    const url = await cluster.createSchema();
     t.equal(await runAdd(url, { flags: ['--disallow-code-generation-from-strings'] }), 'created');
   });
 
