@@ -180,7 +180,7 @@ export function atEnd(t: Test, command: string, ...args: readonly string[]): voi
 }
 
 /** The server may be stopped already, or be stopped by SIGSTOP. */
-const STOP = `kill -CONT $(head -n 1 "$1/postmaster.pid"); "$0" -D "$1" -m immediate stop; rm -rf "$1"`;
+const STOP = `kill -CONT $(head -n 1 "$1/postmaster.pid"); "$0" -D "$1" -m immediate stop; rm -rf "\${1%/*}"`;
 
 async function serve(
   t: Test,

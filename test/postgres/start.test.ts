@@ -12,17 +12,24 @@ const SECRET = 'pa:ss/w@rd%,';
 const PASSWORD = encodeURIComponent(SECRET);
 
 t.test('opening a store', { skip: missing() }, async (t) => {
-  const cluster = await startCluster(t, { authentication: 'host all client all scram-sha-256\n' });
+  const authentication = 'host all +clients all scram-sha-256\n';
+  const cluster = await startCluster(t, { authentication });
   const { port } = cluster;
-  await cluster.sql(`CREATE ROLE client LOGIN PASSWORD '${SECRET}'`);
+  await cluster.sql('CREATE ROLE clients');
+  let clients = 0;
 
-  /** A database of the role `client` with this table, and with this said afterwards. */
+  /** Runs statements as the superuser, in the schema of a new role without privileges. */
   async function prepared(...statements: readonly string[]): Promise<string> {
-    const url = new URL(await cluster.createDatabase());
-    for (const statement of statements) await query(url.href, statement);
-    url.username = 'client';
-    url.password = PASSWORD;
-    return url.href;
+    const client = `client_${++clients}`;
+    await cluster.sql(
+      [
+        `CREATE ROLE ${client} LOGIN PASSWORD '${SECRET}' IN ROLE clients`,
+        `CREATE SCHEMA ${client}; GRANT USAGE ON SCHEMA ${client} TO ${client}`,
+        `SET search_path = ${client}`,
+        ...statements,
+      ].join(';'),
+    );
+    return cluster.urlOf('postgres', `${client}:${PASSWORD}`);
   }
 
   async function refusalOf(options: PostgresStoreOptions): Promise<string> {
@@ -36,7 +43,7 @@ t.test('opening a store', { skip: missing() }, async (t) => {
 
   const TABLE =
     'CREATE TABLE plants (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text)';
-  const GRANT = 'GRANT SELECT, INSERT, UPDATE (exact) ON plants TO client';
+  const GRANT = 'GRANT SELECT, INSERT, UPDATE (exact) ON plants TO PUBLIC';
 
   t.test('with no more privileges than it needs', async (t) => {
     const store = await openStore(t, { url: await prepared(TABLE, GRANT) });
@@ -60,16 +67,13 @@ t.test('opening a store', { skip: missing() }, async (t) => {
   });
 
   t.test('what it refuses', async (t) => {
-    const role = 'ALTER ROLE client IN DATABASE';
-    const nameOf = (url: string): string => new URL(url).pathname.slice(1);
-
     async function refuses(reason: RegExp, statements: readonly string[]): Promise<void> {
       t.match(await refusalOf({ url: await prepared(...statements) }), reason);
     }
     await refuses(/permission denied for schema/, []);
     await refuses(/permission denied/, [TABLE]);
-    await refuses(/permission denied/, [TABLE, 'GRANT SELECT, INSERT ON plants TO client']);
-    await refuses(/permission denied/, [TABLE, 'GRANT SELECT, UPDATE ON plants TO client']);
+    await refuses(/permission denied/, [TABLE, 'GRANT SELECT, INSERT ON plants TO PUBLIC']);
+    await refuses(/permission denied/, [TABLE, 'GRANT SELECT, UPDATE ON plants TO PUBLIC']);
     await refuses(/column/, [
       'CREATE TABLE plants (id bigint PRIMARY KEY, name text)',
       GRANT.replace('exact', 'id'),
@@ -78,7 +82,7 @@ t.test('opening a store', { skip: missing() }, async (t) => {
 
     async function refusesWith(reason: RegExp, setting: string): Promise<string> {
       const url = await prepared(TABLE, GRANT);
-      await query(cluster.url, `${role} ${nameOf(url)} SET ${setting}`);
+      await cluster.sql(`ALTER ROLE ${new URL(url).username} SET ${setting}`);
       t.match(await refusalOf({ url }), reason);
       return url;
     }
@@ -140,22 +144,17 @@ t.test('opening a store', { skip: missing() }, async (t) => {
       connections: 1,
       password: async () => password,
     });
-    await cluster.sql(`ALTER ROLE client PASSWORD 'changed'`);
-    t.teardown(() => cluster.sql(`ALTER ROLE client PASSWORD '${SECRET}'`));
+    await cluster.sql(`ALTER ROLE ${url.username} PASSWORD 'changed'`);
     t.equal(await store.add(FERN), 'created', 'a connection outlives its password');
-    await terminate(url.pathname.slice(1));
+    await cluster.sql(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '${url.username}'`,
+    );
     await t.rejects(store.add(IVY), { code: 'unavailable' });
     await t.rejects(store.add(IVY), { code: 'unavailable', message: /password/ });
     password = 'changed';
     t.equal(await store.add(IVY), 'created');
     t.equal(store.reports.length, 2, 'away, and back');
   });
-
-  async function terminate(database: string): Promise<void> {
-    await cluster.sql(
-      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${database}'`,
-    );
-  }
 
   t.test('over TLS, only to the server that the certificate names', async (t) => {
     const { key, cert } = selfSigned();
@@ -167,9 +166,8 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     await cluster.sql('SELECT pg_reload_conf()');
     const ca = join(t.testdir(), 'ca.pem');
     writeFileSync(ca, cert);
-    const name = new URL(await cluster.createDatabase()).pathname;
     const urlOf = (host: string, root = ''): string =>
-      `postgres://postgres@${host}:${port}${name}?sslmode=verify-full${root}`;
+      `postgres://postgres@${host}:${port}/postgres?sslmode=verify-full${root}`;
     const store = await openStore(t, { url: urlOf('localhost', `&sslrootcert=${ca}`) });
     t.equal(await store.add(FERN), 'created');
     t.match(await refusalOf({ url: urlOf('localhost') }), /self-signed/);
