@@ -12,7 +12,10 @@ const PLAIN = ['NODE_OPTIONS', 'NODE_V8_COVERAGE', 'npm_config_package'].flatMap
 /** Runs a command to its end and resolves to its stdout; rejects with all its output if it fails. */
 export async function run(cwd: string, command: string, ...args: string[]): Promise<string> {
   try {
-    const { stdout } = await execute('env', [...PLAIN, command, ...args], { cwd });
+    const { stdout } = await execute('env', [...PLAIN, command, ...args], {
+      cwd,
+      maxBuffer: Infinity,
+    });
     return stdout;
   } catch (error) {
     const { stdout, stderr } = error as { stdout: string; stderr: string };

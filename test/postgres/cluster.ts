@@ -56,7 +56,6 @@ export const USER = serverUser();
 
 /** Why tests with these commands cannot run on this machine, or false. */
 export function missing(...commands: readonly string[]): string | false {
-  if (process.env.TEST_POSTGRES === 'no') return 'TEST_POSTGRES is no';
   const absent = ['initdb', 'pg_ctl', ...commands].filter((command) => !find(command));
   if (absent.length > 0) return `not installed: ${absent.join(', ')}`;
   return USER ? false : 'there is no user postgres to run the servers as';
@@ -110,6 +109,8 @@ export interface Cluster {
   promote(): Promise<void>;
   /** The process id of the postmaster. */
   pid(): number;
+  /** The messages of the server so far. */
+  log(): string;
   /** Copies the server to a folder, as a standby with this name. */
   copyTo(data: string, name: string): Promise<void>;
   /** Adds the settings of this server to those in its folder. */
@@ -227,6 +228,7 @@ async function serve(
       await control('promote');
     },
     pid: () => Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')[0]),
+    log: () => readFileSync(join(folder, 'log'), 'utf8'),
     async copyTo(data, name) {
       await runAsServer(
         'pg_basebackup',

@@ -34,7 +34,8 @@ t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, 
     unix_socket_dir =
     auth_type = any
     pool_mode = transaction
-    default_pool_size = 4`,
+    default_pool_size = 2
+    server_round_robin = 1`,
   );
   const bouncer = spawn(find('pgbouncer') ?? '', [settings], { ...USER, stdio: 'ignore' });
   const exited = once(bouncer, 'exit');
@@ -50,24 +51,34 @@ t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, 
     ),
   );
 
+  /** Keeps all connections of PgBouncer busy with transactions. */
+  async function occupy(): Promise<pg.Client[]> {
+    const clients = [1, 2].map(async () => {
+      const client = new pg.Client(url);
+      await client.connect();
+      await client.query('BEGIN');
+      return client;
+    });
+    return Promise.all(clients);
+  }
+
   t.test('statements that were prepared on other connections', async (t) => {
+    // Creates the table, so that then each statement is prepared on each connection.
+    await openStore(t, { url: cluster.url });
+    for (const client of await occupy()) await client.query('END').then(() => client.end());
     const store = await openStore(t, { url });
-    // Transactions keep the connections that the store has used, so it gets new ones.
-    const others = await Promise.all(
-      [1, 2].map(async () => {
-        const other = new pg.Client(url);
-        await other.connect();
-        return other;
-      }),
-    );
-    for (const other of others) await other.query('BEGIN');
+    const clients = await occupy();
     const outcomes = [1n, 2n].map(async (id) => {
       // Two batches, which fail at the same time.
       if (id === 2n) await nextTurn();
       return store.add({ ...FERN, id });
     });
+    await nextTurn();
+    await nextTurn();
+    // PgBouncer replaces connections whose transactions are not over.
+    for (const client of clients) await client.end();
     t.strictSame(await Promise.all(outcomes), ['created', 'created']);
-    for (const other of others) await other.end();
+    t.equal([...cluster.log().matchAll(/prepared statement "\w+" does not exist/g)].length, 2);
     t.equal(await store.add({ ...FERN, id: 1n }), 'unchanged');
     t.strictSame(store.reports, []);
   });

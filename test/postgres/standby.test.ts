@@ -1,5 +1,6 @@
 import t, { type Test } from 'tap';
 
+import type { NewPlant } from '../../dist/index.js';
 import { freePort, missing, startCluster, until, type Cluster } from './cluster.js';
 import { addUntilStored, FERN, IVY, openStore } from './support.js';
 
@@ -70,6 +71,35 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     await standby.start();
     t.equal(await addUntilStored(store, plant), 'unchanged');
     t.match(await standby.sql('SELECT 1 FROM plants WHERE id = 200'), { length: 1 });
+  });
+
+  t.test('a standby alone is refused', async (t) => {
+    await t.rejects(openStore(t, { url: standby.url }), { message: /read-only/ });
+  });
+
+  t.test('server processes that wait for the standby are limited', async (t) => {
+    await primary.sql(`CREATE ROLE limited LOGIN CONNECTION LIMIT 4;
+      GRANT SELECT, INSERT, UPDATE (exact) ON plants TO limited`);
+    const countProcesses = async (): Promise<number> => {
+      const sql = `SELECT 1 FROM pg_stat_activity WHERE usename = 'limited'`;
+      return (await primary.sql(sql)).length;
+    };
+    const url = primary.urlOf('postgres', 'limited');
+    const store = await openStore(t, { url, connections: 2, timeoutMs: 300 });
+    await standby.stop();
+    const refused: NewPlant[] = [];
+    let reason = '';
+    while (!reason.includes('too many connections')) {
+      const plant = { id: BigInt(400 + refused.length), name: 'waits' };
+      await t.rejects(store.add(plant), { code: 'unavailable' });
+      reason = await store.add(plant).then(String, String);
+      refused.push(plant);
+    }
+    t.equal(await countProcesses(), 4);
+    await standby.start();
+    for (const plant of refused) await addUntilStored(store, plant);
+    t.match(store.reports, [/plants are refused/, /stored again/]);
+    await until(async () => (await countProcesses()) === 2);
   });
 
   t.test('the standby is promoted', async (t) => {

@@ -35,7 +35,6 @@ for (const level of LEVELS)
       'each id is created once',
     );
     t.equal(created.size, stored.size);
-    const deadlocks = 'SELECT sum(deadlocks)::int AS count FROM pg_stat_database';
-    t.strictSame(await query(cluster.url, deadlocks), [{ count: 0 }]);
+    t.notMatch(cluster.log(), /deadlock detected/);
     t.comment(`${answers.length} adds, ${stored.size} ids`);
   });
