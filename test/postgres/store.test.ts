@@ -8,19 +8,17 @@ import t from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
 import { openPostgresStore } from '../../dist/postgres/index.js';
+import { run } from '../command.js';
 import { testStoreContract } from '../store-contract.js';
 import { missing, query, startCluster, until } from './cluster.js';
 import { addUntilStored, FERN, IVY, openStore, type TestStore } from './support.js';
 
 const ADD = fileURLToPath(new URL('add.js', import.meta.url));
 
-/** Runs a program that adds a plant, and returns what it prints. */
-async function runAdd(
-  url: string,
-  { env = {}, flags = [] }: { env?: Record<string, string>; flags?: string[] } = {},
-): Promise<string> {
+/** Runs a program that adds a plant, and returns its output. */
+async function runAdd(url: string, env: Readonly<Record<string, string>>): Promise<string> {
   const options = { env: { ...process.env, ...env } };
-  const { stdout } = await promisify(execFile)(process.execPath, [...flags, ADD, url], options);
+  const { stdout } = await promisify(execFile)(process.execPath, [ADD, url], options);
   return stdout.trim();
 }
 
@@ -295,13 +293,31 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
       ...{ PGAPPNAME: 'other', PGCONNECT_TIMEOUT: '1', PGBINARY: 'true', PGPASSFILE: '/x' },
     };
     const url = await cluster.createSchema();
-    t.equal(await runAdd(url, { env }), 'created');
+    t.equal(await runAdd(url, env), 'created');
   });
 
-  t.test('without code generation from strings', async (t) => {
-    const url = await cluster.createSchema();
-    t.equal(await runAdd(url, { flags: ['--disallow-code-generation-from-strings'] }), 'created');
-  });
+  const isKnown = (flag: string): boolean => process.allowedNodeEnvironmentFlags.has(flag);
+  const permission = isKnown('--permission') ? '--permission' : '--experimental-permission';
+  const flags = {
+    'without code generation from strings': ['--disallow-code-generation-from-strings'],
+    'with frozen intrinsics': ['--frozen-intrinsics'],
+    'without permission to write files': [
+      permission,
+      '--allow-fs-read=*',
+      ...['--allow-net'].filter(isKnown),
+    ],
+  };
+  for (const [how, options] of Object.entries(flags))
+    t.test(how, async (t) => {
+      const output = await run(
+        '/',
+        process.execPath,
+        ...options,
+        ADD,
+        await cluster.createSchema(),
+      );
+      t.equal(output.trim(), 'created');
+    });
 
   t.test('over a Unix socket', async (t) => {
     const host = `${encodeURIComponent(cluster.folder)}:${cluster.port}`;
