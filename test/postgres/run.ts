@@ -11,4 +11,5 @@ await import('./disks.check.js');
 await import('./writers.check.js');
 await import('./cuts.check.js');
 await import('./promote.check.js');
+await import('./instances.check.js');
 if (LONG) await import('./patroni.js');
