@@ -17,6 +17,8 @@ const DURABLE = [...CHECKED, 'unique id', 'on disk'];
  * @property {string} script absolute path
  * @property {string[]} work what it does before it responds
  * @property {string} [log]  the file in the data folder that must contain every plant answered 200
+ * @property {() => Promise<number[]>} [readIds] the ids of all plants, if they are not in a log
+ * @property {Record<string, string>} [env] instead of the path of the log
  */
 
 /** @type {System[]} */
