@@ -1,4 +1,4 @@
-import { execFile, spawn, spawnSync } from 'node:child_process';
+import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import {
   appendFileSync,
@@ -166,7 +166,7 @@ async function copyTemplate(data: string): Promise<void> {
 }
 
 /** Runs a shell command at the end of the test, or when this process is killed. */
-export function atEnd(t: Test, command: string, ...args: readonly string[]): void {
+function atEnd(t: Test, command: string, ...args: readonly string[]): void {
   const shell = spawn('sh', ['-c', `cat; ${command}`, ...args], {
     ...USER,
     cwd: '/',
@@ -180,8 +180,20 @@ export function atEnd(t: Test, command: string, ...args: readonly string[]): voi
   });
 }
 
-/** The server may be stopped already, or be stopped by SIGSTOP. */
-const STOP = `kill -CONT $(head -n 1 "$1/postmaster.pid"); "$0" -D "$1" -m immediate stop; rm -rf "\${1%/*}"`;
+/** Stops a server and removes its folder. It may be stopped already, or be stopped by SIGSTOP. */
+export function stopAtEnd(t: Test, data: string): void {
+  atEnd(
+    t,
+    `kill -CONT $(head -n 1 "$1/postmaster.pid"); "$0" -D "$1" -m immediate stop; rm -rf "\${1%/*}"`,
+    find('pg_ctl') ?? '',
+    data,
+  );
+}
+
+/** Kills a process of the user of the servers. */
+export function killAtEnd(t: Test, { pid }: ChildProcess): void {
+  atEnd(t, 'kill -KILL "$0"', String(pid));
+}
 
 async function serve(
   t: Test,
@@ -243,7 +255,7 @@ async function serve(
       return serve(t, folder);
     },
   };
-  atEnd(t, STOP, find('pg_ctl') ?? '', data);
+  stopAtEnd(t, data);
   cluster.configure();
   await cluster.start();
   return cluster;

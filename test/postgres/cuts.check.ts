@@ -4,12 +4,12 @@ import { missing, query, startCluster } from './cluster.js';
 import { startProxy, type Cut } from './proxy.js';
 import { addUntilStored, LONG, openStore } from './support.js';
 
-const SECONDS = LONG ? 300 : 20;
+const CONNECTIONS = LONG ? 3_000 : 400;
 const MODES: readonly Cut['mode'][] = ['fin', 'rst', 'silence'];
 
 t.setTimeout(600_000);
 
-t.test('connections are cut at random', { skip: missing() }, async (t) => {
+t.test(`${CONNECTIONS} connections are cut at random`, { skip: missing() }, async (t) => {
   const { url, port } = await startCluster(t);
   // Creates the table.
   await openStore(t, { url });
@@ -29,9 +29,8 @@ t.test('connections are cut at random', { skip: missing() }, async (t) => {
 
   let id = 0n;
   let unchanged = 0;
-  const end = performance.now() + SECONDS * 1_000;
   const clients = Array.from({ length: 32 }, async () => {
-    while (performance.now() < end) {
+    while (proxy.connections < CONNECTIONS) {
       const plant = { id: id++, name: 'x'.repeat(Math.floor(Math.random() * 500)) };
       // Stored though it was refused, if its acknowledgement was lost.
       if ((await addUntilStored(store, plant)) === 'unchanged') unchanged++;
@@ -40,5 +39,5 @@ t.test('connections are cut at random', { skip: missing() }, async (t) => {
   await Promise.all(clients);
   t.match(await query(url, 'SELECT count(*)::text FROM plants'), [{ count: String(id) }]);
   t.ok(unchanged > 0);
-  t.comment(`${proxy.connections} connections, ${id} plants, ${unchanged} stored though refused`);
+  t.comment(`${id} plants, ${unchanged} stored though refused`);
 });

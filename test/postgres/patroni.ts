@@ -2,13 +2,21 @@
  * Three nodes under Patroni in synchronous mode: ten leaders are killed under load.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { find, freePort, missing, serverFolder, until, USER } from './cluster.js';
+import {
+  find,
+  freePort,
+  killAtEnd,
+  missing,
+  serverFolder,
+  stopAtEnd,
+  until,
+  USER,
+} from './cluster.js';
 import { startLoad } from './load.js';
 import { openStore } from './support.js';
 
@@ -20,11 +28,7 @@ t.setTimeout(1_800_000);
 /** Starts a command as the user of the servers until the end of the test. */
 function start(t: Test, command: string, ...args: readonly string[]): ChildProcess {
   const child = spawn(find(command) ?? command, args, { ...USER, cwd: '/', stdio: 'ignore' });
-  const exited = once(child, 'exit');
-  t.teardown(async () => {
-    child.kill('SIGKILL');
-    await exited;
-  });
+  killAtEnd(t, child);
   return child;
 }
 
@@ -43,6 +47,7 @@ async function createNode(t: Test, name: string, etcd: number): Promise<Node> {
   const folder = serverFolder(t);
   const [port, restPort] = [await freePort(), await freePort()];
   const data = join(folder, 'data');
+  stopAtEnd(t, data);
   const access = ['host all all 127.0.0.1/32 trust', 'host replication all 127.0.0.1/32 trust'];
   const settings = {
     scope: 'plants',
@@ -95,13 +100,6 @@ async function createNode(t: Test, name: string, etcd: number): Promise<Node> {
       patroni?.kill('SIGKILL');
     },
   };
-  t.teardown(() => {
-    try {
-      node.killServer();
-    } catch {
-      // It is not running.
-    }
-  });
   return node;
 }
 

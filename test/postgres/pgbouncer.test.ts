@@ -1,5 +1,4 @@
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -10,6 +9,7 @@ import t from 'tap';
 import {
   find,
   freePort,
+  killAtEnd,
   missing,
   query,
   serverFolder,
@@ -38,11 +38,7 @@ t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, 
     server_round_robin = 1`,
   );
   const bouncer = spawn(find('pgbouncer') ?? '', [settings], { ...USER, stdio: 'ignore' });
-  const exited = once(bouncer, 'exit');
-  t.teardown(async () => {
-    bouncer.kill('SIGKILL');
-    await exited;
-  });
+  killAtEnd(t, bouncer);
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
   await until(() =>
     query(url, 'SELECT 1').then(
