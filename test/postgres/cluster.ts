@@ -175,7 +175,7 @@ function atEnd(t: Test, command: string, ...args: readonly string[]): void {
   });
   const exited = once(shell, 'exit');
   t.teardown(async () => {
-    shell.stdin?.end();
+    shell.stdin.end();
     await exited;
   });
 }

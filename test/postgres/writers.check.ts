@@ -7,7 +7,7 @@ import { missing, query, startCluster } from './cluster.js';
 import { LONG } from './support.js';
 
 const WRITER = fileURLToPath(new URL('writer.js', import.meta.url));
-const SECONDS = LONG ? 180 : 10;
+const SECONDS = LONG ? 180 : 6;
 const LEVELS = ['read committed', 'serializable'];
 
 t.setTimeout(600_000);
