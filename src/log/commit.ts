@@ -5,31 +5,33 @@ import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
-import { CHANGED, cutFile, failureOf, writeAll, type FileSystem, type LogFile } from './file.js';
+import { CHANGED, toStoreError, truncateFile, writeAll } from './file.js';
+import type { FileSystem, LogFile } from './file.js';
 import { encodeRecord } from './record.js';
 import { MAX_RECORD_BYTES } from './scan.js';
 
-/** Appends plants to the log in groups: all that arrive during one write leave in the next one. */
+/** Group commit: all plants that arrive during one write are written together in the next one. */
 export interface Committer {
   /**
-   * Resolves once the plant is on the disk. None with the same id may be on its way there.
+   * Resolves once the plant is durable. No plant with the same id may be pending.
    *
-   * Rejects with a {@link PlantStoreError} `unavailable` if its line is not in the log, or nobody knows.
+   * Rejects with a {@link PlantStoreError} `unavailable` if its line is not in the log, or if that is
+   * unknown.
    *
    * @throws RangeError if its line would be longer than {@link MAX_RECORD_BYTES}.
    */
   append(plant: NewPlant): Promise<'created'>;
-  /** The plant with that id that is on its way to the disk. */
-  waitingFor(id: bigint): WaitingPlant | undefined;
-  /** Why all plants are refused, if they are. */
+  /** The plant with that id that is not durable yet. */
+  pending(id: bigint): PendingPlant | undefined;
+  /** The error with which all plants are refused, once the log is poisoned or closed. */
   readonly refusal: PlantStoreError | undefined;
   /** Aborted, with the cause, when the log is poisoned. */
   readonly poisoned: AbortSignal;
-  /** Poisons the log and throws if what was acknowledged is not where `path` leads any more. */
+  /** Poisons the log and throws if the file was replaced or truncated. */
   checkFile(): void;
-  /** Refuses all plants from now on, because nobody knows what the file holds. */
+  /** Refuses all plants from now on, because it is unknown what the file holds. */
   poison(cause: unknown): PlantStoreError;
-  /** Refuses all plants from now on, and waits for those under way. */
+  /** Refuses all plants from now on, and waits for the pending ones. */
   close(): Promise<void>;
 }
 
@@ -37,73 +39,73 @@ export interface CommitterOptions {
   readonly fs: FileSystem;
   readonly file: LogFile;
   readonly path: string;
-  /** The inode of the file: what `path` leads to as long as nobody replaces the file. */
+  /** The inode of the file, to notice if the file at `path` is replaced. */
   readonly ino: bigint;
-  /** Where the last line of the file ends, in bytes. */
+  /** The byte offset at which the last line of the file ends. */
   readonly end: number;
-  /** Hears the id of each plant that is on the disk, and at which byte its line starts. */
+  /** Called with the id of each plant once it is durable, and the byte offset of its line. */
   readonly onStored: (id: bigint, offset: number) => void;
   readonly report: Report;
 }
 
-/** A plant on its way to the disk. */
-export interface WaitingPlant {
+/** A plant that is not durable yet. */
+export interface PendingPlant {
   readonly plant: NewPlant;
   readonly stored: Promise<'created'>;
 }
 
-/** Plants that leave together, in one write, and of which all are stored or none. */
+/** Plants that are written together. Either all of them are stored or none is. */
 interface Batch {
   /**
-   * By their ids, in the order of their lines. One Map for all batches would be rebuilt again and again,
-   * and as V8 keeps a way from each old table to the next one, what they once held would outlive its time.
+   * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived one again and
+   * again, and links each old table to the next one, so plants that were deleted would stay reachable.
    */
   readonly plants: Map<bigint, NewPlant>;
   readonly stored: Promise<'created'>;
   readonly resolve: (result: 'created') => void;
   readonly reject: (reason: Error) => void;
-  /** Their lines, one after the other. */
+  /** The lines of the plants, concatenated. */
   lines: string;
-  /** Where each line starts within them, in bytes. */
+  /** The byte offset of each line within `lines`. */
   readonly starts: number[];
-  /** The length of the lines, in bytes. */
+  /** The length of `lines` in UTF-8, in bytes. */
   bytes: number;
 }
 
-/** A batch of this size gets no more plants, in bytes. */
-const BATCH_BYTES = 4_194_304;
+/** A batch that is larger takes no more plants. */
+const FULL_BATCH_BYTES = 4_194_304;
 
 const { errno } = constants;
 
 /**
- * The errors that mean there is no room, and leave no doubt what the file holds; by their numbers,
- * because libuv has no name for EDQUOT.
+ * The errors for lack of room: after them it is known what the file holds. Compared by number, because
+ * libuv has no name for EDQUOT.
  */
 const NO_ROOM: readonly number[] = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG];
 
 export function createCommitter(options: CommitterOptions): Committer {
   const { fs, file, path, ino, onStored, report } = options;
   const poisoning = new AbortController();
-  /** Every byte before it is on the disk; none after it has been acknowledged. */
+  /** Everything before this offset is durable; nothing after it has been acknowledged. */
   let end = options.end;
-  /** The batches on their way, the one that is being written first. */
+  /** The pending batches. The first one is being written. */
   const batches: Batch[] = [];
-  /** The last of them, if it takes more plants. */
+  /** The last batch, if it takes more plants. */
   let open: Batch | undefined;
   let running: Promise<void> | undefined;
   let refusal: PlantStoreError | undefined;
-  let full = false;
+  let isFull = false;
 
-  // In the context in which the log was opened, not in that of the request that came first.
+  // Bound to the asynchronous context that opened the log: a batch belongs to many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {
-    // What arrives in the same turn of the event loop leaves in the same batch.
+    // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
     for (let batch; (batch = batches[0]);) {
       if (batch === open) open = undefined;
       try {
-        await write(batch);
+        await writeBatch(batch);
       } catch (error) {
-        const failure = await undo(error);
+        const failure = await undoWrite(error);
         batches.shift();
         batch.reject(failure);
         continue;
@@ -114,18 +116,18 @@ export function createCommitter(options: CommitterOptions): Committer {
     running = undefined;
   });
 
-  async function write({ plants, lines, starts, bytes }: Batch): Promise<void> {
+  async function writeBatch({ plants, lines, starts, bytes }: Batch): Promise<void> {
     if (poisoning.signal.aborted) throw poisoning.signal.reason;
     checkSize((size) => size === BigInt(end));
     await writeAll(fs, file, Buffer.from(lines));
-    if (full) report(`${path}: there is room again`);
-    full = false;
+    if (isFull) report(`${path}: there is room again`);
+    isFull = false;
     let n = 0;
     for (const id of plants.keys()) onStored(id, end + (starts[n++] as number));
     end += bytes;
   }
 
-  /** Poisons the log and throws if `path` leads to another file, or the size is not right. */
+  /** Poisons the log and throws if `path` is another file by now, or if its size is not right. */
   function checkSize(isRight: (size: bigint) => boolean): void {
     try {
       const now = fs.statSync(path, { bigint: true });
@@ -136,26 +138,26 @@ export function createCommitter(options: CommitterOptions): Committer {
   }
 
   /**
-   * Cuts off what a failed write left. The page cache may hold lines of it that are not on the disk,
-   * and the next process would take them for stored.
+   * Cuts off what a failed write left: the page cache may hold lines of it that are not on disk, and the
+   * next process would take them for stored.
    */
-  async function undo(cause: unknown): Promise<PlantStoreError> {
+  async function undoWrite(cause: unknown): Promise<PlantStoreError> {
     if (poisoning.signal.aborted) return poisoning.signal.reason as PlantStoreError;
     const hasNoRoom = NO_ROOM.includes(-((cause as NodeJS.ErrnoException).errno ?? 0));
     try {
-      await cutFile(file, end);
+      await truncateFile(file, end);
     } catch (error) {
       return poison(error);
     }
     if (!hasNoRoom) return poison(cause);
-    if (!full) report(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
-    full = true;
-    return failureOf(path, cause);
+    if (!isFull) report(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
+    isFull = true;
+    return toStoreError(path, cause);
   }
 
   function poison(cause: unknown): PlantStoreError {
     if (!poisoning.signal.aborted) {
-      refusal = failureOf(path, cause);
+      refusal = toStoreError(path, cause);
       report(`${path}: ${reasonOf(cause)}; no plant is stored until the log is opened again`);
       poisoning.abort(refusal);
     }
@@ -173,11 +175,11 @@ export function createCommitter(options: CommitterOptions): Committer {
       starts.push(open.bytes);
       open.lines += line;
       open.bytes += bytes;
-      if (open.bytes > BATCH_BYTES) open = undefined;
+      if (open.bytes > FULL_BATCH_BYTES) open = undefined;
       running ??= run();
       return stored;
     },
-    waitingFor(id) {
+    pending(id) {
       for (const { plants, stored } of batches) {
         const plant = plants.get(id);
         if (plant) return { plant, stored };

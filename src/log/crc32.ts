@@ -1,14 +1,14 @@
-import { crc32 as crc32OfAll } from 'node:zlib';
+import { crc32 as zlibCrc32 } from 'node:zlib';
 
 /*
- * A call of zlib's crc32 costs several times what it computes on a line of usual length, so short
- * ranges are summed here, eight bytes at a time (slicing-by-8: Kounavis and Berry, 2005).
+ * For a line of usual length, calling zlib's crc32 takes several times as long as the computation itself.
+ * Short ranges are therefore computed here, eight bytes at a time (slicing-by-8: Kounavis and Berry, 2005).
  */
 const SHORT_BYTES = 512;
 const SLICES = 8;
 const POLYNOMIAL = 0xedb88320;
 
-/** What a byte adds to the sum when 0 to 7 bytes follow it: 256 entries for each. */
+/** What a byte contributes if 0 to 7 bytes follow it: eight tables of 256 entries. */
 const TABLE = new Int32Array(256 * SLICES);
 for (let byte = 0; byte < 256; byte++) {
   let sum = byte;
@@ -20,10 +20,10 @@ for (let i = 256; i < TABLE.length; i++) {
   TABLE[i] = entry(sum & 0xff) ^ (sum >>> 8);
 }
 
-/** The CRC-32 (zlib's) of the bytes from `start` up to but not including `end`. */
+/** The CRC-32 (as zlib's) of the bytes from `start` up to, but not including, `end`. */
 export function crc32(bytes: DataView, start: number, end: number): number {
   if (end - start > SHORT_BYTES)
-    return crc32OfAll(new Uint8Array(bytes.buffer, bytes.byteOffset + start, end - start));
+    return zlibCrc32(new Uint8Array(bytes.buffer, bytes.byteOffset + start, end - start));
   let sum = -1;
   let at = start;
   for (; at + SLICES <= end; at += SLICES) {

@@ -16,13 +16,12 @@ import { promisify } from 'node:util';
 import { PlantStoreError } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
 
-/** An open file. */
 export type LogFile = Pick<
   FileHandle,
   'fd' | 'stat' | 'chmod' | 'chown' | 'read' | 'truncate' | 'sync' | 'close'
 >;
 
-/** Every operation of the log on files goes through this seam, so that a test can fail any one. */
+/** The file operations of the log. All of them go through this interface, so that tests can fail any one. */
 export interface FileSystem {
   open(path: string, flags: number, mode?: number): Promise<LogFile>;
   mkdir(path: string, options: { recursive: true }): Promise<string | undefined>;
@@ -31,9 +30,9 @@ export interface FileSystem {
   chmod(path: string, mode: number): Promise<void>;
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
-  /** Through a descriptor: that of a FileHandle costs half as much again. */
+  /** Takes a descriptor: `FileHandle.write` costs half as much again. */
   write(descriptor: number, bytes: Buffer): Promise<{ readonly bytesWritten: number }>;
-  /** Synchronous: the inode of an open file is in memory, and a thread would cost ten times more. */
+  /** Synchronous: the inode of an open file is in memory, and the thread pool would take ten times as long. */
   statSync(path: string, options: { bigint: true }): BigIntStats;
   /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
   readonly dsyncIsDurable: boolean;
@@ -49,23 +48,23 @@ export const nodeFileSystem: FileSystem = {
   unlink,
   write: promisify(write),
   statSync,
-  // macOS leaves the data in the disk's cache; there, fsync of libuv is an F_FULLFSYNC.
+  // On macOS, O_DSYNC leaves the data in the disk's cache; libuv's fsync uses F_FULLFSYNC.
   dsyncIsDurable: platform() !== 'darwin',
 };
 
 const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY } = constants;
 
 /**
- * Creates a folder and its ancestors, if they are missing. The entry of each is durable before
- * anything is created in it.
+ * Creates a folder and its ancestors if they are missing. The directory entry of each one is durable
+ * before anything is created in it.
  */
-export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
+export async function createFolder(fs: FileSystem, path: string): Promise<void> {
   const parent = dirname(path);
-  if (isMissing(fs, path)) await makeFolder(fs, parent);
+  if (isMissing(fs, path)) await createFolder(fs, parent);
   const created = await fs.mkdir(path, { recursive: true });
   const synced = syncFolder(fs, parent);
-  // A folder that exists is synced again, because a process may have been killed before it did so.
-  // Its parent may be one that this process must not read, if an operator has created it.
+  // The parent of an existing folder is synced as well: the process that created the folder may have been
+  // killed before it did so. If an operator created the folder, its parent may not be readable.
   await (created === undefined ? synced.catch(() => undefined) : synced);
 }
 
@@ -78,19 +77,19 @@ function isMissing(fs: FileSystem, path: string): boolean {
   }
 }
 
-/** Opens a file for durable appends; makes it, mode 0600, where it is missing. */
+/** Opens a file for durable appends. Creates it, mode 0600, if it is missing. */
 export function openLogFile(fs: FileSystem, path: string): Promise<LogFile> {
   return fs.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
 }
 
-/** What the system knows of a file. Only a regular one keeps what is written to it. */
-export async function statOf(file: LogFile): Promise<BigIntStats> {
+/** @throws Error if the file is not a regular one: no other kind keeps what is written to it. */
+export async function statRegularFile(file: LogFile): Promise<BigIntStats> {
   const stats = await file.stat({ bigint: true });
   if (!stats.isFile()) throw new Error('it is not a regular file');
   return stats;
 }
 
-/** Writes a new file, or the same again, and waits until it is on the disk. */
+/** Writes a file durably, replacing what it held. */
 export async function writeFile(fs: FileSystem, path: string, bytes: Buffer): Promise<void> {
   const file = await fs.open(path, O_WRONLY | O_CREAT | O_TRUNC | O_DSYNC, 0o600);
   try {
@@ -101,11 +100,11 @@ export async function writeFile(fs: FileSystem, path: string, bytes: Buffer): Pr
   await syncFolder(fs, dirname(path));
 }
 
-/** Writes to a file opened with `O_DSYNC`, and waits until all is on the disk. */
+/** Writes all of `bytes` durably to a file that was opened with `O_DSYNC`. */
 export async function writeAll(fs: FileSystem, file: LogFile, bytes: Buffer): Promise<void> {
   for (let rest = bytes; rest.length > 0;) {
     const { bytesWritten } = await fs.write(file.fd, rest);
-    if (bytesWritten === 0) throw new Error('the file takes no more bytes');
+    if (bytesWritten === 0) throw new Error('the system wrote 0 bytes');
     rest = rest.subarray(bytesWritten);
   }
   if (!fs.dsyncIsDurable) await file.sync();
@@ -115,7 +114,7 @@ export function openFolder(fs: FileSystem, path: string): Promise<LogFile> {
   return fs.open(path, O_RDONLY | O_DIRECTORY);
 }
 
-/** Makes the entries of a folder durable. */
+/** Makes the directory entries of a folder durable. */
 export async function syncFolder(fs: FileSystem, path: string): Promise<void> {
   try {
     const folder = await openFolder(fs, path);
@@ -125,7 +124,7 @@ export async function syncFolder(fs: FileSystem, path: string): Promise<void> {
       await folder.close();
     }
   } catch (error) {
-    // On ext4, XFS and Btrfs the first durable write to a new file makes its entry durable as well.
+    // On ext4, XFS and Btrfs, the first durable write to a new file makes its entry durable as well.
     ignoreIfDenied(error);
   }
 }
@@ -135,19 +134,19 @@ export async function syncFile(file: LogFile): Promise<void> {
   await file.sync().catch(ignoreIfDenied);
 }
 
-/** Cuts a file off durably: otherwise a power cut could leave the old bytes behind new ones. */
-export async function cutFile(file: LogFile, size: number): Promise<void> {
+/** Truncates a file durably: otherwise a power cut could bring the old bytes back after new ones. */
+export async function truncateFile(file: LogFile, size: number): Promise<void> {
   await file.truncate(size);
   await syncFile(file);
 }
 
-/** Node 26's permission model forbids fsync. */
+/** The permission model of Node 26 forbids fsync. */
 function ignoreIfDenied(error: unknown): void {
   if (codeOf(error) !== 'ERR_ACCESS_DENIED') throw error;
 }
 
-/** What is thrown for an error that a file gave. */
-export function failureOf(path: string, error: unknown): PlantStoreError {
+/** Turns the error of a file operation into the error that the store throws. */
+export function toStoreError(path: string, error: unknown): PlantStoreError {
   if (error instanceof PlantStoreError) return error;
   return new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
 }
@@ -158,5 +157,5 @@ export function lockedFailure(path: string): PlantStoreError {
   return new PlantStoreError('locked', `${path}: ${reason}`);
 }
 
-/** Why a log is given up that does not hold what was written to it, or is not where it was. */
-export const CHANGED = 'the file was changed by somebody else';
+/** The reason if a log does not hold what was written to it, or is another file by now. */
+export const CHANGED = 'the file was modified or replaced by another process';

@@ -2,50 +2,50 @@ import { randomFillSync } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 /**
- * Finds the byte offset of a record by its id.
+ * Maps the id of each record to its byte offset.
  *
- * Ids are given as the low and the high 32 bits of their two's complement, so that no `bigint` is
- * made for each of millions of lines.
+ * An id is passed as the low and the high 32 bits of its two's complement: allocating a `bigint` for
+ * each of millions of lines would be slow.
  */
 export interface IdIndex {
   readonly size: number;
   get(low: number, high: number): number | undefined;
-  /** Adds an id that is new, or returns the offset that it already has. */
+  /** Adds an id, unless the index has it: then the offset that it has is returned. */
   add(low: number, high: number, offset: number): number | undefined;
   /**
-   * Takes an id that {@link IdIndex.settle} adds. Of millions of ids in no order, each would wait for another
-   * part of the memory; settling adds together what belongs together, in half the time.
+   * Stages an id for {@link IdIndex.addLoaded}. Adding millions of ids in random order one by one misses the
+   * cache on each; adding them grouped by shard takes half the time.
    */
   load(low: number, high: number, offset: number): void;
-  /** Adds what was loaded. Resolves to the first record, by its offset, whose id is not new. */
-  settle(): Promise<Duplicate | undefined>;
+  /** Adds the loaded ids. Resolves to the first record, by offset, that repeats an id. */
+  addLoaded(): Promise<Duplicate | undefined>;
 }
 
-/** A record that has the id of an earlier one. */
+/** A record that repeats the id of an earlier one. */
 export interface Duplicate {
   readonly offset: number;
   readonly earlier: number;
 }
 
 /*
- * Extendible hashing (Fagin et al., 1979): the first bits of an id's hash choose a shard in the
- * directory, the last ones a slot in the shard. A shard that is full is split in two, so the index
- * grows by 64 KiB at a time, never moves more than one shard, and leaves no garbage.
+ * Extendible hashing (Fagin et al., 1979): the first bits of an id's hash select a shard in the directory,
+ * the last ones a slot in the shard. A full shard is split in two, so the index grows by 64 KiB at a time,
+ * never moves more than one shard, and leaves no garbage.
  */
 const SLOT_BITS = 12;
 const SLOTS = 2 ** SLOT_BITS;
 /** Right after all shards have been split, a plant takes 16 bytes / (0.85 / 2) = 38 bytes. */
 const MAX_USED = Math.floor(0.85 * SLOTS);
 const HASH_BITS = 32;
-/** What is loaded is grouped by the first bits of its hash: the shards of a group fit into a cache. */
+/** Loaded ids are grouped by the first bits of their hashes: the shards of one group fit into a cache. */
 const GROUP_BITS = 8;
-/** The 128 ids that differ in these bits alone stand side by side, so ids in sequence share cache lines. */
+/** 128 ids that differ in these bits alone have adjacent slots, so sequential ids share cache lines. */
 const NEIGHBOUR_MASK = 0b1111111;
-/** What is set in a step from a slot that is taken to the next one to try: odd, to reach all slots … */
+/** Bits that are set in the step from a used slot to the next one to probe: odd, to reach all slots … */
 const STEP = NEIGHBOUR_MASK + 2;
 
 interface Shard {
-  /** How many bits of the hash all ids of this shard share. */
+  /** The number of leading hash bits that all ids of this shard have in common. */
   bits: number;
   used: number;
   /** A slot is 16 bytes: the words of the id at 4n and 4n + 1 here … */
@@ -61,9 +61,9 @@ function createShard(): Shard {
 
 export function createIdIndex(): IdIndex {
   const hash = createHash();
-  const moving = createShard();
+  const scratch = createShard();
   const spare: Shard[] = [];
-  /** What was loaded: here the slots of a shard are filled one after the other. */
+  /** The loaded ids. The slots of these shards are filled one after the other. */
   const groups: Shard[][] = Array.from({ length: 2 ** GROUP_BITS }, () => []);
   let directoryBits = 1;
   let directory = [emptyShard(1), emptyShard(1)];
@@ -90,13 +90,13 @@ export function createIdIndex(): IdIndex {
     return undefined;
   }
 
-  /** Gives half of a shard's ids, those with the next bit of their hash set, to another shard. */
+  /** Moves half of a shard's ids, those whose next hash bit is set, to another shard. */
   function split(shard: Shard, hashed: number): void {
     if (shard.bits === directoryBits) {
       directory = directory.flatMap((each) => [each, each]);
       directoryBits++;
     }
-    moving.words.set(shard.words);
+    scratch.words.set(shard.words);
     const bits = shard.bits + 1;
     const entries = 2 ** (directoryBits - bits);
     const first = ((hashed >>> (HASH_BITS - bits)) | 1) * entries;
@@ -104,10 +104,10 @@ export function createIdIndex(): IdIndex {
     directory.fill(emptyShard(bits), first, first + entries);
 
     for (let slot = 0; slot < SLOTS; slot++) {
-      const offset = offsetAt(moving, slot);
+      const offset = offsetAt(scratch, slot);
       if (offset !== undefined) {
-        const low = moving.words[4 * slot] as number;
-        const high = moving.words[4 * slot + 1] as number;
+        const low = scratch.words[4 * slot] as number;
+        const high = scratch.words[4 * slot + 1] as number;
         const hashedAgain = hash(low, high);
         const target = shardOf(hashedAgain);
         put(target, find(target, hashedAgain, low, high), low, high, offset);
@@ -131,7 +131,7 @@ export function createIdIndex(): IdIndex {
       if (!last || last.used === SLOTS) group.push((last = emptyShard(0)));
       put(last, last.used, low, high, offset);
     },
-    async settle() {
+    async addLoaded() {
       let first: Duplicate | undefined;
       for (const group of groups)
         for (const shard of group.splice(0)) {
@@ -151,10 +151,10 @@ export function createIdIndex(): IdIndex {
   };
 }
 
-/** The slot of an id, or the free one where it would go. */
+/** The slot of an id, or the free slot for it. */
 function find({ words, offsets }: Shard, hashed: number, low: number, high: number): number {
   let slot = hashed % SLOTS;
-  // … and the same for neighbours, to pass them all.
+  // … and equal for adjacent ids, so that a probe skips all of them.
   const step = ((hashed >>> SLOT_BITS) & ~NEIGHBOUR_MASK) | STEP;
   while (offsets[2 * slot + 1] !== 0 && (words[4 * slot] !== low || words[4 * slot + 1] !== high))
     slot = (slot + step) % SLOTS;
@@ -174,8 +174,8 @@ function put(shard: Shard, slot: number, low: number, high: number, offset: numb
 }
 
 /**
- * Simple tabulation hashing (Zobrist, 1970), with tables that nobody outside can know: ids cannot
- * be chosen so that they crowd one shard.
+ * Simple tabulation hashing (Zobrist, 1970) with random tables, so that clients cannot choose ids that
+ * collide.
  */
 function createHash(): (low: number, high: number) => number {
   const tables = randomFillSync(new Uint32Array(8 * 256));

@@ -8,36 +8,38 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { codeOf } from '../system-error.js';
 import { openFolder, type FileSystem } from './file.js';
 
-/** The right to be the only writer of a log. */
+/** Held by the only writer of a log. */
 export interface Lock {
   release(): Promise<void>;
 }
 
 /*
- * The lock is a Unix domain socket beside the log, on which its holder listens. The kernel stops
- * listening when a process ends, however it ends: a socket that refuses connections is what a dead
- * process left, and anybody may remove it. So no lock can outlive its holder.
+ * The lock is a Unix domain socket beside the log, on which its holder listens. When a process ends,
+ * however it ends, the kernel closes its sockets: a socket that refuses connections was left by a dead
+ * process, and any process may remove it. So a lock never outlives its holder.
  *
- * A claim listens before it is renamed into view, so none that can be seen refuses while its owner
- * lives. Whoever has put a claim in view looks once at what else is there, and takes the lock when
- * none of that is alive any more: of two claims, the one that came into view later has seen the
- * other. Where two have seen each other, the one with the higher name goes. No name is used twice,
- * so removing a dead claim can never hit a live one.
+ * A claim listens before it is renamed into view, so no visible claim refuses while its owner is alive.
+ * Then its owner lists the other claims once, and takes the lock when none of those is alive any more:
+ * of two claims, the one that became visible later has seen the other. If two have seen each other, the
+ * one with the higher name is withdrawn. No name is used twice, so removing a dead claim never removes a
+ * live one.
  */
+/** The answer of a claim whose owner holds the lock. The others answer nothing. */
 const HELD = 'held';
+/** The suffix of a claim until it listens. */
 const HIDDEN = '.new';
-/** A claim to any log. A killed repair leaves one for the inode that it has replaced. */
+/** A claim to any log: a killed repair leaves one for the inode that it has replaced. */
 const ANY_CLAIM = /^\.plant-store-\d+-[0-9a-f]{16}-\d+(?:\.new)?$/;
-const PATIENCE_MS = 3_000;
-const PAUSE_MS = 10;
-const ANSWER_MS = 1_000;
+const ACQUIRE_TIMEOUT_MS = 3_000;
+const RETRY_DELAY_MS = 10;
+const ANSWER_TIMEOUT_MS = 1_000;
 
-/** What fits with a NUL into `sun_path`: Linux has room for 108 bytes, macOS for 104. */
+/** The longest path that fits into `sun_path` with its NUL: 108 bytes on Linux, 104 on macOS. */
 const MAX_SOCKET_PATH_BYTES = 103;
 
 /**
- * Locks the file at `path`, by its inode. Resolves to `undefined` if another process holds the
- * lock, or may hold it: one that has been stopped does not say.
+ * Locks the file at `path`, by its inode. Resolves to `undefined` if another process holds the lock, or
+ * may hold it: a process that is stopped (SIGSTOP) does not answer.
  */
 export async function acquireLock(
   fs: FileSystem,
@@ -46,38 +48,38 @@ export async function acquireLock(
 ): Promise<Lock | undefined> {
   const folder = dirname(path);
   const handle = await openFolder(fs, folder);
-  const place: Place = { fs, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.fd };
+  const claims: ClaimFolder = { fs, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.fd };
   const rank = randomBytes(8).toString('hex');
-  const deadline = performance.now() + PATIENCE_MS;
+  const deadline = performance.now() + ACQUIRE_TIMEOUT_MS;
   try {
     for (let attempt = 1; performance.now() < deadline; attempt++) {
-      const claim = await makeClaim(place, `${place.prefix}${rank}-${attempt}`);
+      const claim = await createClaim(claims, `${claims.prefix}${rank}-${attempt}`);
       if (claim) {
-        const result = await contest(place, claim, deadline).catch(async (error: unknown) => {
+        const result = await compete(claims, claim, deadline).catch(async (error: unknown) => {
           await claim.release();
           throw error;
         });
         if (result === 'won') {
-          claim.take();
+          claim.markHeld();
           return claim;
         }
         await claim.release();
         if (result === 'lost') return undefined;
       }
-      await sleep(PAUSE_MS);
+      await sleep(RETRY_DELAY_MS);
     }
     return undefined;
   } finally {
-    // Nothing was written through it, so a failure means nothing.
+    // Nothing was written through it, so a failure has no consequences.
     await handle.close().catch(() => undefined);
   }
 }
 
-/** Where the claims to a log are put. */
-interface Place {
+/** The folder of a log, which holds the claims to it. */
+interface ClaimFolder {
   readonly fs: FileSystem;
   readonly folder: string;
-  /** How the names of all claims to this log begin. */
+  /** The prefix of the names of all claims to this log. */
   readonly prefix: string;
   /** The file descriptor of the folder. */
   readonly descriptor: number;
@@ -85,18 +87,18 @@ interface Place {
 
 interface Claim extends Lock {
   readonly name: string;
-  /** Tells rivals from now on that the lock is held. */
-  take(): void;
+  /** From now on, answers rivals that the lock is held. */
+  markHeld(): void;
 }
 
-/** Resolves to `undefined` if a rival came between bind and listen, and took the claim for dead. */
-async function makeClaim(place: Place, name: string): Promise<Claim | undefined> {
+/** Resolves to `undefined` if a rival connected between bind and listen, and removed the claim as dead. */
+async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | undefined> {
   let state = '';
   const server = createServer((socket) => socket.on('error', () => undefined).end(state)).unref();
   // Without `exclusive`, the socket of a cluster worker would belong to the primary.
-  server.listen({ path: socketPath(place, name + HIDDEN), exclusive: true });
+  server.listen({ path: socketPath(claims, name + HIDDEN), exclusive: true });
   await once(server, 'listening');
-  const { fs, folder } = place;
+  const { fs, folder } = claims;
   const path = join(folder, name);
   try {
     // Only this user may connect, whatever the umask.
@@ -109,7 +111,7 @@ async function makeClaim(place: Place, name: string): Promise<Claim | undefined>
   }
   return {
     name,
-    take() {
+    markHeld() {
       state = HELD;
     },
     async release() {
@@ -119,19 +121,22 @@ async function makeClaim(place: Place, name: string): Promise<Claim | undefined>
   };
 }
 
-/** Waits until all claims that a new one finds in view are gone, unless it is the one to go. */
-async function contest(
-  place: Place,
+/**
+ * Waits until none of the claims that are visible now is alive. Resolves to `lost` if one of them holds
+ * the lock, and to `later` if this claim has to be withdrawn and the attempt repeated.
+ */
+async function compete(
+  claims: ClaimFolder,
   { name }: Claim,
   deadline: number,
 ): Promise<'won' | 'lost' | 'later'> {
-  let names = await namesInView(place, name);
+  let names = await visibleClaims(claims, name);
   for (;;) {
-    const rivals = await livingOf(place, names);
+    const rivals = await liveRivals(claims, names);
     if (rivals.length === 0) return 'won';
     if (rivals.some((rival) => rival.state === HELD)) return 'lost';
     if (rivals.some((rival) => rival.name < name) || performance.now() > deadline) return 'later';
-    await sleep(PAUSE_MS);
+    await sleep(RETRY_DELAY_MS);
     names = rivals.map((rival) => rival.name);
   }
 }
@@ -141,28 +146,31 @@ interface Rival {
   readonly state: string;
 }
 
-async function namesInView({ fs, folder, prefix }: Place, ownName: string): Promise<string[]> {
+async function visibleClaims(
+  { fs, folder, prefix }: ClaimFolder,
+  ownName: string,
+): Promise<string[]> {
   const names = await fs.readdir(folder);
   return names.filter(
     (name) => name !== ownName && (name.startsWith(prefix) || ANY_CLAIM.test(name)),
   );
 }
 
-/** Those claims whose owners are alive. Removes the dead ones. */
-async function livingOf(place: Place, names: readonly string[]): Promise<Rival[]> {
+/** The claims whose owners are alive. Removes the dead ones. */
+async function liveRivals(claims: ClaimFolder, names: readonly string[]): Promise<Rival[]> {
   const rivals: Rival[] = [];
   for (const name of names) {
-    const state = await stateOf(socketPath(place, name));
-    if (state === undefined) await removeClaim(place.fs, join(place.folder, name));
-    else if (name.startsWith(place.prefix) && !name.endsWith(HIDDEN)) rivals.push({ name, state });
+    const state = await queryState(socketPath(claims, name));
+    if (state === undefined) await removeClaim(claims.fs, join(claims.folder, name));
+    else if (name.startsWith(claims.prefix) && !name.endsWith(HIDDEN)) rivals.push({ name, state });
   }
   return rivals;
 }
 
-/** What the owner of a claim says of it: nothing if it has been stopped, `undefined` if it is dead. */
-async function stateOf(path: string): Promise<string | undefined> {
+/** The answer of the owner of a claim: empty if it is stopped, `undefined` if it is dead. */
+async function queryState(path: string): Promise<string | undefined> {
   const socket = connect(path);
-  socket.setTimeout(ANSWER_MS, () => socket.destroy());
+  socket.setTimeout(ANSWER_TIMEOUT_MS, () => socket.destroy());
   try {
     return await text(socket);
   } catch (error) {
@@ -170,7 +178,7 @@ async function stateOf(path: string): Promise<string | undefined> {
   }
 }
 
-function socketPath({ folder, descriptor }: Omit<Place, 'fs'>, name: string): string {
+function socketPath({ folder, descriptor }: ClaimFolder, name: string): string {
   const path = join(folder, name);
   const fits = Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES;
   return fits ? path : `/proc/self/fd/${descriptor}/${name}`;

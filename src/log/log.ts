@@ -5,14 +5,14 @@ import { limitRate, type Report } from '../report.js';
 import { copyPlant, isSame, PlantStoreError, type PlantStore } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
 import {
-  failureOf,
-  lockedFailure,
-  makeFolder,
+  createFolder,
+  lockedError,
   nodeFileSystem,
   openLogFile,
-  statOf,
+  statRegularFile,
   syncFile,
   syncFolder,
+  toStoreError,
   type FileSystem,
   type LogFile,
 } from './file.js';
@@ -31,10 +31,10 @@ import { readLine } from './scan.js';
  * ```
  */
 export interface PlantLogOptions {
-  /** Called while the log is opened: how much of it has been read, in bytes. */
+  /** Called while the log is opened, with the bytes that have been read and the size of the file. */
   readonly onProgress?: (bytes: number, totalBytes: number) => void;
   /**
-   * Called with `(message, cause)` when a torn tail was cut, when there is no room and when there is
+   * Called with `(message, cause)` when a torn tail was cut off, when the disk is full and when there is
    * room again, and when the log is poisoned; at most 10 times in 10 seconds. Default: `console.error`.
    */
   readonly report?: Report;
@@ -43,7 +43,7 @@ export interface PlantLogOptions {
 /**
  * A plant store in one append-only file of JSON lines.
  *
- * @example An orderly end when nobody knows any more what the file holds:
+ * @example Shutting down once it is unknown what the file holds:
  * ```ts
  * log.poisoned.addEventListener('abort', () => {
  *   console.error(log.poisoned.reason);
@@ -54,12 +54,12 @@ export interface PlantLogOptions {
 export interface PlantLog extends PlantStore {
   /** The path of the file, absolute and without symbolic links. */
   readonly path: string;
-  /** How many plants are in the log. */
+  /** The number of plants in the log. */
   readonly size: number;
   /**
    * Aborted, with the cause as its reason, once it is unknown what the file holds: a write or sync
-   * failed, or the file was modified or replaced. From then on `add` rejects with `unavailable`. To go
-   * on, close the log and open it again.
+   * failed, or the file was modified or replaced. From then on `add` rejects with `unavailable`. To
+   * continue, close the log and open it again.
    */
   readonly poisoned: AbortSignal;
 }
@@ -67,11 +67,12 @@ export interface PlantLog extends PlantStore {
 /**
  * Opens the log of plants at `path`. Creates it (mode 0600) and its folder if they are missing.
  *
- * Every line is checked. What follows the last newline was never acknowledged: it is copied to a file
+ * Every line is checked. Bytes after the last newline were never acknowledged: they are copied to a file
  * beside the log, then cut off. Only one process at a time can have a log open.
  *
  * @throws {@link PlantStoreError} `locked` if another process has the log open; `damaged` if a line is
- * not what was written, and then nothing is changed; `unavailable` if the file cannot be used.
+ * not what was written (nothing is changed then); `unavailable` if the file cannot be used.
+ * @throws TypeError if `report` is not a function.
  *
  * @example
  * ```ts
@@ -84,7 +85,7 @@ export function openPlantLog(path: string, options: PlantLogOptions = {}): Promi
   return openLog(nodeFileSystem, path, options);
 }
 
-/** Opens a log on a given file system. */
+/** Opens a log through the given file operations. */
 export async function openLog(
   fs: FileSystem,
   givenPath: string,
@@ -95,21 +96,21 @@ export async function openLog(
   let file: LogFile | undefined;
   let lock: Lock | undefined;
   try {
-    await makeFolder(fs, dirname(path));
+    await createFolder(fs, dirname(path));
     file = await openLogFile(fs, path);
-    const { ino } = await statOf(file);
+    const { ino } = await statRegularFile(file);
     path = await fs.realpath(path);
     await syncFolder(fs, dirname(path));
     lock = await acquireLock(fs, path, ino);
-    if (!lock) throw lockedFailure(path);
-    // A process that was killed may have left lines that are in the page cache only.
+    if (!lock) throw lockedError(path);
+    // A killed process may have left lines that only the page cache holds.
     await syncFile(file);
     const index = createIdIndex();
     const end = await recover({ fs, file, path, report, index }, onProgress);
     return createLog({ fs, file, path, ino, report, end, index, lock });
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);
-    throw failureOf(path, error);
+    throw toStoreError(path, error);
   }
 }
 
@@ -127,16 +128,16 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       index.add(low, high, offset);
     },
   });
-  const readings = new Set<Promise<Buffer>>();
+  const reads = new Set<Promise<Buffer>>();
   let closed: Promise<void> | undefined;
 
-  // Not an async function, which would make one more promise for each plant.
+  // Not an async function, which would create one more promise for each plant.
   function add(given: NewPlant): Promise<'created' | 'unchanged'> {
     try {
       if (committer.refusal) throw committer.refusal;
       const plant = copyPlant(given);
-      const ahead = committer.waitingFor(plant.id);
-      if (ahead) return ahead.stored.then(() => compare(ahead.plant, plant));
+      const pending = committer.pending(plant.id);
+      if (pending) return pending.stored.then(() => compare(pending.plant, plant));
       const [low, high] = wordsOf(plant.id);
       const offset = index.get(low, high);
       if (offset === undefined) return committer.append(plant);
@@ -154,26 +155,26 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
 
   async function readBack(id: bigint, offset: number): Promise<Plant> {
     const reading = readLine(file, offset);
-    readings.add(reading);
+    reads.add(reading);
     let line: Buffer;
     try {
       line = await reading;
     } catch (error) {
-      throw failureOf(path, error);
+      throw toStoreError(path, error);
     } finally {
-      readings.delete(reading);
+      reads.delete(reading);
     }
     const [low, high] = wordsOf(id);
     const reader = new RecordReader(line);
     const isRecord = reader.read(0) > 0 && reader.id[LOW] === low && reader.id[HIGH] === high;
-    if (!isRecord) throw committer.poison(new Error(`the line at byte ${offset} was changed`));
+    if (!isRecord) throw committer.poison(new Error(`the line at byte ${offset} was modified`));
     committer.checkFile();
     return decodeRecord(line);
   }
 
   async function close(): Promise<void> {
     await committer.close();
-    await Promise.allSettled(readings);
+    await Promise.allSettled(reads);
     try {
       await file.close();
     } finally {

@@ -2,14 +2,14 @@ import { isUtf8 } from 'node:buffer';
 import { constants } from 'node:fs';
 
 import type { NewPlant } from '../plant.js';
-import { failureOf, nodeFileSystem, statOf, type LogFile } from './file.js';
+import { nodeFileSystem, statRegularFile, toStoreError, type LogFile } from './file.js';
 import { HIGH, LOW, NEWLINE, RecordReader, decodeRecord } from './record.js';
-import { damagedFailure } from './recovery.js';
-import { chunksOf, lineAt } from './scan.js';
+import { damagedError } from './recovery.js';
+import { chunksOf, lineAt, NOT_A_RECORD } from './scan.js';
 
 /**
- * Reads the plants of a log in their order, without changing or locking it. What follows the last
- * newline was never acknowledged, and is left out.
+ * Reads the plants of a log in order, without changing or locking it. Bytes after the last newline were
+ * never acknowledged and are skipped.
  *
  * @throws {@link PlantStoreError} `damaged` at the first line that is not a record; `unavailable` if
  * the file cannot be read.
@@ -18,8 +18,8 @@ export async function* readPlants(path: string): AsyncGenerator<NewPlant> {
   let file: LogFile | undefined;
   try {
     file = await nodeFileSystem.open(path, constants.O_RDONLY);
-    const end = Number((await statOf(file)).size);
-    /** The beginning of a line that the next chunk continues, and where it is in the file. */
+    const end = Number((await statRegularFile(file)).size);
+    /** The start of a line that the next chunk continues, and its byte offset. */
     let rest: Buffer = Buffer.alloc(0);
     let offset = 0;
     for await (const chunk of chunksOf(file, [{ start: 0, end }])) {
@@ -30,8 +30,7 @@ export async function* readPlants(path: string): AsyncGenerator<NewPlant> {
         const next = reader.read(start);
         if (next === 0 || !isUtf8(lines.subarray(start, next))) {
           const line = await lineAt(file, offset + start);
-          const reason = 'it is not a record, or not the one that was written';
-          throw damagedFailure(path, { line, offset: offset + start, reason });
+          throw damagedError(path, { line, offset: offset + start, reason: NOT_A_RECORD });
         }
         yield { id: idIn(reader), ...decodeRecord(lines.subarray(start, next)) };
         start = next;
@@ -40,7 +39,7 @@ export async function* readPlants(path: string): AsyncGenerator<NewPlant> {
       offset += lines.length;
     }
   } catch (error) {
-    throw failureOf(path, error);
+    throw toStoreError(path, error);
   } finally {
     await file?.close();
   }

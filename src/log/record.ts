@@ -1,30 +1,30 @@
-import { crc32 as crc32OfText } from 'node:zlib';
+import { crc32 as zlibCrc32 } from 'node:zlib';
 
 import type { NewPlant, Plant } from '../plant.js';
 import { crc32 } from './crc32.js';
 
 export const NEWLINE = 0x0a;
 
-/** The line of the log that holds a plant, with its newline. */
+/** Returns the line of the log for a plant, with its newline. */
 export function encodeRecord({ id, name, tag }: NewPlant): string {
   const tagMember = tag === undefined ? '' : `,"tag":${JSON.stringify(tag)}`;
   const members = `{"id":${id},"name":${JSON.stringify(name)}${tagMember}`;
-  return `${members},"crc32":${crc32OfText(members)}}\n`;
+  return `${members},"crc32":${zlibCrc32(members)}}\n`;
 }
 
-/** The plant in a line that a {@link RecordReader} has read. */
+/** Parses the plant in a line that a {@link RecordReader} has accepted. */
 export function decodeRecord(line: Buffer): Plant {
   const { name, tag } = JSON.parse(line.toString('utf8')) as Plant;
   return tag === undefined ? { name } : { name, tag };
 }
 
-/** Where the words of an id stand in an array. */
+/** The indexes of the two words of an id in an array. */
 export const LOW = 0;
 export const HIGH = 1;
 const WORD = 2 ** 32;
-/** The high word of -2^63, without its sign. */
+/** The high word of 2^63, the absolute value of the smallest id. */
 const MIN_HIGH = 2 ** 31;
-/** How many digits always fit into 31 bits, which V8 computes with fastest. */
+/** A number with up to this many digits fits into 31 bits, on which V8's arithmetic is fastest. */
 const SMALL_DIGITS = 9;
 
 const QUOTE = 0x22;
@@ -38,12 +38,12 @@ const FIRST_PRINTABLE = 0x20;
 const ESCAPABLE = Buffer.from('"\\/bfnrt');
 const HEX_DIGITS = Buffer.from('0123456789abcdefABCDEF');
 
-/** What stands before the colon and a member's value: four to eight bytes, compared as two words. */
+/** The bytes before the colon of a member: four to eight of them, compared as two 32-bit words. */
 interface MemberName {
   readonly length: number;
   /** The first four bytes … */
   readonly first: number;
-  /** … and the last four, some of which may be the same. */
+  /** … and the last four, which may overlap. */
   readonly last: number;
 }
 
@@ -59,16 +59,16 @@ function memberName(text: string): MemberName {
 }
 
 /**
- * Reads the lines in a buffer without making objects of them.
+ * Checks the lines in a buffer without creating an object for each of them.
  *
- * A class, because V8 compiles what all its instances share once; closures of each reader's own
- * would take twice as long.
+ * A class, because V8 optimizes methods once for all instances; with closures for each reader, reading
+ * takes twice as long.
  */
 export class RecordReader {
-  /** The low and the high word of the id of the record that was read last. */
+  /** The low and the high word of the id of the last record. */
   readonly id = new Int32Array(2);
   private readonly view: DataView;
-  /** The words of the number that was read last. */
+  /** The words of the last number. */
   private low = 0;
   private high = 0;
 
@@ -77,8 +77,8 @@ export class RecordReader {
   }
 
   /**
-   * Reads the record that starts at `start`. Returns where its line ends, past the newline, or 0
-   * if it is not a whole record.
+   * Reads the record that starts at `start`. Returns the index after its newline, or 0 if it is not a
+   * complete record.
    */
   read(start: number): number {
     let at = this.member(start, ID);
@@ -91,7 +91,7 @@ export class RecordReader {
     return at && this.end(at);
   }
 
-  // Every part takes where it starts and returns where it ends, or 0 if it is not there.
+  // Each of these methods takes the start of a part and returns its end, or 0 if the part is missing.
 
   private member(start: number, { length, first, last }: MemberName): number {
     const end = start + length;
@@ -138,7 +138,7 @@ export class RecordReader {
     return end;
   }
 
-  /** The sum of all that came before it; a line may be without one. */
+  /** The CRC-32 of all bytes before it. A line may lack it. */
   private checksum(start: number, recordStart: number): number {
     const sum = this.member(start, CRC32);
     if (sum === 0) return start;
@@ -151,7 +151,7 @@ export class RecordReader {
     return bytes[start] === CLOSING_BRACE && bytes[start + 1] === NEWLINE ? start + 2 : 0;
   }
 
-  /** A number as `String` writes it: no zero before other digits. */
+  /** An unsigned integer as `String` writes it: without leading zeros. */
   private digits(start: number): number {
     const { bytes } = this;
     let at = start;
@@ -176,7 +176,7 @@ export class RecordReader {
   }
 }
 
-/** The value of a digit, or more than 9 where there is none. */
+/** The value of a digit, or more than 9 if the byte is not a digit. */
 function digitAt(bytes: Buffer, at: number): number {
   return ((bytes[at] ?? 0) - ZERO) >>> 0;
 }

@@ -2,26 +2,26 @@ import { crc32 } from 'node:zlib';
 
 import { pluralize, type Report } from '../report.js';
 import { PlantStoreError } from '../store.js';
-import { cutFile, writeFile, type FileSystem, type LogFile } from './file.js';
+import { truncateFile, writeFile, type FileSystem, type LogFile } from './file.js';
 import type { IdIndex } from './id-index.js';
 import { HIGH, LOW } from './record.js';
-import { lineAt, sameId, scan, type Damage, type TornTail } from './scan.js';
+import { lineAt, repeatedId, scan, type Damage, type TornTail } from './scan.js';
 
-/** A log that is locked, and that no plant has been added to since it was opened. */
+/** A log that is open and locked, but whose lines have not been read yet. */
 export interface UnreadLog {
   readonly fs: FileSystem;
   readonly file: LogFile;
   readonly path: string;
   readonly report: Report;
-  /** Receives the id of each plant, and the byte at which its line starts. */
+  /** Filled with the id of each plant and the byte offset of its line. */
   readonly index: IdIndex;
 }
 
 /**
- * Checks every line of a log, and cuts off what follows the last newline: it was never acknowledged.
- * Resolves to where the last line ends, in bytes.
+ * Checks every line of a log, and cuts off the torn tail: the bytes after the last newline, which were
+ * never acknowledged. Resolves to the byte offset at which the last line ends.
  *
- * @throws PlantStoreError `damaged` if a line is not what was written. Then nothing is changed.
+ * @throws PlantStoreError `damaged` if a line is not what was written. Nothing is changed then.
  */
 export async function recover(
   log: UnreadLog,
@@ -32,7 +32,7 @@ export async function recover(
   return torn.offset;
 }
 
-/** Checks every line and puts its id into the index. Resolves to what follows the last one. */
+/** Checks every line and adds its id to the index. Resolves to the torn tail. */
 async function readLines(
   { fs, file, path, index }: UnreadLog,
   onProgress?: (bytes: number, totalBytes: number) => void,
@@ -44,32 +44,33 @@ async function readLines(
       return undefined;
     },
     onDamage(damage) {
-      throw damagedFailure(path, damage);
+      throw damagedError(path, damage);
     },
     onProgress: (bytes) => onProgress?.(bytes, totalBytes),
   });
-  const duplicate = await index.settle();
+  const duplicate = await index.addLoaded();
   if (!duplicate) return torn;
   const { offset, earlier } = duplicate;
-  throw damagedFailure(path, { line: await lineAt(file, offset), offset, reason: sameId(earlier) });
+  const reason = repeatedId(earlier);
+  throw damagedError(path, { line: await lineAt(file, offset), offset, reason });
 }
 
 /** The error for a line that is not what was written. */
-export function damagedFailure(
+export function damagedError(
   path: string,
   { line, offset, reason }: Omit<Damage, 'length'>,
 ): PlantStoreError {
   return new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`);
 }
 
-/** Copies a torn tail to a file named after its offset and its checksum, then cuts it off. */
+/** Copies a torn tail to a file named after its offset and checksum, then cuts it off. */
 async function cutTornTail(
   { fs, file, path, report }: UnreadLog,
   { offset, bytes }: TornTail,
 ): Promise<void> {
   const copy = `${path}.torn-${offset}-${crc32(bytes).toString(16)}`;
   await writeFile(fs, copy, bytes);
-  await cutFile(file, offset);
+  await truncateFile(file, offset);
   const length = pluralize(bytes.length, 'byte');
-  report(`${path}: moved ${length} of a write that was never finished to ${copy}`);
+  report(`${path}: moved ${length} of an incomplete write to ${copy}`);
 }

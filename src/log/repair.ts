@@ -4,10 +4,10 @@ import { crc32 } from 'node:zlib';
 
 import {
   CHANGED,
-  failureOf,
-  lockedFailure,
-  statOf,
+  lockedError,
+  statRegularFile,
   syncFolder,
+  toStoreError,
   writeAll,
   type FileSystem,
   type LogFile,
@@ -15,15 +15,15 @@ import {
 import { createIdIndex } from './id-index.js';
 import { acquireLock } from './lock.js';
 import { HIGH, LOW } from './record.js';
-import { chunksOf, sameId, scan, type Damage, type Range } from './scan.js';
+import { chunksOf, repeatedId, scan, type Damage, type Range } from './scan.js';
 
-/** What a log holds, whole or damaged. */
+/** What was found in a log. */
 export interface Verification {
   readonly plants: number;
   readonly damagedLines: number;
   /** The size of the file. */
   readonly bytes: number;
-  /** How many of them follow the last newline: a write under way, or one that never came to its end. */
+  /** The bytes after the last newline: of a write that is in progress, or was never completed. */
   readonly tornBytes: number;
 }
 
@@ -34,13 +34,13 @@ export interface VerifyOptions {
 
 const { O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants;
 
-/** Reads a log and changes nothing. A server may have it open meanwhile. */
+/** Checks every line of a log and changes nothing. A server may have the log open. */
 export async function verifyLog(
   fs: FileSystem,
   path: string,
   options: VerifyOptions,
 ): Promise<Verification> {
-  return withFile(fs, path, (file, { size }) => check(file, Number(size), options));
+  return withFile(fs, path, (file, { size }) => checkLines(file, Number(size), options));
 }
 
 async function withFile<Result>(
@@ -49,19 +49,19 @@ async function withFile<Result>(
   work: (file: LogFile, stats: BigIntStats) => Promise<Result>,
 ): Promise<Result> {
   try {
-    // Nobody need ever write to a pipe, so to open it could take for ever.
+    // O_NONBLOCK: opening a FIFO that has no writer would block forever.
     const file = await fs.open(path, O_RDONLY | O_NONBLOCK);
     try {
-      return await work(file, await statOf(file));
+      return await work(file, await statRegularFile(file));
     } finally {
       await file.close();
     }
   } catch (error) {
-    throw failureOf(path, error);
+    throw toStoreError(path, error);
   }
 }
 
-async function check(
+async function checkLines(
   file: LogFile,
   size: number,
   { onDamage, onProgress }: VerifyOptions,
@@ -71,13 +71,13 @@ async function check(
   const torn = await scan(file, {
     onRecord(id, offset) {
       const earlier = index.add(id[LOW] as number, id[HIGH] as number, offset);
-      return earlier === undefined ? undefined : sameId(earlier);
+      return earlier === undefined ? undefined : repeatedId(earlier);
     },
     onDamage(damage) {
       damagedLines++;
       onDamage(damage);
     },
-    // A server may have made it longer meanwhile.
+    // A server may append to the log meanwhile.
     onProgress: (bytes) => onProgress(Math.min(bytes, size), size),
   });
   const tornBytes = torn.bytes.length;
@@ -85,17 +85,16 @@ async function check(
 }
 
 export interface Repair extends Verification {
-  /** Where the damaged lines are now. */
+  /** The file that the damaged lines were moved to. */
   readonly damagedPath: string;
 }
 
 /**
- * Moves the damaged lines of a log to a file beside it, and keeps all others byte for byte. The log
- * is replaced in one step, once its new content is on the disk.
+ * Moves the damaged lines of a log to a file beside it, and keeps all others byte for byte. The log is
+ * replaced atomically, once its new content is durable. Resolves to `undefined` if no line is damaged.
  *
- * Resolves to `undefined` if no line is damaged.
- *
- * @throws PlantStoreError `locked` if a server has the log open.
+ * @throws PlantStoreError `locked` if another process has the log open; `unavailable` if a file cannot be
+ * read or written.
  */
 export async function repairLog(
   fs: FileSystem,
@@ -105,10 +104,10 @@ export async function repairLog(
   return withFile(fs, givenPath, async (file, { ino, size }) => {
     const path = await fs.realpath(givenPath);
     const lock = await acquireLock(fs, path, ino);
-    if (!lock) throw lockedFailure(path);
+    if (!lock) throw lockedError(path);
     try {
       const damaged: Range[] = [];
-      const verification = await check(file, Number(size), {
+      const verification = await checkLines(file, Number(size), {
         onDamage: ({ offset, length }) => addRange(damaged, offset, offset + length),
         onProgress,
       });
@@ -122,7 +121,7 @@ export async function repairLog(
   });
 }
 
-/** Adds what follows all other ranges. */
+/** Adds a range that follows all others. */
 function addRange(ranges: Range[], start: number, end: number): void {
   const last = ranges.at(-1);
   if (last?.end === start) last.end = end;
@@ -148,50 +147,50 @@ async function moveDamage(
 
   const { path, file } = log;
   const copyPath = `${path}.repair.new`;
-  refuseIfChanged(fs, log);
-  // A repair that was interrupted may have left one.
-  await discard(fs, copyPath);
+  throwIfChanged(fs, log);
+  // An interrupted repair may have left one.
+  await removeIfPresent(fs, copyPath);
   try {
-    const checksum = await copy(fs, file, damaged, copyPath);
+    const checksum = await copyRanges(fs, file, damaged, copyPath);
     const damagedPath = `${path}.damaged-${checksum.toString(16)}`;
     await fs.rename(copyPath, damagedPath);
     await syncFolder(fs, dirname(path));
 
-    await copy(fs, file, whole, copyPath);
-    refuseIfChanged(fs, log);
+    await copyRanges(fs, file, whole, copyPath);
+    throwIfChanged(fs, log);
     await fs.rename(copyPath, path);
     await syncFolder(fs, dirname(path));
     return damagedPath;
   } catch (error) {
-    await discard(fs, copyPath);
+    await removeIfPresent(fs, copyPath);
     throw error;
   }
 }
 
-/** The lock is on the inode: before it was taken, another repair may have put a new one in place. */
-function refuseIfChanged(fs: FileSystem, { path, ino, bytes }: ReadLog): void {
+/** The lock is on the inode: before it was taken, another repair may have replaced the file. */
+function throwIfChanged(fs: FileSystem, { path, ino, bytes }: ReadLog): void {
   const now = fs.statSync(path, { bigint: true });
   if (now.ino !== ino || now.size !== BigInt(bytes)) throw new Error(CHANGED);
 }
 
-async function discard(fs: FileSystem, path: string): Promise<void> {
+async function removeIfPresent(fs: FileSystem, path: string): Promise<void> {
   await fs.unlink(path).catch(() => undefined);
 }
 
-/** Copies bytes to a new file of the same owner and mode; resolves to their CRC-32. */
-async function copy(
+/** Copies bytes to a new file with the same owner and mode. Resolves to their CRC-32. */
+async function copyRanges(
   fs: FileSystem,
   from: LogFile,
   ranges: readonly Range[],
   path: string,
 ): Promise<number> {
   const { mode, uid, gid } = await from.stat();
-  // Whoever may write to the folder must not be able to direct the copy elsewhere by a link.
+  // O_EXCL: a user who can write to the folder must not be able to redirect the copy by a link.
   const to = await fs.open(path, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, mode & 0o777);
   try {
-    const made = await to.stat();
-    if (made.uid !== uid || made.gid !== gid) await to.chown(uid, gid);
-    if (((made.mode ^ mode) & 0o777) !== 0) await to.chmod(mode & 0o777);
+    const created = await to.stat();
+    if (created.uid !== uid || created.gid !== gid) await to.chown(uid, gid);
+    if (((created.mode ^ mode) & 0o777) !== 0) await to.chmod(mode & 0o777);
     let checksum = 0;
     for await (const chunk of chunksOf(from, ranges)) {
       await writeAll(fs, to, chunk);

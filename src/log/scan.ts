@@ -3,56 +3,59 @@ import { isUtf8 } from 'node:buffer';
 import type { LogFile } from './file.js';
 import { NEWLINE, RecordReader } from './record.js';
 
-/** A line of the log that is not a whole record. */
+/** A line of the log that is not what was written. */
 export interface Damage {
-  /** The first line is 1. */
+  /** The number of the line, from 1. */
   readonly line: number;
-  /** Where the line starts in the file, in bytes. */
+  /** The byte offset at which the line starts. */
   readonly offset: number;
-  /** How long it is, in bytes, with its newline. */
+  /** The length of the line with its newline, in bytes. */
   readonly length: number;
   readonly reason: string;
 }
 
-/** Hears what a scan finds, in the order of the file. */
+/** Called by a scan, in the order of the file. */
 export interface ScanListener {
-  /** Hears of a record, by the words of its id. Says why it cannot be in the log, if it cannot. */
+  /** Called with the two words of a record's id. Returns why the record is damage, if it is. */
   onRecord(id: Int32Array, offset: number): string | undefined;
   onDamage(damage: Damage): void;
-  /** Hears how far the scan has come, in bytes, every so often. */
+  /** Called after each chunk with the byte offset up to which all lines have been checked. */
   onProgress(offset: number): void;
 }
 
-/** Why a record cannot be in the log whose id an earlier one has. */
-export function sameId(earlier: number): string {
-  return `its id is that of the line at byte ${earlier}`;
+/** The reason if a line is not a record, or not the one that was written. */
+export const NOT_A_RECORD = 'it is not a valid record, or its checksum does not match';
+
+/** The reason if a record has the id of the one at byte `earlier`. */
+export function repeatedId(earlier: number): string {
+  return `it repeats the id of the line at byte ${earlier}`;
 }
 
-/** What follows the last newline: bytes of a write that never came to its end. */
+/** The bytes after the last newline, of a write that was never completed. */
 export interface TornTail {
   readonly offset: number;
   readonly bytes: Buffer;
 }
 
-/** The longest line that can be in a log, in bytes. */
+/** The longest line of a log with its newline, in bytes. */
 export const MAX_RECORD_BYTES = 134_217_728;
 const CHUNK_BYTES = 262_144;
 const COPY_BYTES = 1_048_576;
-/** Enough for almost any line. */
+/** Long enough for almost every line. */
 const LINE_BYTES = 4_096;
 
 /**
- * Reads the log from its start, checks every line, and resolves to what follows the last one. While
- * the lines of one chunk are checked, the next one is read.
+ * Reads the log from its start, checks every line, and resolves to the torn tail. The next chunk is read
+ * while the lines of one are checked.
  */
 export async function scan(file: LogFile, listener: ScanListener): Promise<TornTail> {
-  /** The bytes from `offset` on; the first `held` of them are a line that goes on. */
+  /** The first `held` bytes are those at `offset` in the file: the start of an incomplete line. */
   let buffer: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   let spare: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   let offset = 0;
   let held = 0;
   let line = 1;
-  let reading = readOn();
+  let reading = readMore();
   try {
     for (;;) {
       const { bytesRead } = await reading;
@@ -61,11 +64,11 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
       const end = buffer.subarray(0, held).lastIndexOf(NEWLINE) + 1;
       if (end === 0) {
         if (held === MAX_RECORD_BYTES) await skipLine();
-        else if (held === buffer.length) buffer = longer(buffer);
-        reading = readOn();
+        else if (held === buffer.length) buffer = doubled(buffer);
+        reading = readMore();
       } else {
-        const lines = moveOn(end);
-        reading = readOn();
+        const lines = takeLines(end);
+        reading = readMore();
         checkLines(lines, offset - end);
       }
       listener.onProgress(offset);
@@ -74,12 +77,12 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
     await Promise.allSettled([reading]);
   }
 
-  function readOn(): ReturnType<LogFile['read']> {
+  function readMore(): ReturnType<LogFile['read']> {
     return file.read(buffer, held, buffer.length - held, offset + held);
   }
 
-  /** Moves what follows the lines that end at `end` to another buffer, and returns the lines. */
-  function moveOn(end: number): Buffer {
+  /** Returns the lines before `end`, and moves the bytes after them to the other buffer. */
+  function takeLines(end: number): Buffer {
     const full = buffer;
     buffer = held - end < spare.length ? spare : Buffer.allocUnsafe(full.length);
     spare = full;
@@ -97,16 +100,16 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
       const length = lineEnd - start;
       const reason =
         recordEnd === 0
-          ? 'it is not a record, or not the one that was written'
+          ? NOT_A_RECORD
           : !allUtf8 && !isUtf8(lines.subarray(start, lineEnd))
-            ? 'it is not UTF-8'
+            ? 'it is not valid UTF-8'
             : listener.onRecord(reader.id, linesOffset + start);
       if (reason) listener.onDamage({ line, offset: linesOffset + start, length, reason });
       start = lineEnd;
     }
   }
 
-  /** Passes over a line that is longer than any record. */
+  /** Skips a line that is longer than any record. */
   async function skipLine(): Promise<void> {
     const length = (await endOfLine(file, offset + held, buffer)) - offset;
     listener.onDamage({ line, offset, length, reason: 'it is longer than any record' });
@@ -116,7 +119,7 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
   }
 }
 
-/** Where a line that goes on at an offset ends, past its newline, or where the file does. */
+/** The offset after the next newline, or the end of the file. */
 async function endOfLine(file: LogFile, start: number, buffer: Buffer): Promise<number> {
   let offset = start;
   for (;;) {
@@ -135,12 +138,12 @@ export async function lineAt(file: LogFile, offset: number): Promise<number> {
   return line;
 }
 
-/** Reads the line at an offset, with its newline; shorter where the file ends before. */
+/** Reads the line at an offset, with its newline unless the file ends before it. */
 export async function readLine(file: LogFile, offset: number): Promise<Buffer> {
   let buffer: Buffer = Buffer.allocUnsafe(LINE_BYTES);
   let held = 0;
   for (;;) {
-    if (held === buffer.length) buffer = longer(buffer);
+    if (held === buffer.length) buffer = doubled(buffer);
     const { bytesRead } = await file.read(buffer, held, buffer.length - held, offset + held);
     held += bytesRead;
     const end = buffer.subarray(0, held).indexOf(NEWLINE) + 1;
@@ -148,18 +151,21 @@ export async function readLine(file: LogFile, offset: number): Promise<Buffer> {
   }
 }
 
-function longer(buffer: Buffer): Buffer {
+function doubled(buffer: Buffer): Buffer {
   if (buffer.length >= MAX_RECORD_BYTES) throw new RangeError('a line is longer than any record');
   return Buffer.concat([buffer], 2 * buffer.length);
 }
 
-/** Where bytes stand in a file: from `start` up to but not including `end`. */
+/** The bytes of a file from `start` up to, but not including, `end`. */
 export interface Range {
   readonly start: number;
   end: number;
 }
 
-/** Every chunk but the last is full, however short the ranges are: each becomes one durable write. */
+/**
+ * Reads ranges of a file. Every chunk but the last is full, however short the ranges are, because each
+ * may become a durable write.
+ */
 export async function* chunksOf(file: LogFile, ranges: readonly Range[]): AsyncGenerator<Buffer> {
   const buffer = Buffer.allocUnsafe(COPY_BYTES);
   let held = 0;
@@ -167,7 +173,7 @@ export async function* chunksOf(file: LogFile, ranges: readonly Range[]): AsyncG
     for (let at = start; at < end;) {
       const length = Math.min(buffer.length - held, end - at);
       const { bytesRead } = await file.read(buffer, held, length, at);
-      if (bytesRead === 0) throw new Error('the log has become shorter');
+      if (bytesRead === 0) throw new Error('the log was truncated while it was read');
       at += bytesRead;
       held += bytesRead;
       if (held === buffer.length) {

@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
 import { tokenFault } from '../http/auth.js';
-import { failureOf, nodeFileSystem, syncFolder, writeFile } from '../log/file.js';
+import { nodeFileSystem, syncFolder, toStoreError, writeFile } from '../log/file.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { UNFINISHED, type TlsFiles, type TokenFile } from './settings.js';
 
@@ -46,7 +46,7 @@ export async function createTokenFile({ path }: TokenFile): Promise<readonly str
     await rename(path + UNFINISHED, path);
     await syncFolder(nodeFileSystem, dirname(path));
   } catch (error) {
-    throw failureOf(path, error);
+    throw toStoreError(path, error);
   }
   return [token];
 }

@@ -310,7 +310,7 @@ t.test('a line found changed refuses the plants that wait, not those on their wa
   const moss = log.add(MOSS);
   const changed = content().replace('fern', 'Fern');
   writeFileSync(path, changed);
-  await t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /was changed/ });
+  await t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /was modified/ });
   t.equal(reports.length, 1);
   gate.open();
   t.equal(await ivy, 'created');
@@ -357,11 +357,11 @@ t.test('a line may be as long as the longest that can be read, and no longer', a
   const tooLong = { id: -1n, name: '\u0001'.repeat(MAX_RECORD_BYTES / 6) };
   const append = async (plant: NewPlant): Promise<void> => {
     t.equal(await committer.append(plant), 'created');
-    stillWaiting.push(committer.waitingFor(plant.id));
+    stillWaiting.push(committer.pending(plant.id));
   };
   const added = append(longest);
   t.throws(() => committer.append(tooLong), new RangeError('the plant is too large'));
-  t.equal(committer.waitingFor(tooLong.id), undefined, 'the next one may have the same id');
+  t.equal(committer.pending(tooLong.id), undefined, 'the next one may have the same id');
   await Promise.all([added, append(FERN)]);
   t.strictSame(stillWaiting, [undefined, undefined], 'none is held once it is settled');
   t.strictSame(offsets, [0, MAX_RECORD_BYTES]);
@@ -381,7 +381,7 @@ t.test('a batch of very small plants is bounded, too', async (t) => {
   const plants = Array.from({ length: 300_000 }, (_, n) => ({ id: BigInt(n), name: '' }));
   const batches = new Set(plants.map((plant) => committer.append(plant)));
   t.equal(batches.size, 4, 'their lines take more than 12 MiB');
-  t.equal(committer.waitingFor(299_999n)?.plant, plants.at(-1), 'all of them are found');
+  t.equal(committer.pending(299_999n)?.plant, plants.at(-1), 'all of them are found');
   await Promise.all(batches);
   t.equal(offsets.length, plants.length);
 });

@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import t from 'tap';
 
 import {
-  makeFolder,
+  createFolder,
   nodeFileSystem,
   openLogFile,
   syncFolder,
@@ -17,18 +17,18 @@ t.test('each folder is durable before anything is created in it', async (t) => {
   const root = t.testdir({ here: {} });
   const here = join(root, 'here');
   const { fs, synced } = notingSyncs();
-  await makeFolder(fs, here);
+  await createFolder(fs, here);
   t.strictSame(synced, [root], 'a folder that exists may not be durable yet');
-  await makeFolder(fs, join(here, 'a', 'b', 'c'));
+  await createFolder(fs, join(here, 'a', 'b', 'c'));
   t.strictSame(synced.slice(1), [root, here, join(here, 'a'), join(here, 'a', 'b')]);
   t.ok(statSync(join(here, 'a', 'b', 'c')).isDirectory());
 });
 
 t.test('a folder that exists may be in one that cannot be opened', async (t) => {
   const root = t.testdir({ here: {} });
-  await makeFolder(faultyFileSystem({ 'open 1': { fails: 'EACCES' } }), join(root, 'here'));
+  await createFolder(faultyFileSystem({ 'open 1': { fails: 'EACCES' } }), join(root, 'here'));
   const fs = faultyFileSystem({ 'open 2': { fails: 'EACCES' } });
-  await t.rejects(makeFolder(fs, join(root, 'here', 'new')), { code: 'EACCES' });
+  await t.rejects(createFolder(fs, join(root, 'here', 'new')), { code: 'EACCES' });
 });
 
 t.test('a folder that may not be synced is left alone, any other failure is told', async (t) => {

@@ -100,18 +100,18 @@ for (const [name, idAt] of Object.entries(sequences))
       index.load(...wordsOf(id), n);
     }
     t.equal(index.size, 0, 'none is in the index yet');
-    t.strictSame(await index.settle(), first, 'the first that came twice is told');
+    t.strictSame(await index.addLoaded(), first, 'the first that came twice is told');
     t.equal(index.size, map.size);
     let wrong = 0;
     for (const [id, offset] of map) if (index.get(...wordsOf(id)) !== offset) wrong++;
     t.equal(wrong, 0, 'it finds what the Map finds');
-    t.equal(await index.settle(), undefined, 'nothing is left to settle');
+    t.equal(await index.addLoaded(), undefined, 'nothing is left to settle');
   });
 
 t.test('one id a hundred thousand times takes no more than a few shards', async (t) => {
   const index = createIdIndex();
   for (let n = 0; n < 100_000; n++) index.load(7, 7, 64 * n);
-  t.strictSame(await index.settle(), { offset: 64, earlier: 0 });
+  t.strictSame(await index.addLoaded(), { offset: 64, earlier: 0 });
   t.equal(index.size, 1);
   t.equal(index.get(7, 7), 0);
 });
@@ -121,7 +121,7 @@ t.test('of ids that came twice the first is told, wherever their hashes put them
     const index = createIdIndex();
     for (let id = 0; id < 1_000; id++) index.load(id, 0, id);
     for (let id = 0; id < 1_000; id += 7) index.load(id, 0, 1_000 + 999 - id);
-    t.strictSame(await index.settle(), { offset: 1_005, earlier: 994 });
+    t.strictSame(await index.addLoaded(), { offset: 1_005, earlier: 994 });
   }
 });
 
@@ -140,7 +140,7 @@ t.test('settling takes at most 40 bytes a plant, and leaves nothing behind', asy
     const index = createIdIndex();
     for (let n = 0; n < count; n++) index.load(128 * n, 0, n);
     const progress = { isSettled: false };
-    const settling = index.settle().finally(() => (progress.isSettled = true));
+    const settling = index.addLoaded().finally(() => (progress.isSettled = true));
     let peak = 0;
     while (!progress.isSettled) {
       peak = Math.max(peak, process.memoryUsage().arrayBuffers - before);

@@ -340,7 +340,7 @@ t.test('reports go to the console if nobody else asks for them', async (t) => {
   const path = logAt(t, 'torn');
   await (await openPlantLog(path)).close();
   t.match(args(), [
-    [/^plant-store: .*plants\.jsonl: moved 4 bytes of a write that was never finished/],
+    [/^plant-store: .*plants\.jsonl: moved 4 bytes of an incomplete write/],
   ]);
 });
 
@@ -427,7 +427,7 @@ t.test('a line that somebody else has changed poisons the log when it is read ba
       writeFileSync(path, changed);
       await t.rejects(log.add(IVY), {
         ...UNAVAILABLE,
-        message: /the line at byte \d+ was changed/,
+        message: /the line at byte \d+ was modified/,
       });
       t.ok(log.poisoned.aborted);
       await t.rejects(log.add({ id: 9n, name: 'moss' }), UNAVAILABLE);

@@ -212,7 +212,7 @@ t.test('the same id in two lines is damage that names both', async (t) => {
       t.testdir({ 'plants.jsonl': `${HAND_WRITTEN}${fern}${other}` }),
       'plants.jsonl',
     );
-    const message = /line 3, at byte \d+: its id is that of the line at byte 23$/;
+    const message = /line 3, at byte \d+: it repeats the id of the line at byte 23$/;
     await t.rejects(openPlantLog(path), { code: 'damaged', message });
   }
 });
@@ -223,7 +223,7 @@ t.test('the first line is named whose id an earlier line has', async (t) => {
   );
   const path = join(t.testdir({ 'plants.jsonl': lines.join('') }), 'plants.jsonl');
   const [, second, fourth] = [0, 1, 3].map((n) => lines.slice(0, n).join('').length);
-  const message = `${path}: line 4, at byte ${fourth}: its id is that of the line at byte ${second}`;
+  const message = `${path}: line 4, at byte ${fourth}: it repeats the id of the line at byte ${second}`;
   await t.rejects(openPlantLog(path), { code: 'damaged', message });
 });
 

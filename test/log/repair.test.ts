@@ -26,7 +26,7 @@ import { faultyFileSystem, logOf, plantsNamed, type Fault } from './support.js';
 const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
 const LOCKED = { name: 'PlantStoreError', code: 'locked' };
-const NOT_A_RECORD = 'it is not a record, or not the one that was written';
+const NOT_A_RECORD = 'it is not a valid record, or its checksum does not match';
 const IS_ROOT = process.getuid?.() === 0;
 
 /** What a server adds while a log is read. */
@@ -98,8 +98,8 @@ t.test('verifying names every damaged line, its place and why', async (t) => {
   const reasons = [
     NOT_A_RECORD,
     NOT_A_RECORD,
-    `its id is that of the line at byte ${flipped.length}`,
-    'it is not UTF-8',
+    `it repeats the id of the line at byte ${flipped.length}`,
+    'it is not valid UTF-8',
     NOT_A_RECORD,
   ];
   t.strictSame(
@@ -242,7 +242,7 @@ t.test('a repair keeps a torn tail, and opening cuts it off', async (t) => {
   t.equal(log.size, 1);
   await log.close();
   t.equal(readFileSync(path, 'utf8'), fern);
-  t.match(reports, [/20 bytes of a write that was never finished/]);
+  t.match(reports, [/20 bytes of an incomplete write/]);
 });
 
 t.test('where no line is damaged, there is nothing to repair', async (t) => {
@@ -324,7 +324,7 @@ t.test('a repair that comes after another one leaves what a server has stored si
       return nodeFileSystem.realpath(given);
     },
   };
-  await t.rejects(repairLog(fs, path, noProgress), { ...UNAVAILABLE, message: /changed/ });
+  await t.rejects(repairLog(fs, path, noProgress), { ...UNAVAILABLE, message: /modified/ });
   t.equal(readFileSync(path, 'utf8'), linesOf(FERN, { id: 8n, name: 'ivy' }).join(''));
 });
 

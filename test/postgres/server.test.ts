@@ -371,7 +371,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
       const path = join(folder, 'damaged.jsonl');
       writeFileSync(path, '{"id":50000,"name":"fern"}\n{"id":50001}\n');
       const stderr = [
-        `${path}: line 2, at byte 27: it is not a record, or not the one that was written`,
+        `${path}: line 2, at byte 27: it is not a valid record, or its checksum does not match`,
         'the log was not changed; plant-store verify lists its damaged lines, plant-store repair moves them aside',
       ];
       const args = ['import', path];

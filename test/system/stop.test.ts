@@ -202,7 +202,7 @@ t.test('a log that somebody else changes is given up: 503 for all, then it ends'
   t.strictSame(await program.ended, FAILED);
   t.equal(
     program.stderr,
-    `plant-store: ${program.log}: the file was changed by somebody else; ` +
+    `plant-store: ${program.log}: the file was modified or replaced by another process; ` +
       'no plant is stored until the log is opened again\n',
   );
   t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'nothing is added');
