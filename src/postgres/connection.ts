@@ -3,9 +3,9 @@ import pg from 'pg';
 import { codeOf } from '../system-error.js';
 import type { Row, Statement } from './rows.js';
 
-/** A connection that is opened when it is needed, and again after it failed. */
+/** A connection that is opened on demand, and again after a failure. */
 export interface Connection {
-  /** Runs one statement, one at a time, as a transaction. Resolves once that is durable. */
+  /** Runs one statement as a transaction; one at a time. Resolves once the transaction is durable. */
   readonly query: (statement: Statement, values?: unknown[]) => Promise<Row[]>;
   readonly close: () => void;
 }
@@ -15,38 +15,38 @@ const SERIALIZATION_FAILURES = ['40001', '40P01'];
 const MAX_TRIES = 10;
 /** PgBouncer in transaction mode prepares a statement on one connection and runs it on another. */
 const NOT_PREPARED = ['26000', '42P05'];
-/** A standby; no connection left; starting up or shutting down. */
+/** Read-only (a standby); too many connections; starting up or shutting down. */
 const TRY_NEXT_HOST = ['25006', '53300', '57P03'];
-/** Classes: invalid data, a violated constraint, a limit such as an index entry's, a trigger. */
+/** Classes: invalid data, a violated constraint, a limit (such as an index entry's size), a trigger. */
 const ABOUT_ROWS = ['22', '23', '54', 'P0'];
 
-/** Whether the server refused rows, and nothing else is wrong. */
+/** Whether the server refused rows, and everything else is in order. */
 export function isAboutRows(error: unknown): boolean {
   return ABOUT_ROWS.includes(String(codeOf(error)).slice(0, 2));
 }
 
-/** pg itself would also send the environment's PGOPTIONS and PGREPLICATION. */
+/** pg.Client itself would also send PGOPTIONS and PGREPLICATION of the environment. */
 class Client extends pg.Client {
   getStartupConf(): Record<string, unknown> {
     return { user: this.user, database: this.database, application_name: 'plant-store' };
   }
 }
 
-/** Columns as text, whatever parsers other users of pg have registered. */
+/** Returns columns as text, whatever type parsers the application has registered with pg. */
 const PLAIN = { rowMode: 'array', types: { getTypeParser: () => String } } as const;
 
 export interface ConnectorOptions {
   readonly hosts: readonly URL[];
-  /** Instead of the passwords in the URLs. */
+  /** Replaces the passwords in the URLs. */
   readonly password: string | (() => string | Promise<string>) | undefined;
   readonly timeoutMs: number;
   readonly acceptDataLoss: boolean;
 }
 
-/** Returns a function that creates connections to the one of the hosts that takes writes. */
+/** Returns a function that creates connections to the host that accepts writes. */
 export function createConnector(options: ConnectorOptions): () => Connection {
   const { hosts, password, timeoutMs } = options;
-  /** The host to try next. Every failure moves on from the one where it happened. */
+  /** The index of the host to try next. A failure of that host moves it to the next one. */
   let current = 0;
   let prepares = true;
 
@@ -68,11 +68,11 @@ export function createConnector(options: ConnectorOptions): () => Connection {
         connectionTimeoutMillis: timeoutMs / hosts.length,
         query_timeout: timeoutMs,
       }));
-      // Without a listener, an error would end the process.
+      // Without a listener, an `error` event would end the process.
       opened.on('error', () => {
         if (client === opened) close();
       });
-      // The plants are committed, but the standby may not have them: to the server only a warning.
+      // The plants are committed, but a standby may not have them: the server only warns of that.
       opened.on('notice', ({ routine }) => {
         if (routine === 'SyncRepWaitForLSN') cancelledWaits++;
       });
@@ -124,7 +124,7 @@ export function createConnector(options: ConnectorOptions): () => Connection {
   };
 }
 
-// A server that only speaks the protocol may not have the last ones; then they are null.
+// The last two are null on a server other than PostgreSQL that does not have them.
 const SETTINGS = `SELECT current_setting('server_encoding'), current_setting('client_min_messages'),
   current_setting('synchronous_commit', true), current_setting('fsync', true)`;
 

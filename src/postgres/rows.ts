@@ -2,18 +2,18 @@ import { createHash } from 'node:crypto';
 
 import type { NewPlant } from '../plant.js';
 
-/** A row as PostgreSQL spells its columns. */
+/** The columns of a row as PostgreSQL's text output. */
 export type Row = readonly (string | null)[];
 
-/** A statement, and the hash of its text as the name under which it is prepared. */
+/** A prepared statement, named by the hash of its text. */
 function statement(text: string) {
   return { name: createHash('sha256').update(text).digest('hex').slice(0, 32), text };
 }
 export type Statement = ReturnType<typeof statement>;
 
 /**
- * `exact` is null, but for plants whose strings `text` cannot hold: then it is the JSON of name and
- * tag, and these have U+FFFD in place of NUL and lone surrogates. Under a lock, because two
+ * `exact` is null unless the type `text` cannot hold a string of the plant: then it is the JSON of name
+ * and tag, which themselves have U+FFFD in place of NUL and lone surrogates. Takes a lock, because two
  * instances that create a table at the same time may both fail.
  */
 export const CREATE_TABLE = statement(`DO $$ BEGIN
@@ -22,19 +22,19 @@ export const CREATE_TABLE = statement(`DO $$ BEGIN
     (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text);
 END $$`);
 
-/** Inserts in the order of the ids: two batches with common ids would otherwise deadlock. */
+/** Inserts in the order of ids: otherwise two batches with ids in common could deadlock. */
 export const INSERT = statement(`INSERT INTO plants (id, name, tag, exact)
   SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS batch (id, name, tag, exact)
   ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id`);
 
 /**
- * Locking makes this a transaction that writes. Its commit waits until a synchronous standby has
- * everything before it: also a row whose own transaction has given up that wait.
+ * `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous standby has
+ * everything before it, including a row whose own transaction gave up that wait.
  */
 export const LOCK = statement(`SELECT id, name, tag, exact FROM plants
   WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE`);
 
-/** Up to 10,000 plants, and none after the one that makes it 8 MiB. */
+/** Up to 10,000 plants, and none after the plant whose name reaches 8 MiB in total. */
 export const PAGE = statement(`SELECT id, name, tag, exact FROM (
     SELECT *, sum(octet_length(name)) OVER (ORDER BY id) - octet_length(name) AS bytes_before
     FROM plants WHERE id >= $1::bigint ORDER BY id LIMIT 10000
@@ -42,7 +42,7 @@ export const PAGE = statement(`SELECT id, name, tag, exact FROM (
 
 const NOT_TEXT = /[\0\ud800-\udfff]/gu;
 
-/** The parameters of the {@link INSERT} of plants. */
+/** The parameters of {@link INSERT}: one array for each column. */
 export function columnsOf(plants: readonly NewPlant[]): unknown[][] {
   const rows = plants.map(({ id, name, tag }) => {
     const [nameText, tagText] = [name, tag].map((text) => text?.replace(NOT_TEXT, '\ufffd'));
@@ -52,6 +52,7 @@ export function columnsOf(plants: readonly NewPlant[]): unknown[][] {
   return [0, 1, 2, 3].map((column) => rows.map((row) => row[column]));
 }
 
+/** The plant in a row of {@link LOCK} or {@link PAGE}. */
 export function plantIn([id, name, tag, exact]: Row): NewPlant {
   const plain = tag === null ? { name } : { name, tag };
   const plant = typeof exact === 'string' ? (JSON.parse(exact) as object) : plain;

@@ -5,7 +5,7 @@ import { messageOf } from '../system-error.js';
 import { isAboutRows, type Connection } from './connection.js';
 import { INSERT, LOCK, columnsOf, plantIn } from './rows.js';
 
-/** A plant that waits to be stored. */
+/** A plant that is queued. */
 interface Pending {
   readonly plant: NewPlant;
   readonly bytes: number;
@@ -14,15 +14,15 @@ interface Pending {
   readonly reject: (reason: unknown) => void;
 }
 
-/** A batch is full at one of these. CockroachDB takes statements of less than 16 MiB. */
+/** A batch is full when it reaches one of these. CockroachDB limits statements to 16 MiB. */
 const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
 const MAX_QUEUED_BYTES = 67_108_864;
-/** What a plant takes beside its strings. */
+/** The memory of a plant besides its strings. */
 const PLANT_BYTES = 512;
 
 /**
- * Stores plants in groups: those that arrive while all connections are busy leave together. Messages
- * call the database by its name.
+ * Stores plants in batches: those that arrive while all connections are busy are stored together. `name`
+ * is the name of the database in messages.
  */
 export function createStore(
   connections: readonly Connection[],
@@ -39,9 +39,9 @@ export function createStore(
   let failures = 0;
 
   async function run(lane: (typeof lanes)[number]): Promise<void> {
-    // What arrives in the same turn of the event loop leaves in the same batch.
+    // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
-    while (queue.length > 0) await store(lane.connection, takeBatch());
+    while (queue.length > 0) await storeBatch(lane.connection, takeBatch());
     idle.push(lane);
   }
 
@@ -60,7 +60,7 @@ export function createStore(
     return batch;
   }
 
-  async function store(connection: Connection, batch: readonly Pending[]): Promise<void> {
+  async function storeBatch(connection: Connection, batch: readonly Pending[]): Promise<void> {
     if (batch.length === 0) return;
     const failuresBefore = failures;
     try {
@@ -71,9 +71,9 @@ export function createStore(
     } catch (error) {
       if (isAboutRows(error) && batch.length > 1) {
         const middle = batch.length / 2;
-        await store(connection, batch.slice(0, middle));
-        await store(connection, batch.slice(middle));
-      } else fail(batch, error);
+        await storeBatch(connection, batch.slice(0, middle));
+        await storeBatch(connection, batch.slice(middle));
+      } else rejectBatch(batch, error);
     }
   }
 
@@ -95,12 +95,13 @@ export function createStore(
     }
   }
 
-  function fail(batch: readonly Pending[], cause: unknown): void {
+  function rejectBatch(batch: readonly Pending[], cause: unknown): void {
     const reason = messageOf(cause);
     if (isAboutRows(cause)) report(`${name}: the database refuses a plant: ${reason}`);
     else {
       failures++;
-      if (!isAway) report(`${name}: ${reason}; plants are refused until this is over`, cause);
+      if (!isAway)
+        report(`${name}: ${reason}; plants are refused until it is available again`, cause);
       isAway = true;
     }
     for (const { reject } of batch) reject(unavailable(reason, cause));

@@ -228,7 +228,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
     );
     t.equal(connections.length, 1);
     t.equal(await program.post(1), 503);
-    await program.says('stderr', /; plants are refused until this is over\n/);
+    await program.says('stderr', /; plants are refused until it is available again\n/);
     writeFileSync(configuration.PLANT_STORE_DATABASE_PASSWORD_FILE ?? '', CHANGED);
     while ((await program.post(1)) !== 200);
     await program.says('stderr', /: plants are stored again\n/);
