@@ -42,7 +42,7 @@ function serveLog(): Promise<ExitCode> {
   });
 }
 
-/** Runs a command on the log named after it, or else on the configured one. */
+/** Runs a command on the given log, or else on the configured one. */
 function withLog(
   file: string | undefined,
   command: (path: string) => Promise<ExitCode>,

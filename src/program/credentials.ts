@@ -8,12 +8,12 @@ import { nodeFileSystem, syncFolder, toStoreError, writeFile } from '../log/file
 import { codeOf, reasonOf } from '../system-error.js';
 import { UNFINISHED, type TlsFiles, type TokenFile } from './settings.js';
 
-/** 256 bits, which cannot be guessed. RFC 6750 leaves the number open. */
+/** 256 bits, which cannot be guessed. RFC 6750 prescribes no length. */
 const TOKEN_BYTES = 32;
 
 /**
- * Reads a token file: one token a line. Resolves to no tokens if the file is missing and is to be
- * created. Adds what is wrong with it to `faults`.
+ * Reads a token file: one token a line. Resolves to an empty array if the file is missing and is to be
+ * created. Adds a message to `faults` for each fault.
  */
 export async function readTokens(
   { path, createIfMissing }: TokenFile,
@@ -38,7 +38,7 @@ export async function readTokens(
   return tokens;
 }
 
-/** Creates a token file with one random token, mode 0600. */
+/** Creates a token file, mode 0600, with one random token. */
 export async function createTokenFile({ path }: TokenFile): Promise<readonly string[]> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
   try {
@@ -61,13 +61,13 @@ export async function readPassword(path: string): Promise<string> {
   return password;
 }
 
-/** What a TLS server needs: a certificate, with its intermediate certificates, and its key. */
+/** A certificate, with its intermediate certificates, and its private key, in PEM. */
 export interface TlsMaterial {
   readonly cert: Buffer;
   readonly key: Buffer;
 }
 
-/** Reads and checks a certificate and its key. Adds what is wrong with them to `faults`. */
+/** Reads and checks a certificate and its private key. Adds a message to `faults` for each fault. */
 export async function readTls(files: TlsFiles, faults: string[]): Promise<TlsMaterial | undefined> {
   const before = faults.length;
   const read = async (path: string): Promise<Buffer> => {
@@ -84,7 +84,7 @@ export async function readTls(files: TlsFiles, faults: string[]): Promise<TlsMat
     createSecureContext(material);
     return material;
   } catch {
-    faults.push(`${files.cert} and ${files.key}: are not a certificate and its key in PEM`);
+    faults.push(`${files.cert} and ${files.key}: are not a certificate and its private key in PEM`);
     return undefined;
   }
 }

@@ -20,7 +20,7 @@ export interface ListenerOptions {
   readonly report?: Report;
 }
 
-/** A node:http or node:https server with limits, whose every response has a body in our shape. */
+/** A node:http or node:https server with limits, whose error responses all have an Error as body. */
 export interface Listener {
   /** Resolves to the URL of the server once it listens. */
   listen(host: string, port: number): Promise<string>;
@@ -40,7 +40,7 @@ export const CONNECTION_LIMITS = {
   headersTimeout: 10_000,
   /** For a whole request: longer than the handler allows for a body, so that the handler responds first. */
   requestTimeout: 60_000,
-  /** None: node:http would start a timer after each response, which costs a twentieth of a request. */
+  /** None: node:http would start a timer after each response, which costs 5 % of a request. */
   keepAliveTimeout: 0,
   connectionsCheckingInterval: 1_000,
   maxHeaderSize: 16_384,
@@ -53,8 +53,8 @@ export const CONNECTION_LIMITS = {
 export const IDLE_MS = 75_000;
 
 /**
- * How long the program may take to stop, in milliseconds: in all, waiting for clients, and sending the
- * last responses to the clients that it waited for in vain.
+ * How long the program may take to stop, in milliseconds: in total, waiting for requests in flight, and
+ * sending 503 to those that remain.
  */
 export const STOPPING = { totalMs: 10_000, clientsMs: 8_000, lastResponsesMs: 500 } as const;
 
@@ -74,7 +74,7 @@ const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
 export function createListener(listenerOptions: ListenerOptions): Listener {
   const { handler, maxConnections, tls } = listenerOptions;
   const report = limitRate(listenerOptions.report);
-  // node:http answers a request without Host with no body.
+  // node:http would answer a request without Host with an empty body.
   const options = { ...CONNECTION_LIMITS, requireHostHeader: false };
   const server = tls
     ? createTlsServer({ ...options, ...tls, allowHalfOpen: true })
@@ -87,7 +87,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 
   /** The last response of each open connection, until it is closed; `undefined` while it is idle. */
   const responses = new Map<Duplex, ServerResponse | undefined>();
-  /** The connections that were idle at the last check, and how many bytes each had sent by then. */
+  /** The connections that were idle at the last check, with the number of bytes received on each. */
   let idle = new Map<Duplex, number>();
   /** The connections on which a parse error has been handled. */
   const broken = new WeakSet<Duplex>();
@@ -153,8 +153,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
           const message = `cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
           reject(new Error(message, { cause }));
         }
-        // Otherwise the primary of a cluster accepts for its worker: it shares the port between
-        // logs, and offers a connection that is one too many again and again.
+        // Otherwise the primary of a cluster accepts connections for its workers: it would share the
+        // port between logs, and offer a connection that a worker drops again and again.
         server.listen({ host, port, backlog: BACKLOG, exclusive: true }, () => {
           server.off('error', onError);
           resolve(urlOf(server.address() as AddressInfo, tls !== undefined));
@@ -213,7 +213,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   }
 }
 
-/** Responds to a request that was not well-formed enough to get a response object. */
+/** Responds on a connection whose request was too malformed for node:http to create a response. */
 function endWith(socket: Duplex, { status, headers, body }: Failure): void {
   const lines = Object.entries({
     ...headers,
@@ -224,7 +224,7 @@ function endWith(socket: Duplex, { status, headers, body }: Failure): void {
   endGently(socket, `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${body}`);
 }
 
-/** Ends a connection, and reads on for a while: after a reset the client would not get the response. */
+/** Ends a connection but keeps reading for a while: a reset would discard the response at the client. */
 function endGently(socket: Duplex, lastBytes = ''): void {
   if (!socket.writable) {
     socket.destroy();

@@ -16,7 +16,7 @@ const LOG_IS_DAMAGED =
 
 /** Runs a program with the arguments of the process, then ends the process. */
 export function main(help: string, run: Run): void {
-  // A reader that closes its end of a pipe is no reason to stop.
+  // The program continues if the reader of a pipe closes it (EPIPE).
   process.stdout.on('error', () => undefined);
   process.stderr.on('error', () => undefined);
   void dispatch(help, run)
@@ -32,7 +32,7 @@ async function dispatch(help: string, run: Run): Promise<ExitCode> {
   if (command === '--help' && operands.length === 0) return print(help);
   if (command === '--version' && operands.length === 0) return print(version());
   const code = await run(command, ...operands);
-  return code ?? fail(EXIT.usage, 'the arguments are not known; see --help');
+  return code ?? fail(EXIT.usage, 'unknown arguments; see --help');
 }
 
 function print(text: string): ExitCode {

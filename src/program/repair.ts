@@ -4,7 +4,7 @@ import { pluralize } from '../report.js';
 import { EXIT, fail, type ExitCode } from './exit.js';
 import { reportProgress } from './progress.js';
 
-/** Moves the damaged lines of a log to a file beside it. */
+/** The command `repair`: moves the damaged lines of a log to a file beside it. */
 export async function repair(path: string): Promise<ExitCode> {
   const repaired = await repairLog(nodeFileSystem, path, reportProgress(path));
   if (!repaired) return fail(EXIT.failed, `${path}: no line is damaged; nothing was changed`);

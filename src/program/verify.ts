@@ -4,7 +4,7 @@ import { pluralize } from '../report.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { reportProgress } from './progress.js';
 
-/** Checks every line of a log, and prints each damaged one. Changes nothing. */
+/** The command `verify`: checks every line of a log and prints each damaged one. Changes nothing. */
 export async function verify(path: string): Promise<ExitCode> {
   const { plants, bytes, damagedLines, tornBytes } = await verifyLog(nodeFileSystem, path, {
     onDamage: ({ line, offset, reason }) => console.log(`line ${line}, byte ${offset}: ${reason}`),
@@ -13,8 +13,6 @@ export async function verify(path: string): Promise<ExitCode> {
   const found = [pluralize(plants, 'plant'), pluralize(bytes, 'byte')];
   console.log(`${path}: ${found.join(', ')}, ${pluralize(damagedLines, 'damaged line')}`);
   if (tornBytes > 0)
-    console.log(
-      `after the last line, ${pluralize(tornBytes, 'byte')} of a write under way or torn`,
-    );
+    console.log(`after the last line, ${pluralize(tornBytes, 'byte')} of an incomplete write`);
   return damagedLines === 0 ? EXIT.done : EXIT.failed;
 }

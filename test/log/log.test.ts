@@ -339,9 +339,7 @@ t.test('reports go to the console if nobody else asks for them', async (t) => {
   const { args } = t.capture(console, 'error') as unknown as { args: () => unknown[][] };
   const path = logAt(t, 'torn');
   await (await openPlantLog(path)).close();
-  t.match(args(), [
-    [/^plant-store: .*plants\.jsonl: moved 4 bytes of an incomplete write/],
-  ]);
+  t.match(args(), [[/^plant-store: .*plants\.jsonl: moved 4 bytes of an incomplete write/]]);
 });
 
 const [MOSS, IVY, REED] = plantsNamed('moss', 'ivy', 'reed') as [NewPlant, NewPlant, NewPlant];

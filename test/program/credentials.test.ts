@@ -141,7 +141,11 @@ t.test('what is no certificate with its key is refused', async (t) => {
     writeFileSync(key, contents[1]);
     const faults: string[] = [];
     t.equal(await readTls({ cert, key }, faults), undefined, what);
-    t.strictSame(faults, [`${cert} and ${key}: are not a certificate and its key in PEM`], what);
+    t.strictSame(
+      faults,
+      [`${cert} and ${key}: are not a certificate and its private key in PEM`],
+      what,
+    );
   }
 });
 
