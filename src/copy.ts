@@ -2,28 +2,28 @@ import type { NewPlant } from './plant.js';
 import { isSame, PlantStoreError, type PlantStore } from './store.js';
 
 export interface CopyOptions {
-  /** Called after each plant with what has been copied so far. */
+  /** Called after each plant with the counts so far. */
   readonly onProgress?: (counts: CopyCounts) => void;
   /**
-   * Plants that the store has, in any order. A plant that is found here is not added again, which is
-   * faster; all are found if both are in ascending order of their ids.
+   * The plants of the store, in any order. A plant that is found here is not added again, which is faster.
+   * All are found if both iterators are in ascending order of ids.
    */
   readonly stored?: AsyncIterator<NewPlant>;
-  /** Called with the id of each plant of which the store has a different one. */
+  /** Called with the id of each plant that differs from the one in the store. */
   readonly onDifferent?: (id: bigint) => void;
 }
 
-/** The number of plants that were copied, were there before, or differ from those of the store. */
+/** The number of plants that were copied, that the store already had, and that differ from the store's. */
 export type CopyCounts = Readonly<Record<Outcome, number>>;
 
 type Outcome = 'created' | 'unchanged' | 'different';
 
-/** What is added at the same time, in plants and in UTF-16 code units. */
+/** The limits of what is being added at a time, in plants and in UTF-16 code units. */
 const MAX_PENDING = { plants: 4_000, length: 8_388_608 };
 
 /**
- * Copies plants into a store. It changes no plant of the store, and can be repeated after an
- * interruption: what was copied before is compared, the rest is copied.
+ * Copies plants into a store. It changes no plant of the store and can be repeated after an interruption:
+ * plants that were copied before are compared, the others are copied.
  *
  * @throws the first error of the store other than a conflict, or that of `plants`, once no plant is being added.
  */

@@ -20,12 +20,14 @@ export const PlantSchema = {
 } as const;
 
 /**
- * The JSON Schema of the body of a request: a Plant with an id. The id is an int64; the schema alone
- * accepts any integer, because JSON has no other bounds.
+ * The JSON Schema of the body of a request: a Plant with an id. The id is an int64, which the schema
+ * expresses by `format` only: it accepts any integer.
  *
  * @example
  * ```ts
- * const document = { components: { schemas: { NewPlant: NewPlantSchema } } };
+ * import { Compile } from 'typebox/schema';
+ *
+ * const isNewPlant = Compile(NewPlantSchema).Check({ id: 7, name: 'Boston fern' });
  * ```
  */
 export const NewPlantSchema = {
@@ -49,7 +51,7 @@ export type Plant = Readonly<XStatic<typeof PlantSchema>>;
 
 /**
  * A plant to be stored. `id` is an int64, from -2^63 to 2^63 - 1: a `bigint`, because a `number` is exact
- * only up to 2^53. `name` and `tag` are any strings, including empty ones and lone surrogates.
+ * only up to 2^53. `name` and `tag` may be any strings, including empty ones and lone surrogates.
  *
  * @example
  * ```ts

@@ -1,5 +1,6 @@
 /**
- * Called with what an operator should know: a sentence and, for an error, its cause.
+ * Called with a message for the operator, in one sentence, and the cause if there is one. A message may
+ * name files and hosts; it never contains a token or data of a client.
  *
  * @example
  * ```ts
@@ -8,22 +9,22 @@
  */
 export type Report = (message: string, cause?: unknown) => void;
 
-/** The default for reports: `console.error`. */
+/** The default: writes to `console.error`. */
 export const reportToConsole: Report = (message, cause) => {
   console.error(`plant-store: ${message}`, ...(cause === undefined ? [] : [cause]));
 };
 
-/** A number of things in words: `1 plant`, `2 plants`. */
+/** Returns a count with its noun: `1 plant`, `2 plants`. */
 export function pluralize(count: number, thing: string): string {
   return `${count} ${thing}${count === 1 ? '' : 's'}`;
 }
 
-/** The most reports in a period: enough to act on, too few to fill a disk. */
+/** The largest number of reports in a period: enough to act on, too few to fill a disk. */
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 
 /**
- * Limits the rate of reports. Those beyond the limit are dropped, and pluralize in the next period. Never
- * throws: a failing report must not break what it reports on.
+ * Limits the rate of reports. Those beyond the limit are dropped; the next report after the period says
+ * how many they were. The returned function never throws, even if `report` does.
  *
  * @throws TypeError if `report` is not a function.
  */
@@ -41,7 +42,7 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
   return (message, cause) => {
     const now = performance.now();
     if (now >= periodEnd) {
-      if (count > rate.count) pass(`${count - rate.count} more reports were left out`);
+      if (count > rate.count) pass(`dropped ${pluralize(count - rate.count, 'more report')}`);
       periodEnd = now + rate.periodMs;
       count = 0;
     }

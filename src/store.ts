@@ -1,10 +1,10 @@
 import type { NewPlant, Plant } from './plant.js';
 
 /**
- * A place where the handler stores plants: the log that `openPlantLog` opens, or anything else that
- * keeps these promises.
+ * Where the handler stores plants: the log that `openPlantLog` opens, or any other object that keeps these
+ * promises.
  *
- * @example A store that keeps plants in memory, and loses them when the process ends:
+ * @example A store that keeps plants in memory and loses them when the process ends:
  * ```ts
  * const plants = new Map<bigint, NewPlant>();
  * const store: PlantStore = {
@@ -21,21 +21,24 @@ import type { NewPlant, Plant } from './plant.js';
  */
 export interface PlantStore {
   /**
-   * Stores a plant. Resolves once the plant is durable: to `created`, or to `unchanged` if the same
-   * plant (same id, name and tag) is stored already.
+   * Stores a plant. Resolves once the plant is durable: to `created`, or to `unchanged` if the same plant
+   * (same id, name and tag) was stored before.
    *
-   * @throws {@link PlantStoreError} `conflict` if the id belongs to a different plant; `unavailable` if
-   * the plant cannot be stored at the moment, or if it is unknown whether it was. The same plant may be
-   * added again at any time.
+   * @throws {@link PlantStoreError} `conflict` if the id belongs to a different plant; `unavailable` if the
+   * plant cannot be stored at the moment, or if it is unknown whether it was stored. Adding the same plant
+   * again is always safe.
    */
   add(plant: NewPlant): Promise<'created' | 'unchanged'>;
 
-  /** Waits for the plants that are being stored, then releases the store. Later plants are refused. */
+  /**
+   * Waits for the pending plants, then releases the store. Plants that are added later are refused as
+   * `unavailable`.
+   */
   close(): Promise<void>;
 }
 
 /**
- * Why a store fails, and what its caller does about it:
+ * Why a store failed:
  *
  * - `conflict`: the id belongs to a different plant. Choose another id; trying again does not help.
  * - `unavailable`: the store cannot be used, now or until it is opened again. Try again later: the same
@@ -45,15 +48,24 @@ export interface PlantStore {
  * - `locked`: another process has the log open. Close it there, or use `plant-store/postgres`, which
  *   several processes can share.
  *
- * @example
+ * `add` fails with the first two, opening a log with the last three.
+ *
+ * @example What a caller does about each code:
  * ```ts
- * const retryable: PlantStoreErrorCode[] = ['unavailable'];
+ * const actions: Record<PlantStoreErrorCode, () => void> = {
+ *   conflict: () => chooseAnotherId(),
+ *   unavailable: () => setTimeout(retry, 1_000),
+ *   damaged: () => console.error('run plant-store verify, then plant-store repair'),
+ *   locked: () => console.error('another process has the log open'),
+ * };
+ * if (error instanceof PlantStoreError) actions[error.code]();
  * ```
  */
 export type PlantStoreErrorCode = 'conflict' | 'unavailable' | 'damaged' | 'locked';
 
 /**
- * The error that a store throws. Its message is meant for the operator, and never sent to a client.
+ * The error that a store throws. Its message is for the operator and is never sent to a client; `cause` is
+ * the error behind it, if there is one.
  *
  * @example
  * ```ts
@@ -83,9 +95,9 @@ export function isSame(one: Plant, other: Plant): boolean {
 }
 
 /**
- * Copies a plant, so that its caller cannot change it any more.
+ * Copies a plant, so that the caller cannot modify it while it is pending.
  *
- * @throws TypeError if it is not a plant, which only a caller without types can bring about.
+ * @throws TypeError if `name` or `tag` is not a string, which only untyped code can pass.
  */
 export function copyPlant(plant: NewPlant): NewPlant {
   const { id, name, tag }: { id: bigint; name: unknown; tag?: unknown } = plant;

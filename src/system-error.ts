@@ -1,11 +1,11 @@
 import { getSystemErrorMap } from 'node:util';
 
-/** The code of a system error or of one of Node's own; `undefined` for anything else. */
+/** The `code` of an error of the system or of Node; `undefined` for other values. */
 export function codeOf(error: unknown): unknown {
   return (error as { code?: unknown } | null | undefined)?.code;
 }
 
-/** A system error in words, without the system call and the path: `permission denied (EACCES)`. */
+/** Describes a system error without its system call and path: `permission denied (EACCES)`. */
 export function reasonOf(error: unknown): string {
   const { errno, message } = error as NodeJS.ErrnoException;
   const [code, words] = getSystemErrorMap().get(errno ?? 0) ?? [];

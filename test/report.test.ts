@@ -15,7 +15,7 @@ t.test('what was left out is counted in the next period', async (t) => {
   report('one');
   report('two');
   report('three');
-  t.same(heard, ['1 more reports were left out', '1 more reports were left out']);
+  t.same(heard, ['dropped 1 more report', 'dropped 1 more report']);
 });
 
 t.test(

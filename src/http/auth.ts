@@ -15,7 +15,7 @@ const TOKEN68 = /^[\w.~+/-]+=*$/;
 /** RFC 9110, section 11.4, and RFC 6750, section 2.1. The scheme is case-insensitive. */
 const CREDENTIALS = /^bearer +[\w.~+/-]+=*$/i;
 
-/** Why a configured bearer token could never match a request, if that is so. */
+/** Returns why a configured bearer token could never match a request, if so. */
 export function tokenFault(token: string): string | undefined {
   if (token.length > MAX_TOKEN_LENGTH) return `is longer than ${MAX_TOKEN_LENGTH} characters`;
   if (!TOKEN68.test(token)) return 'has characters that a bearer token cannot have (RFC 6750)';

@@ -44,11 +44,11 @@ export class Failure {
   }
 }
 
-/** The content of the request cannot be stored: 400, as the interface says; `error` identifies the failure. */
+/** The content of the request cannot be stored: the status is 400, and `error` identifies the failure. */
 const refused = (error: number, message: string, headers?: Record<string, string>): Failure =>
   new Failure(400, error, message, headers);
 
-/** The HTTP specifications decide: `error` is the status. */
+/** The HTTP specifications define the status, and `error` equals it. */
 const http = (status: number, message: string, headers?: Record<string, string>): Failure =>
   new Failure(status, status, message, headers);
 

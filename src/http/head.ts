@@ -13,12 +13,12 @@ export function isForPlants({ url = '' }: HttpRequest): boolean {
   return PLANTS.test(url);
 }
 
-/** What RFC 9112 forbids in any request, whatever it is for. */
+/** The failure of a request that RFC 9112 forbids, whatever its target is. */
 export function protocolFailure(req: HttpRequest): Failure | undefined {
   // RFC 9113, section 8.3.1: HTTP/2 has a pseudo-header field for the host, and no transfer codings.
   if (req.httpVersionMajor > 1) return undefined;
   const isHttp10 = req.httpVersion === '1.0';
-  // Section 6.1: such a message is faultily framed.
+  // Section 6.1: the framing of such a message is faulty.
   if (isHttp10 && req.headers['transfer-encoding'] !== undefined)
     return failures.http10TransferCoding;
   // Section 3.2: one Host, which may be missing only from HTTP/1.0.
@@ -54,7 +54,7 @@ function isTarget(target: string): boolean {
   return authority === undefined || (/^[^:]/.test(authority) && isHost(authority));
 }
 
-/** What the head of a request to create a plant already tells. */
+/** The failure of a request to create a plant that its head already shows. */
 export function headFailure(req: HttpRequest, limits: PlantHandlerLimits): Failure | undefined {
   const { method, headers } = req;
   if (method !== 'POST') return failures.method;

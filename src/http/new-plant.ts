@@ -21,7 +21,7 @@ const MEMBERS = Object.keys(RULES) as readonly Member[];
 const newPlant = Compile(NewPlantSchema);
 
 /**
- * Parses the bytes of a body. The id is exactly what they spell, never rounded.
+ * Parses the bytes of a body. The id is exact, never rounded.
  *
  * @throws Failure if they are not a NewPlant in JSON.
  */
@@ -47,7 +47,7 @@ export function plantFrom(value: unknown): NewPlant {
 }
 
 function parseJson(body: Buffer, text: string): unknown {
-  // Decoding replaces what is not UTF-8 silently.
+  // Decoding silently replaces invalid UTF-8.
   if (!isUtf8(body)) throw failures.notJson;
   try {
     return JSON.parse(text);
@@ -64,7 +64,7 @@ function checkPlant(value: object, id: bigint | undefined): NewPlant {
   return tag === undefined ? { id, name } : { id, name, tag };
 }
 
-/** The rule of each member that breaks it. */
+/** The rules that are broken, in the order of the members. */
 function faultsOf(value: object, id: bigint | undefined): string[] {
   const [, errors] = newPlant.Errors(value);
   const faulty = new Set(
@@ -89,13 +89,13 @@ const PLAIN_PLANT = /^\{"id": ?-?\d{1,15}, ?"name": ?"[^"\\]*"(?:, ?"tag": ?"[^"
 interface MemberSources {
   /** The source text of each member's value. */
   readonly sources: Partial<Record<Member, string>>;
-  /** A member that is named twice. */
+  /** A member that is given twice. */
   readonly repeated?: Member;
 }
 
 /**
- * Finds in the text of a JSON object what JSON.parse does not return: the source text of the id, and
- * whether a member is given twice. (A reviver gets the source text from Node 22 on.)
+ * Finds what JSON.parse does not return for the text of an object: the source text of the id, and whether
+ * a member is given twice. (Since Node 22, a reviver gets the source text.)
  */
 function memberSources(text: string): MemberSources {
   const sources: Partial<Record<Member, string>> = {};
@@ -127,7 +127,7 @@ function isMember(name: string): name is Member {
 const QUOTE = 0x22;
 const COMMA = 0x2c;
 const BACKSLASH = 0x5c;
-// In ASCII a bracket is a brace without this bit.
+// In ASCII, a bracket differs from a brace in this bit only.
 const BRACE_BIT = 0x20;
 const OPENING_BRACE = 0x7b;
 const CLOSING_BRACE = 0x7d;
