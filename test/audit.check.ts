@@ -54,7 +54,7 @@ t.test('one package is installed, in one version', async (t) => {
   t.match(JSON.parse(await run(ROOT, 'sh', '-c', sbom)), { components: { length: 1 } });
 });
 
-t.test('nothing runs when it is installed', async (t) => {
+t.test('no package has install scripts', async (t) => {
   for (const path of ['.', 'node_modules/typebox']) {
     const { scripts = {} } = manifest(path);
     for (const name of ['preinstall', 'install', 'postinstall', 'prepare'])
@@ -65,7 +65,7 @@ t.test('nothing runs when it is installed', async (t) => {
 
 const SUSPECTS = ['eval', 'Function', 'require', 'createRequire', 'dlopen'];
 
-t.test('the code contains nothing that makes or loads code', async (t) => {
+t.test('the code does not generate or load code dynamically', async (t) => {
   for (const [name, file] of filesOf('dist', '.js')) {
     const nodes = nodesOf(file);
     const names = nodes.filter(ts.isIdentifier).map(({ text }) => text);
@@ -82,7 +82,7 @@ t.test('the code contains nothing that makes or loads code', async (t) => {
     t.strictSame([...filesOf(folder, '.node')], [], `no native add-on in ${folder}`);
 });
 
-t.test('there is no any in the published types', async (t) => {
+t.test('the published types do not contain any', async (t) => {
   for (const [name, file] of filesOf('dist', '.d.ts'))
     t.notOk(
       nodesOf(file).some(({ kind }) => kind === ts.SyntaxKind.AnyKeyword),
@@ -90,7 +90,7 @@ t.test('there is no any in the published types', async (t) => {
     );
 });
 
-t.test('it imports the modules of Node that SECURITY.md lists, and typebox', async (t) => {
+t.test('the package imports only typebox and the modules that SECURITY.md lists', async (t) => {
   // Only an application that imports plant-store/postgres loads that folder, and pg.
   const files = [...filesOf('dist', '.js')].filter(([name]) => !name.startsWith('postgres/'));
   const imported = files.flatMap(([, file]) =>
@@ -117,7 +117,7 @@ function nodesOf(node: ts.Node, file = node.getSourceFile()): ts.Node[] {
   return [node, ...node.getChildren(file).flatMap((child) => nodesOf(child, file))];
 }
 
-t.test('it serves without code from strings, and with frozen intrinsics', async (t) => {
+t.test('the program serves without code from strings, and with frozen intrinsics', async (t) => {
   installProgram();
   await serves(t, { command: ['sh', '-c', `exec ${STRICT}`], env: NODE_FIRST });
 });
@@ -138,7 +138,7 @@ t.test(
   },
 );
 
-t.test('it reads no environment variable but PLANT_STORE_*', async (t) => {
+t.test('the program reads no environment variables but PLANT_STORE_*', async (t) => {
   installProgram();
   await serves(t, { command: [process.execPath, '--import', WATCH, 'dist/server.js'] });
   const names = JSON.parse(readFileSync(join(INSTALLATION, 'names.json'), 'utf8')) as string[];
@@ -202,12 +202,12 @@ t.test(
   "under Node's permission model",
   { skip: flags === '' && `SECURITY.md has no flags for Node ${release}` },
   async (t) => {
-    await t.test('it serves', async (t) => {
+    await t.test('the program serves plants', async (t) => {
       installProgram();
       await serves(t, { command: ['sh', '-euc', permitted], env: NODE_FIRST });
     });
 
-    await t.test('it cannot write outside the data folder', async (t) => {
+    await t.test('the program cannot write outside the data folder', async (t) => {
       installProgram();
       const env = { ...NODE_FIRST, PLANT_STORE_FILE: 'elsewhere/plants.jsonl' };
       const program = launch(t, { cwd: INSTALLATION, env, command: ['sh', '-euc', permitted] });

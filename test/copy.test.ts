@@ -8,7 +8,7 @@ async function* plantsFrom(count: number): AsyncGenerator<NewPlant> {
   for (let n = 0; n < count; n++) yield { id: BigInt(n), name: `plant ${n}`, tag: '\ud800' };
 }
 
-t.test('plants are copied once, and compared if it is repeated', async (t) => {
+t.test('a copy stores each plant once, and compares the plants when it is repeated', async (t) => {
   const log = await openLog(t);
   await log.add({ id: 5n, name: 'another' });
   let count = 0;
@@ -47,7 +47,7 @@ t.test('plants that are known to be stored are not added again', async (t) => {
   t.strictSame(result, { created: 3, unchanged: 7, different: 0 });
 });
 
-t.test('it stops at the first failure, and waits for what is under way', async (t) => {
+t.test('a copy stops at the first error, and waits for pending plants', async (t) => {
   let adds = 0;
   let settled = 0;
   const failure = new PlantStoreError('unavailable', 'full');

@@ -82,7 +82,7 @@ const MODULE_NAMES = readdirSync(join(ROOT, 'src'), { encoding: 'utf8', recursiv
   .filter((name) => name.endsWith('.ts'))
   .map((name) => name.slice(0, -'.ts'.length));
 
-t.test('the tarball holds what the build writes, and what describes it', async (t) => {
+t.test('the tarball contains the build output, the license and the README', async (t) => {
   t.strictSame(
     tarball.files.map(({ path }) => path).toSorted(),
     [
@@ -96,7 +96,7 @@ t.test('the tarball holds what the build writes, and what describes it', async (
     t.ok(readFileSync(join(source, path)).equals(readFileSync(join(ROOT, path))), path);
 });
 
-t.test('each module has a source map that holds its source', async (t) => {
+t.test('each module has a source map that contains its source', async (t) => {
   for (const name of MODULE_NAMES) {
     const map = JSON.parse(readFileSync(join(source, `dist/${name}.js.map`), 'utf8')) as {
       sourcesContent: string[];
@@ -112,17 +112,17 @@ t.test('a stack trace points at a line of the source', async (t) => {
   t.match(lines[Number(line) - 1], /throw new TypeError\('store: /);
 });
 
-t.test('publint has nothing to say of it', async (t) => {
+t.test('publint reports no problem', async (t) => {
   const publint = join(MODULES, 'publint/src/cli.js');
   t.match(await run(source, process.execPath, publint, '--strict', tarballPath), 'All good!');
 });
 
-t.test('attw finds nothing wrong with its types', async () => {
+t.test('attw reports no problem with the types', async () => {
   const attw = join(MODULES, '@arethetypeswrong/cli/dist/index.js');
   await run(source, process.execPath, attw, '--profile', 'esm-only', tarballPath);
 });
 
-t.test('what it exports can be imported and required', async (t) => {
+t.test('the exports can be imported and required', async (t) => {
   const names = [
     ...['ErrorSchema', 'NewPlantSchema', 'PlantSchema', 'PlantStoreError', 'createPlantHandler'],
     ...['openPlantLog', 'openapi'],
@@ -134,7 +134,7 @@ t.test('what it exports can be imported and required', async (t) => {
 
 for (const release of RELEASES)
   for (const resolution of RESOLUTIONS)
-    t.test(`its types are right for TypeScript ${release}, ${resolution}`, async (t) => {
+    t.test(`the types compile with TypeScript ${release}, ${resolution}`, async (t) => {
       const programs = Object.keys({ ...PROGRAMS, ...(resolution === 'nodenext' && COMMONJS) });
       // The short form reads the declarations of all packages once with each compiler that is slow.
       const skipLibCheck = isShort && resolution === 'bundler' && release !== '7';
@@ -143,7 +143,7 @@ for (const release of RELEASES)
     });
 
 for (const resolution of RESOLUTIONS)
-  t.test(`the lines that mount it have the right types, ${resolution}`, async (t) => {
+  t.test(`the embedding examples compile, ${resolution}`, async (t) => {
     const programs = Object.keys(HOST_PROGRAMS);
     // What the hosts' packages declare is their own.
     const compilation = { release: '6', folder: consumer, programs, skipLibCheck: true } as const;

@@ -69,7 +69,7 @@ t.test('the commands of npm that the documents name exist', async (t) => {
   t.equal(block('Contributing', 'sh'), 'npm ci && npm test\n');
 });
 
-t.test('the table of options has their names and defaults', async (t) => {
+t.test('the table of options lists every option and its default', async (t) => {
   const report = ['`report`', '`console.error`'];
   const limits = Object.entries(DEFAULT_LIMITS).map(([name, value]) => [
     `\`${name}\``,
@@ -81,7 +81,7 @@ t.test('the table of options has their names and defaults', async (t) => {
   );
 });
 
-t.test('the table of answers has every failure, with the header that it requires', async (t) => {
+t.test('the table of answers lists every failure and the headers it requires', async (t) => {
   const { responses } = openapi.paths['/plants'].post;
   const shown = rows('Answers').map(([, status = '', error = '']) => {
     const [code = ''] = status.split(',');
@@ -122,7 +122,7 @@ t.test('the tables of settings are those that --help prints', async (t) => {
   t.match(stdout, settingsHelp(DATABASE_SETTINGS));
 });
 
-t.test('the table of settings has the defaults that hold', async (t) => {
+t.test('the table of settings has the actual defaults', async (t) => {
   const faults: string[] = [];
   const settings = readLogSettings({}, faults);
   const defaults = new Map(rows('Settings').map(([name, value = '']) => [name, value]));
@@ -186,7 +186,7 @@ t.test('tokens rotate, and the log is copied, with the commands of the README', 
   );
 });
 
-t.test('the unit for systemd starts, reloads and stops the program', async (t) => {
+t.test('the systemd unit starts, reloads and stops the program', async (t) => {
   const lines = block('Operating it', 'ini').matchAll(/^(\w+)=(.*)$/gm);
   const unit = new Map([...lines].map(([, key, value]) => [key, value ?? '']));
   t.match(unit.get('ExecStart'), /node \S+\/dist\/server\.js$/);

@@ -2,14 +2,14 @@ import t from 'tap';
 
 import { limitRate, reportToConsole } from '../dist/report.js';
 
-t.test('a flood of reports is cut to so many in a period', async (t) => {
+t.test('reports beyond the limit of a period are dropped', async (t) => {
   const heard: string[] = [];
   const report = limitRate((message) => heard.push(message), { count: 2, periodMs: Infinity });
   for (let i = 1; i <= 1000; i++) report(`report ${i}`);
   t.same(heard, ['report 1', 'report 2']);
 });
 
-t.test('what was left out is counted in the next period', async (t) => {
+t.test('dropped reports are counted in the next period', async (t) => {
   const heard: string[] = [];
   const report = limitRate((message) => heard.push(message), { count: 0, periodMs: 0 });
   report('one');
@@ -19,7 +19,7 @@ t.test('what was left out is counted in the next period', async (t) => {
 });
 
 t.test(
-  'a report carries its cause, and the console shows it only where there is one',
+  'the console shows the message of a report, and its cause only if there is one',
   async (t) => {
     const shown = t.capture(console, 'error', () => undefined);
     const cause = new Error('the cause');
@@ -32,7 +32,7 @@ t.test(
   },
 );
 
-t.test('a report that cannot be given breaks nothing', async (t) => {
+t.test('if the report function throws, the report is written to the console', async (t) => {
   const shown = t.capture(console, 'error', () => undefined);
   const fault = new Error('no');
   limitRate(() => {

@@ -7,7 +7,7 @@ import { runExample } from './example.js';
 import { block } from './readme.js';
 import { testStoreContract } from './store-contract.js';
 
-t.test('the log keeps the promises of a store', async (t) => {
+t.test('the log fulfils the contract of a store', async (t) => {
   testStoreContract(t, (t) => openPlantLog(join(t.testdir(), 'plants.jsonl')));
 });
 

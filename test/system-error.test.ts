@@ -3,7 +3,7 @@ import t from 'tap';
 import { codeOf, messageOf, reasonOf } from '../dist/system-error.js';
 import { systemError } from './log/support.js';
 
-t.test('a system error has a reason in words, and its code', async (t) => {
+t.test('reasonOf describes a system error in words, with its code', async (t) => {
   t.equal(reasonOf(systemError('ENOSPC', 'write')), 'no space left on device (ENOSPC)');
   t.equal(reasonOf(systemError('EACCES', 'open')), 'permission denied (EACCES)');
   t.equal(codeOf(systemError('ENOSPC', 'write')), 'ENOSPC');

@@ -183,7 +183,7 @@ const HOSTS: Readonly<Record<string, Host>> = {
 };
 
 for (const [name, { start, secure, isListener, passesOn }] of Object.entries(HOSTS))
-  t.test(`${name}: nothing is processed after a response that closes`, async (t) => {
+  t.test(`${name}: no request is processed after a response that closes`, async (t) => {
     const send = secure ? sendSecurely : sendPlainly(t);
     const rows = { ...REFUSED, ...(isListener && { 'another expectation': EXPECTATION }) };
     for (const [about, [error, request]] of Object.entries(rows)) {
@@ -198,7 +198,7 @@ for (const [name, { start, secure, isListener, passesOn }] of Object.entries(HOS
     }
   });
 
-t.test('a request before the last one is processed', async (t) => {
+t.test('a request before the one with the last response is processed', async (t) => {
   const { handler, stored } = makeService();
   const port = await listener(t, handler);
   const refused = chunked({ headers: { Authorization: undefined } });
@@ -215,7 +215,7 @@ t.test('a request before the last one is processed', async (t) => {
   t.strictSame(stored, [1n, 2n]);
 });
 
-t.test('an earlier request that the host passes on later is processed', async (t) => {
+t.test('an earlier request that the host passes to the handler later is processed', async (t) => {
   const { handler, stored } = makeService();
   const isPassedOn: Promise<void>[] = [];
   const server = createServer((req, res) => {
@@ -238,7 +238,7 @@ t.test('an earlier request that the host passes on later is processed', async (t
   t.strictSame(stored, [1n]);
 });
 
-t.test('a host that answers another path itself may close the connection, too', async (t) => {
+t.test('no request is processed after a host has closed with its own response', async (t) => {
   const { handler, stored } = makeService();
   const server = createServer((req, res) => {
     if (req.url === '/elsewhere') res.setHeader('Connection', 'close');
@@ -263,7 +263,7 @@ t.test('a connection stays open once a chunked body has been read', async (t) =>
   t.strictSame(stored, [1n]);
 });
 
-t.test('a request that was refused after all of it had arrived closes nothing', async (t) => {
+t.test('refusing a request that has arrived completely keeps the connection', async (t) => {
   const { handler, stored } = makeService();
   const server = createServer(handler);
   // With this listener, node:http parses all of a packet before the handler sees the first body.
@@ -276,7 +276,7 @@ t.test('a request that was refused after all of it had arrived closes nothing', 
   t.strictSame(stored, [2n]);
 });
 
-t.test('while the program stops, the first request is the last', async (t) => {
+t.test('while the program stops, each connection processes one more request', async (t) => {
   const { handler, stored } = makeService();
   const stopping = createListener({ handler, maxConnections: 100 });
   const port = Number(new URL(await stopping.listen('127.0.0.1', 0)).port);
@@ -323,7 +323,7 @@ t.test(
   },
 );
 
-t.test('a host may close the connection after a response', async (t) => {
+t.test('a host can set Connection: close on a response', async (t) => {
   const closings: Readonly<Record<string, (handler: PlantHandler) => Server>> = {
     'by a header': (handler) =>
       createServer((req, res) => {
@@ -345,7 +345,7 @@ t.test('a host may close the connection after a response', async (t) => {
   }
 });
 
-t.test('what a client sends after it has said close is not processed', async (t) => {
+t.test('no request is processed after one with Connection: close', async (t) => {
   const { handler, stored } = makeService();
   // Node's strict parser refuses it by itself.
   const port = await listen(t, createServer({ insecureHTTPParser: true }, handler));

@@ -91,7 +91,7 @@ t.test('a folder that a killed process created is made durable by the next one',
   }
 });
 
-t.test('what a full disk left of a write does not come back behind the next one', async (t) => {
+t.test('the rest of a write to a full disk does not reappear after the next write', async (t) => {
   const work = async (process: Process): Promise<void> => {
     const log = await open(process);
     process.machine.room = lineOf(OAK).length + lineOf(IVY).length;
@@ -103,7 +103,7 @@ t.test('what a full disk left of a write does not come back behind the next one'
   for (const state of powerCutsAt(moment, allOutcomes)) await t.resolves(recovered(state));
 });
 
-t.test('a plant whose write failed is not taken for stored by the next process', async (t) => {
+t.test('the next process does not take a plant whose write failed for stored', async (t) => {
   const work = async (process: Process): Promise<void> => {
     const log = await open(process);
     process.machine.failingWrite = 1;

@@ -72,7 +72,7 @@ const mutations: Record<string, { mutate: Mutate; finds: Wrong }> = {
 };
 
 for (const [what, { mutate, finds }] of Object.entries(mutations))
-  t.test(`it is noticed if ${what}`, async (t) => {
+  t.test(`the exploration detects that ${what}`, async (t) => {
     const { violations } = await exploreLock({ processes: 2, looks: 1, mutate });
     t.ok(violations.has(finds), [...violations.keys()].join(', '));
   });

@@ -178,7 +178,7 @@ const mutations: Record<string, Mutation> = {
 };
 
 for (const [what, { workload: name, finds, ...options }] of Object.entries(mutations))
-  t.test(`it is noticed if ${what}`, async (t) => {
+  t.test(`the exploration detects that ${what}`, async (t) => {
     const workload = workloads[name] ?? fail(name);
     const { violations } = await explore(workload, { crashes: 1, ...options });
     t.ok(

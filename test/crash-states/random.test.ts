@@ -5,7 +5,7 @@ import { liveThrough } from './histories.js';
 
 const STATES = 1_000;
 
-t.test('random histories of use and crashes are survived', async (t) => {
+t.test('no acknowledged plant is lost in random histories with crashes', async (t) => {
   t.comment(`npm run test:crash-states -- --seed ${first}`);
   const seen = new Set<string>();
   for (let seed = first; seen.size < STATES; seed++)

@@ -201,7 +201,7 @@ for (const [name, { makeServer, speaks }] of Object.entries(HOSTS))
     t.equal(count('next'), 14, 'requests for other paths');
   });
 
-t.test('overload by a body that grows is reported in the context of its request', async (t) => {
+t.test('overload by a growing body is reported in the context of its request', async (t) => {
   const seen: unknown[] = [];
   const handler = createPlantHandler({
     store: storeOf(() => Promise.resolve('created')),

@@ -49,7 +49,7 @@ async function embed(
   return { port: await listen(t, server), server, log, reported };
 }
 
-t.test('a path that is not ours goes to next before anything else is looked at', async (t) => {
+t.test('a request for another path is passed to next before any other check', async (t) => {
   const { port, reported } = await embed(t, (handler, req, res) => {
     handler(req, res, (...args: unknown[]) => {
       t.strictSame(args, [], 'next is told nothing');
@@ -78,7 +78,7 @@ t.test('a path that is not ours goes to next before anything else is looked at',
   t.strictSame(reported, []);
 });
 
-t.test('our path never goes to next', async (t) => {
+t.test('a request for /plants is never passed to next', async (t) => {
   const { port } = await embed(t, (handler, req, res) => {
     handler(req, res, () => t.fail('next was called'));
   });
@@ -96,7 +96,7 @@ t.test('our path never goes to next', async (t) => {
   }
 });
 
-t.test('a host may mount the handler below a path of its own', async (t) => {
+t.test('a host can mount the handler below a path of its own', async (t) => {
   const { port, log } = await embed(t, (handler, req, res) => {
     req.url = req.url?.replace(/^\/api/, '') ?? '';
     handler(req, res);
@@ -105,14 +105,14 @@ t.test('a host may mount the handler below a path of its own', async (t) => {
   t.equal(log.size, 1);
 });
 
-t.test('a request without a target is not ours', async (t) => {
+t.test('a request without a target is passed to next', async (t) => {
   const { port } = await embed(t, (handler, req, res) => {
     handler(Object.assign(req, { url: undefined }), res);
   });
   isFailure(t, await exchange(t, port, message()), { status: 404 }, 'no target');
 });
 
-t.test('what a body parser left is used', async (t) => {
+t.test('the rawBody or body that a body parser has left is used', async (t) => {
   const parsed = (json: string): object => ({ body: JSON.parse(json) as unknown });
   const big = '{"id":9007199254740993,"name":"fern"}';
   const other = '{"id":8,"name":"other"}';
@@ -147,7 +147,7 @@ t.test('what a body parser left is used', async (t) => {
     });
 });
 
-t.test('the limit holds for what a body parser left, in bytes', async (t) => {
+t.test('the body limit applies to what a body parser has left, in bytes', async (t) => {
   const body = '{"id":7,"name":"f\u00e4rn"}';
   const size = Buffer.byteLength(body);
   for (const left of [{ rawBody: Buffer.from(body) }, { rawBody: body }, { body }])
@@ -168,7 +168,7 @@ t.test('the limit holds for what a body parser left, in bytes', async (t) => {
     }
 });
 
-t.test('a body that nobody has read yet is read, whatever the host has set', async (t) => {
+t.test('an unread body is read, whatever properties the host has set', async (t) => {
   const left = [{ body: {} }, { body: undefined }, { body: 'x' }, { rawBody: Buffer.from('x') }];
   for (const some of left) {
     const { port } = await embed(t, (handler, req, res) => {
@@ -178,14 +178,14 @@ t.test('a body that nobody has read yet is read, whatever the host has set', asy
   }
 });
 
-t.test('an empty body is empty, even if the host has read it', async (t) => {
+t.test('an empty body is answered as empty, even if the host has read it', async (t) => {
   const { port } = await embed(t, (handler, req, res) => {
     req.resume().on('end', () => handler(req, res));
   });
   isFailure(t, await exchange(t, port, message({ body: '' })), { status: 400 }, 'empty');
 });
 
-t.test('a body that the host has read in part is a fault, and not waited for', async (t) => {
+t.test('a body that the host has read in part is answered with 500 at once', async (t) => {
   const { port, reported, log } = await embed(t, (handler, req, res) => {
     req.once('data', () => {
       req.pause();
@@ -202,7 +202,7 @@ t.test('a body that the host has read in part is a fault, and not waited for', a
   t.equal(log.size, 0);
 });
 
-t.test('a response that the host has ended is left alone', async (t) => {
+t.test('a response that the host has ended is not changed', async (t) => {
   const { port, reported } = await embed(t, (handler, req, res) => {
     res.end('theirs');
     handler(req, res);
@@ -220,7 +220,7 @@ t.test('a response that the host has ended is left alone', async (t) => {
   t.strictSame(reported, []);
 });
 
-t.test('a response that the host has begun is cut off', async (t) => {
+t.test('a response that the host has begun is destroyed', async (t) => {
   const { port } = await embed(t, (handler, req, res) => {
     res.writeHead(200, { 'Content-Length': 100 }).write('theirs');
     handler(req, res);
@@ -232,7 +232,7 @@ t.test('a response that the host has begun is cut off', async (t) => {
   }
 });
 
-t.test('a response that the host ends while a plant is stored is left alone', async (t) => {
+t.test('a response that the host ends while a plant is stored is not changed', async (t) => {
   for (const end of [
     (res: ServerResponse) => res.writeHead(504).end('theirs'),
     (res: ServerResponse) => res.destroy(),
@@ -255,7 +255,7 @@ t.test('a response that the host ends while a plant is stored is left alone', as
   }
 });
 
-t.test('a response that the host has changed may throw', async (t) => {
+t.test('a response that throws when it is written closes the connection', async (t) => {
   const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096 };
   const changes: Readonly<Record<string, (res: ServerResponse) => void>> = {
     'a trailer without chunks': (res) => res.setHeader('Trailer', 'Server-Timing'),
@@ -285,7 +285,7 @@ t.test('a response that the host has changed may throw', async (t) => {
   }
 });
 
-t.test('a client that is gone before the handler runs stores nothing', async (t) => {
+t.test('a request that is aborted before the handler runs stores nothing', async (t) => {
   let gone = true;
   const { port, log, reported } = await embed(t, (handler, req, res) => {
     if (gone) req.on('close', () => handler(req, res));
@@ -303,7 +303,7 @@ t.test('a client that is gone before the handler runs stores nothing', async (t)
   t.strictSame(reported, []);
 });
 
-t.test('a request that the host destroys is not answered, and not waited for', async (t) => {
+t.test('a request that the host destroys is not answered and releases its memory', async (t) => {
   let destroyed = 0;
   const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096 };
   const host: Host = (handler, req, res) => {
@@ -329,7 +329,7 @@ t.test('a request that the host destroys is not answered, and not waited for', a
   t.strictSame(reported, []);
 });
 
-t.test('a client that goes while its plant is stored does not undo it', async (t) => {
+t.test('a client that disconnects while its plant is stored does not undo it', async (t) => {
   const gate = gatedStore();
   const store = storeOf((plant) => gate.add(plant).then(() => service.log.add(plant)));
   const service: Service = await serve(t, { store });
@@ -346,14 +346,14 @@ t.test('a client that goes while its plant is stored does not undo it', async (t
   t.strictSame(service.reported, []);
 });
 
-t.test('a plant is answered alike, whether it was there before or not', async (t) => {
+t.test('a plant gets the same answer, whether or not it was stored before', async (t) => {
   for (const outcome of ['created', 'unchanged'] as const) {
     const { port } = await serve(t, { store: storeOf(() => Promise.resolve(outcome)) });
     t.match(await exchange(t, port, message()), { status: 200, body: FERN_ANSWER }, outcome);
   }
 });
 
-t.test('how a store fails decides the answer', async (t) => {
+t.test('the code of a PlantStoreError determines the answer', async (t) => {
   const rows: Readonly<Record<string, [error: number, failure: unknown]>> = {
     conflict: [409, new PlantStoreError('conflict', 'x')],
     unavailable: [503, new PlantStoreError('unavailable', 'x')],
@@ -382,7 +382,7 @@ t.test('how a store fails decides the answer', async (t) => {
   }
 });
 
-t.test('a store gets the plant with its exact id, and no more than that', async (t) => {
+t.test('the store gets the exact id, the name and the tag, and nothing else', async (t) => {
   const stored: unknown[] = [];
   const store = storeOf((plant) => {
     stored.push(plant);
@@ -400,7 +400,7 @@ t.test('a store gets the plant with its exact id, and no more than that', async 
   ]);
 });
 
-t.test('a fault goes to stderr where nobody else asks for it', async (t) => {
+t.test('internal errors are reported to stderr by default', async (t) => {
   const cause = new Error('fault');
   const store = storeOf(() => Promise.reject(cause));
   const handler = createPlantHandler({ store, tokens: [TOKEN] });
@@ -410,7 +410,7 @@ t.test('a fault goes to stderr where nobody else asks for it', async (t) => {
   t.strictSame(written.args(), [['plant-store: a request failed', cause]]);
 });
 
-t.test('handlers in one process have nothing in common', async (t) => {
+t.test('handlers in one process share no state', async (t) => {
   const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096 };
   const store = gatedStore();
   const full = await serve(t, { store, tokens: ['one'], ...limits });
@@ -467,7 +467,7 @@ async function http2Answer(stream: http2.ClientHttp2Stream, method?: string): Pr
   return { status, body };
 }
 
-t.test('HTTP/2 in cleartext is served alike', async (t) => {
+t.test('HTTP/2 in cleartext gets the same answers', async (t) => {
   const { handler, log } = await serve(t, { maxBodyBytes: 100 });
   const server = http2.createServer(handler);
   const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);
@@ -518,7 +518,7 @@ t.test('HTTP/2: a body that is too large or too slow is answered, then cut off',
   t.strictSame(warnings, [], 'no header that HTTP/2 does not have');
 });
 
-t.test('HTTP/2: a stream that is reset stores nothing, and leaves no memory behind', async (t) => {
+t.test('HTTP/2: a stream that is reset stores nothing and releases its memory', async (t) => {
   const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 10_000 };
   const { handler, log } = await serve(t, limits);
   const server = http2.createServer(handler);
@@ -554,7 +554,7 @@ function http2Fields(fields: Record<string, string>): Buffer {
   return Buffer.concat(strings.flat().map((part) => Buffer.from(part)));
 }
 
-t.test('HTTP/2: a body that was cut off is not taken for a whole one', async (t) => {
+t.test('HTTP/2: an incomplete body is not stored', async (t) => {
   const { handler, log } = await serve(t);
   const head = http2Fields({
     ':method': 'POST',
@@ -590,7 +590,7 @@ t.test('HTTP/2: a body that was cut off is not taken for a whole one', async (t)
     }
 });
 
-t.test('HTTP/2: a client may go while its plant is stored', async (t) => {
+t.test('HTTP/2: a client may disconnect while its plant is stored', async (t) => {
   for (const leave of ['the stream', 'the session'] as const)
     for (const outcome of ['created', 'unavailable'] as const) {
       const gate = gatedStore();
@@ -621,7 +621,7 @@ t.test('HTTP/2: a client may go while its plant is stored', async (t) => {
     }
 });
 
-t.test('HTTP/2: an answer that a client never takes is let go with its stream', async (t) => {
+t.test('HTTP/2: an answer that is never read is released with its stream', async (t) => {
   const { handler } = await serve(t, { maxBodyBytes: 100, maxBufferedBytes: 4096 });
   const server = http2.createServer(handler);
   const url = `http://127.0.0.1:${await listen(t, server)}`;

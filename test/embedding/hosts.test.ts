@@ -109,12 +109,12 @@ async function works(
     t.notMatch(storedPlants(), '{"id":9007199254740992,');
   });
 
-  await t.test('a path that is not ours is answered as the host has it', async (t) => {
+  await t.test('a request for another path is answered by the host', async (t) => {
     const answer = await send(host, protocol, { ...message, path: '/elsewhere' });
     t.match(answer.body, elsewhere);
   });
 
-  await t.test('of a client that hangs up in the middle, nothing is left', async (t) => {
+  await t.test('nothing is stored for a client that disconnects within its body', async (t) => {
     const half = { ...message, body: '{"id":9,"name":"Half a plant"}' };
     await hangUp(host, protocol, half);
     const whole = { ...message, body: '{"id":9,"name":"Whole"}' };

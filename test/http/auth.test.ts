@@ -43,7 +43,7 @@ t.test('the name of the header may have any case', async (t) => {
     t.equal(authenticate({ rawHeaders: [name, `Bearer ${TOKEN}`] }), undefined, name);
 });
 
-t.test('a header with another name is not looked at', async (t) => {
+t.test('a header with another name is ignored', async (t) => {
   const authenticate = createAuthenticator([TOKEN]);
   for (const name of ['Proxy-Authorization', 'X-Authorization', 'Authorizations', 'Authorizatiom'])
     t.equal(authenticate({ rawHeaders: [name, `Bearer ${TOKEN}`] }), failures.noToken, name);
@@ -93,7 +93,7 @@ t.test('no other token is accepted', async (t) => {
   }
 });
 
-t.test('a token that was refused leaves nothing behind for the next one', async (t) => {
+t.test('a refused token does not affect the check of the next one', async (t) => {
   const authenticate = createAuthenticator(['long-token']);
   for (const before of ['long-token-x', 'x'.repeat(512)]) {
     t.equal(
@@ -105,7 +105,7 @@ t.test('a token that was refused leaves nothing behind for the next one', async 
   }
 });
 
-t.test('what is not a bearer token is no credentials', async (t) => {
+t.test('an Authorization header without a bearer token counts as no credentials', async (t) => {
   const others = [
     '',
     ' ',
@@ -132,7 +132,7 @@ t.test('what is not a bearer token is no credentials', async (t) => {
   t.equal(createAuthenticator([TOKEN])({ rawHeaders: [] }), failures.noToken, 'no header at all');
 });
 
-t.test('a request without a token hears which scheme to use', async (t) => {
+t.test('a request without a token is answered with the scheme to use', async (t) => {
   const { port } = await serve(t);
   const rows: readonly [credentials: string | undefined, challenge: string][] = [
     [undefined, 'Bearer realm="plant-store"'],
@@ -148,7 +148,7 @@ t.test('a request without a token hears which scheme to use', async (t) => {
   }
 });
 
-t.test('more than one Authorization header is refused, even if one would do', async (t) => {
+t.test('more than one Authorization header is refused, even if one is valid', async (t) => {
   const { port, log } = await serve(t);
   const good = `Bearer ${TOKEN}`;
   for (const values of [
@@ -226,7 +226,7 @@ function frame(type: number, flags: number, stream: number, ...payload: readonly
   return Buffer.concat([head, content]);
 }
 
-t.test('tokens that no request could carry are refused when the handler is made', async (t) => {
+t.test('tokens that no request could carry make createPlantHandler throw', async (t) => {
   const store = await openLog(t);
   const rows: readonly [about: string, tokens: readonly string[], message: string][] = [
     ['none', [], 'tokens: must be an array of at least one'],
@@ -250,7 +250,7 @@ t.test('tokens that no request could carry are refused when the handler is made'
   t.doesNotThrow(() => createPlantHandler({ store, tokens: ['x'.repeat(511)] }));
 });
 
-t.test('new tokens take the place of the old ones, at once', async (t) => {
+t.test('setTokens replaces the accepted tokens at once', async (t) => {
   const { port, handler } = await serve(t, { tokens: ['old', 'both'] });
   const statusWith = async (token: string): Promise<number> => {
     const headers = { Authorization: `Bearer ${token}` };
@@ -263,7 +263,7 @@ t.test('new tokens take the place of the old ones, at once', async (t) => {
   t.equal(await statusWith('old'), 401);
 });
 
-t.test('new tokens that are refused leave the old ones as they were', async (t) => {
+t.test('if setTokens throws, the old tokens stay accepted', async (t) => {
   const { port, handler } = await serve(t);
   for (const tokens of [[], ['new', 'not a token'], ['x'.repeat(512)]])
     t.throws(() => handler.setTokens(tokens), TypeError);

@@ -77,7 +77,7 @@ t.test('the default limit is a mebibyte', async (t) => {
   isFailure(t, await exchange(t, port, declaring(1_048_577)), { status: 400, error: 413 }, 'more');
 });
 
-t.test('the limit holds wherever a body is split', async (t) => {
+t.test('the body limit holds however a body is split into chunks', async (t) => {
   const { port } = await serve(t, { maxBodyBytes: FERN.length });
   const client = await connect(t, port);
   for (let at = 1; at < FERN.length; at++) {
@@ -94,7 +94,7 @@ t.test('the limit holds wherever a body is split', async (t) => {
   isFailure(t, answer, { status: 400, error: 413 }, 'split everywhere, one byte more');
 });
 
-t.test('a body of the limit fits into a budget of the limit, wherever it is split', async (t) => {
+t.test('a body of the limit fits into a budget of that size, however it is split', async (t) => {
   const limit = 10_000;
   const { port } = await serve(t, { maxBodyBytes: limit, maxBufferedBytes: limit });
   const body = plantOf(limit);
@@ -104,7 +104,7 @@ t.test('a body of the limit fits into a budget of the limit, wherever it is spli
   }
 });
 
-t.test('a body may come byte by byte', async (t) => {
+t.test('a body may arrive byte by byte', async (t) => {
   const { port } = await serve(t);
   const client = await connect(t, port);
   client.socket.setNoDelay(true);
@@ -123,7 +123,7 @@ t.test('a body that is declared too large is refused before a byte of it is sent
   }
 });
 
-t.test('a client that sends all of a body before it reads sees the answer', async (t) => {
+t.test('a client that sends a refused body before it reads gets the answer', async (t) => {
   const { port } = await serve(t, { maxBodyBytes: 100 });
   const client = await connect(t, port);
   const body = Buffer.alloc(DRAIN.maxBytes, ' ');
@@ -136,7 +136,7 @@ t.test('a client that sends all of a body before it reads sees the answer', asyn
   t.equal((await client.answer()).status, 200, 'and the connection can be used again');
 });
 
-t.test('a body without end is answered, then cut off', async (t) => {
+t.test('an endless body is answered, then its connection is closed', async (t) => {
   const { port, server } = await serve(t, { maxBodyBytes: 100 });
   for (const [about, head] of [
     ['in chunks', message({ headers: CHUNKED, body: '' })],
@@ -193,7 +193,7 @@ t.test('a connection can be used again after a small body has been refused', asy
   t.equal((await client.answer()).status, 200, 'after all of them, pipelined');
 });
 
-t.test('a connection is closed after a refusal where its use is not certain', async (t) => {
+t.test('a connection is closed after a refusal if the end of the body is unknown', async (t) => {
   const { port } = await serve(t, { maxBodyBytes: 100 });
   const requests = {
     'a body in chunks': message({ target: '/elsewhere', headers: CHUNKED, body: chunk('') }),
@@ -212,7 +212,7 @@ t.test('a connection is closed after a refusal where its use is not certain', as
   }
 });
 
-t.test('a body that is shorter than it was declared stores nothing', async (t) => {
+t.test('a body that is shorter than its Content-Length stores nothing', async (t) => {
   const { port, log, server } = await serve(t);
   const requests = [
     declaring(FERN.length + 1, FERN),
@@ -232,7 +232,7 @@ t.test('a body that is shorter than it was declared stores nothing', async (t) =
   t.equal(log.size, 1, 'only the one that came whole');
 });
 
-t.test('a body ends where it was declared to', async (t) => {
+t.test('a body ends after as many bytes as its Content-Length', async (t) => {
   const { port, log } = await serve(t);
   const client = await connect(t, port);
   client.send(declaring(FERN.length - 1, `${FERN.slice(0, -1)}\r\n`), message());
@@ -260,7 +260,7 @@ t.test('a body that does not come in time is answered with 408 and the end', asy
   t.equal(log.size, 0);
 });
 
-t.test('a body that trickles in does not get more time', async (t) => {
+t.test('a body that arrives slowly gets no more time', async (t) => {
   const { port } = await serve(t, { bodyTimeoutMs: 100 });
   const client = await connect(t, port);
   client.send(declaring(1_000_000));
@@ -269,7 +269,7 @@ t.test('a body that trickles in does not get more time', async (t) => {
   isFailure(t, await client.answer(), { status: 408 }, 'always on its way');
 });
 
-t.test('a client that goes away in the middle of a body leaves no memory behind', async (t) => {
+t.test('the memory of a request is released if its client disconnects', async (t) => {
   const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 10_000 };
   const { port, server } = await serve(t, limits);
   for (const leave of ['end', 'destroy', 'resetAndDestroy'] as const) {
@@ -284,7 +284,7 @@ t.test('a client that goes away in the middle of a body leaves no memory behind'
   }
 });
 
-t.test('what comes of a body after its refusal is not held', async (t) => {
+t.test('the rest of a refused body is dropped', async (t) => {
   const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 10_000, bodyTimeoutMs: 50 };
   const { port } = await serve(t, limits);
   const client = await connect(t, port);
@@ -295,7 +295,7 @@ t.test('what comes of a body after its refusal is not held', async (t) => {
   t.equal(answer.status, 200);
 });
 
-t.test('a body leaves no timer behind, however it ends', async (t) => {
+t.test('no timer is left after a body, however it ends', async (t) => {
   const timers = (): number =>
     process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
   const store = storeOf(() => Promise.resolve('created'));
@@ -315,7 +315,7 @@ t.test('a body leaves no timer behind, however it ends', async (t) => {
   }
 });
 
-t.test('no answer leaves memory behind, whatever it is', async (t) => {
+t.test('every answer releases the memory of its request', async (t) => {
   interface Row {
     readonly status: number;
     readonly request: Buffer;
@@ -348,7 +348,7 @@ t.test('no answer leaves memory behind, whatever it is', async (t) => {
     });
 });
 
-t.test('refusals that wait for their clients are no more than there may be', async (t) => {
+t.test('the number of refusals that are not flushed is limited', async (t) => {
   const store = gatedStore();
   const { port } = await serve(t, { store });
   // As many as Node reads at once, behind a plant whose answer holds them all up.
@@ -374,7 +374,7 @@ t.test('refusals that wait for their clients are no more than there may be', asy
   t.equal((await exchange(t, port, message({ target: '/other' }))).status, 404, 'who comes later');
 });
 
-t.test('bodies count for the memory that they take, all together', async (t) => {
+t.test('the bodies of all requests together are limited by the budget', async (t) => {
   const store = gatedStore();
   // Each body counts four times.
   const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 119_999 };
@@ -393,7 +393,7 @@ t.test('bodies count for the memory that they take, all together', async (t) => 
   t.equal(await whenServed(t, port, request), 200, 'there is room again');
 });
 
-t.test('requests count even where they are small', async (t) => {
+t.test('even a small request counts as 4096 bytes in the budget', async (t) => {
   const store = gatedStore();
   const { port } = await serve(t, { store, maxBodyBytes: 100, maxBufferedBytes: 3 * 4096 });
   const waiting = Array.from({ length: 3 }, () => exchange(t, port, message()));
@@ -403,14 +403,14 @@ t.test('requests count even where they are small', async (t) => {
   for (const { status } of await Promise.all(waiting)) t.equal(status, 200);
 });
 
-t.test('with the least of budgets, one plant at a time is stored', async (t) => {
+t.test('the smallest budget allows one plant at a time', async (t) => {
   const limits = { maxBodyBytes: FERN.length, maxBufferedBytes: FERN.length };
   const { port } = await serve(t, limits);
   t.equal((await exchange(t, port, message())).status, 200);
   t.equal((await exchange(t, port, message())).status, 200);
 });
 
-t.test('a client that does not take its answer is cut off, and leaves no memory', async (t) => {
+t.test('a client that does not read its answer is disconnected, its memory freed', async (t) => {
   const gated = gatedStore();
   const store = storeOf(async (plant) => (plant.id === 1n ? gated.add(plant) : 'created'));
   const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096, bodyTimeoutMs: 50 };
@@ -436,7 +436,7 @@ t.test('a client that does not take its answer is cut off, and leaves no memory'
   t.equal(await next, 200);
 });
 
-t.test('answers that wait behind another leave no memory when the client goes', async (t) => {
+t.test('queued answers release their memory when the client disconnects', async (t) => {
   const gated = gatedStore();
   const store = storeOf(async (plant) => (plant.id === 1n ? gated.add(plant) : 'created'));
   const limits = { maxBodyBytes: 100, maxBufferedBytes: 2 * 4096 };
@@ -451,7 +451,7 @@ t.test('answers that wait behind another leave no memory when the client goes', 
   t.equal(await whenServed(t, port, message()), 200, 'while the first plant still waits');
 });
 
-t.test('answers that come when the client has gone leave no memory', async (t) => {
+t.test('answers to a client that has disconnected release their memory', async (t) => {
   const store = gatedStore();
   const limits = { maxBodyBytes: 2 * 4096, maxBufferedBytes: 2 * 4096 };
   const { port, server } = await serve(t, { store, ...limits });
@@ -467,7 +467,7 @@ t.test('answers that come when the client has gone leave no memory', async (t) =
   t.equal(answer.status, 200);
 });
 
-t.test('the host may have set an encoding', async (t) => {
+t.test('the host may have set an encoding for the body', async (t) => {
   const text = '{"id":7,"name":"F\u00e5rn \u{1f33f}"}';
   const body = Buffer.from(text);
   for (const encoding of ['utf8', 'latin1', 'hex', 'base64', 'base64url'] as const)
@@ -485,7 +485,7 @@ t.test('the host may have set an encoding', async (t) => {
     });
 });
 
-t.test('the host may pause the request, before and after', async (t) => {
+t.test('the host may pause the request before and after calling the handler', async (t) => {
   const handler = createPlantHandler({ store: await openLog(t), tokens: [TOKEN] });
   const paused = createServer((req, res) => {
     req.pause();

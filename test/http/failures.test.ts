@@ -5,7 +5,7 @@ import { ErrorSchema, failures, type Failure } from '../../dist/http/failures.js
 
 const isError = Compile(ErrorSchema);
 
-t.test('every failure that there is has the shape of an Error', async (t) => {
+t.test('the body of every failure conforms to the Error schema', async (t) => {
   for (const [name, failure] of Object.entries(failures)) {
     const make = failure as Failure | ((about: unknown) => Failure);
     const { status, error, body, headers } = typeof make === 'function' ? make(['a fault']) : make;

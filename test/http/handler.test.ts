@@ -16,7 +16,7 @@ import {
   type Message,
 } from '../support.js';
 
-t.test('plants are created at /plants, whatever the query says', async (t) => {
+t.test('plants are created at /plants, with any query', async (t) => {
   const { port, log } = await serve(t);
   const targets = [
     '/plants',
@@ -34,7 +34,7 @@ t.test('plants are created at /plants, whatever the query says', async (t) => {
   t.equal(log.size, 1);
 });
 
-t.test('there is nothing at any other path', async (t) => {
+t.test('any other path is answered with 404', async (t) => {
   const { port, log } = await serve(t);
   const targets = [
     '/',
@@ -123,7 +123,7 @@ t.test('any other media type is refused', async (t) => {
   t.equal(log.size, 0);
 });
 
-t.test('a body is not decoded', async (t) => {
+t.test('a body with a Content-Encoding is refused', async (t) => {
   const { port } = await serve(t);
   const rows: readonly [coding: string, status: number][] = [
     ['identity', 200],
@@ -139,7 +139,7 @@ t.test('a body is not decoded', async (t) => {
   }
 });
 
-t.test('the first check that fails gives the answer', async (t) => {
+t.test('the first check that fails determines the answer', async (t) => {
   const unavailable = new PlantStoreError('unavailable', 'no more');
   const store = storeOf(() => Promise.reject(unavailable));
   const { port } = await serve(t, { store, maxBodyBytes: 100 });
@@ -170,7 +170,7 @@ t.test('the first check that fails gives the answer', async (t) => {
   }
 });
 
-t.test('JSON comes before what it says, and names before values', async (t) => {
+t.test('JSON is checked before its members, and their names before their values', async (t) => {
   const { port, log } = await serve(t);
   await log.add({ id: 7n, name: 'somebody else' });
   const rows: readonly [error: number, body: string | Buffer][] = [
@@ -184,7 +184,7 @@ t.test('JSON comes before what it says, and names before values', async (t) => {
     t.match(JSON.parse((await exchange(t, port, message({ body }))).body), { error }, `${error}`);
 });
 
-t.test('chunked is the only transfer coding that is understood', async (t) => {
+t.test('any transfer coding other than chunked is answered with 501', async (t) => {
   const { port } = await serve(t);
   const codings = ['gzip, chunked', 'deflate,chunked', 'chunked;a=b, chunked', 'identity, chunked'];
   for (const coding of codings) {
@@ -207,7 +207,7 @@ t.test('chunked is the only transfer coding that is understood', async (t) => {
   t.equal((await exchange(t, port, request)).status, 200, 'the case does not matter');
 });
 
-t.test('options that cannot work are refused when the handler is made', async (t) => {
+t.test('invalid options make createPlantHandler throw', async (t) => {
   const store = await openLog(t);
   const make = (options: object) => () =>
     createPlantHandler({ store, tokens: [TOKEN], ...options });
@@ -219,7 +219,7 @@ t.test('options that cannot work are refused when the handler is made', async (t
     t.throws(make({ store }), { name: 'TypeError', message: /^store: / });
 });
 
-t.test('options that are changed later change nothing', async (t) => {
+t.test('modifying the options object later has no effect', async (t) => {
   const tokens = [TOKEN];
   const options = { store: await openLog(t), tokens, maxBodyBytes: FERN.length };
   const handler = createPlantHandler(options);

@@ -74,7 +74,7 @@ t.test('any other Host is refused, and the connection can be used again', async 
   t.equal(log.size, 0);
 });
 
-t.test('a request has one Host, which only HTTP/1.0 may leave out', async (t) => {
+t.test('a request must have one Host header, which only HTTP/1.0 may omit', async (t) => {
   const { handler } = await serve(t);
   const port = await listen(t, createServer({ requireHostHeader: false }, handler));
   const status = async (headers: Message['headers'], version = '1.1'): Promise<number> => {
@@ -89,7 +89,7 @@ t.test('a request has one Host, which only HTTP/1.0 may leave out', async (t) =>
   t.equal(await status({ Host: ['localhost', 'other'] }, '1.0'), 400);
 });
 
-t.test('the host of an absolute target must not be empty, nor outside the grammar', async (t) => {
+t.test('the host of an absolute-form target must be a valid and non-empty one', async (t) => {
   const { port, log } = await serve(t);
   for (const target of [
     'http:///plants',
@@ -107,7 +107,7 @@ t.test('the host of an absolute target must not be empty, nor outside the gramma
   t.equal(log.size, 0);
 });
 
-t.test('HTTP/1.0 has no transfer codings', async (t) => {
+t.test('a transfer coding in HTTP/1.0 is refused', async (t) => {
   const { port, log } = await serve(t);
   for (const Connection of ['keep-alive', 'close', undefined])
     for (const coding of ['chunked', 'gzip, chunked', 'identity, chunked']) {

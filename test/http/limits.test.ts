@@ -4,14 +4,14 @@ import { DEFAULT_LIMITS, MAX_LIMITS, memoryFor, resolveLimits } from '../../dist
 
 const NAMES = ['maxBodyBytes', 'maxBufferedBytes', 'bodyTimeoutMs'] as const;
 
-t.test('a limit that is left out has its default', async (t) => {
+t.test('a limit that is omitted has its default', async (t) => {
   t.strictSame(resolveLimits({}), DEFAULT_LIMITS);
   t.strictSame(resolveLimits({ maxBodyBytes: 5 }), { ...DEFAULT_LIMITS, maxBodyBytes: 5 });
   const undefinedLimit: object = { maxBodyBytes: undefined };
   t.strictSame(resolveLimits(undefinedLimit), DEFAULT_LIMITS);
 });
 
-t.test('a limit is an integer between 1 and its largest value', async (t) => {
+t.test('a limit must be an integer between 1 and its maximum', async (t) => {
   t.strictSame(Object.keys(DEFAULT_LIMITS), NAMES);
   t.strictSame(resolveLimits(MAX_LIMITS), MAX_LIMITS);
   t.doesNotThrow(() => resolveLimits({ maxBodyBytes: 1, maxBufferedBytes: 1, bodyTimeoutMs: 1 }));
@@ -26,7 +26,7 @@ t.test('a limit is an integer between 1 and its largest value', async (t) => {
   }
 });
 
-t.test('the memory for requests holds at least the largest body', async (t) => {
+t.test('maxBufferedBytes must not be less than maxBodyBytes', async (t) => {
   const message = 'maxBufferedBytes: must not be less than maxBodyBytes';
   t.doesNotThrow(() => resolveLimits({ maxBodyBytes: 100, maxBufferedBytes: 100 }));
   t.throws(() => resolveLimits({ maxBodyBytes: 100, maxBufferedBytes: 99 }), { message });

@@ -91,7 +91,7 @@ const spelling = fc
     return `${sign}${whole}.${padded.slice(point)}${mark}${power < 0 ? '' : plus}${power}`;
   });
 
-t.test('an int64 comes back exactly as it was sent', async () => {
+t.test('every int64 is read exactly as it was sent', async () => {
   fc.assert(
     fc.property(
       fc.oneof(fc.bigInt({ min: MIN, max: MAX }), edge),
@@ -101,7 +101,7 @@ t.test('an int64 comes back exactly as it was sent', async () => {
   );
 });
 
-t.test('however a number is spelled, its exact value is the id, or it is refused', async (t) => {
+t.test('the id is the exact value of a number in any notation, or is refused', async (t) => {
   let accepted = 0;
   fc.assert(
     fc.property(spelling, (text) => {
@@ -156,16 +156,16 @@ const SPELLINGS: readonly [spelling: string, id: bigint | undefined][] = [
   ['\t\r\n 7 \n', 7n],
 ];
 
-t.test('odd spellings of an id', async (t) => {
+t.test('unusual notations of an id', async (t) => {
   for (const [spelling, id] of SPELLINGS) t.equal(idOf(spelling), id, JSON.stringify(spelling));
 });
 
-t.test('a value that is not a number is no id, whatever it looks like', async (t) => {
+t.test('a value that only looks like a number is not an id', async (t) => {
   const values = ['"7"', 'null', 'true', '[7]', '{"id":7}', '""', '[]', '{}', '"\\"7"', '{"7":7}'];
   for (const value of values) t.equal(idOf(value), undefined, value);
 });
 
-t.test('a number of millions of characters is read as exactly as any other', async (t) => {
+t.test('a number of millions of characters is read exactly', async (t) => {
   // At a cost that is not linear, the last of these would not come to an end.
   for (const length of [1_000, 1_000_000, 5_000_000]) {
     const nines = '9'.repeat(length);
@@ -189,7 +189,7 @@ t.test('a number of millions of characters is read as exactly as any other', asy
   }
 });
 
-t.test('the id is read where it stands, wherever that is', async (t) => {
+t.test('the id is found wherever it is in the object', async (t) => {
   const id = 2n ** 53n + 1n;
   const texts = [
     `{"id":${id},"name":"fern"}`,
@@ -206,7 +206,7 @@ t.test('the id is read where it stands, wherever that is', async (t) => {
 });
 
 t.test(
-  'a member of a plant that comes twice is refused, however its name is spelled',
+  'a repeated id, name or tag is refused, even if its name has escape sequences',
   async (t) => {
     const rows: readonly [member: string, text: string][] = [
       ['id', '{"id":1,"id":1,"name":"fern"}'],
@@ -224,7 +224,7 @@ t.test(
   },
 );
 
-t.test('any other name may come twice', async (t) => {
+t.test('any other member may be repeated', async (t) => {
   const texts = [
     '{"id":1,"name":"fern","a":1,"a":2}',
     '{"id":1,"name":"fern","a":{"id":2,"id":3,"name":4}}',
@@ -253,7 +253,7 @@ t.test('members that a plant does not have are allowed, and not stored', async (
   }
 });
 
-t.test('a member is not taken from a prototype', async (t) => {
+t.test('members are not inherited from a prototype', async (t) => {
   t.strictSame(read('{"__proto__":{"id":1,"name":"fern"}}'), {
     error: 422,
     message: `${ID_RULE}; ${NAME_RULE}`,
@@ -292,20 +292,20 @@ const STRINGS: Readonly<Record<string, string>> = {
   'a megabyte': 'farn\u{1f33f}'.repeat(131_072),
 };
 
-t.test('name and tag are any strings, and come back equal', async (t) => {
+t.test('name and tag can be any strings, and are read unchanged', async (t) => {
   for (const [about, text] of Object.entries(STRINGS)) t.ok(comesBack(text), about);
   fc.assert(fc.property(fc.string({ unit: 'binary' }), comesBack));
   const unit = fc.nat(0xffff).map((code) => String.fromCharCode(code));
   fc.assert(fc.property(fc.string({ unit }), comesBack));
 });
 
-t.test('a plant without a tag has none; an empty tag is a tag', async (t) => {
+t.test('a missing tag is not an empty tag', async (t) => {
   t.strictSame(read('{"id":1,"name":""}'), { id: 1n, name: '' });
   t.notOk('tag' in (read('{"id":1,"name":""}') as object));
   t.strictSame(read('{"id":1,"name":"","tag":""}'), { id: 1n, name: '', tag: '' });
 });
 
-t.test('every fault of a NewPlant is named at once', async (t) => {
+t.test('the message lists every fault of a NewPlant', async (t) => {
   const members = {
     id: { good: ['7'], bad: [undefined, 'null', '"7"', '1.5', '1e300', '[]', String(MAX + 1n)] },
     name: { good: ['"fern"'], bad: [undefined, 'null', '7', 'true', '["fern"]', '{}'] },
@@ -371,7 +371,7 @@ t.test('a body that is not JSON in UTF-8 is refused', async (t) => {
   for (const [about, body] of rows) t.strictSame(read(body), NOT_JSON, about);
 });
 
-t.test('a byte order mark before the JSON is named as the cause', async (t) => {
+t.test('a byte order mark before the JSON is reported as the cause', async (t) => {
   for (const body of ['{"id":1,"name":"fern"}', '{}', 'x', ''])
     t.strictSame(read(`\ufeff${body}`), BYTE_ORDER_MARK, body);
   t.strictSame(read('{"id":1,"name":"\ufeff"}'), { id: 1n, name: '\ufeff' }, 'within a string');
@@ -382,7 +382,7 @@ function named(...bytes: readonly number[]): Buffer {
   return Buffer.concat([Buffer.from('{"id":1,"name":"'), Buffer.from(bytes), Buffer.from('"}')]);
 }
 
-t.test('nesting as deep as a body can be is read, or refused, like any other', async (t) => {
+t.test('JSON with any depth of nesting is read or refused', async (t) => {
   const depth = 500_000;
   const arrays = '['.repeat(depth) + ']'.repeat(depth);
   const objects = '{"a":'.repeat(depth / 3) + '1' + '}'.repeat(depth / 3);
@@ -398,7 +398,7 @@ t.test('nesting as deep as a body can be is read, or refused, like any other', a
   }
 });
 
-t.test('a value that somebody else parsed is held to the same rules', async (t) => {
+t.test('a value that a body parser has parsed has to meet the same rules', async (t) => {
   const rows: readonly [value: unknown, expected: unknown][] = [
     [
       { id: 7, name: 'fern' },

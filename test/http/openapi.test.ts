@@ -32,7 +32,7 @@ t.test('the document is valid OpenAPI 3.1', async (t) => {
   t.equal(validator.version, '3.1');
 });
 
-t.test('it says what the interface says', async (t) => {
+t.test('the document matches the interface', async (t) => {
   const { info, servers, security, components, paths } = openapi;
   t.match(info, { version: '1.0.0', license: { name: 'MIT' } });
   t.strictSame(servers, [{ url: 'http://127.0.0.1:8080' }], 'a URL without variables');
@@ -85,7 +85,7 @@ function reference(schema: string): object {
   return { $ref: `#/components/schemas/${schema}` };
 }
 
-t.test('documentation generators find a summary, descriptions and tags', async (t) => {
+t.test('the document has a summary, descriptions and tags for generators', async (t) => {
   const { info, tags, paths } = openapi;
   const { post } = paths['/plants'];
   t.match(info, { description: /\w/, contact: { name: /\w/ } });
@@ -94,18 +94,18 @@ t.test('documentation generators find a summary, descriptions and tags', async (
   t.strictSame(post.tags, ['plants']);
 });
 
-t.test('it is made of the schemas that plants are checked with', async (t) => {
+t.test('the document contains the schemas that plants are checked with', async (t) => {
   const { Plant, NewPlant, Error } = openapi.components.schemas;
   t.strictSame([Plant, NewPlant, Error], [PlantSchema, NewPlantSchema, ErrorSchema]);
   t.equal(NewPlant, NewPlantSchema);
 });
 
-t.test('the package has it as a file', async (t) => {
+t.test('the package contains the document as a file', async (t) => {
   const file = readFileSync(require.resolve('plant-store/openapi.json'), 'utf8');
   t.same(JSON.parse(file), openapi);
 });
 
-t.test('it describes every failure, each with an example', async (t) => {
+t.test('the document describes every failure with an example', async (t) => {
   const { responses } = openapi.paths['/plants'].post;
   for (const [name, each] of Object.entries(failures)) {
     const { status, error, headers, body } = each instanceof Failure ? each : each(['x'] as never);
@@ -129,7 +129,7 @@ t.test('an answer with the error code of another status does not conform', async
   t.throws(() => conforms({ status: 400, headers, body: '{"error":400}' }), /status 400/);
 });
 
-t.test('it says which headers come with which answer', async (t) => {
+t.test('the document lists the headers of each answer', async (t) => {
   const required = Object.entries(openapi.paths['/plants'].post.responses).flatMap(
     ([status, { headers = {} }]) =>
       Object.entries(headers).flatMap(([name, header]) =>
@@ -230,7 +230,7 @@ function failingStore(error: Error): PlantHandlerOptions['store'] {
   return { add: () => Promise.reject(error), close: () => Promise.resolve() };
 }
 
-t.test('the service answers as it describes', async (t) => {
+t.test('the answers of the service conform to the document', async (t) => {
   const log = await openLog(t);
   await log.add({ id: 7n, name: 'Boston fern', tag: 'indoor' });
   const statuses = new Set<number>();
@@ -272,7 +272,7 @@ const CODES = `{
   503: 503;
 }`;
 
-t.test('a typed client is made from it as the README says', async (t) => {
+t.test('a typed client is generated from the document as the README says', async (t) => {
   const folder = t.testdir({
     node_modules: { 'plant-store': t.fixture('symlink', PACKAGE) },
     'client.ts': block('OpenAPI', 'ts'),
@@ -305,7 +305,7 @@ t.test('a typed client is made from it as the README says', async (t) => {
     /^.*\nmistake\.ts\(\d+,\d+\): error TS2322: Type 'string' is not assignable to type 'number'\.\s*$/,
   );
 
-  await t.test('and creates plants', async (t) => {
+  await t.test('the typed client creates plants', async (t) => {
     const { port, log } = await serve(t, { tokens: ['a-secret-token'] });
     const lines = block('OpenAPI', 'ts').replace('8080', String(port));
     const { data, error } = await runExample(t, `${lines}\nexport { data, error };`);
@@ -314,7 +314,7 @@ t.test('a typed client is made from it as the README says', async (t) => {
     t.equal(log.size, 1);
   });
 
-  await t.test('and gets to see what is wrong', async (t) => {
+  await t.test('the typed client gets the error of a refused plant', async (t) => {
     const { port } = await serve(t);
     const lines = block('OpenAPI', 'ts').replace('8080', String(port));
     const { data, error } = await runExample(t, `${lines}\nexport { data, error };`);

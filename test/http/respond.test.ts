@@ -186,14 +186,14 @@ for (const [condition, row] of Object.entries(ROWS))
     t.equal(service.reported.length, row.status === 500 ? 1 : 0, 'only a fault is reported');
   });
 
-t.test('a fault is reported with its cause', async (t) => {
+t.test('an internal error is reported with its cause', async (t) => {
   const cause = new TypeError('boom');
   const { port, reported } = await serve(t, rejecting(cause));
   isFailure(t, await exchange(t, port, message()), { status: 500 }, 'fault');
   t.equal(reported[0], cause);
 });
 
-t.test('too much at once: 503, and again when there is room', async (t) => {
+t.test('overload is answered with 503, and the next plant is stored after it', async (t) => {
   const store = gatedStore();
   const { port } = await serve(t, { store, maxBodyBytes: 100, maxBufferedBytes: 4096 });
   const first = exchange(t, port, message());
@@ -235,7 +235,7 @@ const STRINGS: Readonly<Record<string, string>> = {
   'a megabyte': 'farn\u{1f33f}'.repeat(125_000),
 };
 
-t.test('name and tag come back equal, the first time and every time', async (t) => {
+t.test('name and tag round-trip unchanged, also when the plant is sent again', async (t) => {
   const { port, log } = await serve(t, { maxBodyBytes: 4_000_000 });
   for (const [id, [about, text]] of Object.entries(STRINGS).entries()) {
     const body = JSON.stringify({ id, name: text, tag: text });
@@ -264,7 +264,7 @@ t.test('the same id with another name or tag is a conflict, and changes nothing'
   t.equal(log.size, 1);
 });
 
-t.test('another method than POST is told which one to use', async (t) => {
+t.test('a method other than POST gets a 405 that names POST', async (t) => {
   const { port, log } = await serve(t);
   for (const method of ['GET', 'HEAD', 'OPTIONS', 'PUT', 'PATCH', 'DELETE', 'TRACE']) {
     const answer = await exchange(t, port, message({ method }));
@@ -275,7 +275,7 @@ t.test('another method than POST is told which one to use', async (t) => {
   t.equal(log.size, 0);
 });
 
-t.test('a HEAD has the header of the same GET, and no body', async (t) => {
+t.test('a HEAD gets the headers of the same GET, and no body', async (t) => {
   const { port } = await serve(t);
   for (const target of ['/plants', '/elsewhere']) {
     const client = await connect(t, port);
@@ -301,7 +301,7 @@ t.test('a HEAD is answered before its body has arrived', async (t) => {
   t.equal((await client.answer('HEAD')).status, 405);
 });
 
-t.test('a HEAD is answered where the host allows no body for one', async (t) => {
+t.test('a HEAD is answered even if the host rejects a body for it', async (t) => {
   const { handler } = await serve(t);
   const port = await listen(t, createServer({ rejectNonStandardBodyWrites: true }, handler));
   t.equal((await exchange(t, port, message({ method: 'HEAD' }))).status, 405);

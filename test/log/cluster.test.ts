@@ -30,7 +30,7 @@ async function startWorker(t: Test, path: string, ...wrapper: string[]): Promise
   return { ...holder, workerPid };
 }
 
-t.test('a worker that is stopped keeps its lock when its primary dies', async (t) => {
+t.test('a worker stopped by SIGSTOP keeps its lock when the primary dies', async (t) => {
   const path = shortLogAt(t);
   const worker = await startWorker(t, path);
   process.kill(worker.workerPid, 'SIGSTOP');
@@ -43,7 +43,7 @@ t.test('a worker that is stopped keeps its lock when its primary dies', async (t
   t.strictSame(claimsIn(dirname(path)), []);
 });
 
-t.test('a lock ends with its worker while the primary lives', async (t) => {
+t.test('a lock is released when its worker is killed, although the primary lives on', async (t) => {
   const path = shortLogAt(t);
   const worker = await startWorker(t, path);
   process.kill(worker.workerPid, 'SIGKILL');
@@ -53,7 +53,7 @@ t.test('a lock ends with its worker while the primary lives', async (t) => {
   t.equal(await worker.tell('close'), 'closed');
 });
 
-t.test('a lock ends with its worker, which ends when its primary is killed', async (t) => {
+t.test('when the primary is killed, its worker exits and the lock is released', async (t) => {
   const path = shortLogAt(t);
   const worker = await startWorker(t, path);
   t.equal(await worker.tell('load'), 'loading');
@@ -72,7 +72,7 @@ t.test('a worker locks a log whose folder is longer than the path of a socket', 
   t.strictSame(claimsIn(dirname(path)), []);
 });
 
-t.test('of two workers that open a log, one gets it', async (t) => {
+t.test('if two workers open a log at once, exactly one succeeds', async (t) => {
   const path = shortLogAt(t);
   const workers = await Promise.all([1, 2].map(() => startHolder(t, path, ...CLUSTER)));
   const answers = await Promise.all(workers.map((worker) => worker.tell('open')));
@@ -91,7 +91,7 @@ function contest(rivals: readonly Holder[], over: AbortSignal): Promise<unknown[
   );
 }
 
-t.test('worker.disconnect() under load gives up no lock and loses no plant', async (t) => {
+t.test('worker.disconnect() under load keeps the lock and loses no plant', async (t) => {
   const path = shortLogAt(t);
   const rivals = [await startHolder(t, path), await startHolder(t, path)];
   const refused = ['locked', 'locked'];

@@ -50,7 +50,7 @@ function countOf(fs: FaultyFileSystem, kind: string): number {
   return fs.operations.filter((each) => each === kind).length;
 }
 
-t.test('plants that arrive during a write leave together in the next one', async (t) => {
+t.test('plants that arrive during a write are written together in the next one', async (t) => {
   const gate = createGate();
   const { fs, log, content } = await open(t, { 'write 1': { hangs: gate } });
   const first = log.add(FERN);
@@ -66,7 +66,7 @@ t.test('plants that arrive during a write leave together in the next one', async
   t.equal(content(), logOf([FERN, ...rest]).toString());
 });
 
-t.test('plants that arrive in one turn of the event loop leave in one write', async (t) => {
+t.test('plants that are added in the same tick are written together', async (t) => {
   const { fs, log } = await open(t, {});
   const plants = plantsNamed(...Array.from({ length: 500 }, (_, n) => `plant ${n}`));
   await Promise.all(plants.map((plant) => log.add(plant)));
@@ -76,7 +76,7 @@ t.test('plants that arrive in one turn of the event loop leave in one write', as
   t.equal(countOf(fs, 'write'), 3, 'those that come one after the other do not wait');
 });
 
-t.test('a line is at the offset that it was given', async (t) => {
+t.test('onStored is called with the byte offset of each line', async (t) => {
   const { log, content } = await open(t, {});
   const plants = plantsNamed('\u{1f33f}', '\u00e9', '\ud800', '', 'x'.repeat(70_000));
   await Promise.all(plants.map((plant) => log.add(plant)));
@@ -84,7 +84,7 @@ t.test('a line is at the offset that it was given', async (t) => {
   t.equal(content(), plants.map(encodeRecord).join(''));
 });
 
-t.test('a plant is found in whatever batch it waits', async (t) => {
+t.test('a pending plant is found in every batch', async (t) => {
   const gate = createGate();
   const { log, content } = await open(t, { 'write 1': { hangs: gate } });
   const full = { ...IVY, name: 'x'.repeat(4_194_304) };
@@ -102,7 +102,7 @@ t.test('a plant is found in whatever batch it waits', async (t) => {
   t.equal(content(), logOf(plants).toString());
 });
 
-t.test('the next write begins before the plants of the last one are answered', async (t) => {
+t.test('the next write begins before the promises of the previous one are resolved', async (t) => {
   const gate = createGate();
   const { fs, log } = await open(t, { 'write 1': { hangs: gate } });
   const fern = log.add(FERN).then(() => countOf(fs, 'write'));
@@ -125,7 +125,7 @@ t.test('a write runs in the asynchronous context in which the log was opened', a
   t.match(seen, [[/plants are refused until there is room/, 'opener']]);
 });
 
-t.test('minor collections free what has been stored', async (t) => {
+t.test('minor garbage collections free the memory of stored plants', async (t) => {
   const script = join(import.meta.dirname, 'retention.js');
   const path = join(t.testdir(), 'plants.jsonl');
   const kept = JSON.parse(
@@ -135,7 +135,7 @@ t.test('minor collections free what has been stored', async (t) => {
   for (const bytes of kept) t.ok(bytes < 150, `${bytes} bytes a plant`);
 });
 
-t.test('a write that is cut short is finished before it is acknowledged', async (t) => {
+t.test('a short write is completed before its plants are acknowledged', async (t) => {
   const { fs, log, content } = await open(t, {
     'write 1': { writes: 3 },
     'write 2': { writes: 1 },
@@ -152,7 +152,7 @@ t.test('a write that is cut short is finished before it is acknowledged', async 
 });
 
 t.test(
-  'a plant that was refused is tried again, even while those beside it are written',
+  'a plant that was refused can be added again while other plants are still written',
   async (t) => {
     const gate = createGate();
     const { log, content } = await open(t, {
@@ -173,7 +173,7 @@ t.test(
 );
 
 for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
-  t.test(`${code}: plants are refused while there is no room, and only then`, async (t) => {
+  t.test(`${code}: plants are refused only as long as the disk is full`, async (t) => {
     const { log, reports, content } = await open(t, {
       'write 2': { fails: code },
       // One line has room, and a part of the other.
@@ -198,7 +198,7 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
     t.notOk(log.poisoned.aborted);
   });
 
-t.test('each time the room ends and comes back, the operator is told', async (t) => {
+t.test('a full disk is reported each time, and so is room again', async (t) => {
   const { log, reports } = await open(t, {
     'write 1': { fails: 'ENOSPC' },
     'write 3': { fails: 'ENOSPC' },
@@ -210,7 +210,7 @@ t.test('each time the room ends and comes back, the operator is told', async (t)
   t.equal(reports.length, 4);
 });
 
-t.test('plants that wait while there is no room are tried in a write of their own', async (t) => {
+t.test('plants that are pending when the disk is full are tried in a later write', async (t) => {
   const gate = createGate();
   const { log, content } = await open(t, { 'write 1': { hangs: gate, fails: 'ENOSPC' } });
   const fern = log.add(FERN);
@@ -238,7 +238,7 @@ const poisons: Record<string, Faults> = {
 };
 
 for (const [what, faults] of Object.entries(poisons))
-  t.test(`${what} poisons the log for good`, async (t) => {
+  t.test(`${what} poisons the log permanently`, async (t) => {
     const { fs, log, reports, content } = await open(t, faults);
     let aborted = 0;
     log.poisoned.addEventListener('abort', () => aborted++);
@@ -265,7 +265,7 @@ for (const [what, faults] of Object.entries(poisons))
     t.equal(fs.openFiles, 0);
   });
 
-t.test('where O_DSYNC does not reach the disk, a sync follows each write', async (t) => {
+t.test('if O_DSYNC does not reach the disk, each write is followed by fsync', async (t) => {
   const { fs, log } = await open(t, { 'write 1': { writes: 5 } }, { dsyncIsDurable: false });
   const opened = fs.operations.length;
   const syncs = countOf(fs, 'sync');
@@ -283,7 +283,7 @@ t.test('where O_DSYNC does not reach the disk, a sync follows each write', async
   ]);
 });
 
-t.test('a sync that fails poisons the log, though the write went well', async (t) => {
+t.test('a failed fsync poisons the log, even if the write succeeded', async (t) => {
   const { fs, log } = await open(t, {}, { dsyncIsDurable: false });
   fs.faults[`sync ${countOf(fs, 'sync') + 1}`] = { fails: 'EIO' };
   await t.rejects(log.add(FERN), UNAVAILABLE);
@@ -291,7 +291,7 @@ t.test('a sync that fails poisons the log, though the write went well', async (t
   await t.rejects(log.add(FERN), UNAVAILABLE);
 });
 
-t.test('a plant that cannot be read back is unavailable, and the log goes on', async (t) => {
+t.test('add rejects if a line cannot be read back, and the log stays usable', async (t) => {
   const { fs, log } = await open(t, {});
   await log.add(FERN);
   fs.faults[`read ${countOf(fs, 'read') + 1}`] = { fails: 'EIO' };
@@ -301,7 +301,7 @@ t.test('a plant that cannot be read back is unavailable, and the log goes on', a
   t.notOk(log.poisoned.aborted);
 });
 
-t.test('a line found changed refuses the plants that wait, not those on their way', async (t) => {
+t.test('a modified line poisons the log, but a write in progress is completed', async (t) => {
   const gate = createGate();
   const { log, path, reports, content } = await open(t, { 'write 2': { hangs: gate } });
   await log.add(FERN);
@@ -348,7 +348,7 @@ function plantOfLine(bytes: number): NewPlant {
   }
 }
 
-t.test('a line may be as long as the longest that can be read, and no longer', async (t) => {
+t.test('a line may have the length limit of a record, but not one byte more', async (t) => {
   const offsets: number[] = [];
   const stillWaiting: unknown[] = [];
   const committer = bottomless(0, offsets);
@@ -367,7 +367,7 @@ t.test('a line may be as long as the longest that can be read, and no longer', a
   t.strictSame(offsets, [0, MAX_RECORD_BYTES]);
 });
 
-t.test('a batch is bounded, and plants are written in the order of their arrival', async (t) => {
+t.test('a batch is bounded, and plants are written in the order of arrival', async (t) => {
   const { fs, log, content } = await open(t, {});
   const plants = plantsNamed(...Array.from({ length: 40 }, () => 'x'.repeat(700_000)));
   await Promise.all(plants.map((plant) => log.add(plant)));
@@ -386,7 +386,7 @@ t.test('a batch of very small plants is bounded, too', async (t) => {
   t.equal(offsets.length, plants.length);
 });
 
-t.test('a committer that is closed or poisoned says why it takes no more', async (t) => {
+t.test('a closed or poisoned committer has the error with which it refuses plants', async (t) => {
   const [closed, poisoned] = [bottomless(0), bottomless(0)];
   const cause = new Error('a reason');
   t.match(poisoned.poison(cause), { ...UNAVAILABLE, message: 'plants.jsonl: a reason', cause });
@@ -396,7 +396,7 @@ t.test('a committer that is closed or poisoned says why it takes no more', async
   t.match(closed.refusal, { ...UNAVAILABLE, message: /the log is closed/ });
 });
 
-t.test('offsets go on beyond 4 GiB', async (t) => {
+t.test('offsets are exact beyond 4 GiB', async (t) => {
   const offsets: number[] = [];
   const committer = bottomless(2 ** 40, offsets);
   await Promise.all([FERN, IVY, MOSS].map((plant) => committer.append(plant)));

@@ -152,7 +152,7 @@ function operationMet({ operations }: FaultyFileSystem, nth: number, onlyWrites:
 }
 
 for (const [name, beginning] of Object.entries(beginnings))
-  t.test(`${name} loses nothing, whichever operation fails`, async (t) => {
+  t.test(`${name} loses no acknowledged plant, whichever file operation fails`, async (t) => {
     t.testdir();
     for (const [what, fault] of Object.entries({ ...failures, ...writeFailures })) {
       const onlyWrites = what in writeFailures;
@@ -173,7 +173,7 @@ for (const [name, beginning] of Object.entries(beginnings))
     }
   });
 
-t.test('a log loses nothing, whichever two operations fail', async (t) => {
+t.test('a log loses no acknowledged plant, whichever two file operations fail', async (t) => {
   const beginning = { content: TORN, dsyncIsDurable: false };
   t.testdir();
   const wrongs: string[] = [];
@@ -197,7 +197,7 @@ t.test('a log loses nothing, whichever two operations fail', async (t) => {
 });
 
 for (const [name, beginning] of Object.entries(beginnings))
-  t.test(`${name} acknowledges nothing too early, whichever operation hangs`, async (t) => {
+  t.test(`${name} acknowledges only durable plants, whichever operation hangs`, async (t) => {
     t.testdir();
     const wrongs: string[] = [];
     for (let number = 1; ; number++) {

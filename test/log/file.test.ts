@@ -24,14 +24,14 @@ t.test('each folder is durable before anything is created in it', async (t) => {
   t.ok(statSync(join(here, 'a', 'b', 'c')).isDirectory());
 });
 
-t.test('a folder that exists may be in one that cannot be opened', async (t) => {
+t.test('the parent of an existing folder need not be readable', async (t) => {
   const root = t.testdir({ here: {} });
   await createFolder(faultyFileSystem({ 'open 1': { fails: 'EACCES' } }), join(root, 'here'));
   const fs = faultyFileSystem({ 'open 2': { fails: 'EACCES' } });
   await t.rejects(createFolder(fs, join(root, 'here', 'new')), { code: 'EACCES' });
 });
 
-t.test('a folder that may not be synced is left alone, any other failure is told', async (t) => {
+t.test('syncFolder ignores that fsync is forbidden, and rejects on any other error', async (t) => {
   const path = t.testdir();
   const denied = faultyFileSystem({ 'sync 1': { fails: 'ERR_ACCESS_DENIED' } });
   await syncFolder(denied, path);
@@ -49,7 +49,7 @@ t.test('a folder that may not be synced is left alone, any other failure is told
   }
 });
 
-t.test('a file for the log is made for its owner only, and what it holds stays', async (t) => {
+t.test('openLogFile creates a file with mode 0600, and keeps existing content', async (t) => {
   const path = join(t.testdir(), 'plants.jsonl');
   for (const content of ['one', 'onetwo']) {
     const file = await openLogFile(nodeFileSystem, path);
@@ -60,7 +60,7 @@ t.test('a file for the log is made for its owner only, and what it holds stays',
   t.equal(statSync(path).mode & 0o777, 0o600);
 });
 
-t.test('a file is written whole, for its owner only, and its folder is synced', async (t) => {
+t.test('writeFile creates a complete file with mode 0600, and syncs its folder', async (t) => {
   const path = join(t.testdir(), 'copy');
   const { fs, synced } = notingSyncs();
   await writeFile(fs, path, Buffer.from('a long text'));
@@ -71,7 +71,7 @@ t.test('a file is written whole, for its owner only, and its folder is synced', 
   t.strictSame(readdirSync(dirname(path)), ['copy']);
 });
 
-t.test('a file that cannot be written is closed', async (t) => {
+t.test('a file is closed if writing it fails', async (t) => {
   const fs = faultyFileSystem({ 'write 1': { fails: 'ENOSPC' } });
   await t.rejects(writeFile(fs, join(t.testdir(), 'copy'), Buffer.from('text')), {
     code: 'ENOSPC',
@@ -79,6 +79,6 @@ t.test('a file that cannot be written is closed', async (t) => {
   t.equal(fs.openFiles, 0);
 });
 
-t.test('only on macOS does O_DSYNC not reach the disk', async (t) => {
+t.test('O_DSYNC is durable on all platforms but macOS', async (t) => {
   t.equal(nodeFileSystem.dsyncIsDurable, process.platform !== 'darwin');
 });

@@ -37,7 +37,7 @@ t.test('an empty index has no id', async (t) => {
   t.equal(index.get(-1, -1), undefined);
 });
 
-t.test('an id has the offset with which it was added first', async (t) => {
+t.test('an id keeps the offset with which it was added first', async (t) => {
   const index = createIdIndex();
   t.equal(index.add(7, 0, 0), undefined, 'it is new');
   t.equal(index.add(7, 0, 64), 0, 'it is at byte 0');
@@ -88,7 +88,7 @@ for (const [name, idAt] of Object.entries(sequences))
   });
 
 for (const [name, idAt] of Object.entries(sequences))
-  t.test(`ids that are loaded are found once they are settled: ${name}`, async (t) => {
+  t.test(`loaded ids are found after addLoaded: ${name}`, async (t) => {
     const index = createIdIndex();
     const map = new Map<bigint, number>();
     let first: { offset: number; earlier: number } | undefined;
@@ -108,7 +108,7 @@ for (const [name, idAt] of Object.entries(sequences))
     t.equal(await index.addLoaded(), undefined, 'nothing is left to settle');
   });
 
-t.test('one id a hundred thousand times takes no more than a few shards', async (t) => {
+t.test('loading one id 100,000 times takes no more than a few shards', async (t) => {
   const index = createIdIndex();
   for (let n = 0; n < 100_000; n++) index.load(7, 7, 64 * n);
   t.strictSame(await index.addLoaded(), { offset: 64, earlier: 0 });
@@ -116,7 +116,7 @@ t.test('one id a hundred thousand times takes no more than a few shards', async 
   t.equal(index.get(7, 7), 0);
 });
 
-t.test('of ids that came twice the first is told, wherever their hashes put them', async (t) => {
+t.test('addLoaded returns the first repeated id by offset, whatever the hashes are', async (t) => {
   for (let round = 0; round < 20; round++) {
     const index = createIdIndex();
     for (let id = 0; id < 1_000; id++) index.load(id, 0, id);
@@ -125,7 +125,7 @@ t.test('of ids that came twice the first is told, wherever their hashes put them
   }
 });
 
-t.test('settling takes at most 40 bytes a plant, and leaves nothing behind', async (t) => {
+t.test('addLoaded takes at most 40 bytes a plant, and frees the loaded ids', async (t) => {
   setFlagsFromString('--expose-gc');
   const gc = runInNewContext('gc') as () => void;
   /** What array buffers take that are alive: the first collection may leave its sweeping for later. */

@@ -36,7 +36,7 @@ function startHolders(t: Test, path: string, count: number): Promise<Holder[]> {
   return Promise.all(Array.from({ length: count }, () => startHolder(t, path)));
 }
 
-t.test('a log is open once in a process', async (t) => {
+t.test('a process cannot open a log twice', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
   await t.rejects(openPlantLog(path), LOCKED);
@@ -51,7 +51,7 @@ t.test('a log is open once in a process', async (t) => {
   t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'nothing is left of the locks');
 });
 
-t.test('however many open a log at once in a process, one gets it', async (t) => {
+t.test('if a process opens a log many times at once, exactly one attempt succeeds', async (t) => {
   const path = logAt(t);
   const results = await Promise.allSettled(Array.from({ length: 24 }, () => openPlantLog(path)));
   const logs = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
@@ -61,7 +61,7 @@ t.test('however many open a log at once in a process, one gets it', async (t) =>
   t.strictSame(claimsIn(dirname(path)), []);
 });
 
-t.test('a log that another process has open is refused until that closes it', async (t) => {
+t.test('a log cannot be opened until another process has closed it', async (t) => {
   const path = logAt(t);
   const holder = await startHolder(t, path);
   t.equal(await holder.tell('open'), 'open');
@@ -74,7 +74,7 @@ t.test('a log that another process has open is refused until that closes it', as
   t.equal(await holder.tell('open'), 'open');
 });
 
-t.test('logs beside each other have locks of their own', async (t) => {
+t.test('two logs in one folder have separate locks', async (t) => {
   const folder = t.testdir();
   const logs = await Promise.all(
     ['one', 'two', 'three'].map((name) => openPlantLog(join(folder, name))),
@@ -83,7 +83,7 @@ t.test('logs beside each other have locks of their own', async (t) => {
   await Promise.all(logs.map((log) => log.close()));
 });
 
-t.test('a lock ends with its process, however that ends', async (t) => {
+t.test('a lock is released when its process ends, however it ends', async (t) => {
   const path = logAt(t);
   for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
     const holder = await startHolder(t, path);
@@ -97,7 +97,7 @@ t.test('a lock ends with its process, however that ends', async (t) => {
   }
 });
 
-t.test('a claim has mode 0600 before it comes into view', async (t) => {
+t.test('a claim has mode 0600 before it becomes visible', async (t) => {
   const path = logAt(t);
   const modes: number[] = [];
   const fs: FileSystem = {
@@ -131,7 +131,7 @@ async function wander(maxTurns: number): Promise<void> {
   for (let turns = Math.random() * maxTurns; turns > 0; turns--) await nextTurn();
 }
 
-t.test('however long anybody takes between two steps, never two hold a lock', async (t) => {
+t.test('two processes never hold a lock, however long they pause between steps', async (t) => {
   const path = logAt(t);
   writeFileSync(path, '');
   const { ino } = statSync(path, { bigint: true });
@@ -174,7 +174,7 @@ async function contest(t: Test, holders: readonly Holder[]): Promise<Holder | un
   return holders[answers.indexOf('open')];
 }
 
-t.test('of 8 processes that open a log at once, exactly one gets it', async (t) => {
+t.test('if 8 processes open a log at once, exactly one succeeds', async (t) => {
   const path = logAt(t);
   const holders = await startHolders(t, path, 8);
   for (let round = 1; round <= ROUNDS; round++) {
@@ -185,7 +185,7 @@ t.test('of 8 processes that open a log at once, exactly one gets it', async (t) 
   t.equal(await sizeOf(path), ROUNDS, 'and each found what those before it had stored');
 });
 
-t.test('of 8 processes that spell its path differently, exactly one gets the log', async (t) => {
+t.test('if 8 processes open a log by different paths, exactly one succeeds', async (t) => {
   const root = t.testdir();
   const folder = join(root, 'pots & plants', 'x'.repeat(120), 'Pfl\u00e4nzchen \u{1f33f}');
   mkdirSync(folder, { recursive: true });
@@ -214,7 +214,7 @@ t.test('of 8 processes that spell its path differently, exactly one gets the log
   t.equal(await sizeOf(path), 3);
 });
 
-t.test('the path of a lock may be as long as that of any file', async (t) => {
+t.test('the path of a lock may be as long as the path of any file', async (t) => {
   const root = mkdtempSync(join(tmpdir(), 'plants-'));
   t.teardown(() => rmSync(root, { recursive: true }));
   // A path for a socket ends at 103 bytes, and the name of a claim takes about 50 of them.
@@ -228,7 +228,7 @@ t.test('the path of a lock may be as long as that of any file', async (t) => {
   }
 });
 
-t.test('what dead processes left is removed, and nothing else', async (t) => {
+t.test('claims of dead processes are removed, other files are not', async (t) => {
   const path = logAt(t);
   await (await openPlantLog(path)).close();
   const { ino } = statSync(path);
@@ -239,7 +239,7 @@ t.test('what dead processes left is removed, and nothing else', async (t) => {
   t.strictSame(readdirSync(dirname(path)).toSorted(), others.toSorted());
 });
 
-t.test('who is taken for dead before it listens tries again', async (t) => {
+t.test('a process whose claim is removed before it listens tries again', async (t) => {
   const path = logAt(t);
   const fs = faultyFileSystem({ 'chmod 1': { fails: 'ENOENT' }, 'rename 1': { fails: 'ENOENT' } });
   const log = await openLog(fs, path);
@@ -250,7 +250,7 @@ t.test('who is taken for dead before it listens tries again', async (t) => {
   t.strictSame(claimsIn(dirname(path)), []);
 });
 
-t.test('a claim that somebody has removed is no reason to fail', async (t) => {
+t.test('a lock is released without an error if its claim has been removed', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
   for (const name of claimsIn(dirname(path))) rmSync(join(dirname(path), name));
@@ -258,7 +258,7 @@ t.test('a claim that somebody has removed is no reason to fail', async (t) => {
 });
 
 t.test(
-  'of 8 processes of which some are killed, never two have the log open',
+  'at most one of 8 processes has the log open while SIGKILL kills some',
   MEANWHILE,
   async (t) => {
     const path = logAt(t);
@@ -291,7 +291,7 @@ t.test(
 );
 
 t.test(
-  'of 8 processes of which some are stopped, never two have the log open',
+  'at most one of 8 processes has the log open while SIGSTOP stops some',
   MEANWHILE,
   async (t) => {
     const path = logAt(t);
@@ -315,7 +315,7 @@ t.test(
   },
 );
 
-t.test('a process that is stopped keeps its lock', MEANWHILE, async (t) => {
+t.test('a process stopped by SIGSTOP keeps its lock', MEANWHILE, async (t) => {
   const path = logAt(t);
   const holder = await startHolder(t, path);
   t.equal(await holder.tell('open'), 'open');
@@ -336,7 +336,7 @@ const namespaces: Record<string, string[]> = {
 for (const [what, wrapper] of Object.entries(namespaces)) {
   const [command = '', ...args] = wrapper;
   const skip = spawnSync(command, [...args, 'true']).status === 0 ? false : 'needs to be root';
-  t.test(`a lock holds in ${what}`, { skip }, async (t) => {
+  t.test(`a lock excludes other processes in ${what}`, { skip }, async (t) => {
     const path = logAt(t);
     const inside = await startHolder(t, path, ...wrapper);
     const outside = await startHolder(t, path);

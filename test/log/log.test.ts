@@ -50,7 +50,7 @@ async function outcomesOf(log: PlantLog, plants: readonly NewPlant[]): Promise<o
   return Object.fromEntries(outcomes);
 }
 
-t.test('a log and its folders are made where they are missing, for their owner only', async (t) => {
+t.test('a missing log and its folders are created for the owner only', async (t) => {
   const path = join(t.testdir(), 'var', 'lib', 'plants.jsonl');
   const log = await openPlantLog(path);
   t.equal(log.path, path);
@@ -72,7 +72,7 @@ t.test('plants are in the log in the order in which they were stored', async (t)
   t.ok(readFileSync(path).equals(logOf(plants)));
 });
 
-t.test('a hundred of the same plant at once are one plant', async (t) => {
+t.test('adding the same plant 100 times at once stores it once', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
   const hundred = Array.from({ length: 100 }, () => ({ ...FERN }));
@@ -87,7 +87,7 @@ t.test('a hundred of the same plant at once are one plant', async (t) => {
   await again.close();
 });
 
-t.test('of a hundred different plants with one id, one is stored', async (t) => {
+t.test('of 100 different plants with one id, exactly one is stored', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
   const hundred = Array.from({ length: 100 }, (_, n) => ({ id: 7n, name: `fern ${n}` }));
@@ -101,7 +101,7 @@ t.test('of a hundred different plants with one id, one is stored', async (t) => 
   await again.close();
 });
 
-t.test('a plant is the same only if its name and its tag are', async (t) => {
+t.test('a plant is unchanged only if both its name and its tag are equal', async (t) => {
   const long = 'x'.repeat(1_000_000);
   const pairs: Record<string, [stored: NewPlant, other: NewPlant]> = {
     'another name': [FERN, { ...FERN, name: 'Boston Fern' }],
@@ -137,7 +137,7 @@ t.test('a plant is the same only if its name and its tag are', async (t) => {
     });
 });
 
-t.test('a line that was written by hand holds a plant like any other', async (t) => {
+t.test('a line without a checksum, written by hand, is a plant like any other', async (t) => {
   const lines = [
     '{"id":1,"name":"fern"}',
     String.raw`{"id":2,"name":"\u0066\/\ud83c\udf3f","tag":"\t"}`,
@@ -152,7 +152,7 @@ t.test('a line that was written by hand holds a plant like any other', async (t)
   await log.close();
 });
 
-t.test('an id may be any int64, and nothing else', async (t) => {
+t.test('an id can be any int64, and nothing else', async (t) => {
   const path = logAt(t);
   const edges = [0n, -1n, 2n ** 53n + 1n, 2n ** 32n, -(2n ** 32n), 2n ** 63n - 1n, -(2n ** 63n)];
   const plants = edges.map((id) => ({ id, name: String(id) }));
@@ -168,7 +168,7 @@ t.test('an id may be any int64, and nothing else', async (t) => {
   await again.close();
 });
 
-t.test('a caller without types cannot write what no log may have', async (t) => {
+t.test('untyped code cannot write a line that is not a valid record', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
   for (const plant of [{ id: 1n }, { id: 1n, name: 7 }, { id: 1n, name: 'fern', tag: null }])
@@ -177,7 +177,7 @@ t.test('a caller without types cannot write what no log may have', async (t) => 
   await log.close();
 });
 
-t.test('a plant that its owner changes is stored and compared as it was given', async (t) => {
+t.test('modifying a plant after add does not change what is stored or compared', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
   const plant: { id: bigint; name: unknown } = { id: 7n, name: 'Boston fern' };
@@ -193,7 +193,7 @@ t.test('a plant that its owner changes is stored and compared as it was given', 
   t.equal(readFileSync(path, 'utf8'), encodeRecord({ id: 7n, name: 'Boston fern' }));
 });
 
-t.test('a plant that makes no line is refused, and its id stays free', async (t) => {
+t.test('a plant whose line would be too long is refused, and its id stays free', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
   const tooLarge = { id: 7n, name: 'x'.repeat(MAX_RECORD_BYTES) };
@@ -228,7 +228,7 @@ t.test('a closed log refuses every plant, and can be closed again', async (t) =>
   t.notOk(log.poisoned.aborted);
 });
 
-t.test('closing waits for plants on their way to the disk', async (t) => {
+t.test('close waits for pending plants', async (t) => {
   const path = logAt(t);
   const gate = createGate();
   const log = await openLog(faultyFileSystem({ 'write 1': { hangs: gate } }), path);
@@ -244,7 +244,7 @@ t.test('closing waits for plants on their way to the disk', async (t) => {
   t.ok(readFileSync(path).equals(logOf([fern, ivy])));
 });
 
-t.test('closing waits for plants that are compared with what is stored', async (t) => {
+t.test('close waits for plants that are being compared with stored ones', async (t) => {
   const plant = { id: 1n, name: 'x'.repeat(10_000) };
   const fs = faultyFileSystem();
   const log = await openLog(fs, logAt(t, logOf([plant])));
@@ -261,7 +261,7 @@ t.test('closing waits for plants that are compared with what is stored', async (
   t.equal(fs.openFiles, 0);
 });
 
-t.test('a log is found by its real path, however it is spelled', async (t) => {
+t.test('a log is opened by its real path, whatever path is given', async (t) => {
   const folder = t.testdir({ real: { 'plants.jsonl': logOf([FERN]) } });
   const real = join(folder, 'real', 'plants.jsonl');
   symlinkSync(real, join(folder, 'file-link'));
@@ -281,7 +281,7 @@ t.test('a log is found by its real path, however it is spelled', async (t) => {
   t.ok(lstatSync(join(folder, 'file-link')).isSymbolicLink());
 });
 
-t.test('a link to a log that is missing makes the log where the link leads', async (t) => {
+t.test('a dangling symbolic link creates the log at its target', async (t) => {
   const folder = t.testdir({ real: {} });
   symlinkSync(join('real', 'plants.jsonl'), join(folder, 'link'));
   const log = await openPlantLog(join(folder, 'link'));
@@ -291,7 +291,7 @@ t.test('a link to a log that is missing makes the log where the link leads', asy
   t.equal(readFileSync(log.path, 'utf8'), encodeRecord(FERN));
 });
 
-t.test('a log is made durable, and its entry in the folder where it really is', async (t) => {
+t.test('opening a log syncs the file, and the folder that its real path is in', async (t) => {
   const folder = t.testdir({ real: {} });
   const [real, link, inNew] = [join(folder, 'real'), join(folder, 'link'), join(folder, 'new')];
   symlinkSync(join('real', 'plants.jsonl'), link);
@@ -302,7 +302,7 @@ t.test('a log is made durable, and its entry in the folder where it really is', 
   t.strictSame(synced, [dirname(folder), folder, inNew, join(inNew, 'plants.jsonl')]);
 });
 
-t.test('what cannot be opened is unavailable, and the message says why', async (t) => {
+t.test('opening a file that cannot be used rejects with unavailable and the reason', async (t) => {
   const folder = t.testdir({ file: '', folder: {} });
   const paths: Record<string, [path: string, message: RegExp]> = {
     'a folder': [join(folder, 'folder'), /folder: .*directory \(EISDIR\)$/],
@@ -324,7 +324,7 @@ t.test('only a regular file can be a log', async (t) => {
   t.strictSame(readdirSync(folder).toSorted(), ['link', 'pipe'], 'nothing is left');
 });
 
-t.test('opening tells how much has been read', async (t) => {
+t.test('opening a log calls onProgress with the bytes read so far', async (t) => {
   const content = logOf(plantsNamed(...Array.from({ length: 20 }, () => 'x'.repeat(50_000))));
   const heard: [number, number][] = [];
   const onProgress = (...now: [number, number]): unknown => heard.push(now);
@@ -335,7 +335,7 @@ t.test('opening tells how much has been read', async (t) => {
   t.equal(heard.at(-1)?.[0], content.length);
 });
 
-t.test('reports go to the console if nobody else asks for them', async (t) => {
+t.test('reports are written to the console by default', async (t) => {
   const { args } = t.capture(console, 'error') as unknown as { args: () => unknown[][] };
   const path = logAt(t, 'torn');
   await (await openPlantLog(path)).close();
@@ -373,7 +373,7 @@ const changes: Record<string, { change: (path: string) => void; loses: boolean }
 };
 
 for (const [what, { change, loses }] of Object.entries(changes)) {
-  t.test(`a log that was ${what} is never written to again`, async (t) => {
+  t.test(`a log that was ${what} while it was open is never written to again`, async (t) => {
     const path = logAt(t, logOf([MOSS, IVY]));
     const reports: string[] = [];
     const log = await openPlantLog(path, { report: (message) => reports.push(message) });
@@ -389,7 +389,7 @@ for (const [what, { change, loses }] of Object.entries(changes)) {
     t.strictSame(contentOf(dirname(path)), left, 'nothing was written');
   });
 
-  t.test(`a plant of a log that was ${what} is acknowledged only if it is there`, async (t) => {
+  t.test(`in a log that was ${what}, a plant is acknowledged only if it is there`, async (t) => {
     const path = logAt(t, logOf([MOSS, IVY]));
     const log = await openPlantLog(path, { report: () => undefined });
     change(path);
@@ -408,7 +408,7 @@ function contentOf(folder: string): Record<string, string> {
   );
 }
 
-t.test('a line that somebody else has changed poisons the log when it is read back', async (t) => {
+t.test('reading back a line that was modified poisons the log', async (t) => {
   const content = logOf([MOSS, IVY]);
   const changes: Record<string, string | Buffer> = {
     'it is cut in its name': content.subarray(0, -20),

@@ -38,7 +38,7 @@ const anyPlant: fc.Arbitrary<NewPlant> = fc.record(
   { requiredKeys: ['id', 'name'], noNullPrototype: true },
 );
 
-t.test('any plant that is written is read again, wherever its line stands', async () => {
+t.test('every encoded plant is read unchanged, wherever it is in a buffer', async () => {
   fc.assert(
     fc.property(anyPlant, fc.nat(9), (plant, start) => {
       const { id, ...rest } = plant;
@@ -57,7 +57,7 @@ t.test('any plant that is written is read again, wherever its line stands', asyn
   );
 });
 
-t.test('no part of a line is read as a record', async (t) => {
+t.test('no proper part of a line is a record', async (t) => {
   for (const tag of [{}, { tag: 'in\ndoor \u{1f33f}' }]) {
     const line = Buffer.from(encodeRecord({ id: -7n, name: 'fern\0\ud800', ...tag }));
     for (let end = 0; end < line.length; end++)
@@ -65,13 +65,13 @@ t.test('no part of a line is read as a record', async (t) => {
   }
 });
 
-t.test('a line is plain JSON, with the checksum of its bytes before the checksum', async (t) => {
+t.test('a line is plain JSON, and its checksum is that of the bytes before it', async (t) => {
   const plant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
   t.equal(encodeRecord(plant), '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n');
   t.equal(encodeRecord({ id: 7n, name: 'f' }), signed('{"id":7,"name":"f"'));
 });
 
-t.test('a line that was written by hand is read', async (t) => {
+t.test('a line that was written by hand is a record', async (t) => {
   const lines: Record<string, [id: bigint, line: string, name: string, tag?: string]> = {
     'without a checksum': [7n, '{"id":7,"name":"fern"}\n', 'fern'],
     'with a tag': [7n, '{"id":7,"name":"fern","tag":""}\n', 'fern', ''],
@@ -94,7 +94,7 @@ t.test('a line that was written by hand is read', async (t) => {
   }
 });
 
-t.test('a line that is not exactly a record is refused, whatever its checksum says', async (t) => {
+t.test('a line that deviates from the format is refused with any checksum', async (t) => {
   const members: Record<string, string> = {
     nothing: '',
     null: 'null',
@@ -158,7 +158,7 @@ t.test('a line that is not exactly a record is refused, whatever its checksum sa
   }
 });
 
-t.test('no byte beside the values can be another, whatever the checksum says', async (t) => {
+t.test('no byte outside the values can differ, even if the checksum matches', async (t) => {
   const parts = [
     ['{"id":', '7'],
     [',"name":', '"fern"'],
@@ -183,12 +183,12 @@ t.test('no byte beside the values can be another, whatever the checksum says', a
   t.strictSame(read, []);
 });
 
-t.test('a line that does not end as a record is refused', async (t) => {
+t.test('a line that does not end with a brace and a newline is refused', async (t) => {
   for (const end of [' }\n', '} \n', '}\r\n', '}}\n', '},\n', ',}\n', ']\n', '\n'])
     t.equal(idIn(`{"id":7,"name":"fern"${end}`), undefined, JSON.stringify(end));
 });
 
-t.test('a line with any other checksum than its own is refused', async (t) => {
+t.test('a line whose checksum does not match is refused', async (t) => {
   const members = '{"id":7,"name":"fern"';
   const own = crc32(members);
   t.equal(idIn(`${members},"crc32":${own}}\n`), 7n);

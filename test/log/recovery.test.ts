@@ -137,14 +137,14 @@ function same(one: Opening, other: Opening): boolean {
     : 'ids' in other && one.end === other.end && String(one.ids) === String(other.ids);
 }
 
-t.test('a log that nobody touched holds all its plants', async (t) => {
+t.test('an unmodified log has all its plants', async (t) => {
   const ids = PLANTS.map(({ id }) => id);
   t.strictSame(expectedOf(CONTENT, LINES), { ids, end: CONTENT.length });
   t.strictSame(await openingOf(CONTENT), { ids, end: CONTENT.length });
   await checkOnDisk(t, CONTENT, { ids, end: CONTENT.length });
 });
 
-t.test('no byte can change unnoticed', async (t) => {
+t.test('changing any one byte of a log is detected', async (t) => {
   function* changed(): Generator<[string, Buffer]> {
     for (const [at, byte] of CONTENT.entries()) {
       const others = [byte ^ 1, byte ^ 0x20, byte ^ 0x80, 0, 0x0a, 0x22, 0x30, 0x5c, 0xff];
@@ -159,7 +159,7 @@ t.test('no byte can change unnoticed', async (t) => {
   await checkAll(t, changed());
 });
 
-t.test('no byte can vanish unnoticed', async (t) => {
+t.test('removing any one byte of a log is detected', async (t) => {
   function* shortened(): Generator<[string, Buffer]> {
     for (let at = 0; at < CONTENT.length; at++)
       yield [`byte ${at}`, Buffer.concat([CONTENT.subarray(0, at), CONTENT.subarray(at + 1)])];
@@ -167,7 +167,7 @@ t.test('no byte can vanish unnoticed', async (t) => {
   await checkAll(t, shortened());
 });
 
-t.test('no byte can slip in unnoticed', async (t) => {
+t.test('inserting any one byte into a log is detected', async (t) => {
   function* lengthened(): Generator<[string, Buffer]> {
     for (let at = 0; at <= CONTENT.length; at++)
       for (const byte of [CONTENT[at] ?? 0x7d, 0, 0x0a, 0x20, 0x30, 0xc3])
@@ -179,7 +179,7 @@ t.test('no byte can slip in unnoticed', async (t) => {
   await checkAll(t, lengthened());
 });
 
-t.test('of a log cut anywhere, every whole line is kept', async (t) => {
+t.test('a log that is truncated anywhere keeps every complete line', async (t) => {
   const lines = [...LINES, HAND_WRITTEN];
   const content = Buffer.from(HAND_WRITTEN + LINES.join(''));
   function* prefixes(): Generator<[string, Buffer]> {
@@ -189,7 +189,7 @@ t.test('of a log cut anywhere, every whole line is kept', async (t) => {
   await checkAll(t, prefixes(), lines);
 });
 
-t.test('lines may stand in any order, but none of them twice', async (t) => {
+t.test('lines may be in any order, but no line may be repeated', async (t) => {
   const lines = [...LINES, HAND_WRITTEN];
   function* rearranged(): Generator<[string, Buffer]> {
     for (let one = 0; one < lines.length; one++)
@@ -205,7 +205,7 @@ t.test('lines may stand in any order, but none of them twice', async (t) => {
   await checkAll(t, rearranged(), lines);
 });
 
-t.test('the same id in two lines is damage that names both', async (t) => {
+t.test('if two lines have the same id, the log is damaged, and the error names both', async (t) => {
   const [fern, ...others] = ['fern', 'ivy', 'fern'].map((name) => encodeRecord({ id: 7n, name }));
   for (const other of others) {
     const path = join(
@@ -217,7 +217,7 @@ t.test('the same id in two lines is damage that names both', async (t) => {
   }
 });
 
-t.test('the first line is named whose id an earlier line has', async (t) => {
+t.test('of several lines with repeated ids, the error names the first one', async (t) => {
   const lines = [1n, 2n, 3n, 2n, 1n].map((id) =>
     encodeRecord({ id, name: 'fern'.repeat(Number(id)) }),
   );
@@ -227,7 +227,7 @@ t.test('the first line is named whose id an earlier line has', async (t) => {
   await t.rejects(openPlantLog(path), { code: 'damaged', message });
 });
 
-t.test('a line longer than any record is damage', async (t) => {
+t.test('a line longer than any record is reported as damaged', async (t) => {
   const folder = t.testdir({ 'plants.jsonl': HAND_WRITTEN });
   const path = join(folder, 'plants.jsonl');
   truncateSync(path, MAX_RECORD_BYTES + 100);
@@ -249,7 +249,7 @@ const tails: Record<string, Buffer> = {
 };
 
 for (const [what, tail] of Object.entries(tails))
-  t.test(`what follows the last newline is set aside, then cut: ${what}`, async (t) => {
+  t.test(`a torn tail is copied to another file, then cut off: ${what}`, async (t) => {
     for (const lines of [[], LINES]) {
       const before = Buffer.from(lines.join(''));
       const folder = t.testdir({ 'plants.jsonl': Buffer.concat([before, tail]) });
@@ -273,7 +273,7 @@ for (const [what, tail] of Object.entries(tails))
     }
   });
 
-t.test('a tail that comes again is set aside once, another one beside it', async (t) => {
+t.test('a torn tail is copied once, and a different one to a file of its own', async (t) => {
   const folder = t.testdir({ 'plants.jsonl': CONTENT });
   const path = join(folder, 'plants.jsonl');
   const expected: Record<string, Buffer> = { 'plants.jsonl': CONTENT };
@@ -285,7 +285,7 @@ t.test('a tail that comes again is set aside once, another one beside it', async
   }
 });
 
-t.test('a recovery that fails anywhere and is done again is as good as one', async (t) => {
+t.test('a recovery that fails at any operation can be repeated', async (t) => {
   const tail = Buffer.from('{"id":5,"name":"re');
   const recovered = { 'plants.jsonl': CONTENT, [tornCopy(CONTENT.length, tail)]: tail };
   const whole = faultyFileSystem();
@@ -315,7 +315,7 @@ function isTornCopy(name: string): boolean {
   return name.includes('.torn-');
 }
 
-t.test('a log that is damaged keeps its torn tail', async (t) => {
+t.test('the torn tail of a damaged log is not cut off', async (t) => {
   const damaged = CONTENT.toString().replace('moss', 'Moss');
   for (const tail of ['{"id":5,"name":"re', '\0'.repeat(100)]) {
     const content = Buffer.from(damaged + tail);

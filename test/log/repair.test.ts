@@ -67,7 +67,7 @@ function damagedPathOf(path: string, ...lines: readonly string[]): string {
   return `${path}.damaged-${crc32(lines.join('')).toString(16)}`;
 }
 
-t.test('a whole log is verified, and not touched', async (t) => {
+t.test('verifying an undamaged log finds all its plants and changes nothing', async (t) => {
   const plants = plantsNamed('fern', 'ivy\n', '\ud800', '');
   const path = logAt(t, logOf(plants));
   const before = statSync(path, { bigint: true });
@@ -80,12 +80,12 @@ t.test('a whole log is verified, and not touched', async (t) => {
   t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'nothing is beside it');
 });
 
-t.test('an empty log is whole', async (t) => {
+t.test('an empty log is undamaged', async (t) => {
   const [verification] = await verified(logAt(t, ''));
   t.strictSame(verification, { plants: 0, damagedLines: 0, bytes: 0, tornBytes: 0 });
 });
 
-t.test('verifying names every damaged line, its place and why', async (t) => {
+t.test('verifying reports every damaged line with its offset, length and reason', async (t) => {
   const [fern = '', ivy = '', oak = ''] = linesOf(...plantsNamed('fern', 'ivy', 'oak'));
   const flipped = fern.replace('fern', 'farn');
   const latin1 = '{"id":9,"name":"\xe9"}\n';
@@ -117,7 +117,7 @@ t.test('verifying names every damaged line, its place and why', async (t) => {
   );
 });
 
-t.test('verifying tells how far it has come', async (t) => {
+t.test('verifying a log calls onProgress', async (t) => {
   const content = logOf(plantsNamed(...Array.from({ length: 20_000 }, (_, n) => `fern ${n}`)));
   const told: [number, number][] = [];
   await verifyLog(nodeFileSystem, logAt(t, content), {
@@ -130,7 +130,7 @@ t.test('verifying tells how far it has come', async (t) => {
   t.equal(told.at(-1)?.[0], content.length);
 });
 
-t.test('a log is verified while a server has it open', async (t) => {
+t.test('a log can be verified while a server has it open', async (t) => {
   const path = logAt(t, '');
   const log = await openPlantLog(path);
   await log.add(FERN);
@@ -141,7 +141,7 @@ t.test('a log is verified while a server has it open', async (t) => {
   await log.close();
 });
 
-t.test('a write under way is no damage', async (t) => {
+t.test('a write in progress is not reported as damage', async (t) => {
   const path = logAt(t, `${encodeRecord(FERN)}{"id":8,"na`);
   const [verification, damages] = await verified(path);
   const { length } = encodeRecord(FERN);
@@ -177,7 +177,7 @@ const DAMAGED_LOGS: Record<string, readonly string[]> = {
 };
 
 for (const [what, names] of Object.entries(DAMAGED_LOGS))
-  t.test(`a repair moves damaged lines aside, and no others: ${what}`, async (t) => {
+  t.test(`a repair moves the damaged lines and no others: ${what}`, async (t) => {
     const lines = names.map((name, n) =>
       name.startsWith('x') ? `${name}\n` : encodeRecord({ id: BigInt(n), name }),
     );
@@ -219,7 +219,7 @@ t.test('a repair of many damaged lines takes few writes', async (t) => {
   t.equal(writes, 2 * Math.ceil(mebibytes));
 });
 
-t.test('a repair writes on where a write was short', async (t) => {
+t.test('a repair completes a short write', async (t) => {
   const path = logAt(t, ['x\n', encodeRecord(FERN)].join(''));
   const fs = faultyFileSystem({ 'write 1': { writes: 1 }, 'write 2': { writes: 1 } });
   t.match(await repairLog(fs, path, noProgress), { plants: 1, damagedLines: 1 });
@@ -229,7 +229,7 @@ t.test('a repair writes on where a write was short', async (t) => {
   });
 });
 
-t.test('a repair keeps a torn tail, and opening cuts it off', async (t) => {
+t.test('a repair keeps a torn tail, which is cut off when the log is opened', async (t) => {
   const [fern = '', ivy = ''] = linesOf(...plantsNamed('fern', 'ivy'));
   const torn = ivy.slice(0, 20);
   const path = logAt(t, ['x\n', fern, torn].join(''));
@@ -245,7 +245,7 @@ t.test('a repair keeps a torn tail, and opening cuts it off', async (t) => {
   t.match(reports, [/20 bytes of an incomplete write/]);
 });
 
-t.test('where no line is damaged, there is nothing to repair', async (t) => {
+t.test('a log without damaged lines is not repaired', async (t) => {
   for (const content of ['', encodeRecord(FERN), `${encodeRecord(FERN)}{"id":8,"na`]) {
     const path = logAt(t, content);
     const { ino } = statSync(path);
@@ -255,7 +255,7 @@ t.test('where no line is damaged, there is nothing to repair', async (t) => {
   }
 });
 
-t.test('a line longer than any record is named and moved, as any other', async (t) => {
+t.test('a line longer than any record is reported and moved by a repair', async (t) => {
   const fern = encodeRecord(FERN);
   const path = logAt(t, fern);
   const size = MAX_RECORD_BYTES + 2 ** 20;
@@ -268,7 +268,7 @@ t.test('a line longer than any record is named and moved, as any other', async (
   t.equal(statSync(repaired?.damagedPath ?? '').size, size - fern.length);
 });
 
-t.test('the progress of a log that grows meanwhile never passes its end', async (t) => {
+t.test('the progress never exceeds the size of the log, even if the log grows', async (t) => {
   const path = logAt(t, logOf(plantsNamed(...Array<string>(20_000).fill('fern'))));
   const told: [bytes: number, totalBytes: number][] = [];
   const { plants } = await verifyLog(nodeFileSystem, path, {
@@ -282,7 +282,7 @@ t.test('the progress of a log that grows meanwhile never passes its end', async 
   t.ok(told.every(([bytes, totalBytes]) => bytes <= totalBytes));
 });
 
-t.test('a log that a server has open is not repaired', async (t) => {
+t.test('a repair fails if a server has the log open', async (t) => {
   const path = logAt(t, encodeRecord(FERN));
   const log = await openPlantLog(path);
   appendFileSync(path, 'x\n');
@@ -294,7 +294,7 @@ t.test('a log that a server has open is not repaired', async (t) => {
   t.match(await repairLog(nodeFileSystem, path, noProgress), { plants: 1, damagedLines: 1 });
 });
 
-t.test('no server opens a log while it is repaired', async (t) => {
+t.test('no server can open a log while it is being repaired', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
   let attempts = 0;
   const fs: FileSystem = {
@@ -311,7 +311,7 @@ t.test('no server opens a log while it is repaired', async (t) => {
   t.equal(attempts, 2);
 });
 
-t.test('a repair that comes after another one leaves what a server has stored since', async (t) => {
+t.test('a repair leaves a log alone that another repair has replaced meanwhile', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
   // The second repair has opened the damaged file; before it takes the lock, all of this happens.
   const fs: FileSystem = {
@@ -328,7 +328,7 @@ t.test('a repair that comes after another one leaves what a server has stored si
   t.equal(readFileSync(path, 'utf8'), linesOf(FERN, { id: 8n, name: 'ivy' }).join(''));
 });
 
-t.test('a log that is changed while it is repaired is left as it is then', async (t) => {
+t.test('a repair leaves a log alone that is modified during the repair', async (t) => {
   const before = `x\n${encodeRecord(FERN)}`;
   const ivy = encodeRecord({ id: 8n, name: 'ivy' });
   const changes: Record<string, [change: (path: string) => void, after: string]> = {
@@ -378,7 +378,7 @@ t.test('a repair keeps the owner and the group of the log', NEEDS_ROOT, async (t
   }
 });
 
-t.test('both files are given to whom the log belongs', async (t) => {
+t.test('both files of a repair get the owner of the log', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
   const { uid, gid } = statSync(path);
   const given: number[][] = [];
@@ -399,7 +399,7 @@ t.test('both files are given to whom the log belongs', async (t) => {
   ]);
 });
 
-t.test('a log behind a symbolic link is repaired where it is', async (t) => {
+t.test('a symbolic link to a log stays a link, and its target is repaired', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
   mkdirSync(join(dirname(path), 'links'));
   const link = join(dirname(path), 'links', 'log');
@@ -411,7 +411,7 @@ t.test('a log behind a symbolic link is repaired where it is', async (t) => {
   t.strictSame(readdirSync(dirname(link)), ['log']);
 });
 
-t.test('what an interrupted repair has left is no trouble, nor is a link', async (t) => {
+t.test('files and links that an interrupted repair left do not disturb the next one', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
   const other = join(dirname(path), 'other');
   writeFileSync(other, 'not the log');
@@ -434,7 +434,7 @@ const FAILURES: Record<string, (nth: number) => Record<number, Fault>> = {
 };
 
 for (const [what, faultsFrom] of Object.entries(FAILURES))
-  t.test(`the log is as it was or repaired, and nothing between: ${what} fails`, async (t) => {
+  t.test(`the log is either unchanged or completely repaired if ${what} fails`, async (t) => {
     const [fern = '', ivy = ''] = linesOf(...plantsNamed('fern', 'ivy'));
     const before = ['x1\n', fern, 'x2\n', ivy, '{"id":'].join('');
     const after = [fern, ivy, '{"id":'].join('');

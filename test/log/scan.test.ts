@@ -48,7 +48,7 @@ function recordsIn(content: Buffer): Found['records'] {
     });
 }
 
-t.test('an empty file holds nothing', async (t) => {
+t.test('an empty file has no records and no torn tail', async (t) => {
   t.strictSame(await find(memoryFile(Buffer.alloc(0))), {
     records: [],
     damages: [],
@@ -67,7 +67,7 @@ t.test('every record is found at its offset, however few bytes a read returns', 
   }
 });
 
-t.test('a line may end or begin anywhere about the end of a chunk', async (t) => {
+t.test('a line may start or end anywhere around a chunk boundary', async (t) => {
   const frame = logOf(plantsNamed('')).length;
   for (let over = -3; over <= 3; over++) {
     for (const size of [CHUNK_BYTES, 2 * CHUNK_BYTES, 4 * CHUNK_BYTES]) {
@@ -94,7 +94,7 @@ t.test('long and short lines may follow each other in any order', async (t) => {
   }
 });
 
-t.test('many lines over many chunks are all found, and the progress is told', async (t) => {
+t.test('all lines of many chunks are found, and onProgress is called', async (t) => {
   const names = Array.from({ length: 5_000 }, (_, n) => '\u00e9'.repeat((n * 37) % 600));
   const content = logOf(plantsNamed(...names));
   t.ok(content.length > 6 * CHUNK_BYTES);
@@ -110,7 +110,7 @@ t.test('many lines over many chunks are all found, and the progress is told', as
   t.equal(progress.at(-1), content.length, 'it ends at the end');
 });
 
-t.test('every damaged line is told with its number, its offset and its length', async (t) => {
+t.test('every damaged line is reported with its number, offset and length', async (t) => {
   const long = '?'.repeat(CHUNK_BYTES);
   const lines = [FERN, '\n', FERN, 'not JSON\n', `${long}\n`, FERN, '\0\0\n', FERN];
   const offsetOf = (line: number): number => lines.slice(0, line - 1).join('').length;
@@ -127,7 +127,7 @@ t.test('every damaged line is told with its number, its offset and its length', 
   t.equal(tail.offset, lines.join('').length);
 });
 
-t.test('a line that is not UTF-8 is damaged, and no other line of its chunk', async (t) => {
+t.test('invalid UTF-8 damages its own line, and no other line of its chunk', async (t) => {
   const fern = (name: string): string => `{"id":7,"name":"${name}"}\n`;
   const invalid: Record<string, string> = {
     'a lone continuation byte': '\x80',
@@ -146,7 +146,7 @@ t.test('a line that is not UTF-8 is damaged, and no other line of its chunk', as
   }
 });
 
-t.test('a record that its listener refuses is damage', async (t) => {
+t.test('a record for which onRecord returns a reason is damaged', async (t) => {
   const content = Buffer.from(FERN + FERN);
   const { damages } = await find(memoryFile(content), (offset) =>
     offset > 0 ? 'one fern is enough' : undefined,
@@ -156,7 +156,7 @@ t.test('a record that its listener refuses is damage', async (t) => {
   ]);
 });
 
-t.test('a scan that its listener ends leaves no read behind', async (t) => {
+t.test('a scan that fails in a callback waits for its pending read', async (t) => {
   const gate = createGate();
   const content = Buffer.from(`damaged\n${FERN}`);
   let reads = 0;
@@ -182,7 +182,7 @@ t.test('a scan that its listener ends leaves no read behind', async (t) => {
   await t.rejects(scanning, { message: 'enough' });
 });
 
-t.test('what follows the last newline is the tail', async (t) => {
+t.test('the bytes after the last newline are the torn tail', async (t) => {
   const tails = [
     '{',
     FERN.slice(0, -1),
@@ -208,7 +208,7 @@ function longRecord(length: number, rest = ''): LogFile {
   return memoryFile(Buffer.concat([content, Buffer.from(rest)]));
 }
 
-t.test('a line of the greatest length is read, and one byte more is damage', async (t) => {
+t.test('a line at the length limit is read, and one byte more is damage', async (t) => {
   const { records, damages } = await find(longRecord(MAX_RECORD_BYTES));
   t.strictSame(records, [
     { id: 7n, offset: 0 },
@@ -228,14 +228,14 @@ t.test('a line of the greatest length is read, and one byte more is damage', asy
   await t.rejects(readLine(file, FERN.length), RangeError);
 });
 
-t.test('a line longer than any record may be without an end', async (t) => {
+t.test('a line longer than any record need not end with a newline', async (t) => {
   const length = MAX_RECORD_BYTES + CHUNK_BYTES;
   const { damages, tail } = await find(memoryFile(Buffer.alloc(length, 'x'), MAX_RECORD_BYTES / 2));
   t.match(damages, [{ line: 1, offset: 0, length }]);
   t.strictSame(tail, { offset: length, text: '' });
 });
 
-t.test('a line is read back from its offset, however long it is', async (t) => {
+t.test('readLine returns the line at an offset, however long it is', async (t) => {
   for (const length of [0, 1, 4_000, 4_070, 4_096, 5_000, 8_192, 100_000, 1_000_000]) {
     const plant = { id: 2n, name: 'x'.repeat(length) };
     const line = Buffer.from(encodeRecord(plant));
@@ -248,7 +248,7 @@ t.test('a line is read back from its offset, however long it is', async (t) => {
   }
 });
 
-t.test('of a line that the end of the file cuts, what is there is read', async (t) => {
+t.test('readLine returns an incomplete line at the end of the file', async (t) => {
   const read = async (text: string): Promise<string> =>
     String(await readLine(memoryFile(Buffer.from(FERN + text)), FERN.length));
   t.equal(await read(''), '');

@@ -24,7 +24,7 @@ async function tokensIn(
   return { tokens, faults, path };
 }
 
-t.test('a token file holds one token a line', async (t) => {
+t.test('a token file has one token a line', async (t) => {
   const contents: Record<string, [content: string, ...tokens: string[]]> = {
     'one line': ['a\n', 'a'],
     'no newline at the end': ['a', 'a'],
@@ -43,7 +43,7 @@ t.test('a token file holds one token a line', async (t) => {
   }
 });
 
-t.test('a token file with a fault is refused, by the number of the line', async (t) => {
+t.test('an invalid token file is refused with the number of the line', async (t) => {
   const contents: Record<string, [content: string, ...faults: string[]]> = {
     'no bytes': ['', 'holds no token'],
     'blank lines only': ['\n \r\n\t\n', 'holds no token'],
@@ -65,7 +65,7 @@ t.test('a token file with a fault is refused, by the number of the line', async 
   }
 });
 
-t.test('a token file may be missing only where it may be made', async (t) => {
+t.test('a token file may be missing only if it is to be created', async (t) => {
   const path = join(t.testdir(), 'token');
   const faults: string[] = [];
   t.strictSame(await readTokens({ path, createIfMissing: true }, faults), []);
@@ -74,7 +74,7 @@ t.test('a token file may be missing only where it may be made', async (t) => {
   t.strictSame(faults, [`${path}: no such file or directory (ENOENT)`]);
 });
 
-t.test('a token file that cannot be read is a fault, even where it may be made', async (t) => {
+t.test('a token file that cannot be read is a fault, even if it may be missing', async (t) => {
   const folder = t.testdir({ file: 'a' });
   for (const createIfMissing of [true, false]) {
     const faults: string[] = [];
@@ -87,7 +87,7 @@ t.test('a token file that cannot be read is a fault, even where it may be made',
   }
 });
 
-t.test('a token that is made has 256 random bits, and only its owner can read it', async (t) => {
+t.test('a created token has 256 random bits, and its file has mode 0600', async (t) => {
   const folder = t.testdir();
   const made: string[] = [];
   for (const name of ['one', 'other']) {
@@ -105,7 +105,7 @@ t.test('a token that is made has 256 random bits, and only its owner can read it
   t.not(made[0], made[1]);
 });
 
-t.test('a certificate and its key are read as they are', async (t) => {
+t.test('a certificate and its private key are read unchanged', async (t) => {
   const { cert, key } = selfSigned();
   const folder = t.testdir({ cert, key, chain: `${cert}\n${selfSigned().cert}` });
   for (const name of ['cert', 'chain']) {
@@ -119,7 +119,7 @@ t.test('a certificate and its key are read as they are', async (t) => {
   }
 });
 
-t.test('what is no certificate with its key is refused', async (t) => {
+t.test('anything but a certificate and its private key in PEM is refused', async (t) => {
   const own = selfSigned();
   const other = selfSigned();
   const folder = t.testdir({ cert: own.cert, key: own.key });
@@ -149,7 +149,7 @@ t.test('what is no certificate with its key is refused', async (t) => {
   }
 });
 
-t.test('all files of TLS that cannot be read are told', async (t) => {
+t.test('each TLS file that cannot be read is a fault', async (t) => {
   const folder = t.testdir();
   const files = { cert: join(folder, 'cert'), key: folder };
   const faults = ['a fault of something else'];

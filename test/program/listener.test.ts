@@ -120,7 +120,7 @@ const wrongToken = { headers: { Authorization: 'Bearer wrong' } };
 const LAST_CHUNK = '0\r\n\r\n';
 const LONG = 'x'.repeat(CONNECTION_LIMITS.maxHeaderSize);
 
-t.test('bytes that are not HTTP are answered with 400, and the connection ends', async (t) => {
+t.test('bytes that are not HTTP get a 400, and the connection is closed', async (t) => {
   await tryAll(
     t,
     {
@@ -151,7 +151,7 @@ t.test('bytes that are not HTTP are answered with 400, and the connection ends',
   );
 });
 
-t.test('a request that ends in the middle is answered with 400', async (t) => {
+t.test('an incomplete request is answered with 400', async (t) => {
   await tryAll(
     t,
     {
@@ -166,7 +166,7 @@ t.test('a request that ends in the middle is answered with 400', async (t) => {
   );
 });
 
-t.test('a request must name one Host', async (t) => {
+t.test('a request must have one Host header', async (t) => {
   const expecting = (expectation: string): Buffer =>
     Buffer.from(withLine(`Expect: ${expectation}`, message({ body: '' })));
   const none = {
@@ -216,7 +216,7 @@ t.test('a header section that is too large is answered with 431', async (t) => {
   await tryAll(t, small, { after: lives });
 });
 
-t.test('no header line is overlooked, however many there are', async (t) => {
+t.test('header lines beyond the first thousand are checked, too', async (t) => {
   const hide = (line: string): string => withLine(`${lines(2_000)}\r\n${line}`);
   await tryAll(
     t,
@@ -229,19 +229,19 @@ t.test('no header line is overlooked, however many there are', async (t) => {
   );
 });
 
-t.test('chunks may have extensions, which are not read, up to a size', async (t) => {
+t.test('chunk extensions are ignored up to a size limit', async (t) => {
   const extended = (length: number): Buffer =>
     withChunks(`${FERN.length.toString(16)};${'x'.repeat(length)}\r\n${FERN}\r\n${LAST_CHUNK}`);
   await tryAll(t, { small: [extended(1_000), 200] }, { after: lives });
   await tryAll(t, { large: [extended(20_000), 413] }, { after: ends });
 });
 
-t.test('a body whose length nobody can tell is refused', async (t) => {
+t.test('a body whose length cannot be determined is refused', async (t) => {
   const coded = { 'Content-Length': undefined, 'Transfer-Encoding': 'gzip' };
   await tryAll(t, { gzip: [message({ headers: coded }), 501] }, { after: ends });
 });
 
-t.test('CONNECT is answered with 405, and the connection ends', async (t) => {
+t.test('CONNECT is answered with 405, and the connection is closed', async (t) => {
   const head = 'CONNECT plants:80 HTTP/1.1\r\nHost: plants:80\r\n\r\n';
   const expected = { status: 405, headers: { allow: 'POST' } };
   await tryAll(
@@ -251,7 +251,7 @@ t.test('CONNECT is answered with 405, and the connection ends', async (t) => {
   );
 });
 
-t.test('a client that sends CONNECT and resets the connection harms nobody', async (t) => {
+t.test('a reset connection after CONNECT does not end the program', async (t) => {
   const { port } = await listen(t);
   const client = await connect(t, port);
   client.send('CONNECT plants:80 HTTP/1.1\r\nHost: plants:80\r\n\r\n');
@@ -261,7 +261,7 @@ t.test('a client that sends CONNECT and resets the connection harms nobody', asy
   await lives(t, await connect(t, port), 'the server');
 });
 
-t.test('a request to upgrade is answered like any other', async (t) => {
+t.test('a request with Upgrade is answered like any other', async (t) => {
   const request = withLine('Connection: Upgrade\r\nUpgrade: websocket');
   await tryAll(t, { websocket: [request, 200] }, { after: lives });
 });
@@ -283,7 +283,7 @@ t.test('an expectation other than 100-continue is answered with 417', async (t) 
   );
 });
 
-t.test('a client that waits for 100 gets it once the head of its request is right', async (t) => {
+t.test('100 Continue is sent if the head of the request is valid', async (t) => {
   const { port } = await listen(t);
   for (const body of [FERN, `{"id":7,"name":"${LONG}"}`]) {
     const client = await connect(t, port);
@@ -298,7 +298,7 @@ t.test('a client that waits for 100 gets it once the head of its request is righ
   }
 });
 
-t.test('a client that waits for 100 does not get it if the head is wrong', async (t) => {
+t.test('100 Continue is not sent if the head of the request is refused', async (t) => {
   const waiting = (parts: Parameters<typeof message>[0]): string =>
     withLine('Expect: 100-continue', message({ ...parts, body: '' }));
   const goesAway: typeof ends = (t, client, about) => {
@@ -324,12 +324,12 @@ t.test('a client that waits for 100 does not get it if the head is wrong', async
   );
 });
 
-t.test('HTTP/1.0 knows no 100', async (t) => {
+t.test('HTTP/1.0 gets no 100 Continue', async (t) => {
   const request = withLine('Expect: 100-continue').replace('HTTP/1.1', 'HTTP/1.0');
   await tryAll(t, { 'a plant': [request, 200] }, { after: ends });
 });
 
-t.test('requests that come at once are answered in their order', async (t) => {
+t.test('pipelined requests are answered in order', async (t) => {
   const store = gatedStore();
   const { port } = await listen(t, { store });
   const client = await connect(t, port);
@@ -341,7 +341,7 @@ t.test('requests that come at once are answered in their order', async (t) => {
   await lives(t, client, 'after all');
 });
 
-t.test('what is whole before garbage gets its true answer, then the garbage its 400', async (t) => {
+t.test('a complete request before malformed bytes gets its own answer, then the 400', async (t) => {
   const garbage = Buffer.from('x'.repeat(1_000_000));
   const requests: Table = {
     'a plant': [message(), 200],
@@ -361,7 +361,7 @@ t.test('what is whole before garbage gets its true answer, then the garbage its 
   }
 });
 
-t.test('nothing follows the last answer of a connection that the client ends', async (t) => {
+t.test('nothing follows the last answer on a connection that the client ends', async (t) => {
   const last = Buffer.from(withLine('Connection: close'));
   await tryAll(
     t,
@@ -373,7 +373,7 @@ t.test('nothing follows the last answer of a connection that the client ends', a
   );
 });
 
-t.test('a client that has finished sending gets all its answers', async (t) => {
+t.test('a client that half-closes its connection gets all answers', async (t) => {
   const refused = Buffer.concat([message(), message(wrongToken), message()]);
   await tryAll(
     t,
@@ -382,7 +382,7 @@ t.test('a client that has finished sending gets all its answers', async (t) => {
   );
 });
 
-t.test('a client that sends on after it was refused sees why, and no reset', async (t) => {
+t.test('a client that keeps sending after a refusal gets the answer, and no reset', async (t) => {
   const { port } = await listen(t);
   const refused: Table = {
     'not HTTP': ['hello\r\n\r\n', 400],
@@ -405,7 +405,7 @@ t.test('a client that sends on after it was refused sees why, and no reset', asy
   }
 });
 
-t.test('there are no more connections at a time than there may be', async (t) => {
+t.test('connections beyond the maximum are closed at once', async (t) => {
   const reports: string[] = [];
   const report: Report = (message) => reports.push(message);
   const { port } = await listen(t, { maxConnections: 2, report });
@@ -446,7 +446,7 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
   await server.stop(60_000);
 });
 
-t.test('the URL names the address and the port', async (t) => {
+t.test('listen resolves to a URL with the address and the port', async (t) => {
   const { url, port } = await listen(t);
   t.equal(url, `http://127.0.0.1:${port}`);
 });
@@ -455,12 +455,12 @@ const hasIPv6 = Object.values(networkInterfaces())
   .flat()
   .some((each) => each?.address === '::1');
 
-t.test('the URL of an IPv6 address has brackets', { skip: !hasIPv6 }, async (t) => {
+t.test('the URL of an IPv6 address has brackets around it', { skip: !hasIPv6 }, async (t) => {
   const { url, port } = await listen(t, { host: '::1' });
   t.equal(url, `http://[::1]:${port}`);
 });
 
-t.test('where it cannot listen it says so', async (t) => {
+t.test('listen rejects with the address and the reason', async (t) => {
   const handler = createPlantHandler({ store: takesAll, tokens: [TOKEN] });
   const listener = createListener({ handler, maxConnections: 1 });
   const { port } = await listen(t);
@@ -472,7 +472,7 @@ t.test('where it cannot listen it says so', async (t) => {
   });
 });
 
-t.test('stopping takes no more connections', async (t) => {
+t.test('stop accepts no more connections', async (t) => {
   const server = await listen(t);
   await server.stop(60_000);
   await t.rejects(connect(t, server.port), { code: 'ECONNREFUSED' });
@@ -514,7 +514,7 @@ t.test('stopping ends connections that are idle', async (t) => {
   for (const [what, client] of Object.entries({ used, unused, half })) await ends(t, client, what);
 });
 
-t.test('stopping answers what is under way, and tells each client that it is over', async (t) => {
+t.test('stop answers requests in flight, with Connection: close', async (t) => {
   const store = gatedStore();
   const server = await listen(t, { store });
   const one = await connect(t, server.port);
@@ -540,7 +540,7 @@ t.test('stopping answers what is under way, and tells each client that it is ove
     await ends(t, client, what);
 });
 
-t.test('a request that was on its way when stopping began is answered', async (t) => {
+t.test('a request that was on its way when stop was called is answered', async (t) => {
   const server = await listen(t);
   const client = await connect(t, server.port);
   client.send(message());
@@ -552,7 +552,7 @@ t.test('a request that was on its way when stopping began is answered', async (t
   await stopped;
 });
 
-t.test('a request that is in flight when the time is over is answered with 503', async (t) => {
+t.test('a request that is in flight when the time of stop is up gets a 503', async (t) => {
   const store = gatedStore();
   const server = await listen(t, { store });
   const waiting = await connect(t, server.port);
@@ -580,7 +580,7 @@ t.test('a request that is in flight when the time is over is answered with 503',
     await ends(t, client, what);
 });
 
-t.test('a client may come and go without a word', async (t) => {
+t.test('a client may connect and disconnect without sending a request', async (t) => {
   const { port } = await listen(t);
   const socket = connectTo(port, '127.0.0.1');
   await once(socket, 'connect');

@@ -39,7 +39,7 @@ function isRead(t: Test, environment: Environment, expected: Partial<LogSettings
   t.strictSame(settings, { ...read({}).settings, ...expected });
 }
 
-t.test('an empty environment is all that is needed', async (t) => {
+t.test('an empty environment is valid', async (t) => {
   const { settings, faults } = read({});
   t.strictSame(faults, []);
   t.strictSame(settings, {
@@ -55,7 +55,7 @@ t.test('an empty environment is all that is needed', async (t) => {
   });
 });
 
-t.test('a text is taken as it is, a path from the folder of the program on', async (t) => {
+t.test('strings are used unchanged, paths are resolved from the working directory', async (t) => {
   const tokenFile = (path: string, createIfMissing: boolean) => ({
     tokenFile: { path: resolve(path), createIfMissing },
   });
@@ -75,7 +75,7 @@ t.test('a text is taken as it is, a path from the folder of the program on', asy
   );
 });
 
-t.test('tokens are separated by any white space, and then no file is used', async (t) => {
+t.test('tokens are separated by any white space, and disable the token file', async (t) => {
   for (const tokens of ['a b', ' a\tb ', 'a\nb\n', '\r\na\r\n\r\nb'])
     isRead(t, { PLANT_STORE_TOKEN: tokens }, { tokens: ['a', 'b'], tokenFile: undefined });
   const longest = 'x'.repeat(511);
@@ -96,7 +96,7 @@ const integers = {
 } as const;
 
 for (const [name, [setting, min, max]] of Object.entries(integers))
-  t.test(`${name} is an integer between ${min} and ${max}`, async (t) => {
+  t.test(`${name} must be an integer between ${min} and ${max}`, async (t) => {
     for (const value of [min, min + 1, max - 1, max])
       isRead(t, { [name]: String(value) }, { [setting]: value });
     isRead(t, { [name]: `00${max}` }, { [setting]: max });
@@ -113,7 +113,7 @@ for (const [name, [setting, min, max]] of Object.entries(integers))
       );
   });
 
-t.test('all requests together may hold no less than one body', async (t) => {
+t.test('PLANT_STORE_MAX_BUFFERED must not be less than PLANT_STORE_MAX_BODY', async (t) => {
   const both = (body: number, buffered: number) => ({
     PLANT_STORE_MAX_BODY: String(body),
     PLANT_STORE_MAX_BUFFERED: String(buffered),
@@ -158,7 +158,7 @@ t.test(
   },
 );
 
-t.test('of files without a name none is read', async (t) => {
+t.test('a file whose path is empty is not read', async (t) => {
   for (const [cert, key] of [
     [' ', 'key'],
     ['cert', ''],
@@ -169,7 +169,7 @@ t.test('of files without a name none is read', async (t) => {
   t.equal(read({ PLANT_STORE_TOKEN_FILE: '' }).settings.tokenFile, undefined);
 });
 
-t.test('an empty value is refused, because it is hardly what was meant', async (t) => {
+t.test('an empty value is refused', async (t) => {
   const texts = NAMES.filter((name) => !(name in integers));
   for (const name of texts)
     for (const value of ['', ' ', '\t\n'])
@@ -180,7 +180,7 @@ t.test('an empty value is refused, because it is hardly what was meant', async (
       );
 });
 
-t.test('all faults are told together, by the names of the settings', async (t) => {
+t.test('all faults are reported together, with the names of the settings', async (t) => {
   const wrong: Record<(typeof NAMES)[number], string> = {
     PLANT_STORE_HOST: '',
     PLANT_STORE_PORT: '65536',
@@ -197,17 +197,17 @@ t.test('all faults are told together, by the names of the settings', async (t) =
   t.strictSame(names.sort(), NAMES.filter((name) => name !== 'PLANT_STORE_TOKEN_FILE').sort());
 });
 
-t.test('no fault repeats a value: it may be a secret in the wrong place', async (t) => {
+t.test('no fault repeats a value, which may be a secret in the wrong variable', async (t) => {
   const secret = 'S3cret-ä';
   for (const name of NAMES)
     for (const fault of read({ [name]: secret }).faults) t.notMatch(fault, secret);
 });
 
-t.test('variables that are not settings are left alone', async (t) => {
+t.test('other environment variables are ignored', async (t) => {
   isRead(t, { HOST: 'x', PORT: 'x', PLANT_STORE: 'x', plant_store_port: 'x' }, {});
 });
 
-t.test('the help lists every setting, its default and what it says', async (t) => {
+t.test('the help lists every setting with its default and meaning', async (t) => {
   const lines = settingsHelp(LOG_SETTINGS).split('\n');
   t.strictSame(
     lines.map((line) => line.trim().split(' ')[0]),

@@ -39,7 +39,7 @@ async function start(t: Test, env?: Readonly<Record<string, string>>): Promise<P
 }
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const)
-  t.test(`a worker serves, and ends in order on ${signal}`, async (t) => {
+  t.test(`a worker serves plants, and shuts down cleanly on ${signal}`, async (t) => {
     t.testdir();
     const { worker, port, log, ended } = await start(t);
     t.equal((await exchange(t, port, message())).status, 200);
@@ -48,7 +48,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const)
     t.equal(readFileSync(log, 'utf8').split('\n').length, 2);
   });
 
-t.test('a second worker with the same log ends, and names the reason', async (t) => {
+t.test('a second worker with the same log exits and reports the reason', async (t) => {
   t.testdir();
   const first = await start(t);
   const second = fork(t);
@@ -60,7 +60,7 @@ t.test('a second worker with the same log ends, and names the reason', async (t)
   t.equal((await exchange(t, first.port, message())).status, 200);
 });
 
-t.test('workers with logs of their own do not share a port', async (t) => {
+t.test('workers with different logs do not share a port', async (t) => {
   t.testdir();
   const first = await start(t);
   const file = join(t.testdirName, 'other.jsonl');
@@ -73,7 +73,7 @@ t.test('workers with logs of their own do not share a port', async (t) => {
   t.match(third.stderr, `cannot listen on 127.0.0.1, port ${first.port}: address already in use`);
 });
 
-t.test('a worker closes connections that are too many, and reports that', async (t) => {
+t.test('a worker closes excess connections and reports that', async (t) => {
   t.testdir();
   const program = await start(t, { PLANT_STORE_MAX_CONNECTIONS: '1' });
   const first = await connect(t, program.port);
@@ -99,7 +99,7 @@ const disconnections: Record<string, (worker: Worker) => void> = {
 };
 
 for (const [what, disconnect] of Object.entries(disconnections))
-  t.test(`${what}: a worker answers what is under way, and ends`, async (t) => {
+  t.test(`${what}: a worker answers the requests in flight, then exits`, async (t) => {
     t.testdir();
     const { worker, port, log, ended } = await start(t);
     const client = await connect(t, port);
@@ -114,7 +114,7 @@ for (const [what, disconnect] of Object.entries(disconnections))
     t.equal(readFileSync(log, 'utf8').split('\n').length, 2);
   });
 
-t.test('a worker that is disconnected before it serves ends', async (t) => {
+t.test('a worker that is disconnected before it serves exits', async (t) => {
   t.testdir();
   const program = fork(t, {}, UNTIL_DISCONNECTED);
   await once(program.worker, 'online');

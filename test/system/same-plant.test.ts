@@ -23,7 +23,7 @@ async function sendAtOnce(
   return { answers, plants: lines.map((line) => JSON.parse(line) as unknown) };
 }
 
-t.test('the same plant from 100 clients at once is one line, and 100 times a 200', async (t) => {
+t.test('the same plant from 100 clients at once gets 100 times 200, and one line', async (t) => {
   const plant = { id: 7, name: 'fern', tag: 'indoor' };
   const { answers, plants } = await sendAtOnce(t, () => plant);
   for (const { status, body } of answers)
@@ -32,7 +32,7 @@ t.test('the same plant from 100 clients at once is one line, and 100 times a 200
   t.equal(plants.length, 1);
 });
 
-t.test('100 plants with one id are one 200 with its line, and 99 times a 409', async (t) => {
+t.test('of 100 plants with one id, one gets 200 and its line, and 99 get 409', async (t) => {
   const { answers, plants } = await sendAtOnce(t, (i) => ({ id: 7, name: `fern ${i}` }));
   const stored = answers.filter(({ status }) => status === 200);
   const refused = answers.filter(

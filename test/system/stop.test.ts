@@ -35,7 +35,7 @@ async function refusesConnections(t: Test, { port }: Program): Promise<void> {
     }
 }
 
-t.test('connections that are idle do not hold it up', async (t) => {
+t.test('idle connections do not delay the shutdown', async (t) => {
   const program = await startIn(t, t.testdir());
   const used = await useOnce(t, program);
   const silent = await connect(t, program.port);
@@ -103,7 +103,7 @@ async function loadUntilTheEnd(
 }
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const)
-  t.test(`${signal} under load: what was stored has been answered, and the reverse`, async (t) => {
+  t.test(`${signal} under load: a plant is stored if and only if it got a 200`, async (t) => {
     const program = await startIn(t, t.testdir());
     const { last } = await loadUntilTheEnd(t, program, (id) => {
       if (id === 1_000) program.send(signal);
@@ -113,7 +113,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const)
     t.ok(last.every(({ status }) => status === 200));
   });
 
-t.test('SIGHUP under load: the tokens are read again, and no client notices', async (t) => {
+t.test('SIGHUP under load: tokens are read again, and no request fails', async (t) => {
   const cwd = t.testdir({ tokens: `${TOKEN}\n` });
   const env = { PLANT_STORE_FILE: 'plants.jsonl', PLANT_STORE_TOKEN_FILE: 'tokens' };
   const program = await start(t, { cwd, env });
@@ -127,7 +127,7 @@ t.test('SIGHUP under load: the tokens are read again, and no client notices', as
   t.match(program.stderr, /tokens: accepts 2 tokens\n/);
 });
 
-t.test('clients that hang do not hold it up for longer than it may take', async (t) => {
+t.test('clients that hang do not delay the shutdown beyond its time limit', async (t) => {
   const program = await startIn(t, t.testdir(), {
     preload: hasten(STOPPING.clientsMs),
     env: { PLANT_STORE_MAX_BODY: '33554432' },
@@ -148,7 +148,7 @@ t.test('clients that hang do not hold it up for longer than it may take', async 
   t.ok(stored.name === name, 'the plant that was answered is stored');
 });
 
-t.test('a second signal ends it at once', async (t) => {
+t.test('a second signal ends the program at once', async (t) => {
   const program = await startIn(t, t.testdir());
   const client = await useOnce(t, program);
   client.send(message().subarray(0, -1));
@@ -164,7 +164,7 @@ import { syncBuiltinESMExports } from 'node:module';
 fs.write = () => undefined;
 syncBuiltinESMExports();`;
 
-t.test('a disk that hangs does not hold it up, and then it ends with 1', async (t) => {
+t.test('if the disk hangs, the shutdown times out with exit code 1', async (t) => {
   const program = await startIn(t, t.testdir(), { preload: HUNG_DISK + hasten(STOPPING.totalMs) });
   const client = await connect(t, program.port);
   client.send(message({ method: 'GET' }));
@@ -175,7 +175,7 @@ t.test('a disk that hangs does not hold it up, and then it ends with 1', async (
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
 });
 
-t.test('a log that is changed while the program stops: 503, then it ends with 1', async (t) => {
+t.test('if the log is modified during shutdown, plants get 503, the exit code is 1', async (t) => {
   const program = await startIn(t, t.testdir());
   const client = await useOnce(t, program);
   const plant = message({ body: '{"id":8,"name":"fern"}' });
@@ -188,7 +188,7 @@ t.test('a log that is changed while the program stops: 503, then it ends with 1'
   t.strictSame(await program.ended, FAILED);
 });
 
-t.test('a log that somebody else changes is given up: 503 for all, then it ends', async (t) => {
+t.test('if the log is modified, all plants get 503 and the exit code is 1', async (t) => {
   const program = await startIn(t, t.testdir());
   const clients = [await useOnce(t, program), await useOnce(t, program)];
   truncateSync(program.log, 10);
@@ -216,7 +216,7 @@ console.error = () => process.kill(process.pid, '${signal}');`;
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const)
-  t.test(`${signal} ends it while it still reads the log`, async (t) => {
+  t.test(`${signal} ends the program while it is reading the log`, async (t) => {
     const cwd = t.testdir({ 'plants.jsonl': LARGE_LOG });
     const program = launch(t, { cwd, env, preload: whileReading(signal) });
     t.strictSame(await program.ended, WELL);
@@ -224,7 +224,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const)
     t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), LARGE_LOG);
   });
 
-t.test('SIGHUP does no harm while it still reads the log', async (t) => {
+t.test('SIGHUP has no effect while the program is reading the log', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': LARGE_LOG });
   const program = await startIn(t, cwd, { preload: whileReading('SIGHUP') });
   t.equal(program.plants, 2_000);

@@ -30,7 +30,7 @@ for (const module of [http, https]) {
 }
 syncBuiltinESMExports();`;
 
-t.test('what does not arrive in time ends its connection: a TLS handshake, a head', async (t) => {
+t.test('a TLS handshake or a head that does not arrive in time is disconnected', async (t) => {
   const cwd = t.testdir({ ...selfSigned(), http: {}, https: {} });
   const tls = { PLANT_STORE_TLS_CERT: '../cert', PLANT_STORE_TLS_KEY: '../key' };
   const secure = await start(t, {
@@ -87,7 +87,7 @@ t.test(
   },
 );
 
-t.test('a client that was refused and does not go away is cut off', async (t) => {
+t.test('a refused client that keeps its connection open is disconnected', async (t) => {
   const { port } = await start(t, { cwd: t.testdir(), env, preload: hasten(DRAIN.timeoutMs) });
   const socket = connectTo({ port, host: '127.0.0.1', allowHalfOpen: true });
   socket.on('error', () => undefined);
