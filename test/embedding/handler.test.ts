@@ -52,8 +52,8 @@ async function embed(
 t.test('a request for another path is passed to next before any other check', async (t) => {
   const { port, reported } = await embed(t, (handler, req, res) => {
     handler(req, res, (...args: unknown[]) => {
-      t.strictSame(args, [], 'next is told nothing');
-      t.notOk(req.readableDidRead, 'the body is left alone');
+      t.strictSame(args, [], 'next gets no arguments');
+      t.notOk(req.readableDidRead, 'the body is not read');
       t.notOk(res.headersSent, 'nothing is sent');
       void text(req).then((body) => res.end(`host: ${body}`));
     });
@@ -143,7 +143,7 @@ t.test('the rawBody or body that a body parser has left is used', async (t) => {
       if (typeof expected === 'string') t.match(answer, { status: 200, body: expected });
       else t.match(JSON.parse(answer.body), { error: expected });
       t.equal(reported.length, expected === 500 ? 1 : 0);
-      if (expected === 500) t.match(reported[0], /body parser/, 'the operator hears why');
+      if (expected === 500) t.match(reported[0], /body parser/, 'the reason is reported');
     });
 });
 
@@ -195,7 +195,7 @@ t.test('a body that the host has read in part is answered with 500 at once', asy
   const client = await connect(t, port);
   const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
   client.send(message({ headers, body: chunk(FERN) }));
-  isFailure(t, await client.answer(), { status: 500 }, 'in part');
+  isFailure(t, await client.answer(), { status: 500 }, 'partly read');
   client.send(chunk(''));
   await client.closed;
   t.equal(reported.length, 1);
@@ -325,7 +325,7 @@ t.test('a request that the host destroys is not answered and releases its memory
     await client.closed;
     t.equal(log.size, 0, when);
   }
-  t.equal((await exchange(t, port, message())).status, 200, 'there is room for the next one');
+  t.equal((await exchange(t, port, message())).status, 200, 'the memory is released');
   t.strictSame(reported, []);
 });
 
@@ -342,7 +342,7 @@ t.test('a client that disconnects while its plant is stored does not undo it', a
   await once(response, 'close');
   gate.letGo();
   t.equal((await exchange(t, service.port, message())).status, 200);
-  t.equal(service.log.size, 1, 'sending it again stored it once');
+  t.equal(service.log.size, 1, 'a retry stores it only once');
   t.strictSame(service.reported, []);
 });
 
@@ -515,7 +515,7 @@ t.test('HTTP/2: a body that is too large or too slow is answered, then cut off',
   large.write(' '.repeat(101));
   t.match(await http2Answer(large), { status: 400, body: /"error":413/ });
   if (!large.closed) await once(large, 'close');
-  t.strictSame(warnings, [], 'no header that HTTP/2 does not have');
+  t.strictSame(warnings, [], 'no connection-specific header');
 });
 
 t.test('HTTP/2: a stream that is reset stores nothing and releases its memory', async (t) => {
@@ -633,7 +633,7 @@ t.test('HTTP/2: an answer that is never read is released with its stream', async
   t.match(await http2Answer(http2Post(session).end(FERN)), { status: 503 }, 'the answer is held');
   request.close(http2.constants.NGHTTP2_CANCEL);
   await once(request, 'close');
-  t.match(await http2Answer(http2Post(session).end(FERN)), { status: 200 }, 'it is held no more');
+  t.match(await http2Answer(http2Post(session).end(FERN)), { status: 200 }, 'it is released');
 });
 
 t.test('HTTP/2: responses leave no listeners on their connection', async (t) => {

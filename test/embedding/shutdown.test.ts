@@ -75,7 +75,7 @@ t.test('on SIGTERM, the request in flight is answered, and the exit code is 0', 
   client.socket.destroy();
   t.equal(await host.exited, 0);
   t.match(readFileSync(host.log, 'utf8'), /^\{"id":1,.*\n$/);
-  t.strictSame(readdirSync(dirname(host.log)), ['plants.jsonl'], 'the log is not locked any more');
+  t.strictSame(readdirSync(dirname(host.log)), ['plants.jsonl'], 'the lock is released');
 });
 
 t.test('when the log is poisoned, the exit code is 1', async (t) => {

@@ -164,7 +164,7 @@ t.test('more than one Authorization header is refused, even if one is valid', as
       { status: 400 },
       values.join(),
     );
-  t.equal(log.size, 0, 'nothing was stored');
+  t.equal(log.size, 0, 'nothing is stored');
 });
 
 t.test('more than one authorization field is refused in HTTP/2, too', async (t) => {
@@ -174,7 +174,7 @@ t.test('more than one authorization field is refused in HTTP/2, too', async (t) 
   const { error } = JSON.parse(await http2Body(t, port, [good, good])) as { error: number };
   t.equal(error, 400);
   const single = JSON.parse(await http2Body(t, port, [good])) as { error: number };
-  t.equal(single.error, 415, 'one of them is');
+  t.equal(single.error, 415, 'one of them is stored');
 });
 
 /**
@@ -245,7 +245,7 @@ t.test('tokens that no request could carry make createPlantHandler throw', async
   for (const [about, tokens, message] of rows) {
     const error = t.throws(() => createPlantHandler({ store, tokens }), TypeError, about) as Error;
     t.ok(error.message.startsWith(message), `${about}: ${error.message}`);
-    t.notMatch(error.message, /m.rker/, `${about}: the token is not told`);
+    t.notMatch(error.message, /m.rker/, `${about}: no token in the message`);
   }
   t.doesNotThrow(() => createPlantHandler({ store, tokens: ['x'.repeat(511)] }));
 });

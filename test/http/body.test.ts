@@ -67,7 +67,7 @@ t.test('a body of exactly the limit is stored, and one byte more is refused', as
   t.equal((await exchange(t, port, message())).status, 200);
   const answer = await exchange(t, port, message({ body: `${FERN} ` }));
   isFailure(t, answer, { status: 400, error: 413 }, 'one byte more');
-  t.match(answer.body, `${FERN.length} bytes`, 'the limit is told');
+  t.match(answer.body, `${FERN.length} bytes`, 'the message has the limit');
   t.equal(log.size, 1);
 });
 
@@ -131,9 +131,9 @@ t.test('a client that sends a refused body before it reads gets the answer', asy
   await new Promise((resolve) => client.socket.write(message({ body }), resolve));
   client.socket.resume();
   const answer = await client.answer();
-  isFailure(t, answer, { status: 400, error: 413 }, 'as large as is read over');
+  isFailure(t, answer, { status: 400, error: 413 }, 'a rest that can be drained');
   client.send(message());
-  t.equal((await client.answer()).status, 200, 'and the connection can be used again');
+  t.equal((await client.answer()).status, 200, 'the connection can be used again');
 });
 
 t.test('an endless body is answered, then its connection is closed', async (t) => {
@@ -161,7 +161,7 @@ t.test('a client that stops in the middle of a refused body is cut off', async (
   const { port } = await serve(t, { maxBodyBytes: 100 });
   const client = await connect(t, port);
   client.send(declaring(101, 'x'));
-  isFailure(t, await client.answer(), { status: 400, error: 413 }, 'answered at once');
+  isFailure(t, await client.answer(), { status: 400, error: 413 }, 'it is answered at once');
   await client.closed;
 });
 
@@ -229,7 +229,7 @@ t.test('a body that is shorter than its Content-Length stores nothing', async (t
       await serverSide;
     }
   t.equal((await exchange(t, port, message({ body: '{"id":8,"name":"last"}' }))).status, 200);
-  t.equal(log.size, 1, 'only the one that came whole');
+  t.equal(log.size, 1, 'only the complete one is stored');
 });
 
 t.test('a body ends after as many bytes as its Content-Length', async (t) => {
@@ -266,7 +266,7 @@ t.test('a body that arrives slowly gets no more time', async (t) => {
   client.send(declaring(1_000_000));
   const trickle = setInterval(() => client.send(' '), 5);
   t.teardown(() => clearInterval(trickle));
-  isFailure(t, await client.answer(), { status: 408 }, 'always on its way');
+  isFailure(t, await client.answer(), { status: 408 }, 'while it is arriving');
 });
 
 t.test('the memory of a request is released if its client disconnects', async (t) => {
@@ -344,7 +344,7 @@ t.test('every answer releases the memory of its request', async (t) => {
       client.send(request);
       t.equal((await client.answer()).status, status);
       const next = message({ body: '{"id":8,"name":"fern"}' });
-      t.equal(await whenServed(t, port, next), 200, 'there is room for the next one');
+      t.equal(await whenServed(t, port, next), 200, 'the memory is released');
     });
 });
 
@@ -371,7 +371,7 @@ t.test('the number of refusals that are not flushed is limited', async (t) => {
   const statuses = (): string[] => answers.match(/(?<=HTTP\/1\.1 )\d+/g) ?? [];
   while (statuses().length < 2_001) await once(socket, 'data');
   t.strictSame(statuses(), ['200', ...Array.from({ length: 2_000 }, () => '401')], 'in order');
-  t.equal((await exchange(t, port, message({ target: '/other' }))).status, 404, 'who comes later');
+  t.equal((await exchange(t, port, message({ target: '/other' }))).status, 404, 'a later client');
 });
 
 t.test('the bodies of all requests together are limited by the budget', async (t) => {
@@ -387,10 +387,10 @@ t.test('the bodies of all requests together are limited by the budget', async (t
   isFailure(t, third, { status: 503, headers }, 'a third does not fit');
   waiting.push(whenServed(t, port, message({ body: plantOf(9_999) })));
   await store.arrived(3);
-  isFailure(t, await exchange(t, port, message()), { status: 503, headers }, 'now nothing does');
+  isFailure(t, await exchange(t, port, message()), { status: 503, headers }, 'no other plant fits');
   store.letGo();
   t.strictSame(await Promise.all(waiting), [200, 200, 200]);
-  t.equal(await whenServed(t, port, request), 200, 'there is room again');
+  t.equal(await whenServed(t, port, request), 200, 'the memory is released');
 });
 
 t.test('even a small request counts as 4096 bytes in the budget', async (t) => {
@@ -426,12 +426,12 @@ t.test('a client that does not read its answer is disconnected, its memory freed
   client.socket.pause();
   client.send(message());
   const { bytesWritten } = await serverSide;
-  t.ok(bytesWritten > 0, 'after the answer had begun');
+  t.ok(bytesWritten > 0, 'after the answer has begun');
 
   body = { id: 1, name: 'fern' };
   const next = whenServed(t, port, message());
   await gated.arrived(1);
-  isFailure(t, await exchange(t, port, message()), { status: 503 }, 'there is room for one');
+  isFailure(t, await exchange(t, port, message()), { status: 503 }, 'the memory is released');
   gated.letGo();
   t.equal(await next, 200);
 });
@@ -448,7 +448,7 @@ t.test('queued answers release their memory when the client disconnects', async 
   await gated.arrived(1);
   client.socket.destroy();
   await serverSide;
-  t.equal(await whenServed(t, port, message()), 200, 'while the first plant still waits');
+  t.equal(await whenServed(t, port, message()), 200, 'while the first plant is pending');
 });
 
 t.test('answers to a client that has disconnected release their memory', async (t) => {

@@ -8,7 +8,7 @@ t.test('a reservation grows and shrinks within the budget', async (t) => {
   t.equal(budget.reserve(41), undefined, 'one more than is left');
   const second = budget.reserve(40);
   t.notOk(first?.growTo(61), 'nothing is left');
-  t.ok(first?.growTo(59), 'it is as large already');
+  t.ok(first?.growTo(59), 'already as large');
   second?.shrinkTo(41);
   t.notOk(first?.growTo(61), 'shrinking never grows');
   second?.shrinkTo(10);
@@ -16,7 +16,7 @@ t.test('a reservation grows and shrinks within the budget', async (t) => {
   t.notOk(budget.reserve(1));
   first?.shrinkTo(0);
   first?.shrinkTo(0);
-  t.equal(budget.reserve(91), undefined, 'what is given back twice counts once');
+  t.equal(budget.reserve(91), undefined, 'releasing twice counts once');
   t.ok(budget.reserve(90));
 });
 

@@ -14,6 +14,6 @@ t.test('the body of every failure conforms to the Error schema', async (t) => {
     t.ok(status === error || status === 400, `${name}: ${status} with ${error}`);
     t.equal('WWW-Authenticate' in headers, status === 401, `${name}: 401 names the scheme`);
     t.equal('Allow' in headers, status === 405, `${name}: 405 names the method`);
-    t.equal('Retry-After' in headers, status === 503, `${name}: 503 says when`);
+    t.equal('Retry-After' in headers, status === 503, `${name}: 503 has Retry-After`);
   }
 });

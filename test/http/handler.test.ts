@@ -166,7 +166,7 @@ t.test('the first check that fails determines the answer', async (t) => {
     const Authorization = 'Bearer other';
     const stranger = { ...request, headers: { ...request.headers, Authorization } };
     const refused = await exchange(t, port, message(stranger));
-    isFailure(t, refused, { status: 401 }, `${about}: before it, the token`);
+    isFailure(t, refused, { status: 401 }, `${about}: the token is checked first`);
   }
 });
 

@@ -137,7 +137,7 @@ t.test(
     };
     client.send(message({ headers, body: '0\r\n\r\n' }).toString().replace('/1.1', '/1.0'));
     const expected = { status: 400, headers: { connection: 'close' } };
-    isFailure(t, await client.answer(), expected, 'though its body has been read');
+    isFailure(t, await client.answer(), expected, 'even if its body has been read');
     await client.closed;
   },
 );

@@ -35,10 +35,10 @@ t.test('maxBufferedBytes must not be less than maxBodyBytes', async (t) => {
 
 t.test('a request reserves a multiple of its body, within bounds', async (t) => {
   const limits = { ...DEFAULT_LIMITS, maxBodyBytes: 100_000, maxBufferedBytes: 150_000 };
-  t.equal(memoryFor(0, limits), 4_096, 'for the request alone');
+  t.equal(memoryFor(0, limits), 4_096, 'the minimum for a request');
   t.equal(memoryFor(1_024, limits), 4_096);
-  t.equal(memoryFor(1_025, limits), 4_100, 'four times its size');
-  t.equal(memoryFor(50_000, limits), 75_000, 'half of the memory');
-  t.equal(memoryFor(100_000, limits), 100_000, 'its size');
-  t.equal(memoryFor(0, { ...limits, maxBufferedBytes: 100 }), 100, 'all of the memory');
+  t.equal(memoryFor(1_025, limits), 4_100, 'four times the body');
+  t.equal(memoryFor(50_000, limits), 75_000, 'half of the budget');
+  t.equal(memoryFor(100_000, limits), 100_000, 'the size of the body');
+  t.equal(memoryFor(0, { ...limits, maxBufferedBytes: 100 }), 100, 'all of the budget');
 });

@@ -178,12 +178,12 @@ for (const [condition, row] of Object.entries(ROWS))
     });
     const answer = await exchange(t, service.port, request);
     isFailure(t, answer, row, condition);
-    t.ok(isError.Check(JSON.parse(answer.body)), 'an Error by its schema');
+    t.ok(isError.Check(JSON.parse(answer.body)), 'conforms to the Error schema');
     t.notMatch(answer.text.toLowerCase(), MARKER, "tells nothing of the client's or the store's");
-    t.notMatch(answer.text, TOKEN, 'tells no token');
-    t.notMatch(answer.text, /\bat \w+.*:\d+/, 'tells no stack');
-    t.equal(service.log.size, 1, 'nothing was stored');
-    t.equal(service.reported.length, row.status === 500 ? 1 : 0, 'only a fault is reported');
+    t.notMatch(answer.text, TOKEN, 'contains no token');
+    t.notMatch(answer.text, /\bat \w+.*:\d+/, 'contains no stack');
+    t.equal(service.log.size, 1, 'nothing is stored');
+    t.equal(service.reported.length, row.status === 500 ? 1 : 0, 'only a 500 is reported');
   });
 
 t.test('an internal error is reported with its cause', async (t) => {
@@ -219,7 +219,7 @@ t.test('a plant is answered with its name and tag, and no id', async (t) => {
     t.equal(answer.body, answered, sent);
     t.equal(answer.headers['content-type'], 'application/json', sent);
     t.equal(answer.headers['content-length'], String(answered.length), sent);
-    t.ok(isPlant.Check(JSON.parse(answer.body)), `${sent}: a Plant by its schema`);
+    t.ok(isPlant.Check(JSON.parse(answer.body)), `${sent}: conforms to the Plant schema`);
   }
   t.equal(log.size, rows.length);
 });

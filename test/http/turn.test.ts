@@ -10,7 +10,7 @@ t.test('all callers of one turn of the event loop wait for the same immediate', 
   await Promise.resolve();
   t.equal(endOfTurn(), first);
   await first;
-  t.not(endOfTurn(), first, 'the next turn has one of its own');
+  t.not(endOfTurn(), first, 'the next turn has its own');
 });
 
 t.test('each caller continues in its own asynchronous context', async (t) => {

@@ -58,7 +58,7 @@ t.test('plants that arrive during a write are written together in the next one',
   const names = Array.from({ length: 99 }, (_, n) => `plant ${n}`);
   const rest = plantsNamed('fern', ...names).slice(1);
   const others = rest.map((plant) => log.add(plant));
-  t.ok(await isPending(Promise.any(others)), 'nothing is acknowledged before its write');
+  t.ok(await isPending(Promise.any(others)), 'no plant is acknowledged before its write');
   t.equal(countOf(fs, 'write'), 1);
   gate.open();
   await Promise.all([first, ...others]);
@@ -73,7 +73,7 @@ t.test('plants that are added in the same tick are written together', async (t) 
   t.equal(countOf(fs, 'write'), 1);
   for (const plant of plantsNamed('', '').map(({ id }) => ({ id: -id, name: '' })))
     await log.add(plant);
-  t.equal(countOf(fs, 'write'), 3, 'those that come one after the other do not wait');
+  t.equal(countOf(fs, 'write'), 3, 'sequential plants do not wait for each other');
 });
 
 t.test('onStored is called with the byte offset of each line', async (t) => {
@@ -184,10 +184,10 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
     await t.rejects(log.add(IVY), { ...UNAVAILABLE, message: new RegExp(code) });
     t.equal(content(), encodeRecord(FERN));
     const both = await Promise.allSettled([log.add(IVY), log.add(MOSS)]);
-    t.match(both, [{ reason: UNAVAILABLE }, { reason: UNAVAILABLE }], 'a batch is one');
-    t.equal(content(), encodeRecord(FERN), 'it is cut back to what was acknowledged');
-    t.equal(await log.add(FERN), 'unchanged', 'what is stored is still known');
-    t.equal(reports.length, 1, 'the operator is told once');
+    t.match(both, [{ reason: UNAVAILABLE }, { reason: UNAVAILABLE }], 'a batch fails as a whole');
+    t.equal(content(), encodeRecord(FERN), 'only acknowledged plants are left');
+    t.equal(await log.add(FERN), 'unchanged', 'stored plants are still known');
+    t.equal(reports.length, 1, 'it is reported once');
     t.match(reports[0], /; plants are refused until there is room$/);
 
     t.equal(await log.add(IVY), 'created');
@@ -219,7 +219,7 @@ t.test('plants that are pending when the disk is full are tried in a later write
   const ivy = log.add(IVY);
   gate.open();
   await t.rejects(fern, UNAVAILABLE);
-  await t.rejects(sameFern, UNAVAILABLE, 'whoever sent the same plant is refused as well');
+  await t.rejects(sameFern, UNAVAILABLE, 'the same plant is refused as well');
   t.equal(await ivy, 'created');
   t.equal(content(), encodeRecord(IVY));
 });
@@ -250,18 +250,18 @@ for (const [what, faults] of Object.entries(poisons))
     const moss = log.add(MOSS);
     gate.open();
     await t.rejects(ivy, UNAVAILABLE);
-    await t.rejects(moss, UNAVAILABLE, 'a plant that waits is refused');
+    await t.rejects(moss, UNAVAILABLE, 'a queued plant is refused');
     const left = content();
     const tried = fs.operations.length;
     for (const plant of [FERN, IVY, MOSS]) await t.rejects(log.add(plant), UNAVAILABLE);
-    t.equal(fs.operations.length, tried, 'nothing is tried again');
+    t.equal(fs.operations.length, tried, 'no write is retried');
     t.equal(aborted, 1);
     t.match(log.poisoned.reason, { ...UNAVAILABLE, cause: Error });
-    t.equal(reports.length, 1, 'the operator is told once');
+    t.equal(reports.length, 1, 'it is reported once');
     t.match(reports[0], /; no plant is stored until the log is opened again$/);
     await log.close();
     t.equal(content(), left);
-    t.ok(left.startsWith(encodeRecord(FERN)), 'what was acknowledged is there');
+    t.ok(left.startsWith(encodeRecord(FERN)), 'all acknowledged plants are there');
     t.equal(fs.openFiles, 0);
   });
 
@@ -273,7 +273,7 @@ t.test('if O_DSYNC does not reach the disk, each write is followed by fsync', as
   fs.faults[`sync ${syncs + 1}`] = { hangs: gate };
   const added = log.add(FERN);
   await gate.reached;
-  t.ok(await isPending(added), 'the plant is not acknowledged before');
+  t.ok(await isPending(added), 'the plant is not acknowledged yet');
   gate.open();
   await added;
   await log.add(IVY);
@@ -361,9 +361,9 @@ t.test('a line may have the length limit of a record, but not one byte more', as
   };
   const added = append(longest);
   t.throws(() => committer.append(tooLong), new RangeError('the plant is too large'));
-  t.equal(committer.pending(tooLong.id), undefined, 'the next one may have the same id');
+  t.equal(committer.pending(tooLong.id), undefined, 'its id can be used again');
   await Promise.all([added, append(FERN)]);
-  t.strictSame(stillWaiting, [undefined, undefined], 'none is held once it is settled');
+  t.strictSame(stillWaiting, [undefined, undefined], 'no plant is held once it is stored');
   t.strictSame(offsets, [0, MAX_RECORD_BYTES]);
 });
 
@@ -390,7 +390,7 @@ t.test('a closed or poisoned committer has the error with which it refuses plant
   const [closed, poisoned] = [bottomless(0), bottomless(0)];
   const cause = new Error('a reason');
   t.match(poisoned.poison(cause), { ...UNAVAILABLE, message: 'plants.jsonl: a reason', cause });
-  t.equal(poisoned.refusal, poisoned.poison(new Error('another')), 'the first reason stays');
+  t.equal(poisoned.refusal, poisoned.poison(new Error('another')), 'the first reason is kept');
   t.match(poisoned.refusal, { ...UNAVAILABLE, cause });
   await closed.close();
   t.match(closed.refusal, { ...UNAVAILABLE, message: /the log is closed/ });

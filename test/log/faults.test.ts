@@ -163,7 +163,7 @@ for (const [name, beginning] of Object.entries(beginnings))
         await live(fs, path, life);
         const met = operationMet(fs, nth, onlyWrites);
         if (!met) {
-          t.ok(hasStoredAll(life), 'without a fault all are stored');
+          t.ok(hasStoredAll(life), 'all plants are stored without a fault');
           break;
         }
         const found = [...wrongsOf(met, fault, life), ...(await wrongsAfter(path, fs, life))];

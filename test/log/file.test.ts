@@ -67,7 +67,7 @@ t.test('writeFile creates a complete file with mode 0600, and syncs its folder',
   t.strictSame(synced, [dirname(path)]);
   t.equal(statSync(path).mode & 0o777, 0o600);
   await writeFile(fs, path, Buffer.from('text'));
-  t.equal(readFileSync(path, 'utf8'), 'text', 'nothing of an earlier one is left');
+  t.equal(readFileSync(path, 'utf8'), 'text', 'the old content is replaced');
   t.strictSame(readdirSync(dirname(path)), ['copy']);
 });
 

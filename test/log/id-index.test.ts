@@ -84,7 +84,7 @@ for (const [name, idAt] of Object.entries(sequences))
       if (index.get(...wordsOf(other)) !== map.get(other)) wrong++;
     }
     t.equal(index.size, map.size);
-    t.equal(wrong, 0, 'it finds what the Map finds');
+    t.equal(wrong, 0, 'it agrees with the Map');
   });
 
 for (const [name, idAt] of Object.entries(sequences))
@@ -99,13 +99,13 @@ for (const [name, idAt] of Object.entries(sequences))
       else first ??= { offset: n, earlier };
       index.load(...wordsOf(id), n);
     }
-    t.equal(index.size, 0, 'none is in the index yet');
-    t.strictSame(await index.addLoaded(), first, 'the first that came twice is told');
+    t.equal(index.size, 0, 'loaded ids are not in the index yet');
+    t.strictSame(await index.addLoaded(), first, 'the first repeated id is returned');
     t.equal(index.size, map.size);
     let wrong = 0;
     for (const [id, offset] of map) if (index.get(...wordsOf(id)) !== offset) wrong++;
-    t.equal(wrong, 0, 'it finds what the Map finds');
-    t.equal(await index.addLoaded(), undefined, 'nothing is left to settle');
+    t.equal(wrong, 0, 'it agrees with the Map');
+    t.equal(await index.addLoaded(), undefined, 'no loaded id is left');
   });
 
 t.test('loading one id 100,000 times takes no more than a few shards', async (t) => {

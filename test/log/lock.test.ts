@@ -43,12 +43,12 @@ t.test('a process cannot open a log twice', async (t) => {
   await t.rejects(openPlantLog(path), {
     message: `${path}: another process has the log open; one log serves one process, plant-store/postgres serves several`,
   });
-  t.equal(await log.add({ id: 7n, name: 'fern' }), 'created', 'its holder is not disturbed');
+  t.equal(await log.add({ id: 7n, name: 'fern' }), 'created', 'the holder is not affected');
   await log.close();
   const again = await openPlantLog(path);
   t.equal(again.size, 1);
   await again.close();
-  t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'nothing is left of the locks');
+  t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'no claim is left');
 });
 
 t.test('if a process opens a log many times at once, exactly one attempt succeeds', async (t) => {
@@ -91,7 +91,7 @@ t.test('a lock is released when its process ends, however it ends', async (t) =>
     await holder.end(signal);
     t.equal(claimsIn(dirname(path)).length, 1, 'its socket is left');
     const log = await openPlantLog(path);
-    t.equal(claimsIn(dirname(path)).length, 1, 'the dead one is removed');
+    t.equal(claimsIn(dirname(path)).length, 1, 'the dead claim is removed');
     await log.close();
     t.strictSame(claimsIn(dirname(path)), []);
   }
@@ -182,7 +182,7 @@ t.test('if 8 processes open a log at once, exactly one succeeds', async (t) => {
     t.equal(await winner?.tell('close'), 'closed');
   }
   t.strictSame(claimsIn(dirname(path)), []);
-  t.equal(await sizeOf(path), ROUNDS, 'and each found what those before it had stored');
+  t.equal(await sizeOf(path), ROUNDS, 'each finds what the earlier ones stored');
 });
 
 t.test('if 8 processes open a log by different paths, exactly one succeeds', async (t) => {
@@ -275,7 +275,7 @@ t.test(
       const answers = await Promise.all(answering);
       for (const answer of answers) {
         const [, beside] = / beside (\d+)$/.exec(answer ?? '') ?? [];
-        if (beside !== undefined) t.ok(killed.has(beside), 'who had it open before was dead');
+        if (beside !== undefined) t.ok(killed.has(beside), 'the previous holder is dead');
       }
       const survivors = holders.slice(victims.length);
       const winners = survivors.filter((_, index) =>
@@ -283,7 +283,7 @@ t.test(
       );
       t.ok(winners.length <= 1, answers.join(', '));
       for (const winner of winners) t.equal(await winner.tell('close'), 'closed');
-      await t.resolves(sizeOf(path), 'no lock has outlived its process');
+      await t.resolves(sizeOf(path), 'no lock outlives its process');
       holders = [...survivors, ...(await startHolders(t, path, victims.length))];
     }
     t.strictSame(claimsIn(dirname(path)), []);
@@ -323,7 +323,7 @@ t.test('a process stopped by SIGSTOP keeps its lock', MEANWHILE, async (t) => {
   await t.rejects(openPlantLog(path), LOCKED);
   holder.signal('SIGCONT');
   await t.rejects(openPlantLog(path), LOCKED);
-  t.equal(await holder.tell('close'), 'closed', 'those that gave up have not disturbed it');
+  t.equal(await holder.tell('close'), 'closed', 'the other processes did not affect it');
   await t.resolves(sizeOf(path));
 });
 
@@ -348,7 +348,7 @@ for (const [what, wrapper] of Object.entries(namespaces)) {
     t.equal(await inside.tell('open'), 'open');
     t.equal(await outside.tell('open'), 'locked');
     await inside.end('SIGKILL');
-    t.match(await outside.tell('open'), /^open beside /, 'and ends with its process');
+    t.match(await outside.tell('open'), /^open beside /, 'the lock ends with its process');
     t.equal(await outside.tell('close'), 'closed');
   });
 }

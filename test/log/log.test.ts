@@ -77,12 +77,12 @@ t.test('adding the same plant 100 times at once stores it once', async (t) => {
   const log = await openPlantLog(path);
   const hundred = Array.from({ length: 100 }, () => ({ ...FERN }));
   t.strictSame(await outcomesOf(log, hundred), { created: 1, unchanged: 99 });
-  t.strictSame(await outcomesOf(log, hundred), { unchanged: 100 }, 'once it is stored, too');
+  t.strictSame(await outcomesOf(log, hundred), { unchanged: 100 }, 'also once it is stored');
   await log.close();
   t.equal(readFileSync(path, 'utf8'), encodeRecord(FERN));
 
   const again = await openPlantLog(path);
-  t.strictSame(await outcomesOf(again, hundred), { unchanged: 100 }, 'and after opening again');
+  t.strictSame(await outcomesOf(again, hundred), { unchanged: 100 }, 'also after reopening');
   t.equal(again.size, 1);
   await again.close();
 });
@@ -219,8 +219,8 @@ t.test('a closed log refuses every plant, and can be closed again', async (t) =>
   const log = await openPlantLog(logAt(t));
   await log.add(FERN);
   const closing = log.close();
-  await t.rejects(log.add({ id: 8n, name: 'ivy' }), UNAVAILABLE, 'from the moment of closing');
-  await t.rejects(log.add(FERN), UNAVAILABLE, 'even one that it holds');
+  await t.rejects(log.add({ id: 8n, name: 'ivy' }), UNAVAILABLE, 'as soon as close is called');
+  await t.rejects(log.add(FERN), UNAVAILABLE, 'also a plant that is stored');
   t.equal(log.close(), closing);
   await closing;
   await log.close();
@@ -383,8 +383,8 @@ for (const [what, { change, loses }] of Object.entries(changes)) {
     t.ok(log.poisoned.aborted);
     t.match(log.poisoned.reason, UNAVAILABLE);
     await t.rejects(log.add(FERN), UNAVAILABLE, 'every plant is refused');
-    await t.rejects(log.add(MOSS), UNAVAILABLE, 'even one that was stored');
-    t.equal(reports.length, 1, 'the operator is told once');
+    await t.rejects(log.add(MOSS), UNAVAILABLE, 'also a plant that was stored');
+    t.equal(reports.length, 1, 'it is reported once');
     await log.close();
     t.strictSame(contentOf(dirname(path)), left, 'nothing was written');
   });
@@ -430,6 +430,6 @@ t.test('reading back a line that was modified poisons the log', async (t) => {
       t.ok(log.poisoned.aborted);
       await t.rejects(log.add({ id: 9n, name: 'moss' }), UNAVAILABLE);
       await log.close();
-      t.ok(readFileSync(path).equals(Buffer.from(changed)), 'the file is left as it is');
+      t.ok(readFileSync(path).equals(Buffer.from(changed)), 'the file is not changed');
     });
 });

@@ -259,8 +259,8 @@ for (const [what, tail] of Object.entries(tails))
       const log = await openPlantLog(path, { report: (message) => reports.push(message) });
       t.equal(log.size, lines.length);
       t.equal(reports.length, 1);
-      t.ok(reports[0]?.startsWith(`${path}: moved ${tail.length} byte`), 'it is told how much');
-      t.ok(reports[0]?.endsWith(` ${join(folder, copy)}`), 'and where it is');
+      t.ok(reports[0]?.startsWith(`${path}: moved ${tail.length} byte`), 'with the length');
+      t.ok(reports[0]?.endsWith(` ${join(folder, copy)}`), 'and the path');
       t.equal(statSync(join(folder, copy)).mode & 0o777, 0o600);
 
       const reed = { id: 5n, name: 'reed' };
@@ -305,7 +305,7 @@ t.test('a recovery that fails at any operation can be repeated', async (t) => {
       const [kept, copied] = [readFileSync(path), readdirSync(folder).find(isTornCopy)];
       if (kept.length === CONTENT.length)
         t.ok(readFileSync(join(folder, copied ?? '')).equals(tail), 'it is copied before the cut');
-      else t.ok(kept.equals(Buffer.concat([CONTENT, tail])), 'or there is no cut');
+      else t.ok(kept.equals(Buffer.concat([CONTENT, tail])), 'otherwise it is not cut off');
       await (await openPlantLog(path, { report: () => undefined })).close();
       t.strictSame(contentOf(folder), recovered, `${whole.operations[number - 1]}, ${number}`);
     }

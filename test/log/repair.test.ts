@@ -137,7 +137,7 @@ t.test('a log can be verified while a server has it open', async (t) => {
   const [verification, damages] = await verified(path);
   t.match(verification, { plants: 1, damagedLines: 0, tornBytes: 0 });
   t.strictSame(damages, []);
-  t.equal(await log.add({ id: 8n, name: 'ivy' }), 'created', 'the server goes on');
+  t.equal(await log.add({ id: 8n, name: 'ivy' }), 'created', 'the server still stores plants');
   await log.close();
 });
 
@@ -154,7 +154,7 @@ t.test('a log that cannot be read is neither verified nor repaired', async (t) =
   const missing = join(folder, 'missing.jsonl');
   await t.rejects(verified(missing), { ...UNAVAILABLE, message: /missing\.jsonl: .*ENOENT/ });
   await t.rejects(repairLog(nodeFileSystem, missing, noProgress), UNAVAILABLE);
-  t.strictSame(readdirSync(folder), ['plants.jsonl'], 'it is not made');
+  t.strictSame(readdirSync(folder), ['plants.jsonl'], 'it is not created');
 
   const path = join(folder, 'plants.jsonl');
   for (const kind of ['open', 'stat', 'read', 'close']) {
@@ -198,7 +198,7 @@ for (const [what, names] of Object.entries(DAMAGED_LOGS))
     });
 
     const log = await openPlantLog(path);
-    t.equal(log.size, whole.length, 'it opens, and holds the whole plants');
+    t.equal(log.size, whole.length, 'it opens with all undamaged plants');
     await log.close();
     t.equal(readFileSync(path, 'utf8'), whole.join(''));
   });
@@ -348,7 +348,7 @@ t.test('a repair leaves a log alone that is modified during the repair', async (
     t.strictSame(
       contentOf(dirname(path)),
       { 'plants.jsonl': after, [basename(damagedPathOf(path, 'x\n'))]: 'x\n' },
-      'nothing else is left beside it',
+      'no other file is left',
     );
   }
 });
@@ -448,19 +448,19 @@ for (const [what, faultsFrom] of Object.entries(FAILURES))
       if (outcome instanceof Error) t.match(outcome, { ...UNAVAILABLE }, about);
 
       const { 'plants.jsonl': left, [damagedName]: moved, ...others } = contentOfLog(path);
-      t.ok(left === before || left === after, `${about}: what is left`);
+      t.ok(left === before || left === after, `${about}: the content of the log`);
       t.ok(
         moved === damaged || (moved === undefined && left === before),
-        `${about}: what is aside`,
+        `${about}: the damaged lines`,
       );
       const mayLeaveFiles = what.startsWith('all');
-      t.strictSame(mayLeaveFiles ? {} : others, {}, `${about}: what else is there`);
+      t.strictSame(mayLeaveFiles ? {} : others, {}, `${about}: other files`);
       t.equal(fs.openFiles, 0, `${about}: files are closed`);
 
       await repairLog(nodeFileSystem, path, noProgress);
       t.strictSame(contentOfLog(path), { 'plants.jsonl': after, [damagedName]: damaged }, about);
       if (fs.operations.length < nth) {
-        t.not(outcome, undefined, 'without a failure, it is repaired');
+        t.not(outcome, undefined, 'it is repaired if nothing fails');
         break;
       }
     }

@@ -105,9 +105,9 @@ t.test('all lines of many chunks are found, and onProgress is called', async (t)
   t.strictSame(
     progress,
     progress.toSorted((a, b) => a - b),
-    'it never goes back',
+    'the progress never decreases',
   );
-  t.equal(progress.at(-1), content.length, 'it ends at the end');
+  t.equal(progress.at(-1), content.length, 'the progress reaches the end');
 });
 
 t.test('every damaged line is reported with its number, offset and length', async (t) => {
@@ -177,7 +177,7 @@ t.test('a scan that fails in a callback waits for its pending read', async (t) =
     },
   });
   await gate.reached;
-  t.ok(await isPending(scanning), 'it waits for the read that is under way');
+  t.ok(await isPending(scanning), 'it waits for the pending read');
   gate.open();
   await t.rejects(scanning, { message: 'enough' });
 });
@@ -223,7 +223,7 @@ t.test('a line at the length limit is read, and one byte more is damage', async 
   t.strictSame(
     found.records.map(({ offset }) => offset),
     [0, FERN.length + length],
-    'the lines that follow are read',
+    'the following lines are read',
   );
   await t.rejects(readLine(file, FERN.length), RangeError);
 });

@@ -98,7 +98,7 @@ t.test('a created token has 256 random bits, and its file has mode 0600', async 
     t.equal(readFileSync(file.path, 'utf8'), `${tokens[0]}\n`);
     t.equal(statSync(file.path).mode & 0o777, 0o600);
     const faults: string[] = [];
-    t.strictSame(await readTokens(file, faults), tokens, 'it is read as it was made');
+    t.strictSame(await readTokens(file, faults), tokens, 'it can be read back');
     t.strictSame(faults, []);
     made.push(...tokens);
   }

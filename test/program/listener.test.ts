@@ -442,7 +442,7 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
 
   const finished = connectSecurely({ port, host: '127.0.0.1', ca: cert, servername: 'localhost' });
   finished.end(message());
-  t.match(await text(finished), /^HTTP\/1\.1 200 OK\r\n/, 'to a client that has finished sending');
+  t.match(await text(finished), /^HTTP\/1\.1 200 OK\r\n/, 'to a client that has half-closed');
   await server.stop(60_000);
 });
 

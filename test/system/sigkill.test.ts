@@ -98,7 +98,7 @@ function check(t: Test, { log, plants }: Program, { sent, stored }: Knowledge): 
   const strange = [...found].filter(([id, plant]) => !same(plant, sent.get(id)));
   t.strictSame(lost, [], `all ${stored.size} plants that were answered with 200 are there`);
   t.strictSame(strange, [], `all ${found.size} plants that are there were sent`);
-  t.equal(plants, found.size, 'the program has found them all');
+  t.equal(plants, found.size, 'the program has read all of them');
 }
 
 function same(one: Plant, other: Plant | undefined): boolean {
@@ -132,7 +132,7 @@ for (let round = 1; round <= ROUNDS; round++)
     await Promise.all(
       (await connectAll(t, second)).map((client) => send(t, client, () => again.pop(), knowledge)),
     );
-    t.equal(stored.size, sent.size, 'all plants may be sent again');
+    t.equal(stored.size, sent.size, 'every plant that is sent again is stored');
     t.strictSame(await second.stop('SIGKILL'), { code: null, signal: 'SIGKILL' });
     check(t, { ...second, plants: sent.size }, knowledge);
   });

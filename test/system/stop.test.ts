@@ -96,9 +96,9 @@ async function loadUntilTheEnd(
   t.strictSame(
     ids.sort((a, b) => a - b),
     load.stored.sort((a, b) => a - b),
-    'what was stored has been answered, and the reverse',
+    'a plant is stored if and only if it got a 200',
   );
-  t.strictSame(load.refused, [], 'nothing was refused');
+  t.strictSame(load.refused, [], 'no plant was refused');
   return load;
 }
 
@@ -205,7 +205,7 @@ t.test('if the log is modified, all plants get 503 and the exit code is 1', asyn
     `plant-store: ${program.log}: the file was modified or replaced by another process; ` +
       'no plant is stored until the log is opened again\n',
   );
-  t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'nothing is added');
+  t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'no plant is added');
 });
 
 /** A signal comes whenever the program tells how much of the log it has read: after every step. */
