@@ -22,11 +22,11 @@ export interface Compilation {
   readonly folder: string;
   /** The names of the programs in the folder. */
   readonly programs: readonly string[];
-  /** Leaves out what other packages declare. */
+  /** Skips the declarations of other packages. */
   readonly skipLibCheck?: boolean;
 }
 
-/** What a release of TypeScript finds wrong with programs and with all types that they import. */
+/** The errors that a release of TypeScript reports for programs and all types that they import. */
 export async function typeFaults(compilation: Compilation): Promise<string> {
   const { release, resolution, folder, programs, skipLibCheck = false } = compilation;
   const config = {
@@ -34,7 +34,7 @@ export async function typeFaults(compilation: Compilation): Promise<string> {
       module: MODULES[resolution],
       moduleResolution: resolution,
       target: 'es2023',
-      // As a program for Node has it: what a browser brings is as much again to read.
+      // No `dom`: a program for Node does not need it, and it would double the time.
       lib: ['es2023'],
       types: ['node'],
       strict: true,

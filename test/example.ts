@@ -30,7 +30,7 @@ export function writeExample(
   return { folder, path: join(folder, 'example.js') };
 }
 
-/** Runs code of a document as a module, in its folder. Resolves to what it exports. */
+/** Runs code of a document as a module, in its folder. Resolves to its exports. */
 export async function runExample(
   t: Test,
   code: string,

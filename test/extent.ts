@@ -3,7 +3,7 @@
 /** `TEST_SHORT=1` selects the short forms, for every change. */
 export const isShort = process.env.TEST_SHORT === '1';
 
-/** How often a check repeats what depends on chance: `TEST_ROUNDS`, or else its own number. */
+/** The number of rounds of a random check: `TEST_ROUNDS`, or else the check's own number. */
 export function roundsOr(fallback: number): number {
   const rounds = Number(process.env.TEST_ROUNDS ?? fallback);
   if (!Number.isInteger(rounds) || rounds < 1) throw new RangeError('TEST_ROUNDS: not positive');

@@ -4,7 +4,7 @@ import type { NewPlant, PlantStore } from '../dist/index.js';
 
 const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 
-/** Tests what every store promises to the handler. `open` is called once a test, for an empty store. */
+/** Tests the contract of a store with the handler. `open` is called once a test and returns an empty store. */
 export function testStoreContract(
   t: Test,
   open: (t: Test) => PlantStore | Promise<PlantStore>,

@@ -74,11 +74,11 @@ export function storeOf(add: PlantStore['add']): PlantStore {
   return { add, close: () => Promise.resolve() };
 }
 
-/** A store in which plants wait until they are let go. */
+/** A store whose plants are pending until `letGo` is called. */
 export interface GatedStore extends PlantStore {
-  /** Resolves as soon as so many plants have come. */
+  /** Resolves once `count` plants have been added. */
   arrived(count: number): Promise<void>;
-  /** Stores all that wait, and from now on every plant at once. */
+  /** Stores all pending plants, and from now on every plant at once. */
   letGo(): void;
 }
 
@@ -111,7 +111,7 @@ export function gatedStore(): GatedStore {
 export interface Message {
   readonly method?: string;
   readonly target?: string;
-  /** Instead of the default ones: several of a name where there are several values. */
+  /** Replace the default ones. An array sends a header line for each value. */
   readonly headers?: Readonly<Record<string, string | readonly string[] | undefined>>;
   readonly body?: string | Buffer;
 }
@@ -159,7 +159,7 @@ const CONTINUE = 100;
 /** Takes any answer: for those that a host gives, not the handler. */
 export const byHost: typeof conforms = () => undefined;
 
-/** One connection of a client that knows no more of HTTP than a test needs. */
+/** A connection of a client with as much of HTTP as a test needs. */
 export interface Client {
   readonly socket: Socket;
   send(...bytes: readonly (string | Buffer)[]): void;
@@ -168,7 +168,7 @@ export interface Client {
    * OpenAPI document describes.
    */
   answer(method?: string): Promise<Answer>;
-  /** Resolves once the connection is closed, however that came. */
+  /** Resolves once the connection is closed, for whatever reason. */
   readonly closed: Promise<void>;
 }
 
@@ -244,12 +244,12 @@ export async function exchange(
 
 export interface Expected {
   readonly status: number;
-  /** The number in the body; the status where nothing else is said. */
+  /** The number in the body. Default: the status. */
   readonly error?: number;
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Checks that an answer is the failure that is expected, and an Error as the interface has it. */
+/** Checks that an answer is the expected failure, and that its body is an Error. */
 export function isFailure(t: Test, answer: Answer, expected: Expected, about: string): void {
   const { status, error = status, headers = {} } = expected;
   const body = JSON.parse(answer.body) as Record<string, unknown>;

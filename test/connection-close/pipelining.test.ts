@@ -97,7 +97,7 @@ interface Response {
   readonly closes: boolean;
 }
 
-/** Splits what a client has received until its connection was closed. */
+/** Splits the bytes that a client has received into responses. */
 function parseResponses(received: string): Response[] {
   return received
     .split(/(?=HTTP\/1\.1 \d{3} )/)
@@ -313,7 +313,7 @@ t.test(
     await arrived;
     const stopped = stopping.stop(60_000);
     client.send(plant(2));
-    // The server has read what a later connection sends after what an earlier one sent.
+    // The server has read the second request by the end of the next turn.
     await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
     letGo();
     t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });

@@ -27,7 +27,7 @@ export interface Setting extends Pick<Process, 'path' | 'openedTwice'> {
 export interface Moment {
   readonly process: Process;
   readonly trail: readonly string[];
-  /** The operation that is under way. */
+  /** The operation in progress. */
   readonly operation: string;
   /** What it changes. */
   readonly inFlight: Effect | undefined;
@@ -36,7 +36,7 @@ export interface Moment {
 export const THE_END = 'the end';
 
 /**
- * Runs a process on what a crash has left. Calls `onMoment` during each of its operations, once
+ * Runs a process on the state that a crash has left. Calls `onMoment` during each of its operations, once
  * everything has happened that does not wait for the operation, and at the end.
  *
  * @throws Violation if a promise is broken or anything else fails.
@@ -66,7 +66,7 @@ export async function runProcess(
   }
 }
 
-/** Runs a process until a moment, and never goes on. */
+/** Runs a process until a moment, and never resumes it. */
 export function runUntil(
   state: CrashState,
   setting: Setting,
@@ -103,8 +103,8 @@ function writesTo(machine: Machine, path: string): Knowledge['interrupted'] {
 }
 
 /**
- * What is left if the process is killed at a moment. Left out is what nothing is promised of: that it is
- * killed between a failed write and the cut that undoes it.
+ * The states after the process is killed at a moment. States for which the log promises nothing are left
+ * out: those between a failed write and the cut that undoes it.
  */
 export function killsAt({ process, trail, operation, inFlight }: Moment): CrashState[] {
   const { world } = process.machine;
@@ -115,8 +115,8 @@ export function killsAt({ process, trail, operation, inFlight }: Moment): CrashS
 }
 
 /**
- * A text that is the same for equal states after the same number of crashes. After the last one, what
- * is durable makes no difference.
+ * A key that is equal for equal states after the same number of crashes. After the last crash, it does not
+ * matter what is durable.
  */
 export function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): string {
   const key = isLast ? keyOf(reachable(world.visible)) : keyOfWorld(world);

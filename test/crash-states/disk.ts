@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 
 /*
- * What a simulated disk holds, and what a power cut can make of changes to it. A disk is immutable:
- * a change returns another one, which shares what has stayed the same.
+ * The content of a simulated disk, and what a power cut can make of changes to it. A disk is immutable: a
+ * change returns a new disk, which shares everything unchanged.
  */
 
 /** A disk writes a sector as a whole or not at all. */
@@ -135,7 +135,7 @@ function extentOf(disk: Disk, { ino, offset, bytes }: WriteEffect) {
   return { first, count, sizes: [...sizes, before] };
 }
 
-/** Extends a file with zeros where `size` is larger, then writes the sectors that are chosen. */
+/** Extends a file with zeros up to `size`, then writes the chosen sectors. */
 function withSectors(
   disk: Disk,
   { ino, offset, bytes, sectors }: WriteEffect,

@@ -13,7 +13,7 @@ import { recover, Violation, type Process } from './invariants.js';
 import type { Knowledge } from './knowledge.js';
 import type { World } from './world.js';
 
-/** What a process does with a log, from where it begins. */
+/** What a process does with a log, and the state that it starts from. */
 export interface Workload {
   readonly start: World;
   readonly path: string;

@@ -61,7 +61,7 @@ function killed(moment: Moment): CrashState {
   return killsAt(moment).at(-1) ?? fail('nothing is left');
 }
 
-/** The power is cut, and nothing is left but what is durable for sure. */
+/** The power is cut, and only what is certainly durable is left. */
 function cut(moment: Moment): CrashState {
   const [state = fail('nothing is left')] = powerCutsAt(moment, (disk) => [disk]);
   return state;

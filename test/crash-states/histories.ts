@@ -76,7 +76,7 @@ function crashAt(moment: Moment, random: Random): CrashState {
   return random.pick(kills.length > 0 ? kills : powerCutsAt(moment, randomOutcome(random)));
 }
 
-/** A process that recovers what a crash has left, then uses the log in any way that it allows. */
+/** A process that recovers the log after a crash, then uses it in random ways. */
 function randomUse(random: Random, { trail }: CrashState): (process: Process) => Promise<void> {
   return async (process) => {
     const { machine } = process;

@@ -64,7 +64,7 @@ export async function exploreLock(options: LockOptions): Promise<LockExploration
   return { states: seen.size, steps, violations };
 }
 
-/** What goes wrong when a process takes the lock, among what dead ones have left, and releases it. */
+/** What goes wrong when a process takes and releases the lock among the claims of dead processes. */
 async function succeed(
   number: number,
   left: readonly string[],
@@ -74,7 +74,7 @@ async function succeed(
   let holds = false;
   while (state.contenders[0]) {
     holds ||= holdersIn(state) > 0;
-    // In the first one, it goes on; in others it is late or killed.
+    // In the first state, the process takes its step; in others, it is late or killed.
     [state = state] = await nextStates(state, { listsAtOnce: true });
   }
   if (!holds) return 'nobody can take the lock';

@@ -1,6 +1,6 @@
 import type { Position, Result } from './lock-steps.js';
 
-/** A process that has neither ended nor been killed. */
+/** A process that has neither exited nor been killed. */
 interface Contender {
   readonly position: Position;
   /** In the middle of a step: the socket that it has bound or connected to. */
@@ -24,7 +24,7 @@ export interface LockState {
   readonly sockets: ReadonlyMap<string, Socket>;
 }
 
-/** The state in which processes begin, among sockets that dead ones have left. */
+/** The state in which processes start, among the sockets of dead processes. */
 export function startOf(
   positions: readonly Position[],
   looks: number,
@@ -53,7 +53,7 @@ export function holdersIn({ contenders }: LockState): number {
 
 /**
  * Every state that may come next: one process takes a step, or is killed. One that is stopped takes
- * no step. What nobody else can notice comes before all other steps.
+ * no step. A step that no other process can observe comes before all other steps.
  */
 export function nextStates(
   state: LockState,
@@ -159,7 +159,7 @@ function stepsOf(
   }
 }
 
-/** What may be read of a folder: a name that comes or goes meanwhile is read or is not. */
+/** The possible lists of a folder: a name that is added or removed meanwhile is in the list or not. */
 function listings(before: readonly string[], after: readonly string[]): string[][] {
   const names = [...new Set([...before, ...after])].filter(Boolean).sort();
   let all: string[][] = [[]];

@@ -23,7 +23,7 @@ export type Step =
   | { readonly kind: 'rename'; readonly name: string; readonly to: string }
   /** Reads the names in the folder. */
   | { readonly kind: 'list' }
-  /** Looks whether its time for attempts is over. */
+  /** Reads the clock to find out whether its time for attempts is over. */
   | { readonly kind: 'clock' }
   /** Closes its socket. */
   | { readonly kind: 'close' }
@@ -43,7 +43,7 @@ export interface Position {
   readonly answer: string;
   /** Where the process is after its step had a result, if that is known. */
   after(result: Result): Position | undefined;
-  /** Finds out what comes after a result. */
+  /** Finds out the position after a result. */
   learn(result: Result): Promise<void>;
 }
 

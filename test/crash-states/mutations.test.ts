@@ -15,7 +15,7 @@ import { workloads } from './workloads.js';
 interface Mutation extends Partial<ExploreOptions> {
   readonly workload: keyof typeof workloads;
   readonly mutate: (fs: FileSystem) => FileSystem;
-  /** What a violation says. */
+  /** Matches the message of a violation. */
   readonly finds: RegExp;
 }
 
@@ -28,7 +28,7 @@ function withoutDsync(fs: FileSystem, paths: RegExp): FileSystem {
   return { ...fs, open };
 }
 
-/** Leaves out syncs: those of which `isLeftOut` says so, by the flags of the file. */
+/** Leaves out the syncs for which `isLeftOut` returns true, by the flags of the file. */
 function withoutSyncs(fs: FileSystem, isLeftOut: (flags: number) => boolean): FileSystem {
   return {
     ...fs,

@@ -90,7 +90,7 @@ export function withFailed({ durable, pending, visible }: World, failed: WriteEf
   return { durable, pending: effects, visible };
 }
 
-/** Whether processes see what a failed write left. */
+/** Whether the bytes of a failed write are visible to processes. */
 export function showsFailedWrite({ pending }: World): boolean {
   const failed = pending.findLastIndex(hasFailed);
   return failed !== -1 && !pending.slice(failed).some(({ kind }) => kind === 'truncate');

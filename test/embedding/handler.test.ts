@@ -38,7 +38,7 @@ const FERN_ANSWER = '{"name":"Boston fern","tag":"indoor"}';
 
 type Host = (handler: PlantHandler, req: IncomingMessage, res: ServerResponse) => void;
 
-/** Serves the handler inside of a host that decides when to call it, and with what. */
+/** Serves the handler in a host that decides when and with which arguments to call it. */
 async function embed(
   t: Test,
   host: Host,

@@ -47,7 +47,7 @@ export async function startHost(t: Test, lines: string): Promise<Host> {
 
 type Listen = (this: Server, ...args: unknown[]) => Server;
 
-/** From now on, a server that is told to listen on a port listens on a free one. */
+/** From now on, every server listens on a free port instead of the given one. */
 function captureServers(): { readonly servers: Server[]; readonly release: () => void } {
   const servers: Server[] = [];
   const original = Object.getOwnPropertyDescriptor(Server.prototype, 'listen');

@@ -15,7 +15,7 @@ export interface Plant {
 /** The status of an answer; `undefined` if there was none. */
 export type Status = number | undefined;
 
-/** Which plants were sent to a program, and which ones it acknowledged: what a log must contain. */
+/** The plants that were sent to a program, and those that it acknowledged, which its log must contain. */
 export interface Ledger {
   /** The number of plants that were answered with 200. */
   readonly acknowledged: number;

@@ -54,15 +54,15 @@ export interface Call {
 }
 
 /**
- * Calls that change the disk, or what other processes see of it. A kill before any other call has the
+ * Calls that change the disk or its visible state. A kill before any other call has the
  * same effect as a kill before the next one of these.
  */
 const CHANGING =
   /^(?:mkdir|openat|p?write|p?writev|pwrite64|ftruncate|fsync|fdatasync|fchown|f?chmod|rename|unlink|bind|listen|futex)/;
 
 /**
- * The calls in a record: of each name, as many as the thread made that made the most. The short form
- * leaves out calls that change nothing.
+ * The calls in a record: for each name, the largest number that any one thread made. The short form
+ * omits calls that change nothing.
  */
 export function callsIn(record: string): Call[] {
   const counts = new Map<string, Map<string, number>>();

@@ -70,7 +70,7 @@ t.test('a comparison that stops at the first difference is detected', long, asyn
   t.notOk(attempts(t, leaky).some(isEven));
 });
 
-/** Measures until no secret stands out, a few times at most. */
+/** Measures until the times of no secret differ significantly, a few times at most. */
 function attempts(t: Test, compare: Compare): Map<string, number>[] {
   const seen: Map<string, number>[] = [];
   while (seen.length < ATTEMPTS && !seen.some(isEven)) {

@@ -28,12 +28,12 @@ import {
 
 const CHUNKED = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
 
-/** A request that says its body has so many bytes, whatever it has. */
+/** A request whose Content-Length is `length`, whatever its body is. */
 function declaring(length: number, body: string | Buffer = ''): Buffer {
   return message({ headers: { 'Content-Length': String(length) }, body });
 }
 
-/** A plant of so many bytes. */
+/** A plant whose JSON has a given length in bytes. */
 function plantOf(bytes: number, id = 7): string {
   const rest = `{"id":${id},"name":""}`.length;
   return `{"id":${id},"name":"${'x'.repeat(bytes - rest)}"}`;

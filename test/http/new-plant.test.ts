@@ -43,7 +43,7 @@ function plainly(outcome: NewPlant | Failure): unknown {
   return outcome instanceof Failure ? JSON.parse(outcome.body) : outcome;
 }
 
-/** The id that a spelling of it gives; `undefined` where it is refused. */
+/** The id that a notation is read as; `undefined` if it is refused. */
 function idOf(spelling: string): bigint | undefined {
   const plant = parse(`{"id":${spelling},"name":"fern"}`);
   if (!(plant instanceof Failure)) return plant.id;

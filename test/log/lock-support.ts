@@ -71,7 +71,7 @@ export function logAt(t: Test): string {
   return join(t.testdir(), 'plants.jsonl');
 }
 
-/** The claims to locks that are left in a folder. */
+/** The claims to locks in a folder. */
 export function claimsIn(folder: string): string[] {
   return readdirSync(folder).filter((name) => name.startsWith('.plant-store-'));
 }

@@ -166,7 +166,7 @@ t.test('two processes never hold a lock, however long they pause between steps',
   t.strictSame(claimsIn(dirname(path)), []);
 });
 
-/** Tells each holder to open the log, and resolves to what the only one that did so is. */
+/** Makes each holder open the log. Resolves to the only one that succeeded. */
 async function contest(t: Test, holders: readonly Holder[]): Promise<Holder | undefined> {
   const answers = await Promise.all(holders.map((holder) => holder.tell('open')));
   const refused = Array<string>(holders.length - 1).fill('locked');

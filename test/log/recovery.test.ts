@@ -29,7 +29,7 @@ const LINES = PLANTS.map(encodeRecord);
 const CONTENT = logOf(PLANTS);
 const HAND_WRITTEN = '{"id":1,"name":"reed"}\n';
 
-/** What opening a log comes to: the plants in it and where they end, or where it is damaged. */
+/** The expected result of opening a log: its plants and where they end, or where it is damaged. */
 type Opening =
   | { readonly ids: readonly bigint[]; readonly end: number }
   | { readonly line: number; readonly offset: number };
@@ -68,7 +68,7 @@ async function openingOf(content: Buffer): Promise<Opening> {
   return damage ?? { ids, end: offset };
 }
 
-/** Everything in a folder: what the log and the files beside it hold. */
+/** The contents of all files in a folder. */
 function contentOf(folder: string): Record<string, Buffer> {
   return Object.fromEntries(
     readdirSync(folder).map((name) => [name, readFileSync(join(folder, name))]),
@@ -79,7 +79,7 @@ function tornCopy(offset: number, tail: Buffer): string {
   return `plants.jsonl.torn-${offset}-${crc32(tail).toString(16)}`;
 }
 
-/** Opens a log with some content on the disk, and checks that it comes to what it should. */
+/** Opens a log with some content on disk, and checks the result. */
 async function checkOnDisk(t: Test, content: Buffer, expected: Opening): Promise<void> {
   const folder = t.testdir({ 'plants.jsonl': content });
   const path = join(folder, 'plants.jsonl');
@@ -112,7 +112,7 @@ async function checkOnDisk(t: Test, content: Buffer, expected: Opening): Promise
 /** How many variants are scanned before one is opened on the disk. */
 const SAMPLE = 499;
 
-/** Checks what opening comes to for many variants of a log. */
+/** Checks the result of opening many variants of a log. */
 async function checkAll(
   t: Test,
   variants: Iterable<[what: string, content: Buffer]>,

@@ -39,7 +39,7 @@ function logAt(t: Test, content: string | Buffer): string {
   return join(t.testdir({ 'plants.jsonl': content }), 'plants.jsonl');
 }
 
-/** The lines of a log, as they stand in it. */
+/** The lines of a log for these plants. */
 function linesOf(...plants: readonly NewPlant[]): string[] {
   return plants.map(encodeRecord);
 }

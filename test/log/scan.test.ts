@@ -11,7 +11,7 @@ const FERN = '{"id":7,"name":"fern"}\n';
 interface Found {
   readonly records: { readonly id: bigint; readonly offset: number }[];
   readonly damages: Damage[];
-  /** How far the scan said it had come. */
+  /** The offsets that onProgress was called with. */
   readonly progress: number[];
   readonly tail: { readonly offset: number; readonly text: string };
 }
@@ -200,7 +200,7 @@ t.test('the bytes after the last newline are the torn tail', async (t) => {
   }
 });
 
-/** A fern, a record of some length, and what follows, in a file. */
+/** A file with a fern, a record of some length, and the bytes that follow. */
 function longRecord(length: number, rest = ''): LogFile {
   const content = Buffer.alloc(FERN.length + length, 'x');
   content.write(`${FERN}{"id":1,"name":"`);

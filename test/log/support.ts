@@ -9,7 +9,7 @@ import type { NewPlant } from '../../dist/plant.js';
 
 /** What befalls an operation. */
 export interface Fault {
-  /** How many bytes a write still writes: none where it fails, all otherwise. */
+  /** The number of bytes that a write still writes. Default: none if it fails, otherwise all. */
   readonly writes?: number;
   /** The code of the error with which the operation fails. */
   readonly fails?: string;
@@ -61,7 +61,7 @@ export function faultyFileSystem(
       const result = await operation(descriptor, bytes.subarray(0, writes));
       if (fails === undefined) return result;
     }
-    // An error of close(2) comes after the descriptor is gone.
+    // After an error of close(2), the descriptor is closed all the same.
     if (fails !== undefined && kind === 'close') await operation();
     if (fails !== undefined) throw systemError(fails, kind);
     const result = await operation(...args);
@@ -80,7 +80,7 @@ export function faultyFileSystem(
   };
 }
 
-/** Keeps everything in the page cache: no test can tell, and thousands of logs need not wait. */
+/** Does not wait for the disk: no test depends on it, and thousands of logs open faster. */
 const withoutDisk: FileSystem = {
   ...nodeFileSystem,
   async open(path, flags, mode) {
@@ -128,7 +128,7 @@ export function systemError(code: string, syscall: string): NodeJS.ErrnoExceptio
 
 /** Where an operation waits. */
 export interface Gate {
-  /** Resolves when somebody has come to the gate. */
+  /** Resolves when a caller has reached the gate. */
   readonly reached: Promise<void>;
   pass(): Promise<void>;
   open(): void;

@@ -81,7 +81,7 @@ async function lives(t: Test, client: Client, about: string): Promise<void> {
   client.socket.destroy();
 }
 
-/** The bytes of a client, and what it gets for them. */
+/** The bytes that a client sends, and the answers that it gets. */
 type Table = Record<string, readonly [bytes: string | Buffer, ...expected: Answers]>;
 
 /** Tries each line of a table on a connection of its own. */

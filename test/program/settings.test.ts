@@ -32,7 +32,7 @@ function read(environment: Environment): { settings: LogSettings; faults: string
   return { settings: readLogSettings(environment, faults), faults };
 }
 
-/** Checks what an environment is read as; what is not named has its default. */
+/** Checks the settings of an environment. Settings that are not given must have their defaults. */
 function isRead(t: Test, environment: Environment, expected: Partial<LogSettings>): void {
   const { settings, faults } = read(environment);
   t.strictSame(faults, [], `${JSON.stringify(environment)} has no fault`);

@@ -97,7 +97,7 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
   return follow(t, child);
 }
 
-/** A program that has been started, with pipes for what it writes. It ends with the test. */
+/** A running program with pipes for its output. It is killed at the end of the test. */
 export function follow(t: Test, child: ChildProcess): Process {
   const written = { stdout: '', stderr: '' };
   let over = false;

@@ -7,7 +7,7 @@ import { start } from './program.js';
 
 const CLIENTS = 100;
 
-/** Sends a plant from each of 100 clients at once, and resolves to what they get and to the log. */
+/** Sends a plant from each of 100 clients at once. Resolves to the answers and the log. */
 async function sendAtOnce(
   t: Test,
   plantOf: (client: number) => object,

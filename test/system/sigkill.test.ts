@@ -56,7 +56,7 @@ function growPlant(sent: Map<number, Plant>, random: () => number): Plant {
   return plant;
 }
 
-/** Sends plants one after another until there are no more, or the program is gone. */
+/** Sends plants one after another until there are no more, or the program has ended. */
 async function send(
   t: Test,
   client: Client,

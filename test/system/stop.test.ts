@@ -51,7 +51,7 @@ interface Load {
   /** The ids of all plants that were answered with 200. */
   readonly stored: number[];
   readonly refused: Answer[];
-  /** The last answer of each client that was told that it is the last. */
+  /** The last answer of each client that got one with Connection: close. */
   readonly last: Answer[];
 }
 
@@ -72,7 +72,7 @@ async function sendPlants(client: Client, load: Load, nextId: () => number): Pro
   }
 }
 
-/** Loads a program until it ends; `onId` hears of each plant before it is sent. */
+/** Sends plants to a program until it ends. Calls `onId` with each id before the plant is sent. */
 async function loadUntilTheEnd(
   t: Test,
   program: Program,
@@ -208,7 +208,7 @@ t.test('if the log is modified, all plants get 503 and the exit code is 1', asyn
   t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'no plant is added');
 });
 
-/** A signal comes whenever the program tells how much of the log it has read: after every step. */
+/** Sends a signal whenever the program reports progress in reading the log, which is after every chunk. */
 const whileReading = (signal: NodeJS.Signals): string => `let now = 0;
 performance.now = () => (now += 1000);
 console.error = () => process.kill(process.pid, '${signal}');`;

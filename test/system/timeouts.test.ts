@@ -12,7 +12,7 @@ import { hasten, start } from './program.js';
 
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
-/** From now on the time limits of a server's connections are a twentieth of what they are. */
+/** From now on, the time limits of a server's connections are divided by 20. */
 const HASTY_SERVERS = `
 import http from 'node:http';
 import https from 'node:https';
