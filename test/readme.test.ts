@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
-import { readFileSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
 
@@ -58,6 +58,28 @@ t.test('the first screen starts the service and stores a plant', async (t) => {
 t.test('the README has at most 250 lines', async (t) => {
   t.ok(read('README.md').split('\n').length <= 251);
 });
+
+t.test('every relative link in a document leads to a file, and to a heading in it', async (t) => {
+  const link = /\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)/g;
+  for (const document of [...DOCUMENTS, 'src/postgres/README.md', 'test/bench/results.md'])
+    for (const [, path = '', fragment] of readFileSync(document, 'utf8').matchAll(link)) {
+      const target = path === '' ? document : join(dirname(document), path);
+      t.ok(existsSync(target), `${document}: ${path}`);
+      if (fragment !== undefined)
+        t.ok(fragmentsOf(target).includes(fragment), `${document}: ${path}#${fragment}`);
+    }
+});
+
+/** The fragments of a document's headings, as GitHub derives them. */
+function fragmentsOf(document: string): string[] {
+  const headings = readFileSync(document, 'utf8').matchAll(/^#+ (.*)$/gm);
+  return [...headings].map(([, heading = '']) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\w -]/g, '')
+      .replaceAll(' ', '-'),
+  );
+}
 
 t.test('the commands of npm that the documents name exist', async (t) => {
   for (const document of DOCUMENTS)
