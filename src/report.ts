@@ -1,6 +1,6 @@
 /**
- * Called with a message for the operator, in one sentence, and the cause if there is one. A message may
- * name files and hosts; it never contains a token or data of a client.
+ * Called with a message for the operator, in one sentence, and the error behind it if there is one. A
+ * message may name files and hosts; it never contains a token.
  *
  * @example
  * ```ts
