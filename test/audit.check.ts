@@ -126,7 +126,7 @@ const TRACED = 'trace=connect,execve,execveat,fork,vfork,clone,clone3';
 const canTrace = spawnSync('strace', ['-qq', '-e', 'trace=none', 'true']).status === 0;
 
 t.test(
-  'it starts no process and opens no connection',
+  'the program starts no process and opens no connection',
   { skip: !canTrace && 'needs strace' },
   async (t) => {
     const options = ['-D', '-f', '-qq', '-e', TRACED, '-e', 'signal=none', '-o', 'trace'];
@@ -166,7 +166,7 @@ const NOBODY = 65534;
 const canMount = spawnSync('unshare', ['--mount', 'mount', '--make-rprivate', '/']).status === 0;
 
 t.test(
-  'it serves as nobody, on a file system that is read-only but for the data folder',
+  'the program serves as user nobody, on a file system where only the data folder is writable',
   { skip: !canMount && 'needs the right to mount' },
   async (t) => {
     installProgram();

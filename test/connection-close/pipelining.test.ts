@@ -238,7 +238,7 @@ t.test('an earlier request that the host passes to the handler later is processe
   t.strictSame(stored, [1n]);
 });
 
-t.test('no request is processed after a host has closed with its own response', async (t) => {
+t.test('no request is processed after a host sends Connection: close itself', async (t) => {
   const { handler, stored } = makeService();
   const server = createServer((req, res) => {
     if (req.url === '/elsewhere') res.setHeader('Connection', 'close');
@@ -290,7 +290,7 @@ t.test('while the program stops, each connection processes one more request', as
 });
 
 t.test(
-  'a request behind one that was in flight when stopping began is not processed',
+  'a request behind one that was in flight when stop was called is not processed',
   async (t) => {
     const stored: bigint[] = [];
     let store = (): void => undefined;

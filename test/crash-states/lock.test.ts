@@ -27,7 +27,7 @@ simulateLock();
 
 for (const each of options)
   t.test(
-    `of ${each.processes} processes, never two hold the lock, and it never gets stuck`,
+    `${each.processes} processes: at most one holds the lock, and it can always be acquired`,
     async (t) => {
       const { states, steps, violations } = await exploreLock(each);
       t.strictSame([...violations], []);
@@ -35,7 +35,7 @@ for (const each of options)
     },
   );
 
-/** Looks around before its own claim is in view. */
+/** Lists the claims before its own is visible. */
 function lookingTooEarly(fs: FileSystem): FileSystem {
   let names: string[] = [];
   return {
@@ -53,11 +53,11 @@ async function isDenied(): Promise<never> {
 }
 
 const mutations: Record<string, { mutate: Mutate; finds: Wrong }> = {
-  'no process looks around': {
+  'no process lists the other claims': {
     mutate: (fs) => ({ ...fs, readdir: async () => [] }),
     finds: 'two hold the lock',
   },
-  'a process looks around before its claim is in view': {
+  'a process lists the claims before its own is visible': {
     mutate: lookingTooEarly,
     finds: 'two hold the lock',
   },

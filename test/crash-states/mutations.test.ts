@@ -9,7 +9,7 @@ import { explore, type ExploreOptions } from './explore.js';
 import { workloads } from './workloads.js';
 
 /*
- * The simulation must be able to fail: each of these changes breaks the log, and is noticed.
+ * The simulation must be able to fail: each of these changes breaks the log, which must be detected.
  */
 
 interface Mutation extends Partial<ExploreOptions> {
@@ -102,7 +102,7 @@ function withoutCuts(fs: FileSystem): FileSystem {
   };
 }
 
-/** Returns from a write before it has come to its end. */
+/** Returns from a write before it is complete. */
 function returningTooEarly(fs: FileSystem): FileSystem {
   return {
     ...fs,
@@ -138,7 +138,7 @@ const mutations: Record<string, Mutation> = {
     mutate: (fs) => withoutSyncs(fs, isFolder),
     finds: /fern.* was lost/,
   },
-  'a log is not synced before what a killed process left is taken for durable': {
+  'a log is not synced before lines of a killed process are taken for durable': {
     workload: 'a log is created, in folders of its own',
     crashes: 2,
     mutate: (fs) => withoutSyncs(fs, isFile),
@@ -159,18 +159,18 @@ const mutations: Record<string, Mutation> = {
     mutate: withoutSyncAfterCut,
     finds: /line 3 is damaged/,
   },
-  'what is left of a failed write is not cut off': {
+  'a failed write is not cut off': {
     workload: 'a write fails',
     crashes: 2,
     mutate: withoutCuts,
     finds: /ivy.* was lost/,
   },
-  'the folder is not synced after the damaged lines were put aside': {
+  'the folder is not synced after the damaged lines were moved': {
     workload: 'a damaged log is repaired',
     mutate: (fs) => withoutSyncAfterRename(fs, /\.damaged-/),
     finds: /the damaged line .* was lost/,
   },
-  'the folder is not synced after a repaired log was put in place': {
+  'the folder is not synced after a repaired log was renamed': {
     workload: 'a damaged log is repaired',
     mutate: (fs) => withoutSyncAfterRename(fs, /jsonl$/),
     finds: /line 2 is damaged/,

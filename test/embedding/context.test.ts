@@ -189,7 +189,7 @@ async function sendPlantsByHttp2(t: Test, port: number): Promise<void> {
 }
 
 for (const [name, { makeServer, speaks }] of Object.entries(HOSTS))
-  t.test(`${name}: what runs for a request runs in its asynchronous context`, async (t) => {
+  t.test(`${name}: callbacks for a request run in its asynchronous context`, async (t) => {
     const seen: Seen = [];
     const port = await listen(t, await makeServer(observedHandler(seen), seen));
     await (speaks === 'HTTP/2' ? sendPlantsByHttp2(t, port) : sendPlants(t, port));

@@ -93,7 +93,7 @@ async function works(
     t.match(answer, { status: 401, body: '{"error":401,' });
   });
 
-  await t.test('what is not a plant is answered with error 422', async (t) => {
+  await t.test('JSON that is not a plant is answered with error 422', async (t) => {
     const answer = await send(host, protocol, { ...message, body: '{"id":8,"name":null}' });
     conforms(answer);
     t.match(answer, { status: 400, body: '{"error":422,' });

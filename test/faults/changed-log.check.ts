@@ -57,7 +57,7 @@ const CHANGES: readonly Change[] = [
   },
   { what: 'removed', apply: unlinkSync, left: unchanged },
   {
-    what: 'cut in the middle of a line',
+    what: 'truncated within a line',
     apply: (log) => truncateSync(log, statSync(log).size - 5),
     left: (before) => before.subarray(0, -5),
   },

@@ -226,12 +226,12 @@ t.test('plants that are pending when the disk is full are tried in a later write
 
 const poisons: Record<string, Faults> = {
   'a write that fails': { 'write 2': { fails: 'EIO' } },
-  'a write that fails after a part': { 'write 2': { writes: 9 }, 'write 3': { fails: 'EIO' } },
-  'a write that fails after all': { 'write 2': { writes: 1000, fails: 'EIO' } },
-  'a write of nothing': { 'write 2': { writes: 0 } },
+  'a partial write that fails': { 'write 2': { writes: 9 }, 'write 3': { fails: 'EIO' } },
+  'a complete write that fails': { 'write 2': { writes: 1000, fails: 'EIO' } },
+  'a write of 0 bytes': { 'write 2': { writes: 0 } },
   'a write that is forbidden': { 'write 2': { fails: 'EACCES' } },
-  'a cut that fails': { 'write 2': { fails: 'ENOSPC' }, 'truncate 1': { fails: 'EIO' } },
-  'a cut for which there is no room': {
+  'a truncation that fails': { 'write 2': { fails: 'ENOSPC' }, 'truncate 1': { fails: 'EIO' } },
+  'a truncation that fails with ENOSPC': {
     'write 2': { writes: 9, fails: 'ENOSPC' },
     'truncate 1': { fails: 'ENOSPC' },
   },

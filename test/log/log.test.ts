@@ -344,12 +344,15 @@ t.test('reports are written to the console by default', async (t) => {
 
 const [MOSS, IVY, REED] = plantsNamed('moss', 'ivy', 'reed') as [NewPlant, NewPlant, NewPlant];
 
-/** What others may do to a log that is open, and whether that takes plants from it. */
+/** Changes that another process may make to an open log, and whether plants are lost by them. */
 const changes: Record<string, { change: (path: string) => void; loses: boolean }> = {
   'truncated to nothing': { change: (path) => truncateSync(path), loses: true },
-  'cut by one byte': { change: (path) => truncateSync(path, statSync(path).size - 1), loses: true },
-  'made longer': { change: (path) => appendFileSync(path, encodeRecord(REED)), loses: false },
-  'made longer by a NUL byte': {
+  'truncated by one byte': {
+    change: (path) => truncateSync(path, statSync(path).size - 1),
+    loses: true,
+  },
+  extended: { change: (path) => appendFileSync(path, encodeRecord(REED)), loses: false },
+  'extended by a NUL byte': {
     change: (path) => truncateSync(path, statSync(path).size + 1),
     loses: false,
   },

@@ -169,11 +169,11 @@ const DAMAGED_LOGS: Record<string, readonly string[]> = {
   'the first line': ['x', 'fern', 'ivy'],
   'the last line': ['fern', 'ivy', 'x'],
   'a line between others': ['fern', 'x', 'ivy'],
-  'lines one after the other': ['fern', 'x1', 'x2', 'x3', 'ivy', 'x4', 'x5'],
+  'consecutive lines': ['fern', 'x1', 'x2', 'x3', 'ivy', 'x4', 'x5'],
   'every second line': ['x1', 'fern', 'x2', 'ivy', 'x3', 'oak', 'x4'],
   'the only line': ['x'],
   'all lines': ['x1', 'x2', 'x3'],
-  'the same twice': ['x', 'fern', 'x'],
+  'two equal lines': ['x', 'fern', 'x'],
 };
 
 for (const [what, names] of Object.entries(DAMAGED_LOGS))
@@ -425,10 +425,10 @@ t.test('files and links that an interrupted repair left do not disturb the next 
 });
 
 const FAILURES: Record<string, (nth: number) => Record<number, Fault>> = {
-  'one operation on files': (nth) => ({ [nth]: { fails: 'EIO' } }),
-  'all operations on files from one on': (nth) =>
+  'one file operation': (nth) => ({ [nth]: { fails: 'EIO' } }),
+  'every file operation after some point': (nth) =>
     Object.fromEntries(Array.from({ length: 100 }, (_, i) => [nth + i, { fails: 'EIO' }])),
-  'one operation, for lack of room and after a part': (nth) => ({
+  'one operation, with ENOSPC and after a partial write,': (nth) => ({
     [nth]: { fails: 'ENOSPC', writes: 3 },
   }),
 };
@@ -453,7 +453,7 @@ for (const [what, faultsFrom] of Object.entries(FAILURES))
         moved === damaged || (moved === undefined && left === before),
         `${about}: the damaged lines`,
       );
-      const mayLeaveFiles = what.startsWith('all');
+      const mayLeaveFiles = what.startsWith('every');
       t.strictSame(mayLeaveFiles ? {} : others, {}, `${about}: other files`);
       t.equal(fs.openFiles, 0, `${about}: files are closed`);
 

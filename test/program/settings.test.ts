@@ -147,7 +147,7 @@ for (const [what, [environment, fault]] of Object.entries(faults))
   t.test(`${what} is refused`, async (t) => t.strictSame(read(environment).faults, [fault]));
 
 t.test(
-  'the log must not have the name of the token file, or of one that is being made',
+  'the log must not have the name of the token file, or of a token file that is incomplete',
   async (t) => {
     const fault = 'PLANT_STORE_FILE: must not have the name of the token file';
     for (const name of ['data/token', 'data/token.new'])
