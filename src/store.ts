@@ -89,7 +89,7 @@ export class PlantStoreError extends Error {
   }
 }
 
-/** Whether two plants with the same id are the same. */
+/** Whether two plants with the same id have the same name and tag. */
 export function isSame(one: Plant, other: Plant): boolean {
   return one.name === other.name && one.tag === other.tag;
 }

@@ -12,7 +12,7 @@ export function reasonOf(error: unknown): string {
   return words === undefined ? message : `${words} (${code})`;
 }
 
-/** The message of an error, or else its code: Node leaves the message empty if no address of a host answers. */
+/** The message of an error, or its code: Node's message is empty if no address of a host can be reached. */
 export function messageOf(error: unknown): string {
   return (error as Error).message || String(codeOf(error));
 }

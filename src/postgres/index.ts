@@ -22,7 +22,10 @@ export interface PostgresStoreOptions {
   readonly timeoutMs?: number;
   /** Accepts servers with `synchronous_commit=off` or `fsync=off`. Default: false. */
   readonly acceptDataLoss?: boolean;
-  /** Called with what an operator should know. Default: writes to `console.error`. */
+  /**
+   * Called when plants are refused, and when they are stored again; at most 10 times in 10
+   * seconds. Default: `console.error`.
+   */
   readonly report?: Report;
 }
 
@@ -35,9 +38,8 @@ export interface PostgresStore extends PlantStore {
 }
 
 /**
- * Opens a store that any number of processes may share. The table `plants` is created if it is
- * missing. While the database is away, plants are refused as `unavailable`; `report` is called once
- * when that begins and once when it ends.
+ * Opens a store that any number of processes may share. The table `plants` is created if it is missing.
+ * While no server can be reached, plants are refused as `unavailable`.
  *
  * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is.
  * @throws TypeError if the URL is not valid.
@@ -67,12 +69,12 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     throw new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
   }
   const store = createStore(all, name, timeoutMs, report);
-  return { ...store, name, plants: () => readPlants(connect()) };
+  return { ...store, name, plants: () => selectPlants(connect()) };
 }
 
 const UNDEFINED_TABLE = '42P01';
 
-/** Runs both statements without plants, which finds most of what the database may lack. */
+/** Runs both statements without plants, to detect most of what the database may lack. */
 async function prepare(connection: Connection): Promise<void> {
   try {
     await connection.query(LOCK, [[]]);
@@ -86,7 +88,7 @@ async function prepare(connection: Connection): Promise<void> {
 const MIN_ID = -(2n ** 63n);
 const MAX_ID = 2n ** 63n - 1n;
 
-async function* readPlants(connection: Connection): AsyncGenerator<NewPlant> {
+async function* selectPlants(connection: Connection): AsyncGenerator<NewPlant> {
   try {
     for (let next = MIN_ID; next <= MAX_ID;) {
       const page = await connection.query(PAGE, [next]);

@@ -86,7 +86,7 @@ export function databaseProgram(load: () => Promise<OpenStore>): void {
 
 async function readOptions(faults: string[]): Promise<StoreOptions> {
   const { passwordFile, ...settings } = readDatabaseSettings(process.env, faults);
-  // Without the cause: its stack says nothing that the sentence does not.
+  // Without the cause: its stack adds nothing to the message.
   const options = { ...settings, report: (message: string) => reportToConsole(message) };
   if (passwordFile === undefined) return options;
   const password = (): Promise<string> => readPassword(passwordFile);

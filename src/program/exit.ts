@@ -6,7 +6,7 @@ export const EXIT = { done: 0, failed: 1, usage: 2, interrupted: 3 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 /** Reports why the program fails, one message a line, and returns the exit code. */
-export function fail(code: ExitCode, ...sentences: readonly string[]): ExitCode {
-  for (const sentence of sentences) reportToConsole(sentence);
+export function fail(code: ExitCode, ...messages: readonly string[]): ExitCode {
+  for (const message of messages) reportToConsole(message);
   return code;
 }

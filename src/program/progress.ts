@@ -2,7 +2,7 @@ import { reportToConsole } from '../report.js';
 
 const INTERVAL_MS = 1_000;
 
-/** Returns a callback that reports, at most once a second, what it is called with. */
+/** Returns a progress callback that reports at most once a second, in the words of `describe`. */
 export function oncePerSecond<T extends unknown[]>(
   describe: (...progress: T) => string,
 ): (...progress: T) => void {

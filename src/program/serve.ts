@@ -11,9 +11,9 @@ import type { ServerSettings, TokenFile } from './settings.js';
 /** A store that a program serves. */
 export interface ServedStore {
   readonly store: PlantStore;
-  /** What the program prints about it. */
+  /** Lines about the store, which are printed at start. */
   readonly lines: readonly string[];
-  /** Aborted once the store stores no more plants. */
+  /** Aborted once the store refuses all plants. */
   readonly poisoned?: AbortSignal;
 }
 
@@ -51,7 +51,7 @@ export async function serve(
   return stop(listener, served);
 }
 
-/** What the program does on signals. They are handled from the start, before there is a server. */
+/** The handlers of signals, which are installed first, before there is a server. */
 interface SignalHandlers {
   /** Called on the first SIGTERM or SIGINT, and when the primary of a cluster disconnects. */
   onStop: () => void;
@@ -77,11 +77,11 @@ function handleSignals(): SignalHandlers {
   return handlers;
 }
 
-/** Responds to the requests in flight and closes the store, in a bounded time. */
+/** Responds to the requests in flight and closes the store, within {@link STOPPING}`.totalMs`. */
 function stop(listener: Listener, { store, poisoned }: ServedStore): Promise<ExitCode> {
   return new Promise((resolve, reject) => {
     setTimeout(
-      () => resolve(fail(EXIT.failed, 'not all that was under way could be ended')),
+      () => resolve(fail(EXIT.failed, 'the shutdown timed out; not all work was completed')),
       STOPPING.totalMs,
     );
     listener

@@ -4,7 +4,7 @@ import { databaseUrlFault } from '../database-url.js';
 import { tokenFault } from '../http/auth.js';
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../http/limits.js';
 
-/** What both programs are configured to do. */
+/** The settings that both programs have. */
 export interface ServerSettings {
   readonly host: string;
   readonly port: number;
@@ -81,11 +81,11 @@ export const DATABASE_SETTINGS = NAMES.filter((name) => name !== 'PLANT_STORE_FI
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /*
- * The functions below add what is wrong with the environment to `faults`. The settings that they return
- * are valid only if there is nothing to add.
+ * The functions below add a message to `faults` for each fault of the environment. The settings that they
+ * return are valid only if there is none.
  */
 
-/** Reads the settings with which a log is served. */
+/** Reads the settings of the program that keeps plants in a log. */
 export function readLogSettings(environment: Environment, faults: string[]): LogSettings {
   for (const name of NAMES.filter(isOfDatabase))
     if (environment[name] !== undefined)
@@ -104,7 +104,7 @@ export function readLogPath(environment: Environment, faults: string[]): string 
   return path('PLANT_STORE_FILE') ?? resolve(TABLE.PLANT_STORE_FILE[0]);
 }
 
-/** Reads the settings with which a database is served, but for those of the database itself. */
+/** Reads the settings of the program that keeps plants in a database, except those of the database. */
 export function readServerSettings(environment: Environment, faults: string[]): ServerSettings {
   const { PLANT_STORE_FILE, PLANT_STORE_TOKEN, PLANT_STORE_TOKEN_FILE } = environment;
   if (PLANT_STORE_FILE !== undefined)
@@ -136,7 +136,7 @@ function readShared(
 ): ServerSettings {
   const { text, path, integer } = createReader(environment, faults);
 
-  function readTokens(): string[] | undefined {
+  function splitTokens(): string[] | undefined {
     const tokens = text('PLANT_STORE_TOKEN')?.split(/\s+/).filter(Boolean);
     for (const [index, token] of tokens?.entries() ?? []) {
       const fault = tokenFault(token);
@@ -145,13 +145,13 @@ function readShared(
     return tokens;
   }
 
-  function readTokenFile(): TokenFile | undefined {
+  function tokenFile(): TokenFile | undefined {
     const createIfMissing = environment.PLANT_STORE_TOKEN_FILE === undefined;
     const file = createIfMissing ? defaultTokenFile : path('PLANT_STORE_TOKEN_FILE');
     return file === undefined ? undefined : { path: file, createIfMissing };
   }
 
-  function readTls(): TlsFiles | undefined {
+  function tlsFiles(): TlsFiles | undefined {
     const cert = path('PLANT_STORE_TLS_CERT');
     const key = path('PLANT_STORE_TLS_KEY');
     if ((cert === undefined) !== (key === undefined))
@@ -159,14 +159,14 @@ function readShared(
     return cert === undefined || key === undefined ? undefined : { cert, key };
   }
 
-  const tokens = readTokens();
+  const tokens = splitTokens();
   const maxBodyBytes = integer('PLANT_STORE_MAX_BODY', 1, MAX_LIMITS.maxBodyBytes);
   return {
     host: text('PLANT_STORE_HOST') ?? TABLE.PLANT_STORE_HOST[0],
     port: integer('PLANT_STORE_PORT', 0, 65_535),
     tokens: tokens ?? [],
-    tokenFile: tokens ? undefined : readTokenFile(),
-    tls: readTls(),
+    tokenFile: tokens ? undefined : tokenFile(),
+    tls: tlsFiles(),
     maxBodyBytes,
     maxBufferedBytes: integer(
       'PLANT_STORE_MAX_BUFFERED',

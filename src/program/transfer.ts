@@ -26,7 +26,7 @@ export async function exportLog(path: string, plants: AsyncIterable<NewPlant>): 
   }
 }
 
-/** Prints what is copied, and which plants differ, until the copy is complete or a signal ends it. */
+/** Reports the progress of a copy and prints the plants that differ, until it is complete or interrupted. */
 async function transfer(
   doing: string,
   path: string,
@@ -46,7 +46,7 @@ async function transfer(
   });
   try {
     if ((await Promise.race([copied, interruption()])) === 'interrupted')
-      return fail(EXIT.interrupted, 'interrupted; the same command goes on from here');
+      return fail(EXIT.interrupted, 'interrupted; run the same command again to continue');
     return counts.different === 0 ? EXIT.done : EXIT.failed;
   } finally {
     const { created, unchanged, different } = counts;

@@ -287,7 +287,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
       const copied = `${created} plant${created === 1 ? '' : 's'} copied`;
       return `${path}: ${copied}, ${unchanged} unchanged, ${different} different`;
     };
-    const INTERRUPTED = 'plant-store: interrupted; the same command goes on from here\n';
+    const INTERRUPTED = 'plant-store: interrupted; run the same command again to continue\n';
 
     t.test('an import that hangs can be interrupted and repeated', async (t) => {
       proxy.nextCut = () => ({ bytes: 300_000, mode: 'silence' });

@@ -171,7 +171,7 @@ t.test('if the disk hangs, the shutdown times out with exit code 1', async (t) =
   t.match(await client.answer(), { status: 405 });
   client.send(message());
   t.strictSame(await program.stop('SIGTERM'), FAILED);
-  t.equal(program.stderr, 'plant-store: not all that was under way could be ended\n');
+  t.equal(program.stderr, 'plant-store: the shutdown timed out; not all work was completed\n');
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
 });
 
