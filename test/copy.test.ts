@@ -28,7 +28,7 @@ t.test('a copy stores each plant once, and compares the plants when it is repeat
   });
 });
 
-t.test('plants that are known to be stored are not added again', async (t) => {
+t.test('a copy does not add plants again that the stored ones contain', async (t) => {
   const added: bigint[] = [];
   const store = storeOf(async ({ id }) => {
     added.push(id);

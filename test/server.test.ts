@@ -52,7 +52,7 @@ t.test('all faults of the settings are reported at once, and nothing is created'
   t.strictSame(readdirSync(cwd), ['token']);
 });
 
-t.test('settings of a database are refused, and the program for it is named', async (t) => {
+t.test('settings of a database are refused with the name of its program', async (t) => {
   const cwd = t.testdir();
   const env = {
     PLANT_STORE_DATABASE_URL: 'postgres://plants:secret@db/plants',

@@ -239,7 +239,7 @@ function readDatabase(environment: Environment): { settings: DatabaseSettings; f
   return { settings: readDatabaseSettings(environment, faults), faults };
 }
 
-t.test('a database is named by its URL', async (t) => {
+t.test('the settings of a database have defaults, except its URL', async (t) => {
   const defaults = {
     url: DATABASE.PLANT_STORE_DATABASE_URL,
     passwordFile: undefined,
@@ -263,7 +263,7 @@ t.test('a database is named by its URL', async (t) => {
   });
 });
 
-t.test('all faults of the database are told together, and no URL is repeated', async (t) => {
+t.test('all faults of the database settings are reported, and no URL is repeated', async (t) => {
   const url =
     'PLANT_STORE_DATABASE_URL: must be postgres://user[:password]@host[:port][,…]/database';
   const wrong = {
@@ -285,7 +285,7 @@ t.test('all faults of the database are told together, and no URL is repeated', a
     ]);
 });
 
-t.test('a setting of the other program is refused, because it would have no effect', async (t) => {
+t.test('a setting of the other program is refused: it would have no effect', async (t) => {
   for (const name of ['URL', 'PASSWORD_FILE', 'CONNECTIONS', 'ACCEPT_DATA_LOSS'])
     t.strictSame(read({ [`PLANT_STORE_DATABASE_${name}`]: '' }).faults, [
       `PLANT_STORE_DATABASE_${name}: is a setting of plant-store-postgres (dist/postgres/server.js)`,
@@ -295,7 +295,7 @@ t.test('a setting of the other program is refused, because it would have no effe
   t.strictSame(faults, ['PLANT_STORE_FILE: is a setting of plant-store (dist/server.js)']);
 });
 
-t.test('beside a database, no token file is created', async (t) => {
+t.test('with a database, a token or a token file is required', async (t) => {
   function readServer(environment: Environment) {
     const faults: string[] = [];
     return { settings: readServerSettings(environment, faults), faults };
