@@ -5,15 +5,15 @@ export interface CopyOptions {
   /** Called after each plant with the counts so far. */
   readonly onProgress?: (counts: CopyCounts) => void;
   /**
-   * The plants of the store, in any order. A plant that is found here is not added again, which is faster.
-   * All are found if both iterators are in ascending order of ids.
+   * The plants of the store, in any order. A plant that is found here is not added again, which is
+   * faster. All are found if both iterators are in ascending order of ids.
    */
   readonly stored?: AsyncIterator<NewPlant>;
   /** Called with the id of each plant that differs from the one in the store. */
   readonly onDifferent?: (id: bigint) => void;
 }
 
-/** The number of plants that were copied, that the store already had, and that differ from the store's. */
+/** The number of plants that were copied, that were there before, and that differ. */
 export type CopyCounts = Readonly<Record<Outcome, number>>;
 
 type Outcome = 'created' | 'unchanged' | 'different';
@@ -22,8 +22,8 @@ type Outcome = 'created' | 'unchanged' | 'different';
 const MAX_PENDING = { plants: 4_000, length: 8_388_608 };
 
 /**
- * Copies plants into a store. It changes no plant of the store and can be repeated after an interruption:
- * plants that were copied before are compared, the others are copied.
+ * Copies plants into a store. It changes no plant of the store and can be repeated after an
+ * interruption: plants that were copied before are compared, the others are copied.
  *
  * @throws the first error of the store other than a conflict, or that of `plants`, once no plant is being added.
  */

@@ -1,12 +1,12 @@
 const SHAPE = /^(postgres(?:ql)?:\/\/[^@/?#]+@)([^@/?#]+)(\/[^/?#]+(?:\?[^#]*)?)$/;
 
-/** Returns why the URL of a database is not valid, if so, without the URL: it may contain a password. */
+/** Returns why a URL is not valid, if so. Does not repeat it, because it may contain a password. */
 export function databaseUrlFault(url: string): string | undefined {
   const isValid = urlsIn(url).every((each) => URL.canParse(each));
   return isValid ? undefined : 'must be postgres://user[:password]@host[:port][,…]/database';
 }
 
-/** Splits a valid URL into one for each host, with everything that pg would otherwise take from the environment. */
+/** Returns a URL for each host, with all that pg would otherwise take from the environment. */
 export function parseDatabaseUrl(url: string): URL[] {
   return urlsIn(url).map((each) => {
     const parsed = new URL(each);

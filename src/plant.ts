@@ -20,8 +20,8 @@ export const PlantSchema = {
 } as const;
 
 /**
- * The JSON Schema of the body of a request: a Plant with an id. The id is an int64, which the schema
- * expresses by `format` only: it accepts any integer.
+ * The JSON Schema of the body of a request: a Plant with an id. The id is an int64, which the
+ * schema expresses by `format` only: it accepts any integer.
  *
  * @example
  * ```ts

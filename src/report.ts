@@ -1,6 +1,6 @@
 /**
- * Called with a message for the operator, in one sentence, and the error behind it if there is one. A
- * message may name files and hosts; it never contains a token.
+ * Called with a message for the operator, in one sentence, and the error behind it if there is one.
+ * A message may name files and hosts; it never contains a token.
  *
  * @example
  * ```ts
@@ -23,8 +23,8 @@ export function pluralize(count: number, thing: string): string {
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 
 /**
- * Limits the rate of reports. Those beyond the limit are dropped; the next report after the period says
- * how many they were. The returned function never throws, even if `report` does.
+ * Limits the rate of reports. Those beyond the limit are dropped; the next report after the period
+ * says how many they were. The returned function never throws, even if `report` does.
  *
  * @throws TypeError if `report` is not a function.
  */

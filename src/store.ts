@@ -1,8 +1,8 @@
 import type { NewPlant, Plant } from './plant.js';
 
 /**
- * Where the handler stores plants: the log that `openPlantLog` opens, or any other object that keeps these
- * promises.
+ * Where the handler stores plants: the log that `openPlantLog` opens, or any other object that
+ * keeps these promises.
  *
  * @example A store that keeps plants in memory and loses them when the process ends:
  * ```ts
@@ -21,18 +21,18 @@ import type { NewPlant, Plant } from './plant.js';
  */
 export interface PlantStore {
   /**
-   * Stores a plant. Resolves once the plant is durable: to `created`, or to `unchanged` if the same plant
-   * (same id, name and tag) was stored before.
+   * Stores a plant. Resolves once the plant is durable: to `created`, or to `unchanged` if the same
+   * plant (same id, name and tag) was stored before.
    *
-   * @throws {@link PlantStoreError} `conflict` if the id belongs to a different plant; `unavailable` if the
-   * plant cannot be stored at the moment, or if it is unknown whether it was stored. Adding the same plant
-   * again is always safe.
+   * @throws {@link PlantStoreError} `conflict` if the id belongs to a different plant;
+   * `unavailable` if the plant cannot be stored at the moment, or if it is unknown whether it was
+   * stored. Adding the same plant again is always safe.
    */
   add(plant: NewPlant): Promise<'created' | 'unchanged'>;
 
   /**
-   * Waits for the pending plants, then releases the store. Plants that are added later are refused as
-   * `unavailable`.
+   * Waits for the pending plants, then releases the store. Plants that are added later are refused
+   * as `unavailable`.
    */
   close(): Promise<void>;
 }
@@ -64,8 +64,8 @@ export interface PlantStore {
 export type PlantStoreErrorCode = 'conflict' | 'unavailable' | 'damaged' | 'locked';
 
 /**
- * The error that a store throws. Its message is for the operator and is never sent to a client; `cause` is
- * the error behind it, if there is one.
+ * The error that a store throws. Its message is for the operator and is never sent to a client;
+ * `cause` is the error behind it, if there is one.
  *
  * @example
  * ```ts

@@ -4,7 +4,7 @@ import type { NewPlant, PlantStore } from '../dist/index.js';
 
 const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 
-/** Tests the contract of a store with the handler. `open` is called once a test and returns an empty store. */
+/** Tests the contract of a store. `open` is called once a test, and returns an empty store. */
 export function testStoreContract(
   t: Test,
   open: (t: Test) => PlantStore | Promise<PlantStore>,

@@ -44,7 +44,7 @@ export class Failure {
   }
 }
 
-/** The content of the request cannot be stored: the status is 400, and `error` identifies the failure. */
+/** The content cannot be stored: the status is 400, and `error` identifies the failure. */
 const refused = (error: number, message: string, headers?: Record<string, string>): Failure =>
   new Failure(400, error, message, headers);
 

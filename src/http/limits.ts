@@ -32,14 +32,14 @@ export const MAX_LIMITS: PlantHandlerLimits = {
 };
 
 /**
- * The memory that a request reserves: at least enough for its objects and its place in the queue, and a
- * multiple of its body, which is also held as text, as strings and in the response.
+ * The memory that a request reserves: at least enough for its objects and its place in the queue,
+ * and a multiple of its body, which is also held as text, as strings and in the response.
  */
 export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
 
 /**
- * The largest number of failure responses that are not flushed yet. Small requests are cheap to pipeline:
- * thousands fit into one read of a socket.
+ * The largest number of failure responses that are not flushed yet. Small requests are cheap to
+ * pipeline: thousands fit into one read of a socket.
  */
 export const MAX_PENDING_REFUSALS = 16_384;
 

@@ -94,8 +94,8 @@ interface MemberSources {
 }
 
 /**
- * Finds what JSON.parse does not return for the text of an object: the source text of the id, and whether
- * a member is given twice. (Since Node 22, a reviver gets the source text.)
+ * Finds what JSON.parse does not return for the text of an object: the source text of the id, and
+ * whether a member is given twice. (Since Node 22, a reviver gets the source text.)
  */
 function memberSources(text: string): MemberSources {
   const sources: Partial<Record<Member, string>> = {};

@@ -15,8 +15,8 @@ export interface Committer {
   /**
    * Resolves once the plant is durable. No plant with the same id may be pending.
    *
-   * Rejects with a {@link PlantStoreError} `unavailable` if its line is not in the log, or if that is
-   * unknown.
+   * Rejects with a {@link PlantStoreError} `unavailable` if its line is not in the log, or if that
+   * is unknown.
    *
    * @throws RangeError if its line would be longer than {@link MAX_RECORD_BYTES}.
    */
@@ -57,8 +57,9 @@ export interface PendingPlant {
 /** Plants that are written together. Either all of them are stored or none is. */
 interface Batch {
   /**
-   * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived one again and
-   * again, and links each old table to the next one, so plants that were deleted would stay reachable.
+   * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived one
+   * again and again, and links each old table to the next one, so plants that were deleted would
+   * stay reachable.
    */
   readonly plants: Map<bigint, NewPlant>;
   readonly stored: Promise<'created'>;
@@ -78,8 +79,8 @@ const FULL_BATCH_BYTES = 4_194_304;
 const { errno } = constants;
 
 /**
- * The errors for lack of room: after them it is known what the file holds. Compared by number, because
- * libuv has no name for EDQUOT.
+ * The errors for lack of room: after them it is known what the file holds. Compared by number,
+ * because libuv has no name for EDQUOT.
  */
 const NO_ROOM: readonly number[] = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG];
 
@@ -138,8 +139,8 @@ export function createCommitter(options: CommitterOptions): Committer {
   }
 
   /**
-   * Cuts off what a failed write left: the page cache may hold lines of it that are not on disk, and the
-   * next process would take them for stored.
+   * Cuts off what a failed write left: the page cache may hold lines of it that are not on disk,
+   * and the next process would take them for stored.
    */
   async function undoWrite(cause: unknown): Promise<PlantStoreError> {
     if (poisoning.signal.aborted) return poisoning.signal.reason as PlantStoreError;

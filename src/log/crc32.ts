@@ -1,8 +1,9 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 
 /*
- * For a line of usual length, calling zlib's crc32 takes several times as long as the computation itself.
- * Short ranges are therefore computed here, eight bytes at a time (slicing-by-8: Kounavis and Berry, 2005).
+ * For a line of usual length, calling zlib's crc32 takes several times as long as the computation
+ * itself. Short ranges are therefore computed here, eight bytes at a time (slicing-by-8: Kounavis
+ * and Berry, 2005).
  */
 const SHORT_BYTES = 512;
 const SLICES = 8;

@@ -21,7 +21,7 @@ export type LogFile = Pick<
   'fd' | 'stat' | 'chmod' | 'chown' | 'read' | 'truncate' | 'sync' | 'close'
 >;
 
-/** The file operations of the log. All of them go through this interface, so that tests can fail any one. */
+/** All file operations of the log go through this interface, so that tests can fail any one. */
 export interface FileSystem {
   open(path: string, flags: number, mode?: number): Promise<LogFile>;
   mkdir(path: string, options: { recursive: true }): Promise<string | undefined>;
@@ -32,7 +32,7 @@ export interface FileSystem {
   unlink(path: string): Promise<void>;
   /** Takes a descriptor: `FileHandle.write` costs half as much again. */
   write(descriptor: number, bytes: Buffer): Promise<{ readonly bytesWritten: number }>;
-  /** Synchronous: the inode of an open file is in memory, and the thread pool would take ten times as long. */
+  /** Synchronous: the inode is in memory, and the thread pool would take ten times as long. */
   statSync(path: string, options: { bigint: true }): BigIntStats;
   /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
   readonly dsyncIsDurable: boolean;
@@ -55,16 +55,17 @@ export const nodeFileSystem: FileSystem = {
 const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY } = constants;
 
 /**
- * Creates a folder and its ancestors if they are missing. The directory entry of each one is durable
- * before anything is created in it.
+ * Creates a folder and its ancestors if they are missing. The directory entry of each one is
+ * durable before anything is created in it.
  */
 export async function createFolder(fs: FileSystem, path: string): Promise<void> {
   const parent = dirname(path);
   if (isMissing(fs, path)) await createFolder(fs, parent);
   const created = await fs.mkdir(path, { recursive: true });
   const synced = syncFolder(fs, parent);
-  // The parent of an existing folder is synced as well: the process that created the folder may have been
-  // killed before it did so. If an operator created the folder, its parent may not be readable.
+  // The parent of an existing folder is synced as well: the process that created the folder may
+  // have been killed before it did so. If an operator created the folder, its parent may not be
+  // readable.
   await (created === undefined ? synced.catch(() => undefined) : synced);
 }
 
@@ -124,7 +125,7 @@ export async function syncFolder(fs: FileSystem, path: string): Promise<void> {
       await folder.close();
     }
   } catch (error) {
-    // On ext4, XFS and Btrfs, the first durable write to a new file makes its entry durable as well.
+    // On ext4, XFS and Btrfs, the first durable write to a new file makes its entry durable, too.
     ignoreIfDenied(error);
   }
 }
@@ -134,7 +135,7 @@ export async function syncFile(file: LogFile): Promise<void> {
   await file.sync().catch(ignoreIfDenied);
 }
 
-/** Truncates a file durably: otherwise a power cut could bring the old bytes back after new ones. */
+/** Truncates a file durably: otherwise a power cut could bring old bytes back after new ones. */
 export async function truncateFile(file: LogFile, size: number): Promise<void> {
   await file.truncate(size);
   await syncFile(file);

@@ -4,8 +4,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 /**
  * Maps the id of each record to its byte offset.
  *
- * An id is passed as the low and the high 32 bits of its two's complement: allocating a `bigint` for
- * each of millions of lines would be slow.
+ * An id is passed as the low and the high 32 bits of its two's complement: allocating a `bigint`
+ * for each of millions of lines would be slow.
  */
 export interface IdIndex {
   readonly size: number;
@@ -13,8 +13,8 @@ export interface IdIndex {
   /** Adds an id, unless the index has it: then the offset that it has is returned. */
   add(low: number, high: number, offset: number): number | undefined;
   /**
-   * Stages an id for {@link IdIndex.addLoaded}. Adding millions of ids in random order one by one misses the
-   * cache on each; adding them grouped by shard takes half the time.
+   * Stages an id for {@link IdIndex.addLoaded}. Adding millions of ids in random order one by one
+   * misses the cache on each; adding them grouped by shard takes half the time.
    */
   load(low: number, high: number, offset: number): void;
   /** Adds the loaded ids. Resolves to the first record, by offset, that repeats an id. */
@@ -28,20 +28,20 @@ export interface Duplicate {
 }
 
 /*
- * Extendible hashing (Fagin et al., 1979): the first bits of an id's hash select a shard in the directory,
- * the last ones a slot in the shard. A full shard is split in two, so the index grows by 64 KiB at a time,
- * never moves more than one shard, and leaves no garbage.
+ * Extendible hashing (Fagin et al., 1979): the first bits of an id's hash select a shard in the
+ * directory, the last ones a slot in the shard. A full shard is split in two, so the index grows by
+ * 64 KiB at a time, never moves more than one shard, and leaves no garbage.
  */
 const SLOT_BITS = 12;
 const SLOTS = 2 ** SLOT_BITS;
 /** Right after all shards have been split, a plant takes 16 bytes / (0.85 / 2) = 38 bytes. */
 const MAX_USED = Math.floor(0.85 * SLOTS);
 const HASH_BITS = 32;
-/** Loaded ids are grouped by the first bits of their hashes: the shards of one group fit into a cache. */
+/** Loaded ids are grouped by the first bits of their hashes: the shards of a group fit a cache. */
 const GROUP_BITS = 8;
-/** 128 ids that differ in these bits alone have adjacent slots, so sequential ids share cache lines. */
+/** Ids that differ in these bits alone have adjacent slots: sequential ids share cache lines. */
 const NEIGHBOUR_MASK = 0b1111111;
-/** Bits that are set in the step from a used slot to the next one to probe: odd, to reach all slots … */
+/** Bits that are set in the step from one probed slot to the next: odd, to reach all slots … */
 const STEP = NEIGHBOUR_MASK + 2;
 
 interface Shard {
@@ -174,8 +174,8 @@ function put(shard: Shard, slot: number, low: number, high: number, offset: numb
 }
 
 /**
- * Simple tabulation hashing (Zobrist, 1970) with random tables, so that clients cannot choose ids that
- * collide.
+ * Simple tabulation hashing (Zobrist, 1970) with random tables, so that clients cannot choose ids
+ * that collide.
  */
 function createHash(): (low: number, high: number) => number {
   const tables = randomFillSync(new Uint32Array(8 * 256));

@@ -14,15 +14,15 @@ export interface Lock {
 }
 
 /*
- * The lock is a Unix domain socket beside the log, on which its holder listens. When a process ends,
- * however it ends, the kernel closes its sockets: a socket that refuses connections was left by a dead
- * process, and any process may remove it. So a lock never outlives its holder.
+ * The lock is a Unix domain socket beside the log, on which its holder listens. When a process
+ * ends, however it ends, the kernel closes its sockets: a socket that refuses connections was left
+ * by a dead process, and any process may remove it. So a lock never outlives its holder.
  *
- * A claim listens before it is renamed into view, so no visible claim refuses while its owner is alive.
- * Then its owner lists the other claims once, and takes the lock when none of those is alive any more:
- * of two claims, the one that became visible later has seen the other. If two have seen each other, the
- * one with the higher name is withdrawn. No name is used twice, so removing a dead claim never removes a
- * live one.
+ * A claim listens before it is renamed into view, so no visible claim refuses while its owner is
+ * alive. Then its owner lists the other claims once, and takes the lock when none of those is alive
+ * any more: of two claims, the one that became visible later has seen the other. If two have seen
+ * each other, the one with the higher name is withdrawn. No name is used twice, so removing a dead
+ * claim never removes a live one.
  */
 /** The answer of a claim whose owner holds the lock. The others answer nothing. */
 const HELD = 'held';
@@ -38,8 +38,8 @@ const ANSWER_TIMEOUT_MS = 1_000;
 const MAX_SOCKET_PATH_BYTES = 103;
 
 /**
- * Locks the file at `path`, by its inode. Resolves to `undefined` if another process holds the lock, or
- * may hold it: a process that is stopped (SIGSTOP) does not answer.
+ * Locks the file at `path`, by its inode. Resolves to `undefined` if another process holds the
+ * lock, or may hold it: a process that is stopped (SIGSTOP) does not answer.
  */
 export async function acquireLock(
   fs: FileSystem,
@@ -91,7 +91,7 @@ interface Claim extends Lock {
   markHeld(): void;
 }
 
-/** Resolves to `undefined` if a rival connected between bind and listen, and removed the claim as dead. */
+/** Resolves to `undefined` if a rival removed the claim as dead, between bind and listen. */
 async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | undefined> {
   let state = '';
   const server = createServer((socket) => socket.on('error', () => undefined).end(state)).unref();
@@ -122,8 +122,8 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | u
 }
 
 /**
- * Waits until none of the claims that are visible now is alive. Resolves to `lost` if one of them holds
- * the lock, and to `later` if this claim has to be withdrawn and the attempt repeated.
+ * Waits until none of the claims that are visible now is alive. Resolves to `lost` if one of them
+ * holds the lock, and to `later` if this claim has to be withdrawn and the attempt repeated.
  */
 async function compete(
   claims: ClaimFolder,

@@ -31,11 +31,12 @@ import { readLine } from './scan.js';
  * ```
  */
 export interface PlantLogOptions {
-  /** Called while the log is opened, with the bytes that have been read and the size of the file. */
+  /** Called while the log is opened, with the number of bytes read and the size of the file. */
   readonly onProgress?: (bytes: number, totalBytes: number) => void;
   /**
-   * Called with `(message, cause)` when a torn tail was cut off, when the disk is full and when there is
-   * room again, and when the log is poisoned; at most 10 times in 10 seconds. Default: `console.error`.
+   * Called with `(message, cause)` when a torn tail was cut off, when the disk is full and when
+   * there is room again, and when the log is poisoned; at most 10 times in 10 seconds. Default:
+   * `console.error`.
    */
   readonly report?: Report;
 }
@@ -67,8 +68,8 @@ export interface PlantLog extends PlantStore {
 /**
  * Opens the log of plants at `path`. Creates it (mode 0600) and its folder if they are missing.
  *
- * Every line is checked. Bytes after the last newline were never acknowledged: they are copied to a file
- * beside the log, then cut off. Only one process at a time can have a log open.
+ * Every line is checked. Bytes after the last newline were never acknowledged: they are copied to a
+ * file beside the log, then cut off. Only one process at a time can have a log open.
  *
  * @throws {@link PlantStoreError} `locked` if another process has the log open; `damaged` if a line is
  * not what was written (nothing is changed then); `unavailable` if the file cannot be used.

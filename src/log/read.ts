@@ -8,8 +8,8 @@ import { damagedError } from './recovery.js';
 import { chunksOf, lineAt, NOT_A_RECORD } from './scan.js';
 
 /**
- * Reads the plants of a log in order, without changing or locking it. Bytes after the last newline were
- * never acknowledged and are skipped.
+ * Reads the plants of a log in order, without changing or locking it. Bytes after the last newline
+ * were never acknowledged and are skipped.
  *
  * @throws {@link PlantStoreError} `damaged` at the first line that is not a record; `unavailable` if
  * the file cannot be read.

@@ -61,8 +61,8 @@ function memberName(text: string): MemberName {
 /**
  * Checks the lines in a buffer without creating an object for each of them.
  *
- * A class, because V8 optimizes methods once for all instances; with closures for each reader, reading
- * takes twice as long.
+ * A class, because V8 optimizes methods once for all instances; with closures for each reader,
+ * reading takes twice as long.
  */
 export class RecordReader {
   /** The low and the high word of the id of the last record. */
@@ -77,8 +77,8 @@ export class RecordReader {
   }
 
   /**
-   * Reads the record that starts at `start`. Returns the index after its newline, or 0 if it is not a
-   * complete record.
+   * Reads the record that starts at `start`. Returns the index after its newline, or 0 if it is not
+   * a complete record.
    */
   read(start: number): number {
     let at = this.member(start, ID);
@@ -91,7 +91,7 @@ export class RecordReader {
     return at && this.end(at);
   }
 
-  // Each of these methods takes the start of a part and returns its end, or 0 if the part is missing.
+  // Each method takes the start of a part and returns its end, or 0 if the part is missing.
 
   private member(start: number, { length, first, last }: MemberName): number {
     const end = start + length;

@@ -18,8 +18,8 @@ export interface UnreadLog {
 }
 
 /**
- * Checks every line of a log, and cuts off the torn tail: the bytes after the last newline, which were
- * never acknowledged. Resolves to the byte offset at which the last line ends.
+ * Checks every line of a log, and cuts off the torn tail: the bytes after the last newline, which
+ * were never acknowledged. Resolves to the byte offset at which the last line ends.
  *
  * @throws PlantStoreError `damaged` if a line is not what was written. Nothing is changed then.
  */

@@ -90,11 +90,12 @@ export interface Repair extends Verification {
 }
 
 /**
- * Moves the damaged lines of a log to a file beside it, and keeps all others byte for byte. The log is
- * replaced atomically, once its new content is durable. Resolves to `undefined` if no line is damaged.
+ * Moves the damaged lines of a log to a file beside it, and keeps all others byte for byte. The log
+ * is replaced atomically, once its new content is durable. Resolves to `undefined` if no line is
+ * damaged.
  *
- * @throws PlantStoreError `locked` if another process has the log open; `unavailable` if a file cannot be
- * read or written.
+ * @throws PlantStoreError `locked` if another process has the log open; `unavailable` if a file
+ * cannot be read or written.
  */
 export async function repairLog(
   fs: FileSystem,

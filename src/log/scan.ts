@@ -45,8 +45,8 @@ const COPY_BYTES = 1_048_576;
 const LINE_BYTES = 4_096;
 
 /**
- * Reads the log from its start, checks every line, and resolves to the torn tail. The next chunk is read
- * while the lines of one are checked.
+ * Reads the log from its start, checks every line, and resolves to the torn tail. The next chunk is
+ * read while the lines of one are checked.
  */
 export async function scan(file: LogFile, listener: ScanListener): Promise<TornTail> {
   /** The first `held` bytes are those at `offset` in the file: the start of an incomplete line. */
@@ -163,8 +163,8 @@ export interface Range {
 }
 
 /**
- * Reads ranges of a file. Every chunk but the last is full, however short the ranges are, because each
- * may become a durable write.
+ * Reads ranges of a file. Every chunk but the last is full, however short the ranges are, because
+ * each may become a durable write.
  */
 export async function* chunksOf(file: LogFile, ranges: readonly Range[]): AsyncGenerator<Buffer> {
   const buffer = Buffer.allocUnsafe(COPY_BYTES);

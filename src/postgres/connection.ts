@@ -5,7 +5,7 @@ import type { Row, Statement } from './rows.js';
 
 /** A connection that is opened on demand, and again after a failure. */
 export interface Connection {
-  /** Runs one statement as a transaction; one at a time. Resolves once the transaction is durable. */
+  /** Runs one statement at a time, as a transaction. Resolves once the transaction is durable. */
   readonly query: (statement: Statement, values?: unknown[]) => Promise<Row[]>;
   readonly close: () => void;
 }
@@ -17,7 +17,7 @@ const MAX_TRIES = 10;
 const NOT_PREPARED = ['26000', '42P05'];
 /** Read-only (a standby); too many connections; starting up or shutting down. */
 const TRY_NEXT_HOST = ['25006', '53300', '57P03'];
-/** Classes: invalid data, a violated constraint, a limit (such as an index entry's size), a trigger. */
+/** Classes: invalid data, a violated constraint, a limit (an index entry's size), a trigger. */
 const ABOUT_ROWS = ['22', '23', '54', 'P0'];
 
 /** Whether the server refused rows, and everything else is in order. */

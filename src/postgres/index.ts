@@ -38,8 +38,8 @@ export interface PostgresStore extends PlantStore {
 }
 
 /**
- * Opens a store that any number of processes may share. The table `plants` is created if it is missing.
- * While no server can be reached, plants are refused as `unavailable`.
+ * Opens a store that any number of processes may share. The table `plants` is created if it is
+ * missing. While no server can be reached, plants are refused as `unavailable`.
  *
  * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is.
  * @throws TypeError if the URL is not valid.

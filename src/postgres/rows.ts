@@ -12,9 +12,9 @@ function statement(text: string) {
 export type Statement = ReturnType<typeof statement>;
 
 /**
- * `exact` is null unless the type `text` cannot hold a string of the plant: then it is the JSON of name
- * and tag, which themselves have U+FFFD in place of NUL and lone surrogates. Takes a lock, because two
- * instances that create a table at the same time may both fail.
+ * `exact` is null unless the type `text` cannot hold a string of the plant: then it is the JSON of
+ * name and tag, which themselves have U+FFFD in place of NUL and lone surrogates. Takes a lock,
+ * because two instances that create a table at the same time may both fail.
  */
 export const CREATE_TABLE = statement(`DO $$ BEGIN
   PERFORM pg_advisory_xact_lock(hashtext('CREATE TABLE plants'));
@@ -28,8 +28,8 @@ export const INSERT = statement(`INSERT INTO plants (id, name, tag, exact)
   ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id`);
 
 /**
- * `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous standby has
- * everything before it, including a row whose own transaction gave up that wait.
+ * `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous standby
+ * has everything before it, including a row whose own transaction gave up that wait.
  */
 export const LOCK = statement(`SELECT id, name, tag, exact FROM plants
   WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE`);

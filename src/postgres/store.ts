@@ -21,8 +21,8 @@ const MAX_QUEUED_BYTES = 67_108_864;
 const PLANT_BYTES = 512;
 
 /**
- * Stores plants in batches: those that arrive while all connections are busy are stored together. `name`
- * is the name of the database in messages.
+ * Stores plants in batches: those that arrive while all connections are busy are stored together.
+ * `name` is the name of the database in messages.
  */
 export function createStore(
   connections: readonly Connection[],

@@ -12,8 +12,8 @@ import { UNFINISHED, type TlsFiles, type TokenFile } from './settings.js';
 const TOKEN_BYTES = 32;
 
 /**
- * Reads a token file: one token a line. Resolves to an empty array if the file is missing and is to be
- * created. Adds a message to `faults` for each fault.
+ * Reads a token file: one token a line. Resolves to an empty array if the file is missing and is to
+ * be created. Adds a message to `faults` for each fault.
  */
 export async function readTokens(
   { path, createIfMissing }: TokenFile,
@@ -67,7 +67,7 @@ export interface TlsMaterial {
   readonly key: Buffer;
 }
 
-/** Reads and checks a certificate and its private key. Adds a message to `faults` for each fault. */
+/** Reads and checks a certificate and its key. Adds a message to `faults` for each fault. */
 export async function readTls(files: TlsFiles, faults: string[]): Promise<TlsMaterial | undefined> {
   const before = faults.length;
   const read = async (path: string): Promise<Buffer> => {

@@ -20,7 +20,7 @@ export interface ListenerOptions {
   readonly report?: Report;
 }
 
-/** A node:http or node:https server with limits, whose error responses all have an Error as body. */
+/** A node:http or node:https server with limits. The body of every error response is an Error. */
 export interface Listener {
   /** Resolves to the URL of the server once it listens. */
   listen(host: string, port: number): Promise<string>;
@@ -53,8 +53,8 @@ export const CONNECTION_LIMITS = {
 export const IDLE_MS = 75_000;
 
 /**
- * How long the program may take to stop, in milliseconds: in total, waiting for requests in flight, and
- * sending 503 to those that remain.
+ * How long the program may take to stop, in milliseconds: in total, waiting for requests in flight,
+ * and sending 503 to those that remain.
  */
 export const STOPPING = { totalMs: 10_000, clientsMs: 8_000, lastResponsesMs: 500 } as const;
 
@@ -87,7 +87,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 
   /** The last response of each open connection, until it is closed; `undefined` while it is idle. */
   const responses = new Map<Duplex, ServerResponse | undefined>();
-  /** The connections that were idle at the last check, with the number of bytes received on each. */
+  /** The connections that were idle at the last check, with the bytes received on each. */
   let idle = new Map<Duplex, number>();
   /** The connections on which a parse error has been handled. */
   const broken = new WeakSet<Duplex>();
@@ -153,8 +153,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
           const message = `cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
           reject(new Error(message, { cause }));
         }
-        // Otherwise the primary of a cluster accepts connections for its workers: it would share the
-        // port between logs, and offer a connection that a worker drops again and again.
+        // Otherwise the primary of a cluster accepts connections for its workers: it would share
+        // the port between logs, and offer a connection that a worker drops again and again.
         server.listen({ host, port, backlog: BACKLOG, exclusive: true }, () => {
           server.off('error', onError);
           resolve(urlOf(server.address() as AddressInfo, tls !== undefined));
@@ -224,7 +224,7 @@ function endWith(socket: Duplex, { status, headers, body }: Failure): void {
   endGently(socket, `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${body}`);
 }
 
-/** Ends a connection but keeps reading for a while: a reset would discard the response at the client. */
+/** Ends a connection but reads on for a while: a reset would discard the response. */
 function endGently(socket: Duplex, lastBytes = ''): void {
   if (!socket.writable) {
     socket.destroy();

@@ -14,7 +14,7 @@ export function oncePerSecond<T extends unknown[]>(
   };
 }
 
-/** Returns a progress callback that reports, at most once a second, how much of a file has been read. */
+/** Returns a callback that reports, at most once a second, how much of a file has been read. */
 export function reportProgress(path: string): (bytes: number, totalBytes: number) => void {
   return oncePerSecond(
     (bytes, totalBytes) => `reading ${path}: ${Math.floor((100 * bytes) / totalBytes)} %`,

@@ -81,8 +81,8 @@ export const DATABASE_SETTINGS = NAMES.filter((name) => name !== 'PLANT_STORE_FI
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /*
- * The functions below add a message to `faults` for each fault of the environment. The settings that they
- * return are valid only if there is none.
+ * The functions below add a message to `faults` for each fault of the environment. The settings
+ * that they return are valid only if there is none.
  */
 
 /** Reads the settings of the program that keeps plants in a log. */
@@ -104,7 +104,7 @@ export function readLogPath(environment: Environment, faults: string[]): string 
   return path('PLANT_STORE_FILE') ?? resolve(TABLE.PLANT_STORE_FILE[0]);
 }
 
-/** Reads the settings of the program that keeps plants in a database, except those of the database. */
+/** Reads the settings of the program for a database, except those of the database itself. */
 export function readServerSettings(environment: Environment, faults: string[]): ServerSettings {
   const { PLANT_STORE_FILE, PLANT_STORE_TOKEN, PLANT_STORE_TOKEN_FILE } = environment;
   if (PLANT_STORE_FILE !== undefined)

@@ -26,7 +26,7 @@ export async function exportLog(path: string, plants: AsyncIterable<NewPlant>): 
   }
 }
 
-/** Reports the progress of a copy and prints the plants that differ, until it is complete or interrupted. */
+/** Reports the progress of a copy and prints the plants that differ. Ends early on a signal. */
 async function transfer(
   doing: string,
   path: string,

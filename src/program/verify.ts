@@ -4,7 +4,7 @@ import { pluralize } from '../report.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { reportProgress } from './progress.js';
 
-/** The command `verify`: checks every line of a log and prints each damaged one. Changes nothing. */
+/** The command `verify`: checks every line of a log and prints the damaged ones. */
 export async function verify(path: string): Promise<ExitCode> {
   const { plants, bytes, damagedLines, tornBytes } = await verifyLog(nodeFileSystem, path, {
     onDamage: ({ line, offset, reason }) => console.log(`line ${line}, byte ${offset}: ${reason}`),

@@ -36,8 +36,8 @@ export interface Moment {
 export const THE_END = 'the end';
 
 /**
- * Runs a process on the state that a crash has left. Calls `onMoment` during each of its operations, once
- * everything has happened that does not wait for the operation, and at the end.
+ * Runs a process on the state that a crash has left. Calls `onMoment` during each of its
+ * operations, once everything has happened that does not wait for the operation, and at the end.
  *
  * @throws Violation if a promise is broken or anything else fails.
  */
@@ -103,8 +103,8 @@ function writesTo(machine: Machine, path: string): Knowledge['interrupted'] {
 }
 
 /**
- * The states after the process is killed at a moment. States for which the log promises nothing are left
- * out: those between a failed write and the cut that undoes it.
+ * The states after the process is killed at a moment. States for which the log promises nothing are
+ * left out: those between a failed write and the cut that undoes it.
  */
 export function killsAt({ process, trail, operation, inFlight }: Moment): CrashState[] {
   const { world } = process.machine;
@@ -115,8 +115,8 @@ export function killsAt({ process, trail, operation, inFlight }: Moment): CrashS
 }
 
 /**
- * A key that is equal for equal states after the same number of crashes. After the last crash, it does not
- * matter what is durable.
+ * A key that is equal for equal states after the same number of crashes. After the last crash, it
+ * does not matter what is durable.
  */
 export function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): string {
   const key = isLast ? keyOf(reachable(world.visible)) : keyOfWorld(world);

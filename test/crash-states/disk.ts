@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 
 /*
- * The content of a simulated disk, and what a power cut can make of changes to it. A disk is immutable: a
- * change returns a new disk, which shares everything unchanged.
+ * The content of a simulated disk, and what a power cut can make of changes to it. A disk is
+ * immutable: a change returns a new disk, which shares everything unchanged.
  */
 
 /** A disk writes a sector as a whole or not at all. */

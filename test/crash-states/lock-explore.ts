@@ -64,7 +64,7 @@ export async function exploreLock(options: LockOptions): Promise<LockExploration
   return { states: seen.size, steps, violations };
 }
 
-/** What goes wrong when a process takes and releases the lock among the claims of dead processes. */
+/** What goes wrong when a process takes and releases the lock among dead claims. */
 async function succeed(
   number: number,
   left: readonly string[],

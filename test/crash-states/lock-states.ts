@@ -159,7 +159,7 @@ function stepsOf(
   }
 }
 
-/** The possible lists of a folder: a name that is added or removed meanwhile is in the list or not. */
+/** The possible lists of a folder: a name that comes or goes meanwhile is listed or not. */
 function listings(before: readonly string[], after: readonly string[]): string[][] {
   const names = [...new Set([...before, ...after])].filter(Boolean).sort();
   let all: string[][] = [[]];

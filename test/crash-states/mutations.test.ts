@@ -9,7 +9,8 @@ import { explore, type ExploreOptions } from './explore.js';
 import { workloads } from './workloads.js';
 
 /*
- * The simulation must be able to fail: each of these changes breaks the log, which must be detected.
+ * The simulation must be able to fail: each of these changes breaks the log, which must be
+ * detected.
  */
 
 interface Mutation extends Partial<ExploreOptions> {

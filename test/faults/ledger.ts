@@ -15,7 +15,7 @@ export interface Plant {
 /** The status of an answer; `undefined` if there was none. */
 export type Status = number | undefined;
 
-/** The plants that were sent to a program, and those that it acknowledged, which its log must contain. */
+/** The plants that were sent to a program, and those that it acknowledged. */
 export interface Ledger {
   /** The number of plants that were answered with 200. */
   readonly acknowledged: number;

@@ -1,6 +1,6 @@
 /*
- * Far more connections, requests and bytes than the program can hold: it refuses the excess, loses no
- * acknowledged plant, and its memory stays bounded.
+ * Far more connections, requests and bytes than the program can hold: it refuses the excess, loses
+ * no acknowledged plant, and its memory stays bounded.
  */
 import { strict as assert } from 'node:assert';
 import { execFileSync } from 'node:child_process';

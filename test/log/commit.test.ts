@@ -318,7 +318,7 @@ t.test('a modified line poisons the log, but a write in progress is completed', 
   t.equal(content(), changed + encodeRecord(IVY));
 });
 
-/** A committer for a file that accepts all writes and keeps nothing. Collects the offsets of its lines. */
+/** A committer for a file that keeps nothing. Collects the offsets of its lines. */
 function bottomless(end: number, offsets: number[] = []): Committer {
   let size = end;
   const write = async (_descriptor: number, bytes: Buffer) => {

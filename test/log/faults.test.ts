@@ -18,8 +18,9 @@ import {
 } from './support.js';
 
 /*
- * Every operation in the life of a log fails in turn, with every fault. In any case, an acknowledged plant
- * is found by the process that opens the log next, and the file consists of complete lines.
+ * Every operation in the life of a log fails in turn, with every fault. In any case, an
+ * acknowledged plant is found by the process that opens the log next, and the file consists of
+ * complete lines.
  */
 
 const ALL = plantsNamed('fern', 'ivy \u{1f33f}', 'moss', 'x'.repeat(300), 'reed');

@@ -3,9 +3,9 @@ import { getHeapSpaceStatistics } from 'node:v8';
 import { openPlantLog } from '../../dist/log/log.js';
 
 /*
- * A process that stores plants in the log at argv[2], with minor garbage collections only, and prints
- * how many bytes of each plant survive them. It prints a figure for each of several parts, because V8 may
- * start a major collection on its own.
+ * A process that stores plants in the log at argv[2], with minor garbage collections only, and
+ * prints how many bytes of each plant survive them. It prints a figure for each of several parts,
+ * because V8 may start a major collection on its own.
  */
 
 const [, , path = ''] = process.argv;

@@ -208,7 +208,7 @@ t.test('if the log is modified, all plants get 503 and the exit code is 1', asyn
   t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'no plant is added');
 });
 
-/** Sends a signal whenever the program reports progress in reading the log, which is after every chunk. */
+/** Sends a signal whenever the program reports its progress, which is after every chunk. */
 const whileReading = (signal: NodeJS.Signals): string => `let now = 0;
 performance.now = () => (now += 1000);
 console.error = () => process.kill(process.pid, '${signal}');`;
