@@ -40,13 +40,13 @@ export interface PlantStore {
 /**
  * Why a store failed:
  *
- * - `conflict`: the id belongs to a different plant. Choose another id; trying again does not help.
- * - `unavailable`: the store cannot be used, now or until it is opened again. Try again later: the same
- *   plant is never stored twice.
- * - `damaged`: the store does not hold what was written to it. An operator has to look: nothing was
- *   changed, and the commands `verify` and `repair` show and move what is damaged.
- * - `locked`: another process has the log open. Close it there, or use `plant-store/postgres`, which
- *   several processes can share.
+ * - `conflict`: the id belongs to a different plant. Choose another id; a retry fails again.
+ * - `unavailable`: the plant was not stored, or it is unknown whether it was. Retry later: the same
+ *   plant is never stored twice. If the log is poisoned, open it again first.
+ * - `damaged`: the log does not hold what was written to it, and was not opened. The command
+ *   `plant-store verify` lists the damaged lines, `plant-store repair` moves them aside.
+ * - `locked`: another process has the log open. Stop that process, or use `plant-store/postgres`,
+ *   which several processes can share.
  *
  * `add` fails with the first two, opening a log with the last three.
  *

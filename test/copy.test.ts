@@ -79,7 +79,7 @@ t.test('if the plants cannot be read on, those before are stored first', async (
   t.equal(stored, 3);
 });
 
-t.test('no more is in memory than what is added at the same time', async (t) => {
+t.test('a copy holds only the plants that are being added', async (t) => {
   let pending = 0;
   let most = 0;
   const store = storeOf(async ({ name }) => {

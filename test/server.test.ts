@@ -31,7 +31,7 @@ t.test('--help lists the commands, settings and signals, even if a setting is wr
 
 t.test('unknown arguments are refused', async (t) => {
   for (const args of [['-h'], ['--help', '--version'], ['verify', 'a', 'b'], ['repair', 'a', 'b']])
-    await failsToRun(t, MISUSED, ['the arguments are not known; see --help'], { args });
+    await failsToRun(t, MISUSED, ['unknown arguments; see --help'], { args });
 });
 
 t.test('all faults of the settings are reported at once, and nothing is created', async (t) => {
@@ -86,7 +86,7 @@ t.test('a damaged log is refused unchanged, with the commands that help', async 
   const fern = encodeRecord({ id: 7n, name: 'fern' });
   const content = `${fern}{"id":8,"name":"a fern"} \n`;
   const cwd = t.testdir({ 'plants.jsonl': content });
-  const damage = 'it is not a record, or not the one that was written';
+  const damage = 'it is not a valid record, or its checksum does not match';
   const sentences = [
     `${cwd}/plants.jsonl: line 2, at byte ${fern.length}: ${damage}`,
     'the log was not changed; plant-store verify lists its damaged lines, plant-store repair moves them aside',

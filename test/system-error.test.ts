@@ -17,7 +17,7 @@ t.test('an error without a message is named by its code', async (t) => {
   );
 });
 
-t.test('any other error has its message, and a code only if it brings one', async (t) => {
+t.test('reasonOf returns the message of any other error, codeOf its code', async (t) => {
   t.equal(reasonOf(new RangeError('out of range')), 'out of range');
   for (const value of [new Error(''), undefined, null, 'text']) t.equal(codeOf(value), undefined);
 });

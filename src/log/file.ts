@@ -152,7 +152,7 @@ export function toStoreError(path: string, error: unknown): PlantStoreError {
   return new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
 }
 
-export function lockedFailure(path: string): PlantStoreError {
+export function lockedError(path: string): PlantStoreError {
   const reason =
     'another process has the log open; one log serves one process, plant-store/postgres serves several';
   return new PlantStoreError('locked', `${path}: ${reason}`);

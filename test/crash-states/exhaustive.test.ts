@@ -15,7 +15,7 @@ if (crashes > 1) t.setTimeout(0);
 for (const dsyncIsDurable of [true, false])
   for (const [what, workload] of Object.entries(workloads)) {
     const condition = dsyncIsDurable ? '' : ', and O_DSYNC is not enough';
-    t.test(`every crash is survived when ${what}${condition}`, async (t) => {
+    t.test(`no acknowledged plant is lost in any crash when ${what}${condition}`, async (t) => {
       const { states, violations } = await explore(workload, { crashes, dsyncIsDurable });
       t.strictSame(violations, []);
       t.comment(`${states} states`);

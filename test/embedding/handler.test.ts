@@ -498,7 +498,7 @@ t.test('HTTP/2 in cleartext gets the same answers', async (t) => {
   t.equal(log.size, 1);
 });
 
-t.test('HTTP/2: a body that is too large or too slow is answered, then cut off', async (t) => {
+t.test('HTTP/2: a body that is too large or too slow is answered, then reset', async (t) => {
   hastenTimers(t, DRAIN.timeoutMs);
   const { handler } = await serve(t, { maxBodyBytes: 100, bodyTimeoutMs: 100 });
   const server = http2.createServer(handler);

@@ -59,7 +59,7 @@ t.test(`clients that do not read their answers are cut off after ${BODY_MS} ms`,
 
 for (const [what, mode] of Object.entries({ headers: '-H', bodies: '-B', readers: '-X' }))
   t.test(
-    `other clients are answered beside the slow ${what} of slowhttptest`,
+    `healthy clients are answered during the slow ${what} of slowhttptest`,
     { ...SIDE_BY_SIDE, skip: missing('slowhttptest') },
     (t) => besideHealthy(t, (program) => slowhttptest(program, mode)),
   );

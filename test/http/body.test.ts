@@ -156,7 +156,7 @@ t.test('an endless body is answered, then its connection is closed', async (t) =
   }
 });
 
-t.test('a client that stops in the middle of a refused body is cut off', async (t) => {
+t.test('a client that stops within a refused body is disconnected', async (t) => {
   hastenTimers(t, DRAIN.timeoutMs);
   const { port } = await serve(t, { maxBodyBytes: 100 });
   const client = await connect(t, port);
@@ -241,7 +241,7 @@ t.test('a body ends after as many bytes as its Content-Length', async (t) => {
   t.equal(log.size, 1);
 });
 
-t.test('a body that does not come in time is answered with 408 and the end', async (t) => {
+t.test('a body that does not arrive in time gets a 408, and its connection ends', async (t) => {
   hastenTimers(t, DRAIN.timeoutMs);
   const { port, log } = await serve(t, { bodyTimeoutMs: 50 });
   const requests = {

@@ -41,7 +41,7 @@ t.test('a damaged line is reported by its number and offset', async (t) => {
   const path = join(t.testdir(), 'plants.jsonl');
   for (const damage of ['{"id":1}\n', Buffer.from('{"id":1,"name":"\xff"}\n', 'latin1')]) {
     writeFileSync(path, Buffer.concat([bytes, Buffer.from(damage)]));
-    const message = `${path}: line 5, at byte ${bytes.length}: it is not a record`;
+    const message = `${path}: line 5, at byte ${bytes.length}: it is not a valid record`;
     await t.rejects(readAll(path), { code: 'damaged', message: new RegExp(message) });
   }
 });

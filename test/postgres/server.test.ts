@@ -114,8 +114,8 @@ t.test('without a database', async (t) => {
     await ends(t, { code: 2, stderr }, { env });
   });
 
-  t.test('arguments that are not known are refused', async (t) => {
-    const stderr = ['the arguments are not known; see --help'];
+  t.test('unknown arguments are refused', async (t) => {
+    const stderr = ['unknown arguments; see --help'];
     for (const args of [['import'], ['export', 'a', 'b'], ['verify', 'a']])
       await ends(t, { code: 2, stderr }, { args });
   });

@@ -502,7 +502,7 @@ t.test('an idle connection does not hold its last request in memory', async (t) 
   await lives(t, client, 'the connection is still open');
 });
 
-t.test('stopping ends connections that are idle', async (t) => {
+t.test('stop closes idle connections', async (t) => {
   const server = await listen(t);
   const used = await connect(t, server.port);
   used.send(message());

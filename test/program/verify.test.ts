@@ -11,7 +11,7 @@ import { failsToRun, run, start } from '../system/program.js';
 const FERN = encodeRecord({ id: 7n, name: 'Boston fern', tag: 'indoor' });
 const IVY = encodeRecord({ id: 8n, name: 'ivy' });
 const SETTING = { PLANT_STORE_FILE: 'plants.jsonl' };
-const NOT_A_RECORD = 'it is not a record, or not the one that was written';
+const NOT_A_RECORD = 'it is not a valid record, or its checksum does not match';
 
 interface Example {
   readonly args: readonly string[];
@@ -36,9 +36,9 @@ const examples: Record<string, Example> = {
     code: 1,
     lines: [
       `line 2, byte ${FERN.length}: ${NOT_A_RECORD}`,
-      `line 4, byte ${FERN.length + 2 + IVY.length}: its id is that of the line at byte 0`,
+      `line 4, byte ${FERN.length + 2 + IVY.length}: it repeats the id of the line at byte 0`,
       `FILE: 2 plants, ${2 * FERN.length + 2 + IVY.length + 6} bytes, 2 damaged lines`,
-      'after the last line, 6 bytes of a write under way or torn',
+      'after the last line, 6 bytes of an incomplete write',
     ],
   },
   'a log with one damaged line': {
@@ -58,7 +58,7 @@ const examples: Record<string, Example> = {
     code: 0,
     lines: [
       `FILE: 1 plant, ${FERN.length + 7} bytes, 0 damaged lines`,
-      'after the last line, 7 bytes of a write under way or torn',
+      'after the last line, 7 bytes of an incomplete write',
     ],
   },
 };
