@@ -16,7 +16,7 @@ import {
   observeClose,
   releaseWhenFlushed,
   sendFailure,
-  writePlant,
+  sendPlant,
   type HttpResponse,
 } from './respond.js';
 import type { NewPlant } from '../plant.js';
@@ -102,14 +102,14 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     }
     // This response is queued behind the last one of its connection, and never sent.
     if (isDropped) {
-      void refuse(req, res, failures.unavailable);
+      refuse(req, res, failures.unavailable);
       return;
     }
     const failure =
       protocolFailure(req) ??
       authenticate(req) ??
       (isOurs ? headFailure(req, limits) : failures.notFound);
-    if (failure) void refuse(req, res, failure);
+    if (failure) refuse(req, res, failure);
     else void createPlant(req, res);
   }
 
@@ -121,29 +121,28 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
         ? plantLeftIn(req)
         : parsePlant(await readBody(req, limits, reservation));
       await store.add(plant);
-      await writePlant(req, res, plant);
-      res.end();
+      sendPlant(req, res, plant);
     } catch (error) {
-      await fail(req, res, failureOf(error));
+      fail(req, res, failureOf(error));
     }
     releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
   }
 
   /** Responds with a failure to a request that reserves no memory. Too many of them cost connections. */
-  async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
+  function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): void {
     const reservation = refusals.reserve(1);
     if (!reservation) {
       req.socket.destroy();
       return;
     }
-    await fail(req, res, failure);
+    fail(req, res, failure);
     releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
   }
 
   /** Sends a failure. The connection is destroyed if that throws, as a response that a host has changed may. */
-  async function fail(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
+  function fail(req: HttpRequest, res: HttpResponse, failure: Failure): void {
     try {
-      await sendFailure(req, res, failure);
+      sendFailure(req, res, failure);
     } catch (error) {
       report('a response could not be sent', error);
       req.socket.destroy();

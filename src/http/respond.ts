@@ -8,7 +8,6 @@ import type { Reservation } from './budget.js';
 import { failures, type Failure } from './failures.js';
 import { DRAIN } from './limits.js';
 import { declaredLength, type HttpRequest } from './request.js';
-import { endOfTurn } from './turn.js';
 
 /** The part of a response that the handler uses: node:http's and node:http2's both have it. */
 export interface HttpResponse extends Writable {
@@ -46,44 +45,32 @@ export function observeClose({ socket }: HttpRequest, res: HttpResponse): void {
     lastResponses.set(socket, res);
 }
 
-/** Writes the 200 that says a plant is stored. Resolves once it is on its way, and may be ended. */
-export function writePlant(
-  req: HttpRequest,
-  res: HttpResponse,
-  { name, tag }: Plant,
-): Promise<void> {
+/** Sends the 200 that says a plant is stored. */
+export function sendPlant(req: HttpRequest, res: HttpResponse, { name, tag }: Plant): void {
   write(req, res, 200, {}, JSON.stringify({ name, tag }));
-  return endOfTurn();
+  res.end();
 }
 
 /**
- * Responds with a failure to a request of which a part may still be on its way. Resolves once the
- * response is on its way; then the rest of the body is drained, so that the client gets to see it.
+ * Responds with a failure to a request of which a part may still be on its way. The rest of the body is
+ * drained, so that the client gets to see the response.
  */
-export async function sendFailure(
-  req: HttpRequest,
-  res: HttpResponse,
-  failure: Failure,
-): Promise<void> {
+export function sendFailure(req: HttpRequest, res: HttpResponse, failure: Failure): void {
   const { status, headers, body } = failure;
   const connection = keepsConnection(req, failure) ? {} : { Connection: 'close' };
   if ('Connection' in connection) lastResponses.set(req.socket, res);
   write(req, res, status, { ...headers, ...connection }, body);
   // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request.
   if (req.httpVersionMajor > 1) res.end();
-  void drainBody(req)
+  drainBody(req)
     .then(
       () => res.end(),
       () => res.destroy(),
     )
     .catch(() => req.socket.destroy());
-  await endOfTurn();
 }
 
-/**
- * Writes the head and the body of a response together. `res.end(body)` would make two writes, which
- * cost more; so does `res.end()` in the same turn of the event loop.
- */
+/** Writes the head and the body of a response. `res.end(body)` would make two writes, which cost more. */
 function write(
   req: HttpRequest,
   res: HttpResponse,
@@ -98,8 +85,14 @@ function write(
     ...headers,
   });
   // With `rejectNonStandardBodyWrites`, a body in the response to a HEAD throws.
-  if (req.method === 'HEAD') res.flushHeaders?.();
-  else res.write(body);
+  if (req.method === 'HEAD') {
+    res.flushHeaders?.();
+    return;
+  }
+  // Otherwise node:http writes at the end of the tick, and `res.end()` before that makes another write.
+  res.cork();
+  res.write(body);
+  res.uncork();
 }
 
 /**

@@ -101,7 +101,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     if (stopping) res.setHeader('Connection', 'close');
     // The parser of node:http accepts the version numbers 0.9 and 2.0, too.
     if (req.httpVersionMajor === 1) handler(req, res);
-    else void sendFailure(req, res, failures.malformed);
+    else sendFailure(req, res, failures.malformed);
   }
 
   function forget(this: ServerResponse): void {
@@ -172,7 +172,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
         // An immediate runs after everything that has arrived has been read.
         const sweep = setInterval(() => setImmediate(closeIdle), STOPPING_IDLE_MS);
         let deadline = setTimeout(() => {
-          for (const res of unanswered()) void sendFailure(res.req, res, failures.unavailable);
+          for (const res of unanswered()) sendFailure(res.req, res, failures.unavailable);
           deadline = setTimeout(done, STOPPING.lastResponsesMs);
         }, timeoutMs);
         function done(): void {
