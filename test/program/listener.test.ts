@@ -488,7 +488,7 @@ t.test('an idle connection does not hold its last request in memory', async (t) 
       requests.push(new WeakRef(req));
       inner(req, res);
     },
-    { setTokens: inner.setTokens },
+    { setTokens: (tokens: readonly string[]) => inner.setTokens(tokens) },
   );
   const listener = createListener({ handler: handle, maxConnections: 100 });
   t.teardown(() => listener.stop(0));

@@ -1,0 +1,194 @@
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+import t from 'tap';
+
+import { missing } from '../postgres/cluster.js';
+import {
+  CHANGED,
+  checkOutputs,
+  ends,
+  launchProgram,
+  SECRET,
+  start,
+  startDatabase,
+  WELL,
+} from '../postgres/program.js';
+import { connect, exchange, message, TOKEN } from '../support.js';
+import { hasten } from '../system/program.js';
+
+t.test('without a database', async (t) => {
+  t.test('all faults of the settings are reported together', async (t) => {
+    const cwd = t.testdir({ token: '???\n' });
+    const env = {
+      PLANT_STORE_PORT: '80x',
+      PLANT_STORE_FILE: 'plants.jsonl',
+      PLANT_STORE_TOKEN_FILE: 'token',
+      PLANT_STORE_DATABASE_URL: `postgres://client:${SECRET}@127.0.0.1/plants`,
+      PLANT_STORE_DATABASE_PASSWORD_FILE: 'password',
+      PLANT_STORE_DATABASE_CONNECTIONS: '0',
+    };
+    const ofDatabase = [
+      'PLANT_STORE_DATABASE_URL: must be postgres://user[:password]@host[:port][,…]/database',
+      'PLANT_STORE_DATABASE_CONNECTIONS: must be an integer between 1 and 1000',
+      `${cwd}/password: no such file or directory (ENOENT)`,
+    ];
+    const stderr = [
+      'PLANT_STORE_FILE: is a setting of plant-store (dist/server.js)',
+      'PLANT_STORE_PORT: must be an integer between 0 and 65535',
+      ...ofDatabase,
+      `${cwd}/token: line 1 has characters that a bearer token cannot have (RFC 6750)`,
+    ];
+    await ends(t, { code: 2, stderr }, { cwd, env });
+    writeFileSync(join(cwd, 'password'), '\n');
+    await ends(
+      t,
+      { code: 2, stderr: [...ofDatabase.slice(0, 2), `${cwd}/password: holds no password`] },
+      { cwd, env, args: ['import', 'none'] },
+    );
+  });
+
+  t.test('a token must be configured', async (t) => {
+    const env = { PLANT_STORE_DATABASE_URL: 'postgres://client@127.0.0.1/plants' };
+    const stderr = ['PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set'];
+    await ends(t, { code: 2, stderr }, { env });
+  });
+
+  t.test('unknown arguments are refused', async (t) => {
+    const stderr = ['unknown arguments; see --help'];
+    for (const args of [['import'], ['export', 'a', 'b'], ['verify', 'a']])
+      await ends(t, { code: 2, stderr }, { args });
+  });
+
+  t.test('--help and --version', async (t) => {
+    const help = launchProgram(t, { args: ['--help'] });
+    t.strictSame(await help.ended, WELL);
+    const words = ['Usage: plant-store-postgres', 'import FILE', 'export FILE', '--version'];
+    for (const word of [...words, 'PLANT_STORE_DATABASE_URL', 'SIGHUP']) t.match(help.stdout, word);
+    for (const line of help.stdout.split('\n')) t.ok(line.length <= 100, line);
+    const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
+    await ends(t, { code: 0, stdout: [version] }, { args: ['--version'] });
+  });
+
+  t.test('without pg, it says what to install', async (t) => {
+    // Outside of the repository, whose node_modules Node would also find.
+    const cwd = mkdtempSync(join(tmpdir(), 'plant-store-'));
+    t.teardown(() => rmSync(cwd, { recursive: true }));
+    for (const name of ['package.json', 'dist', 'node_modules/typebox'])
+      cpSync(name, join(cwd, name), { recursive: true });
+    const env = {
+      PLANT_STORE_TOKEN: TOKEN,
+      PLANT_STORE_DATABASE_URL: 'postgres://client@127.0.0.1/plants',
+    };
+    const script = 'dist/postgres/server.js';
+    const stderr = ['the package pg cannot be loaded; install it with: npm install pg'];
+    await ends(t, { code: 1, stderr }, { cwd, script, env });
+    // The same in a file whose coverage is measured.
+    const url = JSON.stringify(pathToFileURL('dist/program/database.js'));
+    const source = `import { databaseProgram } from ${url};
+      databaseProgram(() => Promise.reject(new Error('not found')));`;
+    const command = [process.execPath, '--input-type=module', '--eval', source];
+    await ends(t, { code: 1, stderr }, { command, env });
+    for (const name of ['pg', ...dependencies('pg')])
+      symlinkSync(resolve('node_modules', name), join(cwd, 'node_modules', name));
+    const refused = ['127.0.0.1:1/plants: connect ECONNREFUSED 127.0.0.1:1'];
+    const unreachable = {
+      ...env,
+      PLANT_STORE_DATABASE_URL: 'postgres://client@127.0.0.1:1/plants',
+    };
+    await ends(t, { code: 1, stderr: refused }, { cwd, script, env: unreachable });
+  });
+});
+
+function dependencies(name: string): string[] {
+  const path = join('node_modules', name, 'package.json');
+  const manifest = JSON.parse(readFileSync(path, 'utf8')) as { dependencies: object };
+  return Object.keys(manifest.dependencies);
+}
+
+t.test('with a database', { skip: missing() }, async (t) => {
+  const { cluster, configured, sql, nameIn } = await startDatabase(t);
+
+  t.test('a plant answered with 200 is a row', async (t) => {
+    const { PLANT_STORE_TOKEN, ...settings } = await configured(t);
+    const tokens = join(t.testdirName, 'tokens');
+    writeFileSync(tokens, `${PLANT_STORE_TOKEN}\n`);
+    const env = { ...settings, PLANT_STORE_TOKEN_FILE: tokens };
+    // These are not settings of the program.
+    const others = { PGPASSWORD: 'x', PGHOST: 'x', PGOPTIONS: '-c x', NODE_PG_FORCE_NATIVE: '1' };
+    const program = await start(t, { env: { ...env, ...others } });
+    t.strictSame(program.stdout.split('\n').slice(1), [
+      `database: 127.0.0.1:${cluster.port}/${nameIn(env)}`,
+      `token: ${tokens}`,
+      '',
+    ]);
+    t.equal(await program.post(7), 200);
+    t.strictSame(await sql(env, 'SELECT * FROM plants'), [
+      { id: '7', name: 'Boston fern', tag: null, exact: null },
+    ]);
+    t.equal(await program.post(7, 'new'), 401);
+    writeFileSync(tokens, 'new\n');
+    program.send('SIGHUP');
+    await program.says('stderr', /tokens: accepts 1 token\n/);
+    t.equal(await program.post(7, 'new'), 200);
+    t.strictSame(await program.stop(), WELL);
+  });
+
+  t.test('the password file is read for each connection', async (t) => {
+    const configuration = await configured(t);
+    const env = { ...configuration, PLANT_STORE_DATABASE_CONNECTIONS: '1' };
+    const program = await start(t, { env });
+    t.match(program.stdout, '\ntoken: from PLANT_STORE_TOKEN\n');
+    await cluster.sql(`ALTER ROLE client PASSWORD '${CHANGED}'`);
+    t.teardown(() => cluster.sql(`ALTER ROLE client PASSWORD '${SECRET}'`));
+    const name = nameIn(env);
+    const connections = await cluster.sql(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${name}'`,
+    );
+    t.equal(connections.length, 1);
+    t.equal(await program.post(1), 503);
+    await program.says('stderr', /; plants are refused until it is available again\n/);
+    writeFileSync(configuration.PLANT_STORE_DATABASE_PASSWORD_FILE ?? '', CHANGED);
+    while ((await program.post(1)) !== 200);
+    await program.says('stderr', /: plants are stored again\n/);
+    t.equal(program.stderr.split('\n').length, 3, 'each on one line, without a stack');
+    t.strictSame(await program.stop(), WELL);
+  });
+
+  t.test('a database that loses plants has to be accepted', async (t) => {
+    const env = await configured(t);
+    const name = nameIn(env);
+    await cluster.sql(`ALTER ROLE client IN DATABASE ${name} SET synchronous_commit = off`);
+    const stderr = [`127.0.0.1:${cluster.port}/${name}: synchronous_commit=off can lose plants`];
+    await ends(t, { code: 1, stderr }, { env });
+    const accepting = { ...env, PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'true' };
+    const program = await start(t, { env: accepting });
+    t.equal(await program.post(1), 200);
+    t.strictSame(await program.stop(), WELL);
+  });
+
+  t.test('it ends in time although the database hangs', async (t) => {
+    const env = await configured(t);
+    const program = await start(t, { env, preload: hasten(10_000) });
+    const hanging = await connect(t, program.port);
+    const processes = await cluster.sql(
+      `SELECT pid FROM pg_stat_activity WHERE datname = '${nameIn(env)}'`,
+    );
+    const pids = [cluster.pid(), ...processes.map(({ pid }) => Number(pid))];
+    const signal = (name: NodeJS.Signals): void => {
+      for (const pid of pids) process.kill(pid, name);
+    };
+    t.teardown(() => signal('SIGCONT'));
+    signal('SIGSTOP');
+    hanging.send(message());
+    // The plant has been read once the next request has been answered.
+    t.equal((await exchange(t, program.port, message({ method: 'GET' }))).status, 405);
+    program.send('SIGTERM');
+    t.equal((await hanging.answer()).status, 503);
+    t.match(await program.ended, { code: Number, signal: null });
+  });
+});
+
+t.test('no output holds a password', async (t) => checkOutputs(t));

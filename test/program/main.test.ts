@@ -1,0 +1,37 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import t from 'tap';
+
+import { encodeRecord } from '../../dist/log/record.js';
+import { TOKEN } from '../support.js';
+import { failsToRun, run } from '../system/program.js';
+
+const FAILED = 1;
+const MISUSED = 2;
+
+t.test('--version prints the version of the package', async (t) => {
+  const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
+  const { code, stdout, stderr } = await run(t, { args: ['--version'] });
+  t.strictSame({ code, stdout, stderr }, { code: 0, stdout: `${version}\n`, stderr: '' });
+});
+
+t.test('unknown arguments are refused', async (t) => {
+  for (const args of [['-h'], ['--help', '--version'], ['verify', 'a', 'b'], ['repair', 'a', 'b']])
+    await failsToRun(t, MISUSED, ['unknown arguments; see --help'], { args });
+});
+
+t.test('a damaged log is refused unchanged, with the commands that help', async (t) => {
+  const fern = encodeRecord({ id: 7n, name: 'fern' });
+  const content = `${fern}{"id":8,"name":"a fern"} \n`;
+  const cwd = t.testdir({ 'plants.jsonl': content });
+  const damage = 'it is not a valid record, or its checksum does not match';
+  const sentences = [
+    `${cwd}/plants.jsonl: line 2, at byte ${fern.length}: ${damage}`,
+    'the log was not changed; plant-store verify lists its damaged lines, plant-store repair moves them aside',
+  ];
+  const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
+  await failsToRun(t, FAILED, sentences, { cwd, env });
+  t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), content);
+  t.strictSame(readdirSync(cwd), ['plants.jsonl']);
+});
