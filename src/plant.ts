@@ -1,5 +1,9 @@
 import type { XStatic } from 'typebox/schema';
 
+/** The range of an id, an int64. */
+export const MIN_ID = -(2n ** 63n);
+export const MAX_ID = 2n ** 63n - 1n;
+
 /**
  * The JSON Schema of a {@link Plant}, the body of a 200.
  *

@@ -2,13 +2,11 @@ import { isUtf8 } from 'node:buffer';
 
 import { Compile } from 'typebox/schema';
 
-import { NewPlantSchema, type NewPlant } from '../plant.js';
+import { MAX_ID, MIN_ID, NewPlantSchema, type NewPlant } from '../plant.js';
 import { failures } from './failures.js';
 
 type Member = keyof typeof NewPlantSchema.properties;
 
-const MIN_ID = -(2n ** 63n);
-const MAX_ID = 2n ** 63n - 1n;
 const MAX_ID_DIGITS = String(MAX_ID).length;
 
 const RULES: Readonly<Record<Member, string>> = {

@@ -37,7 +37,6 @@ const PLAIN = { rowMode: 'array', types: { getTypeParser: () => String } } as co
 
 export interface ConnectorOptions {
   readonly hosts: readonly URL[];
-  /** Replaces the passwords in the URLs. */
   readonly password: string | (() => string | Promise<string>) | undefined;
   readonly timeoutMs: number;
   readonly acceptDataLoss: boolean;

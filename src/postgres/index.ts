@@ -1,5 +1,5 @@
 import { databaseUrlFault, parseDatabaseUrl } from '../database-url.js';
-import type { NewPlant } from '../plant.js';
+import { MAX_ID, MIN_ID, type NewPlant } from '../plant.js';
 import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
@@ -8,6 +8,14 @@ import { createConnector, type Connection } from './connection.js';
 import { CREATE_TABLE, INSERT, LOCK, PAGE, columnsOf, plantIn } from './rows.js';
 import { createStore } from './store.js';
 
+/**
+ * The options of {@link openPostgresStore}.
+ *
+ * @example
+ * ```ts
+ * const options = { url: 'postgres://plants@db1,db2/plants', password: () => readFile('password', 'utf8') };
+ * ```
+ */
 export interface PostgresStoreOptions {
   /**
    * `postgres://user[:password]@host[:port][,…]/database`, with the parameters of pg, such as
@@ -16,20 +24,24 @@ export interface PostgresStoreOptions {
   readonly url: string;
   /** Instead of the password in the URL. A function is called for each new connection. */
   readonly password?: string | (() => string | Promise<string>);
-  /** The number of connections, each with one statement in flight. Default: 2. */
+  /** The number of connections, each with one statement in flight: at most 1000. Default: 2. */
   readonly connections?: number;
-  /** How long connecting and each statement may take, in milliseconds. Default: 5000. */
+  /** How long connecting and each statement may take, in ms: at most 2147483647. Default: 5000. */
   readonly timeoutMs?: number;
   /** Accepts servers with `synchronous_commit=off` or `fsync=off`. Default: false. */
   readonly acceptDataLoss?: boolean;
-  /**
-   * Called when plants are refused, and when they are stored again; at most 10 times in 10
-   * seconds. Default: `console.error`.
-   */
+  /** Called when plants are refused, and when they are stored again. Default: `console.error`. */
   readonly report?: Report;
 }
 
-/** A plant store in the table `plants` of a PostgreSQL database. */
+/**
+ * A plant store in the table `plants` of a PostgreSQL database.
+ *
+ * @example
+ * ```ts
+ * for await (const { id, name } of store.plants()) console.log(id, name);
+ * ```
+ */
 export interface PostgresStore extends PlantStore {
   /** The hosts and the database, without user and password: `db1:5432,db2:5432/plants`. */
   readonly name: string;
@@ -72,21 +84,17 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   return { ...store, name, plants: () => selectPlants(connect()) };
 }
 
-const UNDEFINED_TABLE = '42P01';
-
 /** Runs both statements without plants, to detect most of what the database may lack. */
 async function prepare(connection: Connection): Promise<void> {
   try {
     await connection.query(LOCK, [[]]);
   } catch (error) {
-    if (codeOf(error) !== UNDEFINED_TABLE) throw error;
+    // undefined_table
+    if (codeOf(error) !== '42P01') throw error;
     await connection.query(CREATE_TABLE);
   }
   await connection.query(INSERT, columnsOf([]));
 }
-
-const MIN_ID = -(2n ** 63n);
-const MAX_ID = 2n ** 63n - 1n;
 
 async function* selectPlants(connection: Connection): AsyncGenerator<NewPlant> {
   try {

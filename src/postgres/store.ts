@@ -5,7 +5,6 @@ import { messageOf } from '../system-error.js';
 import { isAboutRows, type Connection } from './connection.js';
 import { INSERT, LOCK, columnsOf, plantIn } from './rows.js';
 
-/** A plant that is queued. */
 interface Pending {
   readonly plant: NewPlant;
   readonly bytes: number;
@@ -46,18 +45,18 @@ export function createStore(
   }
 
   function takeBatch(): Pending[] {
-    const batch: Pending[] = [];
-    const overdue = performance.now() - timeoutMs;
-    let bytes = 0;
-    while (batch.length < MAX_BATCH.plants && bytes < MAX_BATCH.bytes) {
-      const pending = queue.shift();
-      if (!pending) break;
+    let [count, bytes] = [0, 0];
+    for (const pending of queue) {
+      if (count === MAX_BATCH.plants || bytes >= MAX_BATCH.bytes) break;
+      count++;
       bytes += pending.bytes;
-      if (pending.since >= overdue) batch.push(pending);
-      else pending.reject(unavailable('the database is too slow'));
     }
     queuedBytes -= bytes;
-    return batch;
+    const overdue = performance.now() - timeoutMs;
+    return queue.splice(0, count).filter(({ since, reject }) => {
+      if (since < overdue) reject(unavailable('the database is too slow'));
+      return since >= overdue;
+    });
   }
 
   async function storeBatch(connection: Connection, batch: readonly Pending[]): Promise<void> {
