@@ -42,7 +42,11 @@ t.test('a copy does not add plants again that the stored ones contain', async (t
     }
   }
   const stored: AsyncIterator<NewPlant> = known();
-  const result = await copyPlants(plantsFrom(10), store, { stored });
+  const progress: number[] = [];
+  const onProgress = ({ created, unchanged }: CopyCounts): void =>
+    void progress.push(created + unchanged);
+  const result = await copyPlants(plantsFrom(10), store, { stored, onProgress });
+  t.strictSame(progress, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 'each plant is progress');
   t.strictSame(added, [3n, 5n, 9n], 'but those that differ or are missing are');
   t.strictSame(result, { created: 3, unchanged: 7, different: 0 });
 });
