@@ -94,4 +94,4 @@ async function consume(
 }
 
 /** Without a listener, an error would end the process. */
-function ignore(): void {}
+const ignore = (): void => undefined;

@@ -115,7 +115,10 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
 
   async function createPlant(req: HttpRequest, res: HttpResponse): Promise<void> {
     const reservation = memory.reserve(memoryFor(0, limits));
-    if (!reservation) return refuse(req, res, failures.overloaded);
+    if (!reservation) {
+      refuse(req, res, failures.overloaded);
+      return;
+    }
     try {
       const plant = req.readableDidRead
         ? plantLeftIn(req)
