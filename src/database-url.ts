@@ -3,7 +3,9 @@ const SHAPE = /^(postgres(?:ql)?:\/\/[^@/?#]+@)([^@/?#]+)(\/[^/?#]+(?:\?[^#]*)?)
 /** Returns why a URL is not valid, if so. Does not repeat it, because it may contain a password. */
 export function databaseUrlFault(url: string): string | undefined {
   const isValid = urlsIn(url).every((each) => URL.canParse(each));
-  return isValid ? undefined : 'must be postgres://user[:password]@host[:port][,…]/database';
+  return isValid && isPercentEncoded(url)
+    ? undefined
+    : 'must be postgres://user[:password]@host[:port][,…]/database';
 }
 
 /** Returns a URL for each host, with all that pg would otherwise take from the environment. */
@@ -14,6 +16,15 @@ export function parseDatabaseUrl(url: string): URL[] {
     parsed.password ||= ' ';
     return parsed;
   });
+}
+
+function isPercentEncoded(url: string): boolean {
+  try {
+    decodeURIComponent(url);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function urlsIn(url: string): string[] {

@@ -19,6 +19,7 @@ t.test('a URL that is not valid is not repeated', async (t) => {
     'postgres://me:S3cret@db',
     'postgres://me:S3@cret@db/plants',
     'postgres://me@db:x/y',
+    'postgres://me:S3cr%zz@db/plants',
   ];
   for (const url of [...urls, ...more])
     t.equal(

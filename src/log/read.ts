@@ -17,7 +17,8 @@ import { chunksOf, lineAt, NOT_A_RECORD } from './scan.js';
 export async function* readPlants(path: string): AsyncGenerator<NewPlant> {
   let file: LogFile | undefined;
   try {
-    file = await nodeFileSystem.open(path, constants.O_RDONLY);
+    // O_NONBLOCK: opening a FIFO that has no writer would block forever.
+    file = await nodeFileSystem.open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     const end = Number((await statRegularFile(file)).size);
     /** The start of a line that the next chunk continues, and its byte offset. */
     let rest: Buffer = Buffer.alloc(0);

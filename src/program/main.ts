@@ -31,7 +31,8 @@ async function dispatch(help: string, run: Run): Promise<ExitCode> {
   const [command, ...operands] = process.argv.slice(2);
   if (command === '--help' && operands.length === 0) return print(help);
   if (command === '--version' && operands.length === 0) return print(version());
-  const code = await run(command, ...operands);
+  const isOption = operands.some((operand) => operand.startsWith('-'));
+  const code = isOption ? undefined : await run(command, ...operands);
   return code ?? fail(EXIT.usage, 'unknown arguments; see --help');
 }
 

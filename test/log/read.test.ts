@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -44,6 +45,13 @@ t.test('a damaged line is reported by its number and offset', async (t) => {
     const message = `${path}: line 5, at byte ${bytes.length}: it is not a valid record`;
     await t.rejects(readAll(path), { code: 'damaged', message: new RegExp(message) });
   }
+});
+
+t.test('a FIFO is refused at once', async (t) => {
+  const path = join(t.testdir(), 'pipe');
+  execFileSync('mkfifo', [path]);
+  const message = `${path}: it is not a regular file`;
+  await t.rejects(readAll(path), { code: 'unavailable', message });
 });
 
 t.test('a file that cannot be read rejects', async (t) => {

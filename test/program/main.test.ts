@@ -17,7 +17,13 @@ t.test('--version prints the version of the package', async (t) => {
 });
 
 t.test('unknown arguments are refused', async (t) => {
-  for (const args of [['-h'], ['--help', '--version'], ['verify', 'a', 'b'], ['repair', 'a', 'b']])
+  for (const args of [
+    ['-h'],
+    ['--help', '--version'],
+    ['verify', '--help'],
+    ['verify', 'a', 'b'],
+    ['repair', 'a', 'b'],
+  ])
     await failsToRun(t, MISUSED, ['unknown arguments; see --help'], { args });
 });
 
