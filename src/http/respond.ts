@@ -112,7 +112,7 @@ function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   if (httpVersionMajor > 1) return true;
   // RFC 9110, section 15.5.9, and RFC 9112, section 6.1.
   if (failure === failures.timeout || failure === failures.http10TransferCoding) return false;
-  // Nor has anything behind a request that is not complete been processed yet.
+  // After a request that is not complete, nothing on its connection has been processed yet.
   if (complete) return true;
   if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;
   return !(declaredLength(req) > DRAIN.maxBytes);
