@@ -259,6 +259,16 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.match(store.reports, { 1: /stored again/, length: 2 });
   });
 
+  t.test('a batch holds at most 2,000 plants', async (t) => {
+    const url = await cluster.createSchema();
+    const store = await openStore(t, { url, connections: 1 });
+    const ids = Array.from({ length: 4_500 }, (_, n) => BigInt(n));
+    await Promise.all(ids.map((id) => store.add({ id, name: 'fern' })));
+    // xmin is the transaction that inserted a row.
+    const batches = await query(url, 'SELECT count(*)::int AS n FROM plants GROUP BY xmin::text');
+    t.strictSame(batches.map(({ n }) => n).toSorted(), [2_000, 2_000, 500]);
+  });
+
   t.test('plants that have waited too long are refused', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url, connections: 1, timeoutMs: 300 });
