@@ -1,3 +1,5 @@
+import { setTimeout as delay } from 'node:timers/promises';
+
 import pg from 'pg';
 
 import { codeOf } from '../system-error.js';
@@ -90,14 +92,12 @@ export function createConnector(options: ConnectorOptions): () => Connection {
       const before = cancelledWaits;
       const query = { ...PLAIN, ...(prepares && { name }), text, values };
       const { rows } = await to.query<(string | null)[]>(query);
-      if (cancelledWaits > before)
-        throw new Error('the wait for a synchronous standby was cancelled');
-      return rows;
+      if (cancelledWaits === before) return rows;
+      throw new Error('the wait for a synchronous standby was cancelled');
     }
 
     async function query(statement: Statement, values: unknown[] = []): Promise<Row[]> {
-      let tries = 0;
-      let hostsLeft = hosts.length;
+      let [tries, hostsLeft] = [0, hosts.length];
       for (;;) {
         const prepared = prepares;
         let to: Client | undefined;
@@ -107,13 +107,15 @@ export function createConnector(options: ConnectorOptions): () => Connection {
         } catch (error) {
           const code = String(codeOf(error));
           if (isAboutRows(error)) throw error;
-          if (SERIALIZATION_FAILURES.includes(code) && ++tries < MAX_TRIES) continue;
-          if (NOT_PREPARED.includes(code) && prepared) prepares = false;
+          if (SERIALIZATION_FAILURES.includes(code) && ++tries < MAX_TRIES)
+            // Longer and longer, until the other transactions with these ids have committed.
+            await delay((2 ** tries * (1 + Math.random())) / 2);
+          else if (NOT_PREPARED.includes(code) && prepared) prepares = false;
           else {
             close();
             if (current === host) current = (host + 1) % hosts.length;
-            const isUnsent = !to || TRY_NEXT_HOST.includes(code);
-            if (!isUnsent || --hostsLeft === 0) throw error;
+            const wasSent = to && !TRY_NEXT_HOST.includes(code);
+            if (wasSent || --hostsLeft === 0) throw error;
           }
         }
       }

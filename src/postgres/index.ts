@@ -69,7 +69,6 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   checkRange('timeoutMs', timeoutMs, 2_147_483_647);
   const fault = databaseUrlFault(options.url);
   if (fault) throw new TypeError(`url: ${fault}`);
-  const report = limitRate(options.report);
   const hosts = parseDatabaseUrl(options.url);
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
   const connect = createConnector({ hosts, password: options.password, timeoutMs, acceptDataLoss });
@@ -80,7 +79,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     for (const { close } of all) close();
     throw new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
   }
-  const store = createStore(all, name, timeoutMs, report);
+  const store = createStore(all, name, timeoutMs, limitRate(options.report));
   return { ...store, name, plants: () => selectPlants(connect()) };
 }
 
@@ -99,8 +98,7 @@ async function prepare(connection: Connection): Promise<void> {
 async function* selectPlants(connection: Connection): AsyncGenerator<NewPlant> {
   try {
     for (let next = MIN_ID; next <= MAX_ID;) {
-      const page = await connection.query(PAGE, [next]);
-      const plants = page.map(plantIn);
+      const plants = (await connection.query(PAGE, [next])).map(plantIn);
       yield* plants;
       next = (plants.at(-1)?.id ?? MAX_ID) + 1n;
     }

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
@@ -234,6 +234,27 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     await trigger(url, fails(10));
     await t.rejects(store.add(IVY), { code: 'unavailable' });
     t.match(store.reports, [/no|refused/]);
+  });
+
+  t.test('a batch that others are ahead of again and again is stored', async (t) => {
+    const url = await cluster.createSchema();
+    await query(url, `ALTER ROLE CURRENT_USER SET default_transaction_isolation = 'serializable'`);
+    const store = await openStore(t, { url });
+    // Each of these commits makes the batch fail, if it is tried again at once.
+    const plants = plantsNamed(...Array.from({ length: 15 }, () => 'ours'));
+    const rivals = plants.map(() => new pg.Client(url));
+    t.teardown(() => Promise.all(rivals.map((rival) => rival.end())));
+    for (const [id, rival] of rivals.entries()) {
+      await rival.connect();
+      await rival.query(`BEGIN; INSERT INTO plants VALUES (${id}, 'theirs')`);
+    }
+    const outcomes = plants.map((plant) => store.add(plant).catch((error: unknown) => error));
+    for (const rival of rivals) {
+      await delay(5);
+      await rival.query('COMMIT');
+    }
+    for (const outcome of await Promise.all(outcomes)) t.match(outcome, { code: 'conflict' });
+    t.strictSame(store.reports, []);
   });
 
   t.test('a success that began before a failure does not end it', async (t) => {

@@ -3,6 +3,7 @@
  *
  *     node .test/postgres/writer.js URL SECONDS SEED
  */
+import type { PlantStoreError } from '../../dist/index.js';
 import { openPostgresStore } from '../../dist/postgres/index.js';
 
 const CLIENTS = 64;
@@ -29,7 +30,10 @@ async function client(): Promise<void> {
     const variant = next(VARIANTS);
     const outcome = await store
       .add({ id: BigInt(id), name: `variant ${variant}` })
-      .catch((error: unknown) => String((error as { code?: unknown }).code));
+      .catch((error: unknown) => {
+        const { code, message } = error as PlantStoreError;
+        return code === 'conflict' ? code : `${code} ${message}`;
+      });
     lines.push(`${id} ${variant} ${outcome}`);
   }
 }

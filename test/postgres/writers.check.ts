@@ -29,7 +29,7 @@ for (const level of LEVELS)
       const isSame = stored.get(id) === `variant ${variant}`;
       return isSame ? !['created', 'unchanged'].includes(outcome) : outcome !== 'conflict';
     });
-    t.strictSame(wrong, [], 'every answer is true');
+    t.strictSame(wrong.slice(0, 10), [], 'every answer is true');
     t.ok(
       [...created.values()].every((count) => count === 1),
       'each id is created once',
