@@ -1,10 +1,12 @@
 import { timingSafeEqual } from 'node:crypto';
 
 import { failures, type Failure } from './failures.js';
-import { fieldLines, type HttpRequest } from './request.js';
+import { isRepeated, type HttpRequest } from './request.js';
 
 /** Returns the failure of a request without valid credentials. */
-export type Authenticator = (req: Pick<HttpRequest, 'rawHeaders'>) => Failure | undefined;
+export type Authenticator = (
+  req: Pick<HttpRequest, 'headers' | 'rawHeaders'>,
+) => Failure | undefined;
 
 /** The longest bearer token that can be configured, in characters. */
 export const MAX_TOKEN_LENGTH = 511;
@@ -40,8 +42,8 @@ export function createAuthenticator(tokens: readonly string[]): Authenticator {
   const accepted = tokens.map((token) => fullWidth(Buffer.alloc(MAX_TOKEN_LENGTH + 1), token));
   const presented = Buffer.alloc(MAX_TOKEN_LENGTH + 1);
   return (req) => {
-    const [authorization, second] = fieldLines(req, 'authorization');
-    if (second !== undefined) return failures.manyAuthorizations;
+    if (isRepeated(req, 'authorization')) return failures.manyAuthorizations;
+    const { authorization } = req.headers;
     if (authorization === undefined || !CREDENTIALS.test(authorization)) return failures.noToken;
     fullWidth(presented, authorization.slice(authorization.lastIndexOf(' ') + 1));
     let matches = 0;

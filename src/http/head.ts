@@ -3,7 +3,7 @@ import { MIMEType } from 'node:util';
 
 import { failures, type Failure } from './failures.js';
 import type { PlantHandlerLimits } from './limits.js';
-import { declaredLength, fieldLines, type HttpRequest } from './request.js';
+import { declaredLength, isRepeated, type HttpRequest } from './request.js';
 
 /** RFC 9112, section 3.2: an origin-form target or, as a server must accept too, an absolute-form one. */
 const PLANTS = /^(?:[Hh][Tt]{2}[Pp][Ss]?:\/\/[^/?#]*)?\/plants(?:\?|$)/;
@@ -22,11 +22,10 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
   if (isHttp10 && req.headers['transfer-encoding'] !== undefined)
     return failures.http10TransferCoding;
   // Section 3.2: one Host, which may be missing only from HTTP/1.0.
-  const hosts = fieldLines(req, 'host');
-  if (hosts.length > 1 || (hosts.length === 0 && !isHttp10)) return failures.host;
-  if (!isHost(hosts[0] ?? '') || !isTarget(req.url ?? '')) return failures.host;
+  const { host, expect } = req.headers;
+  if (isRepeated(req, 'host') || (host === undefined && !isHttp10)) return failures.host;
+  if (!isHost(host ?? '') || !isTarget(req.url ?? '')) return failures.host;
   // RFC 9110, section 10.1.1. node:http looks for 100-continue among several expectations.
-  const { expect } = req.headers;
   if (expect !== undefined && !isHttp10 && expect.toLowerCase() !== '100-continue')
     return failures.expectation;
   return undefined;
@@ -58,7 +57,7 @@ function isTarget(target: string): boolean {
 export function headFailure(req: HttpRequest, limits: PlantHandlerLimits): Failure | undefined {
   const { method, headers } = req;
   if (method !== 'POST') return failures.method;
-  if (fieldLines(req, 'content-type').length > 1 || !isJson(headers['content-type']))
+  if (isRepeated(req, 'content-type') || !isJson(headers['content-type']))
     return failures.mediaType;
   if (!isOnly('identity', headers['content-encoding'])) return failures.contentCoding;
   if (!isOnly('chunked', headers['transfer-encoding'])) return failures.transferCoding;

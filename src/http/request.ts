@@ -23,20 +23,16 @@ export interface HttpRequest extends Readable {
 }
 
 /**
- * The values of all lines of a header field, whose `name` is in lower case. Of some fields, among them
- * Host, Authorization and Content-Type, `req.headers` has only the first line.
+ * Whether a header field, whose `name` is in lower case, has several lines. Of some fields, among them
+ * Host, Authorization and Content-Type, `req.headers` has only the first one.
  */
-export function fieldLines(
-  { rawHeaders }: Pick<HttpRequest, 'rawHeaders'>,
-  name: string,
-): string[] {
-  const values: string[] = [];
+export function isRepeated({ rawHeaders }: Pick<HttpRequest, 'rawHeaders'>, name: string): boolean {
+  let lines = 0;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     const each = rawHeaders[i];
-    if (each?.length === name.length && each.toLowerCase() === name)
-      values.push(rawHeaders[i + 1] as string);
+    if (each?.length === name.length && each.toLowerCase() === name) lines++;
   }
-  return values;
+  return lines > 1;
 }
 
 /** The length that a request declares for its body, in bytes; `NaN` if it declares none. */

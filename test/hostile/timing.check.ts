@@ -43,9 +43,10 @@ const CHANCE = 5.5;
 const constantTime: Compare = (secret) => {
   const authenticate = createAuthenticator([secret]);
   const rawHeaders = ['Authorization', ''];
+  const headers = { authorization: '' };
   return (token) => {
-    rawHeaders[1] = `Bearer ${token}`;
-    return authenticate({ rawHeaders }) === undefined;
+    rawHeaders[1] = headers.authorization = `Bearer ${token}`;
+    return authenticate({ rawHeaders, headers }) === undefined;
   };
 };
 

@@ -17,11 +17,17 @@ import {
   TOKEN,
 } from '../support.js';
 
+/** The part of a request that an authenticator uses. */
+function requestWith(name: string, value: string) {
+  return {
+    rawHeaders: ['Host', 'localhost', name, value],
+    headers: { [name.toLowerCase()]: value },
+  };
+}
+
 /** What an authenticator for these tokens makes of an Authorization header. */
 function judge(tokens: readonly string[], credentials: string) {
-  return createAuthenticator(tokens)({
-    rawHeaders: ['Host', 'localhost', 'Authorization', credentials],
-  });
+  return createAuthenticator(tokens)(requestWith('Authorization', credentials));
 }
 
 /** RFC 6750, section 2.1. */
@@ -40,18 +46,13 @@ t.test('the token is accepted, however the scheme is written', async (t) => {
 t.test('the name of the header may have any case', async (t) => {
   const authenticate = createAuthenticator([TOKEN]);
   for (const name of ['Authorization', 'authorization', 'AUTHORIZATION', 'aUTHORIZATION'])
-    t.equal(authenticate({ rawHeaders: [name, `Bearer ${TOKEN}`] }), undefined, name);
+    t.equal(authenticate(requestWith(name, `Bearer ${TOKEN}`)), undefined, name);
 });
 
 t.test('a header with another name is ignored', async (t) => {
   const authenticate = createAuthenticator([TOKEN]);
   for (const name of ['Proxy-Authorization', 'X-Authorization', 'Authorizations', 'Authorizatiom'])
-    t.equal(authenticate({ rawHeaders: [name, `Bearer ${TOKEN}`] }), failures.noToken, name);
-  // The value of a header is not the name of one.
-  t.equal(
-    authenticate({ rawHeaders: ['X', 'Authorization', `Bearer ${TOKEN}`, 'X'] }),
-    failures.noToken,
-  );
+    t.equal(authenticate(requestWith(name, `Bearer ${TOKEN}`)), failures.noToken, name);
 });
 
 t.test('every bearer token of RFC 6750 can be configured, sent and accepted', async () => {
@@ -96,12 +97,9 @@ t.test('no other token is accepted', async (t) => {
 t.test('a refused token does not affect the check of the next one', async (t) => {
   const authenticate = createAuthenticator(['long-token']);
   for (const before of ['long-token-x', 'x'.repeat(512)]) {
-    t.equal(
-      authenticate({ rawHeaders: ['Authorization', `Bearer ${before}`] }),
-      failures.wrongToken,
-    );
-    t.equal(authenticate({ rawHeaders: ['Authorization', 'Bearer long'] }), failures.wrongToken);
-    t.equal(authenticate({ rawHeaders: ['Authorization', 'Bearer long-token'] }), undefined);
+    for (const token of [before, 'long'])
+      t.equal(authenticate(requestWith('Authorization', `Bearer ${token}`)), failures.wrongToken);
+    t.equal(authenticate(requestWith('Authorization', 'Bearer long-token')), undefined);
   }
 });
 
@@ -129,7 +127,7 @@ t.test('an Authorization header without a bearer token counts as no credentials'
   ];
   for (const credentials of others)
     t.equal(judge([TOKEN], credentials), failures.noToken, JSON.stringify(credentials));
-  t.equal(createAuthenticator([TOKEN])({ rawHeaders: [] }), failures.noToken, 'no header at all');
+  t.equal(createAuthenticator([TOKEN])({ rawHeaders: [], headers: {} }), failures.noToken);
 });
 
 t.test('a request without a token is answered with the scheme to use', async (t) => {
