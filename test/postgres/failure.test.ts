@@ -39,7 +39,7 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
   ): void {
     t.test(`no acknowledged plant is lost: ${what}`, async (t) => {
       const url = await cluster.createSchema();
-      const store = await openStore(t, { url, timeoutMs: 300 });
+      const store = await openStore(t, { url, timeoutMs: 1_000 });
       const stop = keepAdding(store);
       t.teardown(stop);
       await addUntilStored(store, FERN);

@@ -29,6 +29,8 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
   const hosts = [standby.port, closed, primary.port].map((port) => `127.0.0.1:${port}`).join();
   const url = `postgres://postgres@${hosts}/postgres`;
   const options = { url, connections: 1, timeoutMs: 900 };
+  /** For what must not end by a timeout. */
+  const patient = { ...options, timeoutMs: 30_000 };
 
   t.test('the server that takes writes is found', async (t) => {
     const store = await openStore(t, options);
@@ -36,7 +38,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
   });
 
   t.test('a plant is stored once the standby has it', async (t) => {
-    const store = await openStore(t, options);
+    const store = await openStore(t, patient);
     await standby.stop();
     const plant = { id: 100n, name: 'waits' };
     const adding = store.add(plant);
@@ -47,7 +49,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
   });
 
   t.test('a cancelled wait for the standby is no acknowledgement', async (t) => {
-    const store = await openStore(t, options);
+    const store = await openStore(t, patient);
     await standby.stop();
     const adding = Promise.allSettled([store.add(IVY)]);
     await waitsForStandby(primary);
