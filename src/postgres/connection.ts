@@ -108,7 +108,7 @@ export function createConnector(options: ConnectorOptions): () => Connection {
           const code = String(codeOf(error));
           if (isAboutRows(error)) throw error;
           if (SERIALIZATION_FAILURES.includes(code) && ++tries < MAX_TRIES)
-            // Longer and longer, until the other transactions with these ids have committed.
+            // Exponential backoff with jitter: the other transactions with these ids have to commit.
             await delay((2 ** tries * (1 + Math.random())) / 2);
           else if (NOT_PREPARED.includes(code) && prepared) prepares = false;
           else {

@@ -30,7 +30,7 @@ export interface PostgresStoreOptions {
   readonly timeoutMs?: number;
   /** Accepts servers with `synchronous_commit=off` or `fsync=off`. Default: false. */
   readonly acceptDataLoss?: boolean;
-  /** Called when plants are refused, and when they are stored again. Default: `console.error`. */
+  /** Told of outages and of their ends, at most 10 times in 10 seconds. Default: `console.error`. */
   readonly report?: Report;
 }
 
