@@ -49,6 +49,20 @@ async function embed(
   return { port: await listen(t, server), server, log, reported };
 }
 
+t.test('a host may set and delete the credentials of a request', async (t) => {
+  const setting = await embed(t, (handler, req, res) => {
+    req.headers.authorization = `Bearer ${TOKEN}`;
+    handler(req, res);
+  });
+  const none = message({ headers: { Authorization: undefined } });
+  t.equal((await exchange(t, setting.port, none)).status, 200);
+  const deleting = await embed(t, (handler, req, res) => {
+    delete req.headers.authorization;
+    handler(req, res);
+  });
+  t.equal((await exchange(t, deleting.port, message())).status, 401);
+});
+
 t.test('a request for another path is passed to next before any other check', async (t) => {
   const { port, reported } = await embed(t, (handler, req, res) => {
     handler(req, res, (...args: unknown[]) => {
