@@ -236,7 +236,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.match(store.reports, [/no|refused/]);
   });
 
-  t.test('a batch that fails to serialize is tried again after longer and longer pauses', async (t) => {
+  t.test('a batch that fails to serialize is tried again later', async (t) => {
     const url = await cluster.createSchema();
     await query(url, `ALTER ROLE CURRENT_USER SET default_transaction_isolation = 'serializable'`);
     const store = await openStore(t, { url });
