@@ -25,8 +25,9 @@ export function tokenFault(token: string): string | undefined {
 }
 
 /**
- * Accepts requests that carry one of the tokens. The presented token is compared with each of them at
- * full width in constant time, so the time reveals neither a length nor which token matched.
+ * Accepts requests that carry one of the tokens. Each of them is compared with the presented one in
+ * constant time, over the length of the latter, which its sender knows. So the time reveals neither the
+ * length of an accepted token nor which one matched.
  *
  * @throws TypeError if there is no token, or one that no request could carry.
  */
@@ -39,25 +40,20 @@ export function createAuthenticator(tokens: readonly string[]): Authenticator {
     const fault = tokenFault(token);
     if (fault) throw new TypeError(`tokens: number ${index + 1} ${fault}`);
   }
-  const accepted = tokens.map((token) => fullWidth(Buffer.alloc(MAX_TOKEN_LENGTH + 1), token));
-  const presented = Buffer.alloc(MAX_TOKEN_LENGTH + 1);
+  // No token contains a NUL: two are equal if their bytes are, up to and including the first NUL.
+  const accepted = tokens.map((token) =>
+    Buffer.from(token.padEnd(MAX_TOKEN_LENGTH + 1, '\0'), 'latin1'),
+  );
   return (req) => {
     if (isRepeated(req, 'authorization')) return failures.manyAuthorizations;
     const { authorization } = req.headers;
     if (authorization === undefined || !CREDENTIALS.test(authorization)) return failures.noToken;
-    fullWidth(presented, authorization.slice(authorization.lastIndexOf(' ') + 1));
+    const token = authorization.slice(authorization.lastIndexOf(' ') + 1);
+    if (token.length > MAX_TOKEN_LENGTH) return failures.wrongToken;
+    const presented = Buffer.from(`${token}\0`, 'latin1');
     let matches = 0;
-    for (const candidate of accepted) matches += Number(timingSafeEqual(presented, candidate));
+    for (const each of accepted)
+      matches += Number(timingSafeEqual(presented, each.subarray(0, presented.length)));
     return matches === 0 ? failures.wrongToken : undefined;
   };
-}
-
-/**
- * Writes a token to a buffer and pads it with NULs. No token contains a NUL, and a configured one leaves
- * room for at least one, so equal bytes mean equal tokens: a presented token that is truncated here
- * equals none.
- */
-function fullWidth(buffer: Buffer, token: string): Buffer {
-  buffer.fill(0, buffer.write(token, 'latin1'));
-  return buffer;
 }
