@@ -24,7 +24,7 @@ export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 
 /**
  * Limits the rate of reports. Those beyond the limit are dropped; the next report after the period
- * says how many they were. The returned function never throws, even if `report` does.
+ * says how many they were. The returned function never throws, even if `report` throws or rejects.
  *
  * @throws TypeError if `report` is not a function.
  */
@@ -32,9 +32,11 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
   if (typeof report !== 'function') throw new TypeError('report: must be a function');
   let periodEnd = 0;
   let count = 0;
-  function pass(message: string, cause?: unknown): void {
+  // An async function is a Report, too.
+  const given: (...args: Parameters<Report>) => unknown = report;
+  async function pass(message: string, cause?: unknown): Promise<void> {
     try {
-      report(message, cause);
+      await given(message, cause);
     } catch (error) {
       reportToConsole(message, error);
     }
@@ -42,10 +44,10 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
   return (message, cause) => {
     const now = performance.now();
     if (now >= periodEnd) {
-      if (count > rate.count) pass(`dropped ${pluralize(count - rate.count, 'more report')}`);
+      if (count > rate.count) void pass(`dropped ${pluralize(count - rate.count, 'more report')}`);
       periodEnd = now + rate.periodMs;
       count = 0;
     }
-    if (++count <= rate.count) pass(message, cause);
+    if (++count <= rate.count) void pass(message, cause);
   };
 }

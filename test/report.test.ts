@@ -1,3 +1,5 @@
+import { setImmediate } from 'node:timers/promises';
+
 import t from 'tap';
 
 import { limitRate, reportToConsole } from '../dist/report.js';
@@ -32,14 +34,23 @@ t.test(
   },
 );
 
-t.test('if the report function throws, the report is written to the console', async (t) => {
-  const shown = t.capture(console, 'error', () => undefined);
-  const fault = new Error('no');
-  limitRate(() => {
-    throw fault;
-  })('it failed');
-  t.same(
-    shown().map(({ args }) => args as unknown),
-    [['plant-store: it failed', fault]],
-  );
-});
+t.test(
+  'if the report function throws or rejects, the report is written to the console',
+  async (t) => {
+    const shown = t.capture(console, 'error', () => undefined);
+    const fault = new Error('no');
+    const rejects: () => unknown = () => Promise.reject(fault);
+    limitRate(() => {
+      throw fault;
+    })('it failed');
+    limitRate(rejects)('it failed again');
+    await setImmediate();
+    t.same(
+      shown().map(({ args }) => args as unknown),
+      [
+        ['plant-store: it failed', fault],
+        ['plant-store: it failed again', fault],
+      ],
+    );
+  },
+);
