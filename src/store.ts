@@ -7,15 +7,17 @@ import type { NewPlant, Plant } from './plant.js';
  * @example A store that keeps plants in memory and loses them when the process ends:
  * ```ts
  * const plants = new Map<bigint, NewPlant>();
+ * let closed = false;
  * const store: PlantStore = {
  *   async add(plant) {
+ *     if (closed) throw new PlantStoreError('unavailable', 'the store is closed');
  *     const stored = plants.get(plant.id);
  *     if (!stored) plants.set(plant.id, plant);
  *     else if (stored.name !== plant.name || stored.tag !== plant.tag)
  *       throw new PlantStoreError('conflict', 'the id belongs to a different plant');
  *     return stored ? 'unchanged' : 'created';
  *   },
- *   async close() {},
+ *   close: async () => void (closed = true),
  * };
  * ```
  */
