@@ -129,7 +129,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       index.add(low, high, offset);
     },
   });
-  const reads = new Set<Promise<Buffer>>();
+  let lastReadBack: Promise<unknown> = Promise.resolve();
   let closed: Promise<void> | undefined;
 
   // Not an async function, which would create one more promise for each plant.
@@ -142,7 +142,10 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       const [low, high] = wordsOf(plant.id);
       const offset = index.get(low, high);
       if (offset === undefined) return committer.append(plant);
-      return readBack(plant.id, offset).then((stored) => compare(stored, plant));
+      // One after the other: a line may be much larger than the plant that it is compared with.
+      const reading = lastReadBack.then(() => readBack(plant.id, offset));
+      lastReadBack = reading.catch(() => undefined);
+      return reading.then((stored) => compare(stored, plant));
     } catch (error) {
       const cause = error as Error;
       return Promise.reject(cause);
@@ -155,15 +158,11 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   }
 
   async function readBack(id: bigint, offset: number): Promise<Plant> {
-    const reading = readLine(file, offset);
-    reads.add(reading);
     let line: Buffer;
     try {
-      line = await reading;
+      line = await readLine(file, offset);
     } catch (error) {
       throw toStoreError(path, error);
-    } finally {
-      reads.delete(reading);
     }
     const [low, high] = wordsOf(id);
     const reader = new RecordReader(line);
@@ -175,7 +174,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
 
   async function close(): Promise<void> {
     await committer.close();
-    await Promise.allSettled(reads);
+    await lastReadBack;
     try {
       await file.close();
     } finally {

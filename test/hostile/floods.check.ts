@@ -32,6 +32,7 @@ const WAVES = isShort ? 1 : 3;
 const PIPELINED = 20_000;
 const BODIES = isShort ? 300 : 2_000;
 const BODY_BYTES = 1_048_576;
+const CONFLICTS = isShort ? 2_000 : 4_000;
 const HANG_MS = isShort ? 3_000 : 10_000;
 /** Descriptors that a process needs in addition to its connections. */
 const FILES = 500;
@@ -94,6 +95,26 @@ t.test(`${PIPELINED} pipelined requests on one connection are answered in order`
     const answers = await send(trial, [Buffer.concat(all)]);
     t.equal(answers.length, PIPELINED);
     for (const [n, plant] of plants.entries()) trial.record(plant, answers[n]);
+    return statusesOf(answers);
+  }),
+);
+
+t.test(`${CONFLICTS} small requests with the id of a large plant are all refused`, (t) =>
+  flood(t, {}, async (trial) => {
+    const large = trial.next('x'.repeat(BODY_BYTES - 40));
+    const [answer] = await send(trial, requestOf(large));
+    trial.record(large, answer);
+    const request = Buffer.concat(requestOf({ id: large.id, name: 'fern' }));
+    const connections = Array.from({ length: CONFLICTS / 10 }, () =>
+      send(
+        trial,
+        Array.from({ length: 10 }, () => request),
+      ),
+    );
+    const answers = (await Promise.all(connections)).flat();
+    t.equal(answers.length, CONFLICTS);
+    for (const { body } of answers)
+      assert.equal((JSON.parse(body) as { error: number }).error, 409);
     return statusesOf(answers);
   }),
 );

@@ -301,6 +301,22 @@ t.test('add rejects if a line cannot be read back, and the log stays usable', as
   t.notOk(log.poisoned.aborted);
 });
 
+t.test('lines are read back one at a time, and before the log is closed', async (t) => {
+  const gate = createGate();
+  const { fs, log } = await open(t, {});
+  await Promise.all([log.add(FERN), log.add(IVY)]);
+  const read = countOf(fs, 'read');
+  fs.faults[`read ${read + 1}`] = { hangs: gate };
+  const again = Promise.all([log.add(FERN), log.add(IVY)]);
+  const closed = log.close();
+  await gate.reached;
+  t.equal(countOf(fs, 'read'), read + 1);
+  gate.open();
+  t.strictSame(await again, ['unchanged', 'unchanged']);
+  t.equal(countOf(fs, 'read'), read + 2);
+  await closed;
+});
+
 t.test('a modified line poisons the log, but a write in progress is completed', async (t) => {
   const gate = createGate();
   const { log, path, reports, content } = await open(t, { 'write 2': { hangs: gate } });
