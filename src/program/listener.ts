@@ -128,21 +128,15 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   server.on('connect', (_req, socket) => {
     // node:http has detached itself from this connection.
     socket.on('error', () => undefined).resume();
-    endWith(socket, failures.method);
+    endInTurn(socket, failures.method);
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // Emitted again for everything else that arrives on the connection.
     if (broken.has(socket)) return;
     broken.add(socket);
-    const res = responses.get(socket);
-    const failure = FAILURES.get(error.code) ?? failures.malformed;
     // A TLS handshake that failed.
     if (!responses.has(socket)) socket.destroy();
-    else if (!res) endWith(socket, failure);
-    // Malformed bytes after a complete request: that request gets its own response first.
-    else if (res.req.complete) res.once('close', () => endWith(socket, failure));
-    else if (!res.headersSent) endWith(socket, failure);
-    else endGently(socket);
+    else endInTurn(socket, FAILURES.get(error.code) ?? failures.malformed);
   });
 
   return {
@@ -187,6 +181,21 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
       });
     },
   };
+
+  /** Ends a connection with a failure, after the responses to the requests before it. */
+  function endInTurn(socket: Duplex, failure: Failure): void {
+    const res = responses.get(socket);
+    if (!res) endWith(socket, failure);
+    else if (res.req.complete) res.once('close', () => endWith(socket, failure));
+    else if (res.socket) endIncomplete();
+    // node:http emits `socket` when the responses before are sent, then sends what the response holds.
+    else res.once('socket', () => queueMicrotask(endIncomplete));
+
+    function endIncomplete(): void {
+      if (res?.headersSent) endGently(socket);
+      else endWith(socket, failure);
+    }
+  }
 
   /** The last response of each connection, if it has not begun. */
   function* unanswered(): Generator<ServerResponse> {

@@ -28,6 +28,7 @@ import {
   gatedStore,
   isFailure,
   message,
+  type Message,
   selfSigned,
   TOKEN,
   type Client,
@@ -108,9 +109,9 @@ const without = (name: string, request = message()): string =>
   request.toString().replace(new RegExp(`${name}: .*\r\n`), '');
 
 /** A request in chunks of which the body is not well-formed. */
-const withChunks = (chunks: string): Buffer =>
+const withChunks = (chunks: string, headers: Message['headers'] = {}): Buffer =>
   message({
-    headers: { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' },
+    headers: { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked', ...headers },
     body: chunks,
   });
 
@@ -357,6 +358,27 @@ t.test('a complete request before malformed bytes gets its own answer, then the 
     await store.arrived(plants);
     store.letGo();
     await answers(t, client, [...expected, 400], what);
+    await ends(t, client, what);
+  }
+});
+
+t.test('the failure of an incomplete request waits for the answers before it', async (t) => {
+  const requests: Table = {
+    'malformed chunk': [withChunks('zz'), 400],
+    'large chunk extension': [withChunks(`1;${LONG}${LONG}`), 413],
+    'half a body': [message().subarray(0, -1), 400],
+    CONNECT: ['CONNECT plants:80 HTTP/1.1\r\nHost: plants:80\r\n\r\n', 405],
+    'refused, then malformed chunk': [withChunks('zz', wrongToken.headers), 401],
+  };
+  for (const [what, [bytes, ...expected]] of Object.entries(requests)) {
+    const store = gatedStore();
+    const { port } = await listen(t, { store });
+    const client = await connect(t, port);
+    client.send(Buffer.concat([message(), message(), Buffer.from(bytes)]));
+    await store.arrived(2);
+    client.socket.end();
+    store.letGo();
+    await answers(t, client, [200, 200, ...expected], what);
     await ends(t, client, what);
   }
 });
