@@ -3,7 +3,7 @@ import { MIMEType } from 'node:util';
 
 import { failures, type Failure } from './failures.js';
 import type { PlantHandlerLimits } from './limits.js';
-import { declaredLength, isRepeated, type HttpRequest } from './request.js';
+import { declaredLength, isHttp2, isRepeated, type HttpRequest } from './request.js';
 
 /** RFC 9112, section 3.2: an origin-form target or, as a server must accept too, an absolute-form one. */
 const PLANTS = /^(?:[Hh][Tt]{2}[Pp][Ss]?:\/\/[^/?#]*)?\/plants(?:\?|$)/;
@@ -16,7 +16,9 @@ export function isForPlants({ url = '' }: HttpRequest): boolean {
 /** The failure of a request that RFC 9112 forbids, whatever its target is. */
 export function protocolFailure(req: HttpRequest): Failure | undefined {
   // RFC 9113, section 8.3.1: HTTP/2 has a pseudo-header field for the host, and no transfer codings.
-  if (req.httpVersionMajor > 1) return undefined;
+  if (isHttp2(req)) return undefined;
+  // The parser of node:http accepts the versions 0.9 and 2.0, too.
+  if (!req.httpVersion.startsWith('1.')) return failures.malformed;
   const isHttp10 = req.httpVersion === '1.0';
   // Section 6.1: the framing of such a message is faulty.
   if (isHttp10 && req.headers['transfer-encoding'] !== undefined)

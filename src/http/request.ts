@@ -7,7 +7,6 @@ export interface HttpRequest extends Readable {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
   readonly httpVersion: string;
-  readonly httpVersionMajor: number;
   readonly headers: IncomingHttpHeaders;
   readonly rawHeaders: readonly string[];
   /** The connection; in HTTP/2 a proxy of it that belongs to the request's stream. */
@@ -20,6 +19,14 @@ export interface HttpRequest extends Readable {
   readonly rawBody?: unknown;
   /** The body, as a body parser has left it. */
   readonly body?: unknown;
+}
+
+/**
+ * Whether a request was sent in HTTP/2. Its version does not tell: the parser of HTTP/1 accepts `HTTP/2.0`
+ * in a request line, but no name of a header field with a colon in it (RFC 9113, section 8.3).
+ */
+export function isHttp2({ headers }: Pick<HttpRequest, 'headers'>): boolean {
+  return ':method' in headers;
 }
 
 /**

@@ -7,7 +7,7 @@ import { drainBody } from './body.js';
 import type { Reservation } from './budget.js';
 import { failures, type Failure } from './failures.js';
 import { DRAIN } from './limits.js';
-import { declaredLength, type HttpRequest } from './request.js';
+import { declaredLength, isHttp2, type HttpRequest } from './request.js';
 
 /** The part of a response that the handler uses: node:http's and node:http2's both have it. */
 export interface HttpResponse extends Writable {
@@ -61,7 +61,7 @@ export function sendFailure(req: HttpRequest, res: HttpResponse, failure: Failur
   if ('Connection' in connection) lastResponses.set(req.socket, res);
   write(req, res, status, { ...headers, ...connection }, body);
   // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request.
-  if (req.httpVersionMajor > 1) res.end();
+  if (isHttp2(req)) res.end();
   drainBody(req)
     .then(
       () => res.end(),
@@ -108,8 +108,8 @@ function canRespond(req: HttpRequest, res: HttpResponse): boolean {
 
 /** Whether the connection can be used again after a failure: the end of the request must be in sight. */
 function keepsConnection(req: HttpRequest, failure: Failure): boolean {
-  const { httpVersionMajor, headers, complete } = req;
-  if (httpVersionMajor > 1) return true;
+  const { headers, complete } = req;
+  if (isHttp2(req)) return true;
   // RFC 9110, section 15.5.9, and RFC 9112, section 6.1.
   if (failure === failures.timeout || failure === failures.http10TransferCoding) return false;
   // After a request that is not complete, nothing on its connection has been processed yet.
@@ -123,17 +123,18 @@ function keepsConnection(req: HttpRequest, failure: Failure): boolean {
  * `timeoutMs`.
  */
 export function releaseWhenFlushed(
-  { httpVersionMajor, socket }: HttpRequest,
+  req: HttpRequest,
   res: HttpResponse,
   reservation: Reservation,
   timeoutMs: number,
 ): void {
+  const { socket } = req;
   const pending = socket.destroyed ? 0 : res.writableLength;
   reservation.shrinkTo(pending);
   // Most responses have been flushed by now, and need no timer.
   if (pending === 0) return;
   // A pipelined response that is still queued emits no `close` when its connection does.
-  const mayBeQueued = httpVersionMajor === 1;
+  const mayBeQueued = !isHttp2(req);
   const timer = setTimeout(() => {
     release();
     res.destroy();

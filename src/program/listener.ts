@@ -99,9 +99,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     // A connection that held its last response would keep a request alive until the next one.
     res.on('close', forget);
     if (stopping) res.setHeader('Connection', 'close');
-    // The parser of node:http accepts the version numbers 0.9 and 2.0, too.
-    if (req.httpVersionMajor === 1) handler(req, res);
-    else sendFailure(req, res, failures.malformed);
+    handler(req, res);
   }
 
   function forget(this: ServerResponse): void {

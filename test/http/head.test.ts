@@ -107,6 +107,20 @@ t.test('the host of an absolute-form target must be a valid and non-empty one', 
   t.equal(log.size, 0);
 });
 
+t.test(
+  'a version that HTTP/1 does not have is refused, and the body is not waited for',
+  async (t) => {
+    const { port, log } = await serve(t);
+    const coded = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
+    for (const version of ['0.9', '2.0']) {
+      const request = message({ headers: coded, body: '1000\r\nx' }).toString();
+      const answer = await exchange(t, port, request.replace('HTTP/1.1', `HTTP/${version}`));
+      isFailure(t, answer, { status: 400, headers: { connection: 'close' } }, version);
+    }
+    t.equal(log.size, 0);
+  },
+);
+
 t.test('a transfer coding in HTTP/1.0 is refused', async (t) => {
   const { port, log } = await serve(t);
   for (const Connection of ['keep-alive', 'close', undefined])
