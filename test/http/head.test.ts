@@ -114,7 +114,8 @@ t.test(
     const coded = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
     for (const version of ['0.9', '2.0']) {
       const request = message({ headers: coded, body: '1000\r\nx' }).toString();
-      const answer = await exchange(t, port, request.replace('HTTP/1.1', `HTTP/${version}`));
+      const bytes = Buffer.from(request.replace('HTTP/1.1', `HTTP/${version}`));
+      const answer = await exchange(t, port, bytes);
       isFailure(t, answer, { status: 400, headers: { connection: 'close' } }, version);
     }
     t.equal(log.size, 0);
