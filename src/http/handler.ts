@@ -95,11 +95,13 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   function handle(req: HttpRequest, res: HttpResponse, next?: () => void): void {
     const isOurs = isForPlants(req);
     const isDropped = isClosing(req, res);
-    observeClose(req, res);
     if (!isOurs && next) {
       next();
+      // The host may have set its header by now.
+      observeClose(req, res);
       return;
     }
+    observeClose(req, res);
     // This response is queued behind the last one of its connection, and never sent.
     if (isDropped) {
       refuse(req, res, failures.unavailable);

@@ -240,15 +240,25 @@ t.test('an earlier request that the host passes to the handler later is processe
 
 t.test('no request is processed after a host sends Connection: close itself', async (t) => {
   const { handler, stored } = makeService();
-  const server = createServer((req, res) => {
-    if (req.url === '/elsewhere') res.setHeader('Connection', 'close');
-    handler(req, res, () => res.end('{}'));
-  });
-  const port = await listen(t, server);
+  const hosts: Record<string, RequestListener> = {
+    'before it calls the handler': (req, res) => {
+      if (req.url === '/elsewhere') res.setHeader('Connection', 'close');
+      handler(req, res, () => res.end('{}'));
+    },
+    'in next': (req, res) => {
+      handler(req, res, () => res.setHeader('Connection', 'close').end('{}'));
+    },
+    'in a route of Express': express()
+      .use(handler)
+      .use((_req, res) => void res.set('Connection', 'close').json({})),
+  };
   const elsewhere = message({ target: '/elsewhere', body: '' });
-  const received = await sendPlainly(t)(port, Buffer.concat([elsewhere, plant(2)]));
-  t.match(parseResponses(received), [{ status: 200, closes: true }]);
-  t.strictSame(stored, []);
+  for (const [when, host] of Object.entries(hosts)) {
+    const port = await listen(t, createServer(host));
+    const received = await sendPlainly(t)(port, Buffer.concat([elsewhere, plant(2)]));
+    t.match(parseResponses(received), [{ status: 200, closes: true }], when);
+    t.strictSame(stored, [], when);
+  }
 });
 
 t.test('a connection stays open once a chunked body has been read', async (t) => {
