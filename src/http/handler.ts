@@ -1,6 +1,6 @@
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
-import { createBudget } from './budget.js';
+import { createBudget, type Reservation } from './budget.js';
 import { Failure, failures } from './failures.js';
 import { headFailure, isForPlants, protocolFailure } from './head.js';
 import {
@@ -123,7 +123,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     }
     try {
       const plant = req.readableDidRead
-        ? plantLeftIn(req)
+        ? plantLeftIn(req, reservation)
         : parsePlant(await readBody(req, limits, reservation));
       await store.add(plant);
       sendPlant(req, res, plant);
@@ -163,14 +163,25 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   }
 
   /** The plant in what a body parser has left, which read the request before the handler. */
-  function plantLeftIn({ rawBody, body }: HttpRequest): NewPlant {
+  function plantLeftIn({ rawBody, body }: HttpRequest, reservation: Reservation): NewPlant {
     const left = rawBody ?? body;
     if (left === undefined)
       throw new Error('a body parser has read the request and left neither rawBody nor body');
     const bytes = typeof left === 'string' ? Buffer.from(left) : left;
-    if (!Buffer.isBuffer(bytes)) return plantFrom(bytes);
-    if (bytes.length > limits.maxBodyBytes) throw failures.tooLarge(limits.maxBodyBytes);
-    return parsePlant(bytes);
+    if (Buffer.isBuffer(bytes)) {
+      admit(bytes.length, reservation);
+      return parsePlant(bytes);
+    }
+    const plant = plantFrom(bytes);
+    // The body that was parsed has at least one byte for each character.
+    admit(plant.name.length + (plant.tag ?? '').length, reservation);
+    return plant;
+  }
+
+  /** Applies the limits of a body to one that has been read. */
+  function admit(bytes: number, reservation: Reservation): void {
+    if (bytes > limits.maxBodyBytes) throw failures.tooLarge(limits.maxBodyBytes);
+    if (!reservation.growTo(memoryFor(bytes, limits))) throw failures.overloaded;
   }
 
   return Object.assign(handle, {

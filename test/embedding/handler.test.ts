@@ -164,10 +164,17 @@ t.test('the rawBody or body that a body parser has left is used', async (t) => {
 t.test('the body limit applies to what a body parser has left, in bytes', async (t) => {
   const body = '{"id":7,"name":"f\u00e4rn"}';
   const size = Buffer.byteLength(body);
-  for (const left of [{ rawBody: Buffer.from(body) }, { rawBody: body }, { body }])
+  const parsed = { name: 'f\u00e4rn', tag: 'x' };
+  for (const [left, most] of [
+    [{ rawBody: Buffer.from(body) }, size],
+    [{ rawBody: body }, size],
+    [{ body }, size],
+    // Of a parsed object, the characters of its strings.
+    [{ body: { id: 7, ...parsed } }, Object.values(parsed).join('').length],
+  ] as const)
     for (const [maxBodyBytes, status] of [
-      [size, 200],
-      [size - 1, 400],
+      [most, 200],
+      [most - 1, 400],
     ] as const) {
       const host: Host = (handler, req, res) => {
         void text(req).then(() => handler(Object.assign(req, left), res));
@@ -180,6 +187,26 @@ t.test('the body limit applies to what a body parser has left, in bytes', async 
       t.equal(answer.status, status);
       if (status === 400) t.match(JSON.parse(answer.body), { error: 413 });
     }
+});
+
+t.test('the budget applies to what a body parser has left', async (t) => {
+  const name = 'x'.repeat(10_000);
+  const body = `{"id":7,"name":"${name}"}`;
+  const request = message({ body });
+  for (const left of [{ rawBody: Buffer.from(body) }, { body }, { body: { id: 7, name } }]) {
+    const store = gatedStore();
+    const host: Host = (handler, req, res) => {
+      void text(req).then(() => handler(Object.assign(req, left), res));
+    };
+    // Each body counts four times, but at most half of the budget.
+    const limits = { maxBodyBytes: 20_000, maxBufferedBytes: 60_000 };
+    const { port } = await embed(t, host, { store, ...limits });
+    const waiting = [exchange(t, port, request), exchange(t, port, request)];
+    await store.arrived(2);
+    isFailure(t, await exchange(t, port, request), { status: 503 }, 'a third does not fit');
+    store.letGo();
+    for (const { status } of await Promise.all(waiting)) t.equal(status, 200);
+  }
 });
 
 t.test('an unread body is read, whatever properties the host has set', async (t) => {
