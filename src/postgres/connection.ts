@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 
 import { codeOf } from '../system-error.js';
-import type { Row, Statement } from './rows.js';
+import { RISK, type Row, type Statement } from './rows.js';
 
 /** A connection that is opened on demand, and again after a failure. */
 export interface Connection {
@@ -59,7 +59,7 @@ export function createConnector(options: ConnectorOptions): () => Connection {
     async function connect(): Promise<Client> {
       host = current;
       const url = new URL(String(hosts[host]));
-      const given = typeof password === 'function' ? await password() : password;
+      const given = typeof password === 'function' ? await inTime(password()) : password;
       if (given) url.password = encodeURIComponent(given);
       const opened = (client = new Client({
         ssl: false,
@@ -82,6 +82,12 @@ export function createConnector(options: ConnectorOptions): () => Connection {
       return opened;
     }
 
+    /** @throws Error once the time for connecting is over: the function may never settle. */
+    function inTime(given: string | Promise<string>): Promise<string> {
+      const expired = delay(timeoutMs / hosts.length, undefined, { ref: false });
+      return Promise.race([given, expired.then(() => Promise.reject(new Error('no password')))]);
+    }
+
     function close(): void {
       // Not end(), which waits for the server.
       client?.connection.stream.destroy();
@@ -92,8 +98,9 @@ export function createConnector(options: ConnectorOptions): () => Connection {
       const before = cancelledWaits;
       const query = { ...PLAIN, ...(prepares && { name }), text, values };
       const { rows } = await to.query<(string | null)[]>(query);
-      if (cancelledWaits === before) return rows;
-      throw new Error('the wait for a synchronous standby was cancelled');
+      if (cancelledWaits > before)
+        throw new Error('the wait for a synchronous standby was cancelled');
+      return rows;
     }
 
     async function query(statement: Statement, values: unknown[] = []): Promise<Row[]> {
@@ -125,17 +132,13 @@ export function createConnector(options: ConnectorOptions): () => Connection {
   };
 }
 
-// The last two are null on a server other than PostgreSQL that does not have them.
-const SETTINGS = `SELECT current_setting('server_encoding'), current_setting('client_min_messages'),
-  current_setting('synchronous_commit', true), current_setting('fsync', true)`;
+const SETTINGS = `SELECT current_setting('server_encoding'), current_setting('client_min_messages'), ${RISK}`;
 
 /** @throws Error if the server could lose plants that it has acknowledged. */
 async function checkSettings(client: Client, acceptDataLoss: boolean): Promise<void> {
   const { rows } = await client.query<(string | null)[]>({ ...PLAIN, text: SETTINGS });
-  const [encoding, messages, synchronousCommit, fsync] = rows.flat();
+  const [encoding, messages, risk] = rows.flat();
   if (encoding !== 'UTF8') throw new Error('the encoding of the database must be UTF8');
   if (messages === 'error') throw new Error('client_min_messages=error would hide warnings');
-  if (acceptDataLoss) return;
-  if (synchronousCommit === 'off') throw new Error('synchronous_commit=off can lose plants');
-  if (fsync === 'off') throw new Error('fsync=off can lose plants');
+  if (risk && !acceptDataLoss) throw new Error(risk);
 }

@@ -5,7 +5,7 @@ import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { codeOf, messageOf } from '../system-error.js';
 import { createConnector, type Connection } from './connection.js';
-import { CREATE_TABLE, INSERT, LOCK, PAGE, columnsOf, plantIn } from './rows.js';
+import { COMPARE, CREATE_TABLE, INSERT, PAGE, columnsOf, plantIn } from './rows.js';
 import { createStore } from './store.js';
 
 /**
@@ -13,7 +13,7 @@ import { createStore } from './store.js';
  *
  * @example
  * ```ts
- * const options = { url: 'postgres://plants@db1,db2/plants', password: () => readFile('password', 'utf8') };
+ * const options = { url: 'postgres://plants@db1,db2/plants', password: () => process.env.SECRET ?? '' };
  * ```
  */
 export interface PostgresStoreOptions {
@@ -28,9 +28,9 @@ export interface PostgresStoreOptions {
   readonly connections?: number;
   /** How long connecting and each statement may take, in ms: at most 2147483647. Default: 5000. */
   readonly timeoutMs?: number;
-  /** Accepts servers with `synchronous_commit=off` or `fsync=off`. Default: false. */
+  /** Accepts `synchronous_commit=off`, `fsync=off` and an unlogged table. Default: false. */
   readonly acceptDataLoss?: boolean;
-  /** Told of outages and of their ends, at most 10 times in 10 seconds. Default: `console.error`. */
+  /** Told of outages, of their ends, and of refused plants, at most 10 times in 10 seconds. Default: `console.error`. */
   readonly report?: Report;
 }
 
@@ -73,20 +73,23 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
   const connect = createConnector({ hosts, password: options.password, timeoutMs, acceptDataLoss });
   const all = Array.from({ length: connections }, connect);
+  const failure = (cause: unknown): PlantStoreError =>
+    new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
   try {
     for (const connection of all) await prepare(connection);
   } catch (cause) {
     for (const { close } of all) close();
-    throw new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
+    throw failure(cause);
   }
-  const store = createStore(all, name, timeoutMs, limitRate(options.report));
-  return { ...store, name, plants: () => selectPlants(connect()) };
+  const report = limitRate(options.report);
+  const store = createStore(all, name, { timeoutMs, acceptDataLoss, report });
+  return { ...store, name, plants: () => selectPlants(connect(), failure) };
 }
 
 /** Runs both statements without plants, to detect most of what the database may lack. */
 async function prepare(connection: Connection): Promise<void> {
   try {
-    await connection.query(LOCK, [[]]);
+    await connection.query(COMPARE, columnsOf([]));
   } catch (error) {
     // undefined_table
     if (codeOf(error) !== '42P01') throw error;
@@ -95,13 +98,18 @@ async function prepare(connection: Connection): Promise<void> {
   await connection.query(INSERT, columnsOf([]));
 }
 
-async function* selectPlants(connection: Connection): AsyncGenerator<NewPlant> {
+async function* selectPlants(
+  connection: Connection,
+  failure: (cause: unknown) => PlantStoreError,
+): AsyncGenerator<NewPlant> {
   try {
     for (let next = MIN_ID; next <= MAX_ID;) {
       const plants = (await connection.query(PAGE, [next])).map(plantIn);
       yield* plants;
       next = (plants.at(-1)?.id ?? MAX_ID) + 1n;
     }
+  } catch (cause) {
+    throw failure(cause);
   } finally {
     connection.close();
   }

@@ -22,27 +22,46 @@ export const CREATE_TABLE = statement(`DO $$ BEGIN
     (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text);
 END $$`);
 
+/**
+ * Why the server may lose a plant that it acknowledges, if so. This may change while a connection is
+ * open. A server other than PostgreSQL may not have these settings.
+ */
+export const RISK = `CASE
+  WHEN current_setting('synchronous_commit', true) = 'off' THEN 'synchronous_commit=off can lose plants'
+  WHEN current_setting('fsync', true) = 'off' THEN 'fsync=off can lose plants'
+  WHEN (SELECT relpersistence FROM pg_class WHERE oid = to_regclass('plants')) <> 'p'
+    THEN 'an unlogged or temporary table can lose plants' END`;
+
+const BATCH = 'unnest($1::bigint[], $2::text[], $3::text[], $4::text[])';
+
 /** Inserts in the order of ids: otherwise two batches with ids in common could deadlock. */
 export const INSERT = statement(`INSERT INTO plants (id, name, tag, exact)
-  SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS batch (id, name, tag, exact)
-  ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id`);
+  SELECT * FROM ${BATCH} AS batch (id, name, tag, exact)
+  ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${RISK}`);
 
 /**
- * `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous standby
- * has everything before it, including a row whose own transaction gave up that wait.
+ * For each plant that has a row, its index from 1, and whether they are the same: the rows may be much
+ * larger. `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous
+ * standby has everything before it, including a row whose own transaction gave up that wait.
  */
-export const LOCK = statement(`SELECT id, name, tag, exact FROM plants
-  WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE`);
+export const COMPARE = statement(`SELECT batch.n, stored.name COLLATE "C" = batch.name
+    AND stored.tag COLLATE "C" IS NOT DISTINCT FROM batch.tag
+    AND stored.exact COLLATE "C" IS NOT DISTINCT FROM batch.exact, ${RISK}
+  FROM plants AS stored JOIN ${BATCH} WITH ORDINALITY AS batch (id, name, tag, exact, n)
+  ON stored.id = batch.id ORDER BY stored.id FOR UPDATE OF stored`);
 
-/** Up to 10,000 plants, and none after the plant whose name reaches 8 MiB in total. */
+/** Up to 10,000 plants, and none after the plant whose strings reach 1 MiB in total. */
 export const PAGE = statement(`SELECT id, name, tag, exact FROM (
-    SELECT *, sum(octet_length(name)) OVER (ORDER BY id) - octet_length(name) AS bytes_before
-    FROM plants WHERE id >= $1::bigint ORDER BY id LIMIT 10000
-  ) AS page WHERE bytes_before < 8388608 ORDER BY id`);
+    SELECT id, name, tag, exact, sum(bytes) OVER (ORDER BY id) - bytes AS bytes_before FROM (
+      SELECT *, octet_length(name) + coalesce(octet_length(tag), 0)
+        + coalesce(octet_length(exact), 0) AS bytes
+      FROM plants WHERE id >= $1::bigint ORDER BY id LIMIT 10000
+    ) AS measured
+  ) AS page WHERE bytes_before < 1048576 ORDER BY id`);
 
 const NOT_TEXT = /[\0\ud800-\udfff]/gu;
 
-/** The parameters of {@link INSERT}: one array for each column. */
+/** The parameters of {@link INSERT} and {@link COMPARE}: one array for each column. */
 export function columnsOf(plants: readonly NewPlant[]): unknown[][] {
   const rows = plants.map(({ id, name, tag }) => {
     const [nameText, tagText] = [name, tag].map((text) => text?.replace(NOT_TEXT, '\ufffd'));
@@ -52,7 +71,7 @@ export function columnsOf(plants: readonly NewPlant[]): unknown[][] {
   return [0, 1, 2, 3].map((column) => rows.map((row) => row[column]));
 }
 
-/** The plant in a row of {@link LOCK} or {@link PAGE}. */
+/** The plant in a row of {@link PAGE}. */
 export function plantIn([id, name, tag, exact]: Row): NewPlant {
   const plain = tag === null ? { name } : { name, tag };
   const plant = typeof exact === 'string' ? (JSON.parse(exact) as object) : plain;

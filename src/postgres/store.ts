@@ -1,9 +1,9 @@
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
-import { copyPlant, isSame, PlantStoreError, type PlantStore } from '../store.js';
+import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
 import { messageOf } from '../system-error.js';
 import { isAboutRows, type Connection } from './connection.js';
-import { INSERT, LOCK, columnsOf, plantIn } from './rows.js';
+import { COMPARE, INSERT, columnsOf, type Row, type Statement } from './rows.js';
 
 interface Pending {
   readonly plant: NewPlant;
@@ -19,6 +19,12 @@ const MAX_QUEUED_BYTES = 67_108_864;
 /** The memory of a plant besides its strings. */
 const PLANT_BYTES = 512;
 
+export interface StoreOptions {
+  readonly timeoutMs: number;
+  readonly acceptDataLoss: boolean;
+  readonly report: Report;
+}
+
 /**
  * Stores plants in batches: those that arrive while all connections are busy are stored together.
  * `name` is the name of the database in messages.
@@ -26,8 +32,7 @@ const PLANT_BYTES = 512;
 export function createStore(
   connections: readonly Connection[],
   name: string,
-  timeoutMs: number,
-  report: Report,
+  { timeoutMs, acceptDataLoss, report }: StoreOptions,
 ): PlantStore {
   const queue: Pending[] = [];
   let queuedBytes = 0;
@@ -78,20 +83,34 @@ export function createStore(
 
   async function insertOrCompare(connection: Connection, batch: readonly Pending[]): Promise<void> {
     // Of plants with the same id, the first is inserted, and the others are compared with it.
-    const firsts = new Map(batch.toReversed().map((pending) => [pending.plant.id, pending]));
-    const columns = columnsOf([...firsts.values()].map(({ plant }) => plant));
-    const created = new Set((await connection.query(INSERT, columns)).map(([id]) => id));
-    for (const [id, { resolve }] of firsts) if (created.has(String(id))) resolve('created');
-    const others = [...firsts.keys()].filter((id) => !created.has(String(id)));
-    const rows = others.length > 0 ? await connection.query(LOCK, [others]) : [];
-    const found = new Map(rows.map((row) => [row[0], plantIn(row)]));
-    for (const { plant, resolve, reject } of batch) {
-      const id = String(plant.id);
-      const stored = created.has(id) ? firsts.get(plant.id)?.plant : found.get(id);
-      if (!stored) reject(unavailable('a plant was neither inserted nor found'));
-      else if (isSame(stored, plant)) resolve('unchanged');
-      else reject(new PlantStoreError('conflict', 'the id belongs to a different plant'));
+    const firsts = new Map(
+      batch.toReversed().map((pending) => [String(pending.plant.id), pending]),
+    );
+    const created = await query(connection, INSERT, [...firsts.values()]);
+    const stored = new Set(created.map(([id]) => firsts.get(id as string)));
+    for (const pending of stored) pending?.resolve('created');
+    const others = batch.filter((pending) => !stored.has(pending));
+    if (others.length === 0) return;
+    const compared = await query(connection, COMPARE, others);
+    const isSame = new Map(compared.map(([n, same]) => [others[Number(n) - 1], same === 't']));
+    for (const pending of others) {
+      const same = isSame.get(pending);
+      if (same) pending.resolve('unchanged');
+      else if (same === undefined)
+        pending.reject(unavailable('a plant was neither inserted nor found'));
+      else pending.reject(new PlantStoreError('conflict', 'the id belongs to a different plant'));
     }
+  }
+
+  async function query(
+    connection: Connection,
+    statement: Statement,
+    batch: readonly Pending[],
+  ): Promise<Row[]> {
+    const rows = await connection.query(statement, columnsOf(batch.map(({ plant }) => plant)));
+    const risk = rows[0]?.at(-1);
+    if (risk && !acceptDataLoss) throw new Error(risk);
+    return rows;
   }
 
   function rejectBatch(batch: readonly Pending[], cause: unknown): void {

@@ -78,6 +78,7 @@ t.test('opening a store', { skip: missing() }, async (t) => {
       'CREATE TABLE plants (id bigint PRIMARY KEY, name text)',
       GRANT.replace('exact', 'id'),
     ]);
+    await refuses(/unlogged/, [TABLE.replace('TABLE', 'UNLOGGED TABLE'), GRANT]);
     await refuses(/no unique/, [TABLE.replace('PRIMARY KEY', ''), GRANT]);
 
     async function refusesWith(reason: RegExp, setting: string): Promise<string> {
@@ -154,6 +155,12 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     password = 'changed';
     t.equal(await store.add(IVY), 'created');
     t.equal(store.reports.length, 2, 'away, and back');
+  });
+
+  t.test('a password that does not come in time', async (t) => {
+    const url = await prepared(TABLE, GRANT);
+    const password = (): Promise<string> => new Promise(() => undefined);
+    t.match(await refusalOf({ url, password, timeoutMs: 50 }), /password/);
   });
 
   t.test('over TLS, only to the server that the certificate names', async (t) => {

@@ -8,9 +8,11 @@ import t from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
 import { openPostgresStore } from '../../dist/postgres/index.js';
+import { PAGE } from '../../dist/postgres/rows.js';
 import { run } from '../command.js';
 import { testStoreContract } from '../store-contract.js';
 import { missing, query, startCluster, until } from './cluster.js';
+import { startProxy } from './proxy.js';
 import { addUntilStored, FERN, IVY, openStore, type TestStore } from './support.js';
 
 const ADD = fileURLToPath(new URL('add.js', import.meta.url));
@@ -96,6 +98,19 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
       t.strictSame(plant, plants[0], 'reading can end early');
       break;
     }
+  });
+
+  t.test('a page ends with the plant whose strings exceed it', async (t) => {
+    const url = await cluster.createSchema();
+    await (await openPostgresStore({ url })).close();
+    await query(
+      url,
+      `INSERT INTO plants SELECT n, 'n', repeat('t', n * 10000), repeat('e', n * 10000)
+         FROM generate_series(1, 40) AS n`,
+    );
+    const page = await query(url, PAGE.text.replace('$1', '1'));
+    // 10,000 bytes of each of two strings a number: 2 * (1 + … + 10) * 10,000 is more than 1 MiB.
+    t.equal(page.length, 10);
   });
 
   t.test('plants of a process without types', async (t) => {
@@ -202,6 +217,65 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.match(store.reports, [/refuses a plant: .*check/, /index/, /check/]);
     t.equal(await store.add(IVY), 'created', 'and it goes on');
     t.equal(store.reports.length, 3);
+  });
+
+  t.test('a setting that is changed while the store is open', async (t) => {
+    const store = await openStore(t, { url: await cluster.createSchema() });
+    const careless = await openStore(t, {
+      url: await cluster.createSchema(),
+      acceptDataLoss: true,
+    });
+    await store.add(FERN);
+    for (const setting of ['synchronous_commit', 'fsync']) {
+      const isRefused = (plant: NewPlant): Promise<boolean> =>
+        store.add(plant).then(
+          () => false,
+          (error: unknown) => String(error).includes(`${setting}=off can lose plants`),
+        );
+      await cluster.sql(`ALTER SYSTEM SET ${setting} = off`);
+      await cluster.sql('SELECT pg_reload_conf()');
+      await until(() => isRefused(IVY));
+      t.ok(await isRefused(FERN), `${setting}: stored before`);
+      t.ok(await isRefused({ id: 9n, name: 'Moss' }), `${setting}: new`);
+      t.ok(await careless.add(FERN), 'unless data loss is accepted');
+      await cluster.sql(`ALTER SYSTEM RESET ${setting}`);
+      await cluster.sql('SELECT pg_reload_conf()');
+      t.equal(await addUntilStored(store, FERN), 'unchanged');
+    }
+  });
+
+  t.test('a comparison does not transfer the rows, which may be large', async (t) => {
+    const url = new URL(await cluster.createSchema());
+    const proxy = await startProxy(t, Number(url.port));
+    proxy.nextCut = () => ({ bytes: 100_000, mode: 'rst' });
+    await (await openPostgresStore({ url: url.href })).close();
+    await query(
+      url.href,
+      `INSERT INTO plants SELECT n, 'x', repeat('x', 1000000) FROM generate_series(1, 20) AS n`,
+    );
+    url.port = String(proxy.port);
+    const store = await openStore(t, { url: url.href });
+    const adding = Array.from({ length: 20 }, (_, n) =>
+      store.add({ id: BigInt(n + 1), name: 'x' }),
+    );
+    for (const { reason } of (await Promise.allSettled(adding)) as PromiseRejectedResult[])
+      t.match(reason, { code: 'conflict' });
+  });
+
+  t.test('a row that another program has changed is compared as it is', async (t) => {
+    const url = await cluster.createSchema();
+    const store = await openStore(t, { url });
+    const plants = plantsNamed('a', 'b', 'c\0');
+    await Promise.all(plants.map((plant) => store.add(plant)));
+    await query(url, `UPDATE plants SET exact = '' WHERE id = 1`);
+    const outcomes = await Promise.allSettled(plants.map((plant) => store.add(plant)));
+    const unchanged = { value: 'unchanged' };
+    t.match(outcomes, [unchanged, { reason: { code: 'conflict' } }, unchanged]);
+    t.strictSame(store.reports, []);
+    await t.rejects(allOf(store.plants()), {
+      code: 'unavailable',
+      message: /^127\.0\.0\.1:\d+\/.*JSON/,
+    });
   });
 
   t.test('rows that the server does not keep are not acknowledged', async (t) => {
