@@ -1,12 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import { readFile, rename } from 'node:fs/promises';
+import { link, readFile, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
 import { tokenFault } from '../http/auth.js';
 import { nodeFileSystem, syncFolder, toStoreError, writeFile } from '../log/file.js';
 import { codeOf, reasonOf } from '../system-error.js';
-import { UNFINISHED, type TlsFiles, type TokenFile } from './settings.js';
+import type { TlsFiles, TokenFile } from './settings.js';
 
 /** 256 bits, which cannot be guessed. RFC 6750 prescribes no length. */
 const TOKEN_BYTES = 32;
@@ -38,17 +38,21 @@ export async function readTokens(
   return tokens;
 }
 
-/** Creates a token file, mode 0600, with one random token. */
-export async function createTokenFile({ path }: TokenFile): Promise<readonly string[]> {
+/**
+ * Creates a token file, mode 0600, with one random token. Does nothing if there is a file by now, of
+ * another program or of the operator.
+ */
+export async function createTokenFile({ path }: TokenFile): Promise<void> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
+  const unfinished = `${path}-${randomBytes(8).toString('hex')}.new`;
   try {
-    await writeFile(nodeFileSystem, path + UNFINISHED, Buffer.from(`${token}\n`));
-    await rename(path + UNFINISHED, path);
+    await writeFile(nodeFileSystem, unfinished, Buffer.from(`${token}\n`));
+    // Not rename(), which would replace the other file.
+    await link(unfinished, path).finally(() => unlink(unfinished));
     await syncFolder(nodeFileSystem, dirname(path));
   } catch (error) {
-    throw toStoreError(path, error);
+    if (codeOf(error) !== 'EEXIST') throw toStoreError(path, error);
   }
-  return [token];
 }
 
 /** @throws Error with the path if a password cannot be read. */

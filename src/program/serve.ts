@@ -33,7 +33,11 @@ export async function serve(
 
   const signals = handleSignals();
   const served = await open();
-  if (tokenFile && tokens.length === 0) tokens = await createTokenFile(tokenFile);
+  if (tokenFile && tokens.length === 0) {
+    await createTokenFile(tokenFile);
+    tokens = await readTokens({ ...tokenFile, createIfMissing: false }, faults);
+    if (faults.length > 0) throw new Error(faults.join('; '));
+  }
   const handler = createPlantHandler({ ...settings, tokens, store: served.store });
   const listener = createListener({ ...settings, handler, tls });
   const url = await listener.listen(settings.host, settings.port);
@@ -43,7 +47,11 @@ export async function serve(
   console.log(`token: ${tokenFile?.path ?? 'from PLANT_STORE_TOKEN'}`);
 
   await new Promise<void>((resolve) => {
-    signals.onReload = () => tokenFile && void reloadTokens(tokenFile, handler);
+    let reloaded = Promise.resolve();
+    signals.onReload = () => {
+      if (tokenFile) reloaded = reloaded.then(() => reloadTokens(tokenFile, handler));
+    };
+    if (signals.isReloadDue) signals.onReload();
     signals.onStop = resolve;
     served.poisoned?.addEventListener('abort', () => resolve());
   });
@@ -57,13 +65,18 @@ interface SignalHandlers {
   onStop: () => void;
   /** Called on SIGHUP. */
   onReload: () => void;
+  /** Whether SIGHUP came before there was a server. */
+  isReloadDue: boolean;
 }
 
 function handleSignals(): SignalHandlers {
   const handlers: SignalHandlers = {
     // As long as no plant can be sent, there is nothing to wait for.
     onStop: () => process.exit(EXIT.done),
-    onReload: () => undefined,
+    onReload: () => {
+      handlers.isReloadDue = true;
+    },
+    isReloadDue: false,
   };
   let signals = 0;
   const onSignal = (): void => (++signals === 1 ? handlers.onStop() : process.exit(EXIT.failed));

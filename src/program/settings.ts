@@ -35,9 +35,6 @@ export interface TokenFile {
   readonly createIfMissing: boolean;
 }
 
-/** The suffix of a token file's name until the file is complete. */
-export const UNFINISHED = '.new';
-
 export interface TlsFiles {
   readonly cert: string;
   readonly key: string;
@@ -93,7 +90,7 @@ export function readLogSettings(environment: Environment, faults: string[]): Log
   const file = readLogPath(environment, faults);
   const settings = readShared(environment, faults, join(dirname(file), 'token'));
   const { tokenFile } = settings;
-  if (tokenFile && (file === tokenFile.path || file === tokenFile.path + UNFINISHED))
+  if (file === tokenFile?.path)
     faults.push('PLANT_STORE_FILE: must not have the name of the token file');
   return { ...settings, file };
 }

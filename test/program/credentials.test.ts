@@ -1,4 +1,4 @@
-import { readFileSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -92,17 +92,31 @@ t.test('a created token has 256 random bits, and its file has mode 0600', async 
   const made: string[] = [];
   for (const name of ['one', 'other']) {
     const file = { path: join(folder, name), createIfMissing: true };
-    const tokens = await createTokenFile(file);
-    t.match(tokens, [/^[\w-]{43}$/]);
-    t.equal(tokens.length, 1);
-    t.equal(readFileSync(file.path, 'utf8'), `${tokens[0]}\n`);
+    await createTokenFile(file);
+    t.match(readFileSync(file.path, 'utf8'), /^[\w-]{43}\n$/);
     t.equal(statSync(file.path).mode & 0o777, 0o600);
     const faults: string[] = [];
-    t.strictSame(await readTokens(file, faults), tokens, 'it can be read back');
-    t.strictSame(faults, []);
-    made.push(...tokens);
+    made.push(...(await readTokens(file, faults)));
+    t.strictSame(faults, [], 'it can be read back');
   }
-  t.not(made[0], made[1]);
+  t.equal(new Set(made).size, 2);
+  t.strictSame(readdirSync(folder), ['one', 'other']);
+});
+
+t.test('a token file that another program has created is not replaced', async (t) => {
+  const folder = t.testdir();
+  const file = { path: join(folder, 'token'), createIfMissing: true };
+  await Promise.all(Array.from({ length: 10 }, () => createTokenFile(file)));
+  const content = readFileSync(file.path, 'utf8');
+  await createTokenFile(file);
+  t.equal(readFileSync(file.path, 'utf8'), content);
+  t.strictSame(readdirSync(folder), ['token']);
+});
+
+t.test('a token file that cannot be created is reported', async (t) => {
+  const path = join(t.testdir(), 'missing/token');
+  const message = `${path}: no such file or directory (ENOENT)`;
+  await t.rejects(createTokenFile({ path, createIfMissing: true }), { message });
 });
 
 t.test('a certificate and its private key are read unchanged', async (t) => {

@@ -18,13 +18,23 @@ import t, { type Test } from 'tap';
 
 import { conforms } from '../conformance.js';
 import { connect, exchange, FERN, listen, message, selfSigned, TOKEN } from '../support.js';
-import { failsToRun, launch, start } from '../system/program.js';
+import { failsToRun, LARGE_LOG, launch, start } from '../system/program.js';
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
 const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 const DONE = { code: 0, signal: null };
 const FAILED = 1;
 const MISUSED = 2;
+
+/** A preload that runs code when the program first reports its progress in reading the log. */
+const onceReading = (code: string): string => `import { writeFileSync } from 'node:fs';
+let now = 0;
+performance.now = () => (now += 1000);
+const { error } = console;
+console.error = () => {
+  console.error = error;
+  ${code};
+};`;
 
 /** The status of a plant that is sent with a token. */
 async function statusWith(t: Test, port: number, token: string): Promise<number> {
@@ -82,10 +92,30 @@ t.test('a token file that cannot be read is refused', async (t) => {
   await failsToRun(t, MISUSED, [fault], { cwd });
 });
 
-t.test('a token file that cannot be created is reported', async (t) => {
-  const cwd = t.testdir({ data: { 'token.new': {} } });
-  const sentence = `${cwd}/data/token: illegal operation on a directory (EISDIR)`;
+t.test('a symbolic link to a missing token file is not replaced', async (t) => {
+  const cwd = t.testdir({ data: {} });
+  symlinkSync('missing', join(cwd, 'data/token'));
+  const sentence = `${cwd}/data/token: no such file or directory (ENOENT)`;
   await failsToRun(t, FAILED, [sentence], { cwd });
+});
+
+t.test('a token file that is written while the log is read is used', async (t) => {
+  const preload = onceReading(`writeFileSync('data/token', 'new')`);
+  const cwd = t.testdir({ data: { 'plants.jsonl': LARGE_LOG } });
+  const program = await start(t, { cwd, preload });
+  t.equal(program.token, 'new');
+  t.equal(await statusWith(t, program.port, 'new'), 400, 'the id belongs to another plant');
+});
+
+t.test('SIGHUP while the log is read makes the program read the token file again', async (t) => {
+  const preload = onceReading(
+    `writeFileSync('data/token', 'new'); process.kill(process.pid, 'SIGHUP')`,
+  );
+  const cwd = t.testdir({ data: { token: 'old', 'plants.jsonl': LARGE_LOG } });
+  const program = await start(t, { cwd, preload });
+  await program.says('stderr', /token: accepts 1 token\n/);
+  t.equal(await statusWith(t, program.port, 'old'), 401);
+  t.equal(await statusWith(t, program.port, 'new'), 400, 'the id belongs to another plant');
 });
 
 t.test('the program reports in a sentence why it cannot serve', async (t) => {

@@ -224,7 +224,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const)
     t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), LARGE_LOG);
   });
 
-t.test('SIGHUP has no effect while the program is reading the log', async (t) => {
+t.test('SIGHUP does not end the program while it is reading the log', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': LARGE_LOG });
   const program = await startIn(t, cwd, { preload: whileReading('SIGHUP') });
   t.equal(program.plants, 2_000);
