@@ -167,13 +167,21 @@ async function liveRivals(claims: ClaimFolder, names: readonly string[]): Promis
   return rivals;
 }
 
-/** The answer of the owner of a claim: empty if it is stopped, `undefined` if it is dead. */
+/**
+ * The answer of the owner of a claim: empty if it is stopped, `undefined` if it is dead.
+ *
+ * @throws Error if the claim belongs to another user: then it cannot be known.
+ */
 async function queryState(path: string): Promise<string | undefined> {
   const socket = connect(path);
   socket.setTimeout(ANSWER_TIMEOUT_MS, () => socket.destroy());
   try {
     return await text(socket);
   } catch (error) {
+    if (codeOf(error) === 'EACCES')
+      throw new Error(`another user has locked it; remove ${path} if that process has ended`, {
+        cause: error,
+      });
     return codeOf(error) === 'ECONNREFUSED' || codeOf(error) === 'ENOENT' ? undefined : '';
   }
 }
