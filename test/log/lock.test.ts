@@ -1,6 +1,5 @@
 import { spawnSync } from 'node:child_process';
 import {
-  chmodSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -131,28 +130,6 @@ function modeOf(path: string): number {
 async function wander(maxTurns: number): Promise<void> {
   for (let turns = Math.random() * maxTurns; turns > 0; turns--) await nextTurn();
 }
-
-t.test('the lock of another user is not taken, and its socket is named', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'plants-'));
-  const path = join(folder, 'plants.jsonl');
-  const log = await openPlantLog(path);
-  const [claim = ''] = claimsIn(folder);
-  // Not even this user may connect, unless it is root.
-  chmodSync(join(folder, claim), 0);
-  chmodSync(path, 0o666);
-  chmodSync(folder, 0o777);
-  const isRoot = process.geteuid?.() === 0;
-  if (isRoot) process.seteuid?.('nobody');
-  const refusal = await openPlantLog(path).catch((error: unknown) => error);
-  if (isRoot) process.seteuid?.('root');
-  const socket = join(folder, claim);
-  t.match(refusal, {
-    code: 'unavailable',
-    message: `${path}: another user has locked it; remove ${socket} if that process has ended`,
-  });
-  await log.close();
-  rmSync(folder, { recursive: true });
-});
 
 t.test('two processes never hold a lock, however long they pause between steps', async (t) => {
   const path = logAt(t);

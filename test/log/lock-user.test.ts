@@ -1,0 +1,31 @@
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+import t from 'tap';
+
+import { openPlantLog } from '../../dist/log/log.js';
+import { claimsIn } from './lock-support.js';
+
+// In a file, and so in a process, of its own, because it changes the user of the process.
+t.test('the lock of another user is not taken, and its socket is named', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'plants-'));
+  const path = join(folder, 'plants.jsonl');
+  const log = await openPlantLog(path);
+  const [claim = ''] = claimsIn(folder);
+  // Not even this user may connect, unless it is root.
+  chmodSync(join(folder, claim), 0);
+  chmodSync(path, 0o666);
+  chmodSync(folder, 0o777);
+  const isRoot = process.geteuid?.() === 0;
+  if (isRoot) process.seteuid?.('nobody');
+  const refusal = await openPlantLog(path).catch((error: unknown) => error);
+  if (isRoot) process.seteuid?.('root');
+  const socket = join(folder, claim);
+  t.match(refusal, {
+    code: 'unavailable',
+    message: `${path}: another user has locked it; remove ${socket} if that process has ended`,
+  });
+  await log.close();
+  rmSync(folder, { recursive: true });
+});
