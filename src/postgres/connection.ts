@@ -85,7 +85,10 @@ export function createConnector(options: ConnectorOptions): () => Connection {
     /** @throws Error once the time for connecting is over: the function may never settle. */
     function inTime(given: string | Promise<string>): Promise<string> {
       const expired = delay(timeoutMs / hosts.length, undefined, { ref: false });
-      return Promise.race([given, expired.then(() => Promise.reject(new Error('no password')))]);
+      return Promise.race([
+        given,
+        expired.then(() => Promise.reject(new Error('the password function timed out'))),
+      ]);
     }
 
     function close(): void {

@@ -13,7 +13,8 @@ import { createStore } from './store.js';
  *
  * @example
  * ```ts
- * const options = { url: 'postgres://plants@db1,db2/plants', password: () => process.env.SECRET ?? '' };
+ * const password = async () => (await readFile('password', 'utf8')).trim();
+ * const options = { url: 'postgres://plants@db1,db2/plants', password };
  * ```
  */
 export interface PostgresStoreOptions {

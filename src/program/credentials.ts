@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { link, readFile, unlink } from 'node:fs/promises';
+import { link, readFile, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
@@ -46,9 +46,10 @@ export async function createTokenFile({ path }: TokenFile): Promise<void> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
   const unfinished = `${path}-${randomBytes(8).toString('hex')}.new`;
   try {
-    await writeFile(nodeFileSystem, unfinished, Buffer.from(`${token}\n`));
-    // Not rename(), which would replace the other file.
-    await link(unfinished, path).finally(() => unlink(unfinished));
+    await writeFile(nodeFileSystem, unfinished, Buffer.from(`${token}\n`))
+      // Not rename(), which would replace the other file.
+      .then(() => link(unfinished, path))
+      .finally(() => rm(unfinished, { force: true }));
     await syncFolder(nodeFileSystem, dirname(path));
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw toStoreError(path, error);
