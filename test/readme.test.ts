@@ -55,10 +55,6 @@ t.test('the first screen starts the service and stores a plant', async (t) => {
   t.equal(`${body}\n`, shownBody);
 });
 
-t.test('the README has at most 250 lines', async (t) => {
-  t.ok(read('README.md').split('\n').length <= 251);
-});
-
 t.test('every relative link in a document leads to a file, and to a heading in it', async (t) => {
   const link = /\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)/g;
   for (const document of [...DOCUMENTS, 'src/postgres/README.md', 'test/bench/results.md'])
