@@ -24,7 +24,7 @@ export type LogFile = Pick<
 /** All file operations of the log go through this interface, so that tests can fail any one. */
 export interface FileSystem {
   open(path: string, flags: number, mode?: number): Promise<LogFile>;
-  mkdir(path: string, options: { recursive: true }): Promise<string | undefined>;
+  mkdir(path: string): Promise<void>;
   realpath(path: string): Promise<string>;
   readdir(path: string): Promise<string[]>;
   chmod(path: string, mode: number): Promise<void>;
@@ -60,13 +60,27 @@ const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_RDONLY, O_RDWR, O_TRUNC, O_WR
  */
 export async function createFolder(fs: FileSystem, path: string): Promise<void> {
   const parent = dirname(path);
-  if (isMissing(fs, path)) await createFolder(fs, parent);
-  const created = await fs.mkdir(path, { recursive: true });
+  let created = false;
+  if (isMissing(fs, path)) {
+    await createFolder(fs, parent);
+    created = await makeFolder(fs, path);
+  }
   const synced = syncFolder(fs, parent);
   // The parent of an existing folder is synced as well: the process that created the folder may
   // have been killed before it did so. If an operator created the folder, its parent may not be
   // readable.
-  await (created === undefined ? synced.catch(() => undefined) : synced);
+  await (created ? synced : synced.catch(() => undefined));
+}
+
+/** Resolves to false if there is one by now. Not recursive: below /proc, that would never return. */
+async function makeFolder(fs: FileSystem, path: string): Promise<boolean> {
+  try {
+    await fs.mkdir(path);
+    return true;
+  } catch (error) {
+    if (codeOf(error) !== 'EEXIST') throw error;
+    return false;
+  }
 }
 
 function isMissing(fs: FileSystem, path: string): boolean {

@@ -167,11 +167,8 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
 
   const fs = {
     open,
-    async mkdir(path: string): Promise<string | undefined> {
-      if (inoOf(path) !== undefined) return undefined;
-      const topmost = await fs.mkdir(dirname(path));
+    async mkdir(path: string) {
       await create(path, { kind: 'folder', entries: new Map() }, 'mkdir');
-      return topmost ?? path;
     },
     realpath: async (path: string) => path,
     readdir: async (path: string) => [...folderIn(world.visible, find(path, 'readdir')).keys()],

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t from 'tap';
@@ -29,6 +29,24 @@ t.test('the parent of an existing folder need not be readable', async (t) => {
   await createFolder(faultyFileSystem({ 'open 1': { fails: 'EACCES' } }), join(root, 'here'));
   const fs = faultyFileSystem({ 'open 2': { fails: 'EACCES' } });
   await t.rejects(createFolder(fs, join(root, 'here', 'new')), { code: 'EACCES' });
+});
+
+t.test('another process may create the same folder at the same time', async (t) => {
+  const root = t.testdir();
+  const fs = {
+    ...nodeFileSystem,
+    async mkdir(path: string) {
+      mkdirSync(path);
+      await nodeFileSystem.mkdir(path);
+    },
+  };
+  await createFolder(fs, join(root, 'a', 'b'));
+  t.ok(statSync(join(root, 'a', 'b')).isDirectory());
+});
+
+t.test('a folder that cannot be created rejects', async (t) => {
+  const fs = faultyFileSystem({ 'mkdir 1': { fails: 'EACCES' } });
+  await t.rejects(createFolder(fs, join(t.testdir(), 'a')), { code: 'EACCES' });
 });
 
 t.test('syncFolder ignores that fsync is forbidden, and rejects on any other error', async (t) => {

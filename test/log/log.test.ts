@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { constants } from 'node:buffer';
 import {
   appendFileSync,
+  existsSync,
   lstatSync,
   readdirSync,
   readFileSync,
@@ -306,7 +307,7 @@ t.test('opening a file that cannot be used rejects with unavailable and the reas
   const folder = t.testdir({ file: '', folder: {} });
   const paths: Record<string, [path: string, message: RegExp]> = {
     'a folder': [join(folder, 'folder'), /folder: .*directory \(EISDIR\)$/],
-    'a file as its folder': [join(folder, 'file', 'plants.jsonl'), /\(EEXIST\)$/],
+    'a file as its folder': [join(folder, 'file', 'plants.jsonl'), /\(ENOTDIR\)$/],
     'a file above its folder': [join(folder, 'file', 'data', 'plants.jsonl'), /\(ENOTDIR\)$/],
     'a name that is too long': [join(folder, 'x'.repeat(256)), /\(ENAMETOOLONG\)$/],
     'a path that is none': ['\0', /null bytes/],
@@ -314,6 +315,13 @@ t.test('opening a file that cannot be used rejects with unavailable and the reas
   for (const [what, [path, message]] of Object.entries(paths))
     await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message }, what);
   t.strictSame(readdirSync(folder).toSorted(), ['file', 'folder'], 'nothing is left');
+});
+
+const HAS_PROC = { skip: existsSync('/proc/self') ? false : 'there is no /proc' };
+t.test('a folder in which the system creates none rejects at once', HAS_PROC, async (t) => {
+  // A recursive mkdir of Node 20 to 26 never returns below /proc.
+  for (const path of ['/proc/plants/plants.jsonl', '/proc/plants/data/plants.jsonl'])
+    await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: /\(ENOENT\)$/ });
 });
 
 t.test('only a regular file can be a log', async (t) => {
