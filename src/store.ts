@@ -47,8 +47,8 @@ export interface PlantStore {
  *   plant is never stored twice. If the log is poisoned, open it again first.
  * - `damaged`: the log does not hold what was written to it, and was not opened. The command
  *   `plant-store verify` lists the damaged lines, `plant-store repair` moves them aside.
- * - `locked`: another process has the log open. Stop that process, or use `plant-store/postgres`,
- *   which several processes can share.
+ * - `locked`: a process has the log open. Stop it, or use `plant-store/postgres`, which several
+ *   processes can share. If it is this process, use the log that it has opened.
  *
  * `add` fails with the first two, opening a log with the last three.
  *
@@ -58,7 +58,7 @@ export interface PlantStore {
  *   conflict: () => chooseAnotherId(),
  *   unavailable: () => setTimeout(retry, 1_000),
  *   damaged: () => console.error('run plant-store verify, then plant-store repair'),
- *   locked: () => console.error('another process has the log open'),
+ *   locked: () => console.error('a process has the log open'),
  * };
  * if (error instanceof PlantStoreError) actions[error.code]();
  * ```

@@ -166,9 +166,14 @@ export function toStoreError(path: string, error: unknown): PlantStoreError {
   return new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
 }
 
-export function lockedError(path: string): PlantStoreError {
+/** Which process has a log open. */
+export type Holder = 'this process' | 'another process';
+
+export function lockedError(path: string, holder: Holder): PlantStoreError {
   const reason =
-    'another process has the log open; one log serves one process, plant-store/postgres serves several';
+    holder === 'this process'
+      ? 'this process already has the log open'
+      : 'another process has the log open; one log serves one process, plant-store/postgres serves several';
   return new PlantStoreError('locked', `${path}: ${reason}`);
 }
 

@@ -6,7 +6,7 @@ import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { codeOf } from '../system-error.js';
-import { openFolder, type FileSystem } from './file.js';
+import { lockedError, openFolder, type FileSystem, type Holder } from './file.js';
 
 /** Held by the only writer of a log. */
 export interface Lock {
@@ -24,8 +24,13 @@ export interface Lock {
  * each other, the one with the higher name is withdrawn. No name is used twice, so removing a dead
  * claim never removes a live one.
  */
-/** The answer of a claim whose owner holds the lock. The others answer nothing. */
+/** How the answer of a claim begins whose owner holds the lock. The others answer nothing. */
 const HELD = 'held';
+/**
+ * The answer of a claim of this process that holds the lock. It has the time at which the process
+ * began, in fractions of a microsecond, which all threads of a process have in common.
+ */
+const HELD_HERE = `${HELD} ${performance.timeOrigin}`;
 /** The suffix of a claim until it listens. */
 const HIDDEN = '.new';
 /** A claim to any log: a killed repair leaves one for the inode that it has replaced. */
@@ -38,14 +43,12 @@ const ANSWER_TIMEOUT_MS = 1_000;
 const MAX_SOCKET_PATH_BYTES = 103;
 
 /**
- * Locks the file at `path`, by its inode. Resolves to `undefined` if another process holds the
- * lock, or may hold it: a process that is stopped (SIGSTOP) does not answer.
+ * Locks the file at `path`, by its inode.
+ *
+ * @throws PlantStoreError `locked` if another process holds the lock, or may hold it: a process that
+ * is stopped (SIGSTOP) does not answer. Also if this process holds it.
  */
-export async function acquireLock(
-  fs: FileSystem,
-  path: string,
-  ino: bigint,
-): Promise<Lock | undefined> {
+export async function acquireLock(fs: FileSystem, path: string, ino: bigint): Promise<Lock> {
   const folder = dirname(path);
   const handle = await openFolder(fs, folder);
   const claims: ClaimFolder = { fs, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.fd };
@@ -64,11 +67,11 @@ export async function acquireLock(
           return claim;
         }
         await claim.release();
-        if (result === 'lost') return undefined;
+        if (result !== 'later') throw lockedError(path, result);
       }
       await sleep(RETRY_DELAY_MS);
     }
-    return undefined;
+    throw lockedError(path, 'another process');
   } finally {
     // Nothing was written through it, so a failure has no consequences.
     await handle.close().catch(() => undefined);
@@ -112,7 +115,7 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | u
   return {
     name,
     markHeld() {
-      state = HELD;
+      state = HELD_HERE;
     },
     async release() {
       server.close();
@@ -122,19 +125,20 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | u
 }
 
 /**
- * Waits until none of the claims that are visible now is alive. Resolves to `lost` if one of them
- * holds the lock, and to `later` if this claim has to be withdrawn and the attempt repeated.
+ * Waits until none of the claims that are visible now is alive. Resolves to the holder if one of
+ * them holds the lock, and to `later` if this claim has to be withdrawn and the attempt repeated.
  */
 async function compete(
   claims: ClaimFolder,
   { name }: Claim,
   deadline: number,
-): Promise<'won' | 'lost' | 'later'> {
+): Promise<'won' | 'later' | Holder> {
   let names = await visibleClaims(claims, name);
   for (;;) {
     const rivals = await liveRivals(claims, names);
     if (rivals.length === 0) return 'won';
-    if (rivals.some((rival) => rival.state === HELD)) return 'lost';
+    const holder = rivals.find(({ state }) => state.startsWith(HELD));
+    if (holder) return holder.state === HELD_HERE ? 'this process' : 'another process';
     if (rivals.some((rival) => rival.name < name) || performance.now() > deadline) return 'later';
     await sleep(RETRY_DELAY_MS);
     names = rivals.map((rival) => rival.name);

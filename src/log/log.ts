@@ -6,7 +6,6 @@ import { copyPlant, isSame, PlantStoreError, type PlantStore } from '../store.js
 import { createCommitter, type CommitterOptions } from './commit.js';
 import {
   createFolder,
-  lockedError,
   nodeFileSystem,
   openLogFile,
   statRegularFile,
@@ -71,8 +70,9 @@ export interface PlantLog extends PlantStore {
  * Every line is checked. Bytes after the last newline were never acknowledged: they are copied to a
  * file beside the log, then cut off. Only one process at a time can have a log open.
  *
- * @throws {@link PlantStoreError} `locked` if another process has the log open; `damaged` if a line is
- * not what was written (nothing is changed then); `unavailable` if the file cannot be used.
+ * @throws {@link PlantStoreError} `locked` if another process has the log open, or this one;
+ * `damaged` if a line is not what was written (nothing is changed then); `unavailable` if the file
+ * cannot be used.
  * @throws TypeError if `report` is not a function.
  *
  * @example
@@ -103,7 +103,6 @@ export async function openLog(
     path = await fs.realpath(path);
     await syncFolder(fs, dirname(path));
     lock = await acquireLock(fs, path, ino);
-    if (!lock) throw lockedError(path);
     // A killed process may have left lines that only the page cache holds.
     await syncFile(file);
     const index = createIdIndex();

@@ -4,7 +4,6 @@ import { crc32 } from 'node:zlib';
 
 import {
   CHANGED,
-  lockedError,
   statRegularFile,
   syncFolder,
   toStoreError,
@@ -94,8 +93,8 @@ export interface Repair extends Verification {
  * is replaced atomically, once its new content is durable. Resolves to `undefined` if no line is
  * damaged.
  *
- * @throws PlantStoreError `locked` if another process has the log open; `unavailable` if a file
- * cannot be read or written.
+ * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be
+ * read or written.
  */
 export async function repairLog(
   fs: FileSystem,
@@ -105,7 +104,6 @@ export async function repairLog(
   return withFile(fs, givenPath, async (file, { ino, size }) => {
     const path = await fs.realpath(givenPath);
     const lock = await acquireLock(fs, path, ino);
-    if (!lock) throw lockedError(path);
     try {
       const damaged: Range[] = [];
       const verification = await checkLines(file, Number(size), {

@@ -1,5 +1,7 @@
 import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import {
+  linkSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -11,12 +13,15 @@ import {
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, relative } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
 
 import t, { type Test } from 'tap';
 
 import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
 import { acquireLock } from '../../dist/log/lock.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
+import { repairLog } from '../../dist/log/repair.js';
+import { PlantStoreError } from '../../dist/store.js';
 import {
   claimsIn,
   LOCKED,
@@ -27,6 +32,8 @@ import {
   type Holder,
 } from './lock-support.js';
 import { faultyFileSystem } from './support.js';
+
+const LOG_MODULE = new URL('../../dist/log/log.js', import.meta.url).href;
 
 /** For tests that spend their time waiting: they run side by side. */
 const MEANWHILE = { buffered: true };
@@ -41,7 +48,7 @@ t.test('a process cannot open a log twice', async (t) => {
   const log = await openPlantLog(path);
   await t.rejects(openPlantLog(path), LOCKED);
   await t.rejects(openPlantLog(path), {
-    message: `${path}: another process has the log open; one log serves one process, plant-store/postgres serves several`,
+    message: `${path}: this process already has the log open`,
   });
   t.equal(await log.add({ id: 7n, name: 'fern' }), 'created', 'the holder is not affected');
   await log.close();
@@ -59,6 +66,61 @@ t.test('if a process opens a log many times at once, exactly one attempt succeed
   for (const result of results) if (result.status === 'rejected') t.match(result.reason, LOCKED);
   await logs[0]?.close();
   t.strictSame(claimsIn(dirname(path)), []);
+});
+
+t.test('an error names the process that has a log open, whatever path is given', async (t) => {
+  const path = logAt(t);
+  const folder = dirname(path);
+  writeFileSync(path, '');
+  symlinkSync(path, join(folder, 'symbolic link'));
+  linkSync(path, join(folder, 'hard link'));
+  symlinkSync('.', join(folder, 'folder'));
+  const spellings = [
+    relative(process.cwd(), path),
+    join(folder, 'symbolic link'),
+    join(folder, 'hard link'),
+    join(folder, 'folder', 'plants.jsonl'),
+  ];
+  const log = await openPlantLog(path);
+  const byThisProcess = { ...LOCKED, message: /: this process already has the log open$/ };
+  for (const spelling of spellings) await t.rejects(openPlantLog(spelling), byThisProcess, spelling);
+  await t.rejects(repairLog(nodeFileSystem, path, () => undefined), byThisProcess, 'a repair');
+  await log.close();
+
+  const holder = await startHolder(t, path);
+  t.equal(await holder.tell('open'), 'open');
+  const byAnother = { ...LOCKED, message: /: another process has the log open; / };
+  for (const spelling of spellings) await t.rejects(openPlantLog(spelling), byAnother, spelling);
+});
+
+t.test('a thread is told that another thread of its process has the log open', async (t) => {
+  const path = logAt(t);
+  const script = `
+    const { openPlantLog } = await import(${JSON.stringify(LOG_MODULE)});
+    const { parentPort } = await import('node:worker_threads');
+    const opened = await openPlantLog(${JSON.stringify(path)}).catch((error) => error.message);
+    parentPort.postMessage(typeof opened === 'string' ? opened : 'open');
+    parentPort.once('message', async () => {
+      await opened.close();
+      parentPort.postMessage('closed');
+    });`;
+  const startThread = async (): Promise<[Worker, unknown]> => {
+    const thread = new Worker(new URL(`data:text/javascript,${encodeURIComponent(script)}`));
+    t.teardown(() => thread.terminate());
+    const [message] = (await once(thread, 'message')) as [unknown];
+    return [thread, message];
+  };
+  const message = `${path}: this process already has the log open`;
+  const log = await openPlantLog(path);
+  t.equal((await startThread())[1], message);
+  await log.close();
+
+  const [thread, answer] = await startThread();
+  t.equal(answer, 'open');
+  await t.rejects(openPlantLog(path), { message });
+  thread.postMessage('close');
+  t.strictSame(await once(thread, 'message'), ['closed']);
+  await (await openPlantLog(path)).close();
 });
 
 t.test('a log cannot be opened until another process has closed it', async (t) => {
@@ -126,6 +188,10 @@ function modeOf(path: string): number {
   return statSync(path).mode & 0o777;
 }
 
+function ifLocked(error: unknown): undefined {
+  if (!(error instanceof PlantStoreError && error.code === 'locked')) throw error;
+}
+
 /** Waits for some turns of the event loop: short or long, as chance will have it. */
 async function wander(maxTurns: number): Promise<void> {
   for (let turns = Math.random() * maxTurns; turns > 0; turns--) await nextTurn();
@@ -152,7 +218,7 @@ t.test('two processes never hold a lock, however long they pause between steps',
 
   async function takeTurns(): Promise<void> {
     for (let turn = 1; turn <= ROUNDS / 3; turn++) {
-      const lock = await acquireLock(fs, path, ino);
+      const lock = await acquireLock(fs, path, ino).catch(ifLocked);
       if (!lock) continue;
       t.equal(++holders, 1);
       taken++;
@@ -232,8 +298,25 @@ t.test('claims of dead processes are removed, other files are not', async (t) =>
   const path = logAt(t);
   await (await openPlantLog(path)).close();
   const { ino } = statSync(path);
-  const dead = [`.plant-store-${ino}-0-1`, `.plant-store-${ino}-0-2.new`];
-  const others = [`.plant-store-${ino}0-0-1`, '.plant-store-', 'plant-store', 'plants.jsonl'];
+  const random = '0123456789abcdef';
+  const dead = [
+    `.plant-store-${ino}-0-1`,
+    `.plant-store-${ino}-0-2.new`,
+    // Of another log, or of one that a repair has replaced.
+    `.plant-store-${ino}0-${random}-1`,
+    `.plant-store-1-${random}-12.new`,
+  ];
+  const others = [
+    'plant-store',
+    'plants.jsonl',
+    '.plant-store-',
+    `.plant-store-${ino}0-0-1`,
+    `.plant-store-1-${random}-1.newer`,
+    `.plant-store-1-${random.toUpperCase()}-1`,
+    `.plant-store-1-${random}0-1`,
+    `.plant-store-1-${random}-`,
+    `x.plant-store-1-${random}-1`,
+  ];
   for (const name of [...dead, ...others]) writeFileSync(join(dirname(path), name), '');
   await (await openPlantLog(path)).close();
   t.strictSame(readdirSync(dirname(path)).toSorted(), others.toSorted());

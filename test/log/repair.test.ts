@@ -287,7 +287,7 @@ t.test('a repair fails if a server has the log open', async (t) => {
   const log = await openPlantLog(path);
   appendFileSync(path, 'x\n');
   const before = readFileSync(path, 'utf8');
-  const message = /another process has the log open/;
+  const message = /this process already has the log open/;
   await t.rejects(repairLog(nodeFileSystem, path, noProgress), { ...LOCKED, message });
   t.equal(readFileSync(path, 'utf8'), before);
   await log.close();
