@@ -83,8 +83,13 @@ t.test('an error names the process that has a log open, whatever path is given',
   ];
   const log = await openPlantLog(path);
   const byThisProcess = { ...LOCKED, message: /: this process already has the log open$/ };
-  for (const spelling of spellings) await t.rejects(openPlantLog(spelling), byThisProcess, spelling);
-  await t.rejects(repairLog(nodeFileSystem, path, () => undefined), byThisProcess, 'a repair');
+  for (const spelling of spellings)
+    await t.rejects(openPlantLog(spelling), byThisProcess, spelling);
+  await t.rejects(
+    repairLog(nodeFileSystem, path, () => undefined),
+    byThisProcess,
+    'a repair',
+  );
   await log.close();
 
   const holder = await startHolder(t, path);

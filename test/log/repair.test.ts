@@ -21,7 +21,15 @@ import { encodeRecord } from '../../dist/log/record.js';
 import { repairLog, verifyLog, type Verification } from '../../dist/log/repair.js';
 import { MAX_RECORD_BYTES, type Damage } from '../../dist/log/scan.js';
 import type { NewPlant } from '../../dist/plant.js';
-import { faultyFileSystem, logOf, plantsNamed, type Fault } from './support.js';
+import {
+  createGate,
+  faultyFileSystem,
+  isPending,
+  logOf,
+  plantsNamed,
+  systemError,
+  type Fault,
+} from './support.js';
 
 const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
@@ -397,6 +405,70 @@ t.test('both files of a repair get the owner of the log', async (t) => {
     [uid, gid],
     [uid, gid],
   ]);
+});
+
+t.test('a repair fails if a file cannot get the owner or the mode of the log', async (t) => {
+  const before = `x\n${encodeRecord(FERN)}`;
+  for (const kind of ['chown', 'chmod'])
+    for (const nth of [1, 2]) {
+      const path = logAt(t, before);
+      const faulty = faultyFileSystem();
+      let created = 0;
+      // A new file belongs to another user, and the umask has removed bits of its mode.
+      const fs: FileSystem = {
+        ...faulty,
+        async open(name, flags, mode) {
+          const file = await faulty.open(name, flags, mode);
+          if (!name.endsWith('.repair.new')) return file;
+          const { uid, gid } = await file.stat();
+          const stat = async (): Promise<object> => ({ uid: uid + 1, gid, mode: 0o100400 });
+          const denied = async (): Promise<never> => {
+            throw systemError('EPERM', kind);
+          };
+          return Object.assign(file, { stat, ...(++created === nth && { [kind]: denied }) });
+        },
+      };
+      const outcome = repairLog(fs, path, noProgress);
+      await t.rejects(outcome, { ...UNAVAILABLE, message: /EPERM/ }, `${kind} ${nth}`);
+      const { 'plants.jsonl': log, ...others } = contentOf(dirname(path));
+      t.equal(log, before, 'the log is unchanged');
+      const moved = { [basename(damagedPathOf(path, 'x\n'))]: 'x\n' };
+      t.strictSame(others, nth === 1 ? {} : moved, 'no unfinished file is left');
+      t.equal(faulty.openFiles, 0);
+    }
+});
+
+t.test('a repair waits for each of its file operations', async (t) => {
+  const before = `x\n${encodeRecord(FERN)}`;
+  for (let nth = 1; ; nth++) {
+    const path = logAt(t, before);
+    writeFileSync(`${path}.repair.new`, 'of an interrupted repair');
+    const gate = createGate();
+    const fs = faultyFileSystem({ [nth]: { hangs: gate } });
+    const repairing = repairLog(fs, path, noProgress);
+    await Promise.race([gate.reached, repairing]);
+    const kind = fs.operations[nth - 1];
+    if (kind === undefined) break;
+    if (kind !== 'statSync') {
+      t.ok(await isPending(repairing), `${kind}, operation ${nth}`);
+      t.equal(fs.operations.length, nth, 'no operation begins before it has ended');
+    }
+    gate.open();
+    t.match(await repairing, { damagedLines: 1 });
+  }
+});
+
+t.test('a repair that fails waits until its unfinished file is removed', async (t) => {
+  const path = logAt(t, `x\n${encodeRecord(FERN)}`);
+  const gate = createGate();
+  // The first unlink is for the file of an interrupted repair.
+  const fs = faultyFileSystem({ 'write 1': { fails: 'ENOSPC' }, 'unlink 2': { hangs: gate } });
+  const repairing = repairLog(fs, path, noProgress);
+  await gate.reached;
+  t.ok(await isPending(repairing));
+  gate.open();
+  await t.rejects(repairing, UNAVAILABLE);
+  t.strictSame(readdirSync(dirname(path)), ['plants.jsonl']);
 });
 
 t.test('a symbolic link to a log stays a link, and its target is repaired', async (t) => {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 
 import { openPlantLog } from '../../dist/index.js';
+import { claimsIn } from '../log/lock-support.js';
 import { missing, until } from '../postgres/cluster.js';
 import { checkOutputs, ends, launchProgram, startDatabase } from '../postgres/program.js';
 import { startProxy } from '../postgres/proxy.js';
@@ -75,8 +76,10 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
     t.strictSame(await program.ended, { code: 3, signal: null });
     t.equal(program.stderr, INTERRUPTED);
     t.match(program.stdout, /^\S+: \d+ plants copied, 0 unchanged, 0 different\n$/);
+    t.strictSame(claimsIn(folder), [], 'an interrupted export leaves no lock behind');
     await ends(t, { code: 0, stdout: [summary(to, 10_000, 10_000)] }, exporting);
     await ends(t, { code: 0, stdout: [summary(to, 0, COUNT)] }, exporting);
+    t.strictSame(claimsIn(folder), [], 'neither does one that is complete');
   });
 
   t.test('the file store opens what was exported', async (t) => {
