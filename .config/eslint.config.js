@@ -52,7 +52,7 @@ export default defineConfig(
     rules: { 'no-restricted-globals': ['error', 'process'] },
   },
   wall(
-    ['src/{copy,database-url,plant,range,report,store,system-error}.ts'],
+    ['src/{channels,copy,database-url,plant,range,report,store,system-error}.ts'],
     ['http', 'log', 'postgres', 'program'],
   ),
   wall(['src/index.ts'], ['postgres', 'program']),

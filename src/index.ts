@@ -1,4 +1,5 @@
 /// <reference types="node" preserve="true" />
+export type { CommitMessage, ResponseMessage } from './channels.js';
 export { ErrorSchema, type ErrorBody } from './http/failures.js';
 export { createPlantHandler, type PlantHandler, type PlantHandlerOptions } from './http/handler.js';
 export { openapi } from './http/openapi.js';

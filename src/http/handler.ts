@@ -101,12 +101,12 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       observeClose(req, res);
       return;
     }
-    observeClose(req, res);
     // This response is queued behind the last one of its connection, and never sent.
     if (isDropped) {
       refuse(req, res, failures.unavailable);
       return;
     }
+    observeClose(req, res);
     const failure =
       protocolFailure(req) ??
       authenticate(req) ??

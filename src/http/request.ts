@@ -10,7 +10,11 @@ export interface HttpRequest extends Readable {
   readonly headers: IncomingHttpHeaders;
   readonly rawHeaders: readonly string[];
   /** The connection; in HTTP/2 a proxy of it that belongs to the request's stream. */
-  readonly socket: EventEmitter & { readonly destroyed: boolean; destroy(): unknown };
+  readonly socket: EventEmitter & {
+    readonly destroyed: boolean;
+    readonly writable?: boolean;
+    destroy(): unknown;
+  };
   /** Whether all of the request has arrived. */
   readonly complete: boolean;
   /** Whether the client closed the request before its end; in HTTP/2 `end` is emitted even then. */

@@ -2,6 +2,7 @@ import { AsyncResource } from 'node:async_hooks';
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { Writable } from 'node:stream';
 
+import { responseChannel } from '../channels.js';
 import type { Plant } from '../plant.js';
 import { drainBody } from './body.js';
 import type { Reservation } from './budget.js';
@@ -45,9 +46,13 @@ export function observeClose({ socket }: HttpRequest, res: HttpResponse): void {
     lastResponses.set(socket, res);
 }
 
+/** What travels together in a failure; in a 200, `error` is 0. */
+type Answer = Pick<Failure, 'status' | 'error' | 'headers' | 'body'>;
+
 /** Sends the 200 that says a plant is stored. */
 export function sendPlant(req: HttpRequest, res: HttpResponse, { name, tag }: Plant): void {
-  write(req, res, 200, {}, JSON.stringify({ name, tag }));
+  const body = JSON.stringify({ name, tag });
+  write(req, res, { status: 200, error: 0, headers: {}, body });
   res.end();
 }
 
@@ -56,10 +61,9 @@ export function sendPlant(req: HttpRequest, res: HttpResponse, { name, tag }: Pl
  * drained, so that the client gets to see the response.
  */
 export function sendFailure(req: HttpRequest, res: HttpResponse, failure: Failure): void {
-  const { status, headers, body } = failure;
-  const connection = keepsConnection(req, failure) ? {} : { Connection: 'close' };
-  if ('Connection' in connection) lastResponses.set(req.socket, res);
-  write(req, res, status, { ...headers, ...connection }, body);
+  const isLast = !keepsConnection(req, failure);
+  write(req, res, failure, isLast ? { Connection: 'close' } : {});
+  if (isLast) lastResponses.set(req.socket, res);
   // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request.
   if (isHttp2(req)) res.end();
   drainBody(req)
@@ -74,16 +78,18 @@ export function sendFailure(req: HttpRequest, res: HttpResponse, failure: Failur
 function write(
   req: HttpRequest,
   res: HttpResponse,
-  status: number,
-  headers: OutgoingHttpHeaders,
-  body: string,
+  { status, error, headers, body }: Answer,
+  moreHeaders: OutgoingHttpHeaders = {},
 ): void {
   if (!canRespond(req, res)) return;
   res.writeHead(status, {
     'Content-Type': 'application/json',
     'Content-Length': Buffer.byteLength(body),
     ...headers,
+    ...moreHeaders,
   });
+  if (responseChannel.hasSubscribers && canBeSent(req, res))
+    responseChannel.publish({ request: req, response: res, status, error });
   // With `rejectNonStandardBodyWrites`, a body in the response to a HEAD throws.
   if (req.method === 'HEAD') {
     res.flushHeaders?.();
@@ -104,6 +110,11 @@ function canRespond(req: HttpRequest, res: HttpResponse): boolean {
   const isAborted = req.aborted || (req.destroyed && !req.readableEnded);
   if (res.headersSent || isAborted) res.destroy();
   return !res.headersSent && !isAborted;
+}
+
+/** Whether a response that has begun can reach the client: nothing follows the last one of a connection. */
+function canBeSent(req: HttpRequest, res: HttpResponse): boolean {
+  return req.socket.writable !== false && !isClosing(req, res);
 }
 
 /** Whether the connection can be used again after a failure: the end of the request must be in sight. */

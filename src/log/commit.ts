@@ -1,6 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
 import { constants } from 'node:os';
 
+import { measureCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError } from '../store.js';
@@ -103,14 +104,17 @@ export function createCommitter(options: CommitterOptions): Committer {
     await Promise.resolve();
     for (let batch; (batch = batches[0]);) {
       if (batch === open) open = undefined;
+      const publish = measureCommit(path);
       try {
         await writeBatch(batch);
       } catch (error) {
         const failure = await undoWrite(error);
+        publish?.({ plants: 0, bytes: 0, error: failure });
         batches.shift();
         batch.reject(failure);
         continue;
       }
+      publish?.({ plants: batch.plants.size, bytes: batch.bytes });
       batches.shift();
       batch.resolve('created');
     }

@@ -1,3 +1,6 @@
+import { AsyncResource } from 'node:async_hooks';
+
+import { measureCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
@@ -42,12 +45,13 @@ export function createStore(
   let isAway = false;
   let failures = 0;
 
-  async function run(lane: (typeof lanes)[number]): Promise<void> {
+  // Bound to the asynchronous context that opened the store: a batch belongs to many requests.
+  const run = AsyncResource.bind(async (lane: (typeof lanes)[number]): Promise<void> => {
     // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
     while (queue.length > 0) await storeBatch(lane.connection, takeBatch());
     idle.push(lane);
-  }
+  });
 
   function takeBatch(): Pending[] {
     let [count, bytes] = [0, 0];
@@ -67,12 +71,16 @@ export function createStore(
   async function storeBatch(connection: Connection, batch: readonly Pending[]): Promise<void> {
     if (batch.length === 0) return;
     const failuresBefore = failures;
+    const publish = measureCommit(name);
+    let plants = 0;
     try {
-      await insertOrCompare(connection, batch);
+      await insertOrCompare(connection, batch, (created) => (plants = created));
+      publish?.({ plants });
       if (!isAway || failures > failuresBefore) return;
       isAway = false;
       report(`${name}: plants are stored again`);
     } catch (error) {
+      publish?.({ plants, error });
       if (isAboutRows(error) && batch.length > 1) {
         const middle = batch.length / 2;
         await storeBatch(connection, batch.slice(0, middle));
@@ -81,7 +89,12 @@ export function createStore(
     }
   }
 
-  async function insertOrCompare(connection: Connection, batch: readonly Pending[]): Promise<void> {
+  /** Calls `onInserted` with the number of plants that are durable, even if it rejects afterwards. */
+  async function insertOrCompare(
+    connection: Connection,
+    batch: readonly Pending[],
+    onInserted: (plants: number) => void,
+  ): Promise<void> {
     // Of plants with the same id, the first is inserted, and the others are compared with it.
     const firsts = new Map(
       batch.toReversed().map((pending) => [String(pending.plant.id), pending]),
@@ -89,6 +102,7 @@ export function createStore(
     const created = await query(connection, INSERT, [...firsts.values()]);
     const stored = new Set(created.map(([id]) => firsts.get(id as string)));
     for (const pending of stored) pending?.resolve('created');
+    onInserted(stored.size);
     const others = batch.filter((pending) => !stored.has(pending));
     if (others.length === 0) return;
     const compared = await query(connection, COMPARE, others);

@@ -1,15 +1,17 @@
-import { createServer, STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import { AsyncResource } from 'node:async_hooks';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { Server as NetServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
+import { responseChannel } from '../channels.js';
 import { failures, type Failure } from '../http/failures.js';
 import type { PlantHandler } from '../http/handler.js';
-import { DRAIN } from '../http/limits.js';
 import { observeClose, sendFailure } from '../http/respond.js';
 import { limitRate, type Report } from '../report.js';
 import { reasonOf } from '../system-error.js';
 import type { TlsMaterial } from './credentials.js';
+import { endGently, endWith } from './end-connection.js';
 
 export interface ListenerOptions {
   readonly handler: PlantHandler;
@@ -91,6 +93,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   let idle = new Map<Duplex, number>();
   /** The connections on which a parse error has been handled. */
   const broken = new WeakSet<Duplex>();
+  /** Refuse requests in their asynchronous contexts, if anyone has subscribed to responses. */
+  const refusals = new WeakMap<ServerResponse, typeof refuse>();
   let stopping = false;
   const idleCheck = setInterval(checkIdle, IDLE_MS).unref();
 
@@ -98,6 +102,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     responses.set(req.socket, res);
     // A connection that held its last response would keep a request alive until the next one.
     res.on('close', forget);
+    if (responseChannel.hasSubscribers) refusals.set(res, AsyncResource.bind(refuse));
     if (stopping) res.setHeader('Connection', 'close');
     handler(req, res);
   }
@@ -164,7 +169,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
         // An immediate runs after everything that has arrived has been read.
         const sweep = setInterval(() => setImmediate(closeIdle), STOPPING_IDLE_MS);
         let deadline = setTimeout(() => {
-          for (const res of unanswered()) sendFailure(res.req, res, failures.unavailable);
+          for (const res of unanswered()) (refusals.get(res) ?? refuse)(res);
           deadline = setTimeout(done, STOPPING.lastResponsesMs);
         }, timeoutMs);
         function done(): void {
@@ -220,26 +225,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   }
 }
 
-/** Responds on a connection whose request was too malformed for node:http to create a response. */
-function endWith(socket: Duplex, { status, headers, body }: Failure): void {
-  const lines = Object.entries({
-    ...headers,
-    'Content-Type': 'application/json',
-    'Content-Length': Buffer.byteLength(body),
-    Connection: 'close',
-  }).map(([name, value]) => `${name}: ${value}\r\n`);
-  endGently(socket, `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${body}`);
-}
-
-/** Ends a connection but reads on for a while: a reset would discard the response. */
-function endGently(socket: Duplex, lastBytes = ''): void {
-  if (!socket.writable) {
-    socket.destroy();
-    return;
-  }
-  socket.end(lastBytes);
-  const timer = setTimeout(() => socket.destroy(), DRAIN.timeoutMs);
-  socket.once('close', () => clearTimeout(timer));
+function refuse(res: ServerResponse): void {
+  sendFailure(res.req, res, failures.unavailable);
 }
 
 function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {

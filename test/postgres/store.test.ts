@@ -1,4 +1,6 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { execFile } from 'node:child_process';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -6,7 +8,7 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import t from 'tap';
 
-import type { NewPlant } from '../../dist/index.js';
+import type { CommitMessage, NewPlant } from '../../dist/index.js';
 import { openPostgresStore } from '../../dist/postgres/index.js';
 import { PAGE } from '../../dist/postgres/rows.js';
 import { run } from '../command.js';
@@ -217,6 +219,60 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.match(store.reports, [/refuses a plant: .*check/, /index/, /check/]);
     t.equal(await store.add(IVY), 'created', 'and it goes on');
     t.equal(store.reports.length, 3);
+  });
+
+  t.test('each batch is published, with the plants that are new', async (t) => {
+    const url = await cluster.createSchema();
+    await query(url, `ALTER ROLE CURRENT_USER SET lock_timeout = 10`);
+    const contexts = new AsyncLocalStorage<string>();
+    const store = await contexts.run('open', () => openStore(t, { url, connections: 1 }));
+    const seen: unknown[] = [];
+    const note = (message: unknown): void => {
+      const { durationMs, error, ...counts } = message as CommitMessage;
+      t.ok(durationMs > 0);
+      const { code } = (error ?? {}) as { code?: unknown };
+      seen.push({ ...counts, code, context: contexts.getStore() });
+    };
+    subscribe('plant-store:commit', note);
+    t.teardown(() => unsubscribe('plant-store:commit', note));
+    /** Adds plants in one batch, and checks what is published. */
+    async function publishes(about: string, plants: readonly NewPlant[], ...expected: object[]) {
+      const outcomes = plants.map((plant) => contexts.run('add', () => store.add(plant)));
+      await Promise.allSettled(outcomes);
+      const defaults = { store: store.name, code: undefined, context: 'open' };
+      t.strictSame(
+        seen.splice(0),
+        expected.map((each) => ({ ...defaults, ...each })),
+        about,
+      );
+    }
+
+    const plant = (id: bigint, name: string): NewPlant => ({ id, name });
+    const stored = [plant(1n, 'fern'), plant(2n, 'ivy')];
+    await publishes('new plants', stored, { plants: 2 });
+    const conflict = plant(2n, 'moss');
+    await publishes('an old, a different and a new one', [...stored, conflict, plant(3n, 'new')], {
+      plants: 1,
+    });
+
+    await query(url, `ALTER TABLE plants ADD CHECK (name <> 'weed')`);
+    // check_violation
+    const refused = { plants: 0, code: '23514' };
+    await publishes('a refused plant', [plant(4n, 'weed')], refused);
+    const parts = [refused, refused, { plants: 1 }];
+    await publishes(
+      'a refused plant and a new one',
+      [plant(4n, 'weed'), plant(5n, 'new')],
+      ...parts,
+    );
+
+    const rival = new pg.Client(url);
+    t.teardown(() => rival.end());
+    await rival.connect();
+    await rival.query('BEGIN; SELECT FROM plants WHERE id = 1 FOR UPDATE');
+    // lock_not_available
+    const half = { plants: 1, code: '55P03' };
+    await publishes('a comparison that fails', [...stored, plant(6n, 'new')], half);
   });
 
   t.test('a setting that is changed while the store is open', async (t) => {

@@ -1,0 +1,88 @@
+import { channel } from 'node:diagnostics_channel';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
+
+/**
+ * Published on the channel `plant-store:response` of `node:diagnostics_channel` when the answer to a
+ * request is decided, before its first byte is written, in the asynchronous context of the request.
+ *
+ * There is one message for each request that is answered: not for those passed to `next`, nor for those
+ * whose answer cannot be sent, because the client has closed the connection, because an earlier answer on
+ * it said `Connection: close`, or because the host has begun the response itself.
+ *
+ * If a subscriber throws, the request goes on, and Node emits `uncaughtException` of `process`, which ends
+ * the process unless there is a listener.
+ *
+ * @example
+ * ```ts
+ * import { subscribe } from 'node:diagnostics_channel';
+ *
+ * subscribe('plant-store:response', (message) => {
+ *   const { request, status, error } = message as ResponseMessage;
+ *   console.log(request?.method, request?.url, status, error);
+ * });
+ * ```
+ */
+export interface ResponseMessage {
+  /**
+   * The request, as it was passed to the handler. Missing, like `response`, if the program answers on the
+   * connection itself: malformed HTTP, and `CONNECT`.
+   */
+  readonly request?: IncomingMessage | Http2ServerRequest;
+  readonly response?: ServerResponse | Http2ServerResponse;
+  /** The status code of HTTP. */
+  readonly status: number;
+  /** The `error` in the body, which identifies the failure; 0 for a 200. */
+  readonly error: number;
+}
+
+/**
+ * Published on the channel `plant-store:commit` of `node:diagnostics_channel` after each batch of plants
+ * that the log or the PostgreSQL store has tried to store together. A batch belongs to many requests, so
+ * the asynchronous context is that in which the store was opened.
+ *
+ * A batch of which the database refuses a plant has failed; it is tried again in parts, each a batch.
+ *
+ * If a subscriber throws, the plants are acknowledged all the same, and Node emits `uncaughtException` of
+ * `process`, which ends the process unless there is a listener.
+ *
+ * @example
+ * ```ts
+ * import { subscribe } from 'node:diagnostics_channel';
+ *
+ * subscribe('plant-store:commit', (message) => {
+ *   const { store, plants, durationMs, error } = message as CommitMessage;
+ *   if (error || durationMs > 100) console.warn(`${store}: ${plants} in ${durationMs} ms`, error);
+ * });
+ * ```
+ */
+export interface CommitMessage {
+  /** The `path` of the log, or the `name` of the PostgreSQL store. */
+  readonly store: string;
+  /** The number of new plants that were stored. */
+  readonly plants: number;
+  /** Only for a log: by how many bytes it grew. */
+  readonly bytes?: number;
+  /** How long it took, in milliseconds. */
+  readonly durationMs: number;
+  /** Why plants of the batch were refused, if any were. With PostgreSQL, others may have been stored. */
+  readonly error?: unknown;
+}
+
+export const responseChannel = channel('plant-store:response');
+const commitChannel = channel('plant-store:commit');
+
+/**
+ * Starts to measure a batch. Returns a function that publishes how it ended, or `undefined` if there is no
+ * subscriber.
+ */
+export function measureCommit(
+  store: string,
+): ((outcome: Pick<CommitMessage, 'plants' | 'bytes' | 'error'>) => void) | undefined {
+  if (!commitChannel.hasSubscribers) return undefined;
+  const startedAt = performance.now();
+  return (outcome) => {
+    const durationMs = performance.now() - startedAt;
+    commitChannel.publish({ store, durationMs, ...outcome } satisfies CommitMessage);
+  };
+}
