@@ -261,8 +261,8 @@ t.test('a response that the host has ended is not changed', async (t) => {
   t.strictSame(reported, []);
 });
 
-t.test('a response that the host has begun is destroyed', async (t) => {
-  const { port } = await embed(t, (handler, req, res) => {
+t.test('a response that the host has begun is destroyed, which is no internal error', async (t) => {
+  const { port, reported } = await embed(t, (handler, req, res) => {
     res.writeHead(200, { 'Content-Length': 100 }).write('theirs');
     handler(req, res);
   });
@@ -271,6 +271,7 @@ t.test('a response that the host has begun is destroyed', async (t) => {
     client.send(request);
     await t.rejects(client.answer(), /closed after \d+ bytes/);
   }
+  t.strictSame(reported, []);
 });
 
 t.test('a response that the host ends while a plant is stored is not changed', async (t) => {
@@ -675,6 +676,27 @@ t.test('HTTP/2: an answer that is never read is released with its stream', async
   request.close(http2.constants.NGHTTP2_CANCEL);
   await once(request, 'close');
   t.match(await http2Answer(http2Post(session).end(FERN)), { status: 200 }, 'it is released');
+});
+
+t.test('responses leave no listeners on a connection that is kept', async (t) => {
+  const { handler } = await serve(t);
+  const server = createServer(handler);
+  const connected = once(server, 'connection') as Promise<[Socket]>;
+  const client = await connect(t, await listen(t, server));
+  const [socket] = await connected;
+  const listeners = () => socket.eventNames().map((name) => [name, socket.listenerCount(name)]);
+  client.send(message());
+  await client.answer();
+  const before = listeners();
+  for (let i = 0; i < 3; i++) {
+    // The second response is ready first, and waits for the first one.
+    client.send(Buffer.concat([message(), message({ method: 'PUT' })]));
+    t.match(await client.answer(), { status: 200 });
+    t.match(await client.answer(), { status: 405 });
+  }
+  client.send(message());
+  await client.answer();
+  t.strictSame(listeners(), before);
 });
 
 t.test('HTTP/2: responses leave no listeners on their connection', async (t) => {

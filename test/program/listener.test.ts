@@ -1,7 +1,8 @@
+import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
-import { connect as connectTo } from 'node:net';
+import { connect as connectTo, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
@@ -15,6 +16,7 @@ import { createPlantHandler } from '../../dist/http/handler.js';
 import {
   CONNECTION_LIMITS,
   createListener,
+  IDLE_MS,
   type Listener,
   type ListenerOptions,
 } from '../../dist/program/listener.js';
@@ -500,28 +502,55 @@ t.test('stop accepts no more connections', async (t) => {
   await t.rejects(connect(t, server.port), { code: 'ECONNREFUSED' });
 });
 
-t.test('an idle connection does not hold its last request in memory', async (t) => {
+/** References to the requests that arrive in this process, which do not keep them in memory. */
+function watchRequests(t: Test) {
+  const requests: { req: WeakRef<object>; socket: WeakRef<Socket> }[] = [];
+  const onRequest: ChannelListener = (message) => {
+    const { request } = message as { request: IncomingMessage };
+    requests.push({ req: new WeakRef(request), socket: new WeakRef(request.socket) });
+  };
+  subscribe('http.server.request.start', onRequest);
+  t.teardown(() => unsubscribe('http.server.request.start', onRequest));
+  return requests;
+}
+
+async function collectGarbage(): Promise<void> {
+  // Every response is closed by now, but what has just run may still be on the stack.
+  await setImmediate();
   setFlagsFromString('--expose-gc');
-  const collectGarbage = runInNewContext('gc') as () => void;
-  const requests: WeakRef<object>[] = [];
-  const inner = createPlantHandler({ store: takesAll, tokens: [TOKEN] });
-  const handle: typeof inner = Object.assign(
-    (...[req, res]: Parameters<typeof inner>) => {
-      requests.push(new WeakRef(req));
-      inner(req, res);
-    },
-    { setTokens: (tokens: readonly string[]) => inner.setTokens(tokens) },
-  );
-  const listener = createListener({ handler: handle, maxConnections: 100 });
-  t.teardown(() => listener.stop(0));
-  const client = await connect(t, Number(new URL(await listener.listen('127.0.0.1', 0)).port));
+  (runInNewContext('gc') as () => void)();
+}
+
+t.test('an idle connection does not hold its last request in memory', async (t) => {
+  const requests = watchRequests(t);
+  const client = await connect(t, (await listen(t)).port);
   client.send(message());
   await answers(t, client, [200], 'the request');
-  // Its response is closed by now, but what has just run may still be on the stack.
-  await setImmediate();
-  collectGarbage();
-  t.equal(requests[0]?.deref(), undefined);
+  await collectGarbage();
+  t.equal(requests[0]?.req.deref(), undefined);
   await lives(t, client, 'the connection is still open');
+});
+
+t.test('a closed connection that has been idle is not held in memory', async (t) => {
+  let checkIdle = (): void => undefined;
+  const { setInterval } = globalThis;
+  const value = (callback: () => void, ms?: number): NodeJS.Timeout => {
+    if (ms === IDLE_MS) checkIdle = callback;
+    return setInterval(callback, ms);
+  };
+  t.intercept(globalThis, 'setInterval', { value });
+  const requests = watchRequests(t);
+  const { port } = await listen(t);
+  const client = await connect(t, port);
+  client.send(message());
+  await answers(t, client, [200], 'the request');
+  checkIdle();
+  const closed = once(requests[0]?.socket.deref() ?? client.socket, 'close');
+  client.socket.destroy();
+  await closed;
+  checkIdle();
+  await collectGarbage();
+  t.equal(requests[0]?.socket.deref(), undefined);
 });
 
 t.test('stop closes idle connections', async (t) => {

@@ -1,5 +1,7 @@
 import { once } from 'node:events';
 import {
+  closeSync,
+  openSync,
   readdirSync,
   readFileSync,
   renameSync,
@@ -90,6 +92,19 @@ t.test('a token file that cannot be read is refused', async (t) => {
   const cwd = t.testdir({ data: { token: {} } });
   const fault = `${cwd}/data/token: illegal operation on a directory (EISDIR)`;
   await failsToRun(t, MISUSED, [fault], { cwd });
+});
+
+t.test('a token file is only read, so its folder need not be writable', async (t) => {
+  const cwd = t.testdir({ token: 'the-token\n' });
+  const file = openSync(join(cwd, 'token'), 'r');
+  t.teardown(() => closeSync(file));
+  const env = {
+    PLANT_STORE_FILE: 'plants.jsonl',
+    // Nobody can create a file in this folder.
+    PLANT_STORE_TOKEN_FILE: `/proc/${process.pid}/fd/${file}`,
+  };
+  const program = await start(t, { cwd, env });
+  t.equal(await statusWith(t, program.port, 'the-token'), 200);
 });
 
 t.test('a symbolic link to a missing token file is not replaced', async (t) => {
@@ -273,6 +288,25 @@ t.test('the program listens only on the configured address', { skip: !hasIPv6 },
   t.equal(url, `http://[::1]:${port}`);
   await t.rejects(connect(t, port), { code: 'ECONNREFUSED' });
 });
+
+const CLIENTS = 1000;
+const hasQueue = Number(readFileSync('/proc/sys/net/core/somaxconn', 'utf8')) >= CLIENTS;
+
+t.test(
+  'a thousand clients can connect while the program is busy',
+  { skip: !hasQueue },
+  async (t) => {
+    const program = await start(t, { cwd: t.testdir(), env: ENV });
+    program.send('SIGSTOP');
+    const clients = await Promise.all(
+      Array.from({ length: CLIENTS }, () => connect(t, program.port)),
+    );
+    program.send('SIGCONT');
+    for (const client of clients) client.send(message());
+    const answers = await Promise.all(clients.map((client) => client.answer()));
+    t.equal(answers.filter(({ status }) => status === 200).length, CLIENTS);
+  },
+);
 
 t.test('the program applies the settings for the log and the limits', async (t) => {
   const env = {
