@@ -58,7 +58,7 @@ export default defineConfig(
   wall(['src/index.ts'], ['postgres', 'program']),
   wall(['src/http/**'], ['log', 'postgres', 'program']),
   wall(['src/log/**'], ['http', 'postgres', 'program']),
-  wall(['src/postgres/{connection,index,rows,store}.ts'], ['http', 'log', 'program']),
+  wall(['src/postgres/!(server).ts'], ['http', 'log', 'program']),
   wall(['src/program/**'], ['postgres'], []),
   {
     files: ['test/**/*.ts'],

@@ -3,11 +3,16 @@ import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 
 import { codeOf } from '../system-error.js';
-import { RISK, type Row, type Statement } from './rows.js';
+import { checkRefusal, REFUSAL } from './refusal.js';
+import { type Row, type Statement } from './rows.js';
 
 /** A connection that is opened on demand, and again after a failure. */
 export interface Connection {
-  /** Runs one statement at a time, as a transaction. Resolves once the transaction is durable. */
+  /**
+   * Runs one statement at a time, as a transaction. Resolves once the transaction is durable.
+   *
+   * @throws Error also if the server may lose what was stored, or does not say so.
+   */
   readonly query: (statement: Statement, values?: unknown[]) => Promise<Row[]>;
   readonly close: () => void;
 }
@@ -37,6 +42,11 @@ class Client extends pg.Client {
 /** Returns columns as text, whatever type parsers the application has registered with pg. */
 const PLAIN = { rowMode: 'array', types: { getTypeParser: () => String } } as const;
 
+/** Sets what must not depend on the configuration of the role, then looks for what cannot be set. */
+const PREPARE = `SELECT count(set_config(name, value, false)), ${REFUSAL} FROM (VALUES
+    ('client_min_messages', 'warning')
+  ) AS wanted (name, value) JOIN pg_settings USING (name)`;
+
 export interface ConnectorOptions {
   readonly hosts: readonly URL[];
   readonly password: string | (() => string | Promise<string>) | undefined;
@@ -46,7 +56,7 @@ export interface ConnectorOptions {
 
 /** Returns a function that creates connections to the host that accepts writes. */
 export function createConnector(options: ConnectorOptions): () => Connection {
-  const { hosts, password, timeoutMs } = options;
+  const { hosts, password, timeoutMs, acceptDataLoss } = options;
   /** The index of the host to try next. A failure of that host moves it to the next one. */
   let current = 0;
   let prepares = true;
@@ -78,7 +88,8 @@ export function createConnector(options: ConnectorOptions): () => Connection {
         if (routine === 'SyncRepWaitForLSN') cancelledWaits++;
       });
       await opened.connect();
-      await checkSettings(opened, options.acceptDataLoss);
+      const { rows } = await opened.query<(string | null)[]>({ ...PLAIN, text: PREPARE });
+      checkRefusal(rows, acceptDataLoss);
       return opened;
     }
 
@@ -103,6 +114,7 @@ export function createConnector(options: ConnectorOptions): () => Connection {
       const { rows } = await to.query<(string | null)[]>(query);
       if (cancelledWaits > before)
         throw new Error('the wait for a synchronous standby was cancelled');
+      checkRefusal(rows, acceptDataLoss);
       return rows;
     }
 
@@ -133,15 +145,4 @@ export function createConnector(options: ConnectorOptions): () => Connection {
 
     return { query, close };
   };
-}
-
-const SETTINGS = `SELECT current_setting('server_encoding'), current_setting('client_min_messages'), ${RISK}`;
-
-/** @throws Error if the server could lose plants that it has acknowledged. */
-async function checkSettings(client: Client, acceptDataLoss: boolean): Promise<void> {
-  const { rows } = await client.query<(string | null)[]>({ ...PLAIN, text: SETTINGS });
-  const [encoding, messages, risk] = rows.flat();
-  if (encoding !== 'UTF8') throw new Error('the encoding of the database must be UTF8');
-  if (messages === 'error') throw new Error('client_min_messages=error would hide warnings');
-  if (risk && !acceptDataLoss) throw new Error(risk);
 }

@@ -83,7 +83,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     throw failure(cause);
   }
   const report = limitRate(options.report);
-  const store = createStore(all, name, { timeoutMs, acceptDataLoss, report });
+  const store = createStore(all, name, { timeoutMs, report });
   return { ...store, name, plants: () => selectPlants(connect(), failure) };
 }
 

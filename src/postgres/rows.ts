@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
 
 import type { NewPlant } from '../plant.js';
+import { REFUSAL } from './refusal.js';
 
-/** The columns of a row as PostgreSQL's text output. */
+/** The columns of a row as PostgreSQL's text output. The last one is {@link REFUSAL}. */
 export type Row = readonly (string | null)[];
 
 /** A prepared statement, named by the hash of its text. */
@@ -22,22 +23,12 @@ export const CREATE_TABLE = statement(`DO $$ BEGIN
     (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text);
 END $$`);
 
-/**
- * Why the server may lose a plant that it acknowledges, if so. This may change while a connection is
- * open. A server other than PostgreSQL may not have these settings.
- */
-export const RISK = `CASE
-  WHEN current_setting('synchronous_commit', true) = 'off' THEN 'synchronous_commit=off can lose plants'
-  WHEN current_setting('fsync', true) = 'off' THEN 'fsync=off can lose plants'
-  WHEN (SELECT relpersistence FROM pg_class WHERE oid = to_regclass('plants')) <> 'p'
-    THEN 'an unlogged or temporary table can lose plants' END`;
-
 const BATCH = 'unnest($1::bigint[], $2::text[], $3::text[], $4::text[])';
 
 /** Inserts in the order of ids: otherwise two batches with ids in common could deadlock. */
 export const INSERT = statement(`INSERT INTO plants (id, name, tag, exact)
   SELECT * FROM ${BATCH} AS batch (id, name, tag, exact)
-  ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${RISK}`);
+  ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${REFUSAL}`);
 
 /**
  * For each plant that has a row, its index from 1, and whether they are the same: the rows may be much
@@ -46,12 +37,12 @@ export const INSERT = statement(`INSERT INTO plants (id, name, tag, exact)
  */
 export const COMPARE = statement(`SELECT batch.n, stored.name COLLATE "C" = batch.name
     AND stored.tag COLLATE "C" IS NOT DISTINCT FROM batch.tag
-    AND stored.exact COLLATE "C" IS NOT DISTINCT FROM batch.exact, ${RISK}
+    AND stored.exact COLLATE "C" IS NOT DISTINCT FROM batch.exact, ${REFUSAL}
   FROM plants AS stored JOIN ${BATCH} WITH ORDINALITY AS batch (id, name, tag, exact, n)
   ON stored.id = batch.id ORDER BY stored.id FOR UPDATE OF stored`);
 
 /** Up to 10,000 plants, and none after the plant whose strings reach 1 MiB in total. */
-export const PAGE = statement(`SELECT id, name, tag, exact FROM (
+export const PAGE = statement(`SELECT id, name, tag, exact, ${REFUSAL} FROM (
     SELECT id, name, tag, exact, sum(bytes) OVER (ORDER BY id) - bytes AS bytes_before FROM (
       SELECT *, octet_length(name) + coalesce(octet_length(tag), 0)
         + coalesce(octet_length(exact), 0) AS bytes

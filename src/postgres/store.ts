@@ -6,7 +6,7 @@ import type { Report } from '../report.js';
 import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
 import { messageOf } from '../system-error.js';
 import { isAboutRows, type Connection } from './connection.js';
-import { COMPARE, INSERT, columnsOf, type Row, type Statement } from './rows.js';
+import { COMPARE, INSERT, columnsOf } from './rows.js';
 
 interface Pending {
   readonly plant: NewPlant;
@@ -22,9 +22,10 @@ const MAX_QUEUED_BYTES = 67_108_864;
 /** The memory of a plant besides its strings. */
 const PLANT_BYTES = 512;
 
+const plantOf = ({ plant }: Pending): NewPlant => plant;
+
 export interface StoreOptions {
   readonly timeoutMs: number;
-  readonly acceptDataLoss: boolean;
   readonly report: Report;
 }
 
@@ -35,7 +36,7 @@ export interface StoreOptions {
 export function createStore(
   connections: readonly Connection[],
   name: string,
-  { timeoutMs, acceptDataLoss, report }: StoreOptions,
+  { timeoutMs, report }: StoreOptions,
 ): PlantStore {
   const queue: Pending[] = [];
   let queuedBytes = 0;
@@ -99,13 +100,13 @@ export function createStore(
     const firsts = new Map(
       batch.toReversed().map((pending) => [String(pending.plant.id), pending]),
     );
-    const created = await query(connection, INSERT, [...firsts.values()]);
+    const created = await connection.query(INSERT, columnsOf(Array.from(firsts.values(), plantOf)));
     const stored = new Set(created.map(([id]) => firsts.get(id as string)));
     for (const pending of stored) pending?.resolve('created');
     onInserted(stored.size);
     const others = batch.filter((pending) => !stored.has(pending));
     if (others.length === 0) return;
-    const compared = await query(connection, COMPARE, others);
+    const compared = await connection.query(COMPARE, columnsOf(others.map(plantOf)));
     const isSame = new Map(compared.map(([n, same]) => [others[Number(n) - 1], same === 't']));
     for (const pending of others) {
       const same = isSame.get(pending);
@@ -114,17 +115,6 @@ export function createStore(
         pending.reject(unavailable('a plant was neither inserted nor found'));
       else pending.reject(new PlantStoreError('conflict', 'the id belongs to a different plant'));
     }
-  }
-
-  async function query(
-    connection: Connection,
-    statement: Statement,
-    batch: readonly Pending[],
-  ): Promise<Row[]> {
-    const rows = await connection.query(statement, columnsOf(batch.map(({ plant }) => plant)));
-    const risk = rows[0]?.at(-1);
-    if (risk && !acceptDataLoss) throw new Error(risk);
-    return rows;
   }
 
   function rejectBatch(batch: readonly Pending[], cause: unknown): void {

@@ -59,6 +59,26 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     t.equal(await addUntilStored(store, IVY), 'unchanged');
   });
 
+  t.test('a server that hides warnings cannot hide a cancelled wait', async (t) => {
+    const store = await openStore(t, patient);
+    const plant = { id: 101n, name: 'warned' };
+    await primary.sql('ALTER SYSTEM SET client_min_messages = error');
+    await primary.sql('SELECT pg_reload_conf()');
+    await until(async () => {
+      const [row] = await primary.sql('SHOW client_min_messages');
+      return row?.client_min_messages === 'error';
+    });
+    await standby.stop();
+    const adding = Promise.allSettled([store.add(plant)]);
+    await waitsForStandby(primary);
+    await primary.sql(`SELECT pg_cancel_backend(pid) ${WAITING}`);
+    t.match(await adding, [{ reason: { code: 'unavailable', message: /standby/ } }]);
+    await standby.start();
+    t.equal(await addUntilStored(store, plant), 'unchanged');
+    await primary.sql('ALTER SYSTEM RESET client_min_messages');
+    await primary.sql('SELECT pg_reload_conf()');
+  });
+
   t.test('a plant whose acknowledgement was lost waits for the standby, too', async (t) => {
     const store = await openStore(t, options);
     await standby.stop();

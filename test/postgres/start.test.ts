@@ -88,7 +88,6 @@ t.test('opening a store', { skip: missing() }, async (t) => {
       return url;
     }
     await refusesWith(/read-only/, 'default_transaction_read_only = on');
-    await refusesWith(/client_min_messages/, 'client_min_messages = error');
     const url = await refusesWith(/synchronous_commit=off/, 'synchronous_commit = off');
     const store = await openStore(t, { url, acceptDataLoss: true });
     t.equal(await store.add(FERN), 'created', 'unless data loss is accepted');

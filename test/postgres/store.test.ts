@@ -352,6 +352,15 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.equal(await store.add(FERN), 'created');
   });
 
+  t.test('a trigger that hides warnings on the connection', async (t) => {
+    const url = await cluster.createSchema();
+    const store = await openStore(t, { url });
+    await trigger(url, `SET client_min_messages = error; RETURN NEW;`);
+    await t.rejects(store.add(FERN), { code: 'unavailable', message: /client_min_messages/ });
+    await query(url, 'DROP TRIGGER before_plant ON plants');
+    t.equal(await store.add(FERN), 'unchanged', 'it was stored, but not acknowledged');
+  });
+
   t.test('serialization failures are tried again, but not for ever', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url });
