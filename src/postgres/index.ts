@@ -29,7 +29,7 @@ export interface PostgresStoreOptions {
   readonly connections?: number;
   /** How long connecting and each statement may take, in ms: at most 2147483647. Default: 5000. */
   readonly timeoutMs?: number;
-  /** Accepts `synchronous_commit=off`, `fsync=off` and an unlogged table. Default: false. */
+  /** Accepts `synchronous_commit=off`, `fsync=off` and a table that is not permanent. Default: false. */
   readonly acceptDataLoss?: boolean;
   /** Told of outages, of their ends, and of refused plants, at most 10 times in 10 seconds. Default: `console.error`. */
   readonly report?: Report;

@@ -1,6 +1,15 @@
 /** How reasons end that an operator may accept. */
 const LOSS = 'can lose plants';
 
+/** Null if there is no table. With INHERITS, an id could be in the table and in its children. */
+const IS_PERMANENT = `CASE relkind
+    WHEN 'r' THEN relpersistence = 'p'
+      AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = plants)
+    WHEN 'p' THEN NOT EXISTS (
+      SELECT FROM pg_partition_tree(plants) JOIN pg_class AS part ON part.oid = relid
+      WHERE isleaf AND (part.relkind, part.relpersistence) <> ('r', 'p'))
+    ELSE relkind IS NULL END`;
+
 /**
  * SQL for the reason why plants cannot be stored as promised, or null. Each statement returns it,
  * because all this may change while a connection is open. A sub-select is evaluated once for all rows.
@@ -15,8 +24,9 @@ export const REFUSAL = `(SELECT CASE
     THEN 'synchronous_commit=off ${LOSS}'
   WHEN current_setting('fsync', true) = 'off'
     THEN 'fsync=off ${LOSS}'
-  WHEN (SELECT relpersistence FROM pg_class WHERE oid = to_regclass('plants')) <> 'p'
-    THEN 'an unlogged or temporary table ${LOSS}' END)`;
+  WHEN NOT ${IS_PERMANENT}
+    THEN 'an unlogged, temporary or foreign table or partition, INHERITS, or a view ${LOSS}' END
+  FROM (VALUES (to_regclass('plants'))) AS named (plants) LEFT JOIN pg_class ON oid = plants)`;
 
 /** @throws Error if rows end with a {@link REFUSAL} that the operator does not accept. */
 export function checkRefusal(

@@ -1,0 +1,117 @@
+import t from 'tap';
+
+import { openPostgresStore } from '../../dist/postgres/index.js';
+import { missing, query, startCluster } from './cluster.js';
+import { addUntilStored, FERN, IVY, openStore } from './support.js';
+
+const COLUMNS = '(id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text)';
+const PARTITIONED = `CREATE TABLE plants ${COLUMNS} PARTITION BY RANGE (id)`;
+const NEGATIVE = 'FOR VALUES FROM (MINVALUE) TO (0)';
+const OTHERS = 'FOR VALUES FROM (0) TO (MAXVALUE)';
+const SERVER = `CREATE FOREIGN DATA WRAPPER elsewhere; CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere`;
+
+/** Tables that can lose plants, and what makes them permanent. */
+const LOSING: Record<string, [create: string, mend: string]> = {
+  'an unlogged table': [`CREATE UNLOGGED TABLE plants ${COLUMNS}`, 'ALTER TABLE plants SET LOGGED'],
+  'a partitioned table with an unlogged partition': [
+    `${PARTITIONED}; CREATE TABLE a PARTITION OF plants ${NEGATIVE};
+    CREATE UNLOGGED TABLE b PARTITION OF plants ${OTHERS}`,
+    'ALTER TABLE b SET LOGGED',
+  ],
+  'a partitioned table with an unlogged partition of a partition': [
+    `${PARTITIONED}; CREATE TABLE a PARTITION OF plants ${NEGATIVE};
+    CREATE TABLE b PARTITION OF plants ${OTHERS} PARTITION BY RANGE (id);
+    CREATE UNLOGGED TABLE c PARTITION OF b DEFAULT`,
+    'ALTER TABLE c SET LOGGED',
+  ],
+  'a view': [
+    `CREATE UNLOGGED TABLE other ${COLUMNS}; CREATE VIEW plants AS TABLE other`,
+    `DROP VIEW plants; ALTER TABLE other SET LOGGED; ALTER TABLE other RENAME TO plants`,
+  ],
+  'a foreign table': [
+    `${SERVER}; CREATE FOREIGN TABLE plants (id bigint, name text, tag text, exact text) SERVER elsewhere`,
+    `DROP SERVER elsewhere CASCADE; DROP FOREIGN DATA WRAPPER elsewhere; CREATE TABLE plants ${COLUMNS}`,
+  ],
+  'a table with an unlogged child': [
+    `CREATE TABLE plants ${COLUMNS}; CREATE UNLOGGED TABLE child () INHERITS (plants)`,
+    'DROP TABLE child',
+  ],
+  'a table with a child, in which an id may be used again': [
+    `CREATE TABLE plants ${COLUMNS}; CREATE TABLE child () INHERITS (plants)`,
+    'DROP TABLE child',
+  ],
+};
+
+/** Tables that are as good as the one that the store creates. */
+const PERMANENT: Record<string, string> = {
+  'a partitioned table': `${PARTITIONED}; CREATE TABLE a PARTITION OF plants ${NEGATIVE};
+    CREATE TABLE b PARTITION OF plants ${OTHERS} PARTITION BY RANGE (id);
+    CREATE TABLE c PARTITION OF b DEFAULT`,
+  'a partition of another table': `CREATE TABLE other ${COLUMNS} PARTITION BY RANGE (id);
+    CREATE TABLE plants PARTITION OF other DEFAULT`,
+  'a table that inherits its columns': `CREATE UNLOGGED TABLE other (id bigint, name text, tag text);
+    CREATE TABLE plants (exact text, PRIMARY KEY (id)) INHERITS (other)`,
+};
+
+t.test('the table', { skip: missing() }, async (t) => {
+  const cluster = await startCluster(t);
+
+  for (const [kind, [create, mend]] of Object.entries(LOSING))
+    t.test(`${kind} is refused`, async (t) => {
+      const url = await cluster.createSchema();
+      await query(url, create);
+      const refused = { code: 'unavailable', message: /can lose plants$/ };
+      await t.rejects(openPostgresStore({ url }), refused);
+      await query(url, mend);
+      const store = await openStore(t, { url });
+      t.equal(await store.add(FERN), 'created');
+      t.equal(await store.add(FERN), 'unchanged');
+    });
+
+  for (const [kind, create] of Object.entries(PERMANENT))
+    t.test(`${kind} is accepted`, async (t) => {
+      const url = await cluster.createSchema();
+      await query(url, create);
+      const store = await openStore(t, { url });
+      t.equal(await store.add(FERN), 'created');
+      t.equal(await store.add(FERN), 'unchanged');
+    });
+
+  const MEANWHILE: Record<string, [create: string, change: string, mend: string]> = {
+    'becomes unlogged': [
+      `CREATE TABLE plants ${COLUMNS}`,
+      'ALTER TABLE plants SET UNLOGGED',
+      'ALTER TABLE plants SET LOGGED',
+    ],
+    'gets an unlogged partition': [
+      `${PARTITIONED}; CREATE TABLE a PARTITION OF plants ${OTHERS}`,
+      `CREATE UNLOGGED TABLE b PARTITION OF plants ${NEGATIVE}`,
+      'ALTER TABLE b SET LOGGED',
+    ],
+    'gets an unlogged child': [
+      `CREATE TABLE plants ${COLUMNS}`,
+      'CREATE UNLOGGED TABLE child () INHERITS (plants)',
+      'DROP TABLE child',
+    ],
+    'is replaced by a view': [
+      `CREATE TABLE plants ${COLUMNS}`,
+      'ALTER TABLE plants RENAME TO other; CREATE VIEW plants AS TABLE other',
+      'DROP VIEW plants; ALTER TABLE other RENAME TO plants',
+    ],
+  };
+  for (const [what, [create, change, mend]] of Object.entries(MEANWHILE))
+    t.test(`nothing is acknowledged while the table ${what}`, async (t) => {
+      const url = await cluster.createSchema();
+      await query(url, create);
+      const store = await openStore(t, { url, connections: 1 });
+      const careless = await openStore(t, { url, acceptDataLoss: true });
+      t.equal(await store.add(FERN), 'created');
+      await query(url, change);
+      await t.rejects(store.add(FERN), { code: 'unavailable', message: /can lose plants$/ });
+      await t.rejects(store.add(IVY), { code: 'unavailable', message: /can lose plants$/ });
+      t.equal(await addUntilStored(careless, FERN), 'unchanged', 'unless data loss is accepted');
+      await query(url, mend);
+      t.equal(await addUntilStored(store, FERN), 'unchanged');
+      t.equal(await store.add({ id: 9n, name: 'Moss' }), 'created');
+    });
+});
