@@ -8,6 +8,7 @@ import { MAX_TOKEN_LENGTH } from '../dist/http/auth.js';
 import {
   DEFAULT_LIMITS,
   DRAIN,
+  MAX_HEADER_LINES,
   MAX_LIMITS,
   MAX_PENDING_REFUSALS,
   REQUEST_COST,
@@ -165,6 +166,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['error responses not yet flushed', MAX_PENDING_REFUSALS],
     ['rest of the body of a refused request', DRAIN.maxBytes, DRAIN.timeoutMs],
     ['token', MAX_TOKEN_LENGTH],
+    ['header lines of a request', MAX_HEADER_LINES],
     ['header section', CONNECTION_LIMITS.maxHeaderSize],
     ['TLS handshake', CONNECTION_LIMITS.handshakeTimeout],
     ['head of a request', CONNECTION_LIMITS.headersTimeout],

@@ -82,7 +82,7 @@ export const failures = {
   timeout: http(408, 'the request did not arrive in time; send it again'),
   chunkExtensions: http(413, 'the chunk extensions of the request are too large'),
   expectation: http(417, 'the only expectation that can be met is 100-continue'),
-  headersTooLarge: http(431, 'the header section of the request is too large'),
+  headersTooLarge: http(431, 'send fewer or shorter header lines; the header section is too large'),
   fault: http(500, 'the service failed; the plant may be sent again'),
   transferCoding: http(501, 'the only transfer coding that is understood is chunked'),
   overloaded: unavailable('too much is being stored at the moment; send the plant again later'),

@@ -2,7 +2,7 @@ import { isIPv6 } from 'node:net';
 import { MIMEType } from 'node:util';
 
 import { failures, type Failure } from './failures.js';
-import type { PlantHandlerLimits } from './limits.js';
+import { MAX_HEADER_LINES, type PlantHandlerLimits } from './limits.js';
 import { declaredLength, isHttp2, isRepeated, type HttpRequest } from './request.js';
 
 /** RFC 9112, section 3.2: an origin-form target or, as a server must accept too, an absolute-form one. */
@@ -13,8 +13,9 @@ export function isForPlants({ url = '' }: HttpRequest): boolean {
   return PLANTS.test(url);
 }
 
-/** The failure of a request that RFC 9112 forbids, whatever its target is. */
+/** The failure of a request that HTTP forbids or that has too many header lines, whatever its target is. */
 export function protocolFailure(req: HttpRequest): Failure | undefined {
+  if (hasTooManyLines(req)) return failures.headersTooLarge;
   // RFC 9113, section 8.3.1: HTTP/2 has a pseudo-header field for the host, and no transfer codings.
   if (isHttp2(req)) return undefined;
   // The parser of node:http accepts the versions 0.9 and 2.0, too.
@@ -31,6 +32,14 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
   if (expect !== undefined && !isHttp10 && expect.toLowerCase() !== '100-continue')
     return failures.expectation;
   return undefined;
+}
+
+/** Whether there are more header lines than the handler accepts, or may have been more than are left. */
+function hasTooManyLines({ rawHeaders, socket }: HttpRequest): boolean {
+  // Once it has this many names and values, node:http drops those that follow (Node 20; later releases
+  // refuse the request).
+  const kept = (socket.server?.maxHeadersCount ?? 0) << 1;
+  return rawHeaders.length > 2 * MAX_HEADER_LINES || (kept > 0 && rawHeaders.length >= kept);
 }
 
 /** RFC 3986, sections 3.2.2 and 3.2.3: a name or an IPv4 address, or an IP literal, and a port. */

@@ -38,6 +38,12 @@ export const MAX_LIMITS: PlantHandlerLimits = {
 export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
 
 /**
+ * The largest number of header lines of a request: that of Apache httpd and of Python's http.client. A
+ * client sends ten, and a proxy adds ten.
+ */
+export const MAX_HEADER_LINES = 100;
+
+/**
  * The largest number of failure responses that are not flushed yet. Small requests are cheap to
  * pipeline: thousands fit into one read of a socket.
  */

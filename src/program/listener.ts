@@ -7,6 +7,7 @@ import type { Duplex } from 'node:stream';
 import { responseChannel } from '../channels.js';
 import { failures, type Failure } from '../http/failures.js';
 import type { PlantHandler } from '../http/handler.js';
+import { MAX_HEADER_LINES } from '../http/limits.js';
 import { observeClose, sendFailure } from '../http/respond.js';
 import { limitRate, type Report } from '../report.js';
 import { reasonOf } from '../system-error.js';
@@ -45,7 +46,7 @@ export const CONNECTION_LIMITS = {
   /** None: node:http would start a timer after each response, which costs 5 % of a request. */
   keepAliveTimeout: 0,
   connectionsCheckingInterval: 1_000,
-  maxHeaderSize: 16_384,
+  maxHeaderSize: 8_192,
 } as const;
 
 /**
@@ -82,8 +83,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     ? createTlsServer({ ...options, ...tls, allowHalfOpen: true })
     : createServer(options);
   server.maxConnections = maxConnections;
-  // Otherwise node:http drops the header lines that follow the first thousand.
-  server.maxHeadersCount = 0;
+  // One more than the handler accepts, so that it can see that there are too many.
+  server.maxHeadersCount = MAX_HEADER_LINES + 1;
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
 
