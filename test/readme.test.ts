@@ -14,7 +14,7 @@ import {
   REQUEST_COST,
 } from '../dist/http/limits.js';
 import { openapi } from '../dist/http/openapi.js';
-import { MAX_RECORD_BYTES } from '../dist/log/scan.js';
+import { MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { CONNECTION_LIMITS, IDLE_MS, STOPPING } from '../dist/program/listener.js';
 import {
   DATABASE_SETTINGS,

@@ -8,8 +8,7 @@ import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { CHANGED, toStoreError, truncateFile, writeAll } from './file.js';
 import type { FileSystem, LogFile } from './file.js';
-import { encodeRecord } from './record.js';
-import { MAX_RECORD_BYTES } from './scan.js';
+import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
 
 /** Group commit: all plants that arrive during one write are written together in the next one. */
 export interface Committer {

@@ -17,9 +17,9 @@ import {
 } from './file.js';
 import { createIdIndex, type IdIndex } from './id-index.js';
 import { acquireLock, type Lock } from './lock.js';
+import { readLine } from './lines.js';
 import { decodeRecord, HIGH, LOW, RecordReader } from './record.js';
 import { recover } from './recovery.js';
-import { readLine } from './scan.js';
 
 /**
  * The options of {@link openPlantLog}.
@@ -134,7 +134,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   // Not an async function, which would create one more promise for each plant.
   function add(given: NewPlant): Promise<'created' | 'unchanged'> {
     try {
-      if (committer.refusal) throw committer.refusal;
+      throwIfRefused();
       const plant = copyPlant(given);
       const pending = committer.pending(plant.id);
       if (pending) return pending.stored.then(() => compare(pending.plant, plant));
@@ -149,6 +149,10 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       const cause = error as Error;
       return Promise.reject(cause);
     }
+  }
+
+  function throwIfRefused(): void {
+    if (committer.refusal) throw committer.refusal;
   }
 
   function compare(stored: Plant, given: Plant): 'unchanged' {
@@ -166,9 +170,13 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     const [low, high] = wordsOf(id);
     const reader = new RecordReader(line);
     const isRecord = reader.read(0) > 0 && reader.id[LOW] === low && reader.id[HIGH] === high;
-    if (!isRecord) throw committer.poison(new Error(`the line at byte ${offset} was modified`));
+    if (!isRecord) throw modifiedAt(offset);
     committer.checkFile();
     return decodeRecord(line);
+  }
+
+  function modifiedAt(offset: number): PlantStoreError {
+    return committer.poison(new Error(`the line at byte ${offset} was modified`));
   }
 
   async function close(): Promise<void> {

@@ -3,9 +3,10 @@ import { constants } from 'node:fs';
 
 import type { NewPlant } from '../plant.js';
 import { nodeFileSystem, statRegularFile, toStoreError, type LogFile } from './file.js';
-import { HIGH, LOW, NEWLINE, RecordReader, decodeRecord } from './record.js';
+import { lineAt, partsOf, type Part } from './lines.js';
+import { decodeRecord, HIGH, LOW, RecordReader } from './record.js';
 import { damagedError } from './recovery.js';
-import { chunksOf, lineAt, NOT_A_RECORD } from './scan.js';
+import { NOT_A_RECORD } from './scan.js';
 
 /**
  * Reads the plants of a log in order, without changing or locking it. Bytes after the last newline
@@ -18,31 +19,40 @@ export async function* readPlants(path: string): AsyncGenerator<NewPlant> {
   let file: LogFile | undefined;
   try {
     // O_NONBLOCK: opening a FIFO that has no writer would block forever.
-    file = await nodeFileSystem.open(path, constants.O_RDONLY | constants.O_NONBLOCK);
-    const end = Number((await statRegularFile(file)).size);
-    /** The start of a line that the next chunk continues, and its byte offset. */
-    let rest: Buffer = Buffer.alloc(0);
-    let offset = 0;
-    for await (const chunk of chunksOf(file, [{ start: 0, end }])) {
-      const bytes = Buffer.concat([rest, chunk]);
-      const lines = bytes.subarray(0, bytes.lastIndexOf(NEWLINE) + 1);
-      const reader = new RecordReader(lines);
-      for (let start = 0; start < lines.length;) {
-        const next = reader.read(start);
-        if (next === 0 || !isUtf8(lines.subarray(start, next))) {
-          const line = await lineAt(file, offset + start);
-          throw damagedError(path, { line, offset: offset + start, reason: NOT_A_RECORD });
-        }
-        yield { id: idIn(reader), ...decodeRecord(lines.subarray(start, next)) };
-        start = next;
-      }
-      rest = bytes.subarray(lines.length);
-      offset += lines.length;
-    }
+    const opened = await nodeFileSystem.open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    file = opened;
+    const { size } = await statRegularFile(file);
+    yield* plantsIn(partsOf(file, Number(size)), async (offset) => {
+      const line = await lineAt(opened, offset);
+      return damagedError(path, { line, offset, reason: NOT_A_RECORD });
+    });
   } catch (error) {
     throw toStoreError(path, error);
   } finally {
     await file?.close();
+  }
+}
+
+/**
+ * Decodes the plants in parts of a log. Throws what `damageAt` returns for the offset of the first
+ * line that is not a record.
+ */
+export async function* plantsIn(
+  parts: AsyncIterable<Part>,
+  damageAt: (offset: number) => Error | Promise<Error>,
+): AsyncGenerator<NewPlant> {
+  for await (const part of parts) {
+    if (part.kind === 'torn tail') return;
+    if (part.kind === 'long line') throw await damageAt(part.offset);
+    const { bytes, offset } = part;
+    const reader = new RecordReader(bytes);
+    for (let start = 0; start < bytes.length;) {
+      const end = reader.read(start);
+      const line = bytes.subarray(start, end);
+      if (end === 0 || !isUtf8(line)) throw await damageAt(offset + start);
+      yield { id: idIn(reader), ...decodeRecord(line) };
+      start = end;
+    }
   }
 }
 

@@ -3,6 +3,8 @@ import { crc32 as zlibCrc32 } from 'node:zlib';
 import type { NewPlant, Plant } from '../plant.js';
 import { crc32 } from './crc32.js';
 
+/** The longest line of a log with its newline, in bytes. */
+export const MAX_RECORD_BYTES = 134_217_728;
 export const NEWLINE = 0x0a;
 
 /** Returns the line of the log for a plant, with its newline. */

@@ -4,8 +4,9 @@ import { pluralize, type Report } from '../report.js';
 import { PlantStoreError } from '../store.js';
 import { truncateFile, writeFile, type FileSystem, type LogFile } from './file.js';
 import type { IdIndex } from './id-index.js';
+import { lineAt, type TornTail } from './lines.js';
 import { HIGH, LOW } from './record.js';
-import { lineAt, repeatedId, scan, type Damage, type TornTail } from './scan.js';
+import { repeatedId, scan, type Damage } from './scan.js';
 
 /** A log that is open and locked, but whose lines have not been read yet. */
 export interface UnreadLog {

@@ -14,7 +14,7 @@ import {
 import { createIdIndex } from './id-index.js';
 import { acquireLock } from './lock.js';
 import { HIGH, LOW } from './record.js';
-import { chunksOf, repeatedId, scan, type Damage, type Range } from './scan.js';
+import { repeatedId, scan, type Damage } from './scan.js';
 
 /** What was found in a log. */
 export interface Verification {
@@ -30,6 +30,8 @@ export interface VerifyOptions {
   readonly onDamage: (damage: Damage) => void;
   readonly onProgress: (bytes: number, totalBytes: number) => void;
 }
+
+const COPY_BYTES = 1_048_576;
 
 const { O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants;
 
@@ -199,4 +201,33 @@ async function copyRanges(
   } finally {
     await to.close();
   }
+}
+
+/** The bytes of a file from `start` up to, but not including, `end`. */
+export interface Range {
+  readonly start: number;
+  end: number;
+}
+
+/**
+ * Reads ranges of a file. Every chunk but the last is full, however short the ranges are, because
+ * each may become a durable write.
+ */
+export async function* chunksOf(file: LogFile, ranges: readonly Range[]): AsyncGenerator<Buffer> {
+  const buffer = Buffer.allocUnsafe(COPY_BYTES);
+  let held = 0;
+  for (const { start, end } of ranges) {
+    for (let at = start; at < end;) {
+      const length = Math.min(buffer.length - held, end - at);
+      const { bytesRead } = await file.read(buffer, held, length, at);
+      if (bytesRead === 0) throw new Error('the log was truncated while it was read');
+      at += bytesRead;
+      held += bytesRead;
+      if (held === buffer.length) {
+        yield buffer;
+        held = 0;
+      }
+    }
+  }
+  if (held > 0) yield buffer.subarray(0, held);
 }

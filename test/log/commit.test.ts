@@ -7,8 +7,7 @@ import t, { type Test } from 'tap';
 import { createCommitter, type Committer } from '../../dist/log/commit.js';
 import { nodeFileSystem, type LogFile } from '../../dist/log/file.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
-import { encodeRecord } from '../../dist/log/record.js';
-import { MAX_RECORD_BYTES } from '../../dist/log/scan.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { run } from '../command.js';
 import {

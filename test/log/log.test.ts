@@ -18,8 +18,7 @@ import { dirname, join, relative } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
-import { encodeRecord } from '../../dist/log/record.js';
-import { MAX_RECORD_BYTES } from '../../dist/log/scan.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 import {
   createGate,

@@ -5,8 +5,8 @@ import { crc32 } from 'node:zlib';
 import t, { type Test } from 'tap';
 
 import { openLog, openPlantLog } from '../../dist/log/log.js';
-import { encodeRecord, HIGH, LOW } from '../../dist/log/record.js';
-import { MAX_RECORD_BYTES, scan } from '../../dist/log/scan.js';
+import { encodeRecord, HIGH, LOW, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { scan } from '../../dist/log/scan.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { PlantStoreError } from '../../dist/store.js';
 import { faultyFileSystem, logOf, memoryFile } from './support.js';

@@ -17,9 +17,9 @@ import t, { type Test } from 'tap';
 
 import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
 import { openPlantLog } from '../../dist/log/log.js';
-import { encodeRecord } from '../../dist/log/record.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { repairLog, verifyLog, type Verification } from '../../dist/log/repair.js';
-import { MAX_RECORD_BYTES, type Damage } from '../../dist/log/scan.js';
+import { type Damage } from '../../dist/log/scan.js';
 import type { NewPlant } from '../../dist/plant.js';
 import {
   createGate,

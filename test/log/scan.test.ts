@@ -1,7 +1,8 @@
 import t from 'tap';
 
-import { decodeRecord, encodeRecord, HIGH, LOW } from '../../dist/log/record.js';
-import { MAX_RECORD_BYTES, readLine, scan, type Damage } from '../../dist/log/scan.js';
+import { readLine } from '../../dist/log/lines.js';
+import { HIGH, LOW, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { scan, type Damage } from '../../dist/log/scan.js';
 import type { LogFile } from '../../dist/log/file.js';
 import { createGate, isPending, logOf, memoryFile, plantsNamed } from './support.js';
 
@@ -233,25 +234,4 @@ t.test('a line longer than any record need not end with a newline', async (t) =>
   const { damages, tail } = await find(memoryFile(Buffer.alloc(length, 'x'), MAX_RECORD_BYTES / 2));
   t.match(damages, [{ line: 1, offset: 0, length }]);
   t.strictSame(tail, { offset: length, text: '' });
-});
-
-t.test('readLine returns the line at an offset, however long it is', async (t) => {
-  for (const length of [0, 1, 4_000, 4_070, 4_096, 5_000, 8_192, 100_000, 1_000_000]) {
-    const plant = { id: 2n, name: 'x'.repeat(length) };
-    const line = Buffer.from(encodeRecord(plant));
-    const content = Buffer.concat([Buffer.from(FERN), line, Buffer.from(FERN)]);
-    for (const maxBytesRead of [Math.ceil(length / 7) + 1, Infinity]) {
-      const read = await readLine(memoryFile(content, maxBytesRead), FERN.length);
-      t.ok(read.equals(line), `${length} bytes, ${maxBytesRead} at a time`);
-      t.strictSame(decodeRecord(read), { name: plant.name });
-    }
-  }
-});
-
-t.test('readLine returns an incomplete line at the end of the file', async (t) => {
-  const read = async (text: string): Promise<string> =>
-    String(await readLine(memoryFile(Buffer.from(FERN + text)), FERN.length));
-  t.equal(await read(''), '');
-  t.equal(await read('{"id":7'), '{"id":7');
-  t.equal(await read('x'.repeat(10_000)), 'x'.repeat(10_000));
 });
