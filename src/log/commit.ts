@@ -23,6 +23,8 @@ export interface Committer {
   append(plant: NewPlant): Promise<'created'>;
   /** The plant with that id that is not durable yet. */
   pending(id: bigint): PendingPlant | undefined;
+  /** The byte offset before which everything is durable. What follows it may still be cut off. */
+  readonly end: number;
   /** The error with which all plants are refused, once the log is poisoned or closed. */
   readonly refusal: PlantStoreError | undefined;
   /** Aborted, with the cause, when the log is poisoned. */
@@ -189,6 +191,9 @@ export function createCommitter(options: CommitterOptions): Committer {
         if (plant) return { plant, stored };
       }
       return undefined;
+    },
+    get end() {
+      return end;
     },
     get refusal() {
       return refusal;

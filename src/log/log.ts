@@ -17,7 +17,8 @@ import {
 } from './file.js';
 import { createIdIndex, type IdIndex } from './id-index.js';
 import { acquireLock, type Lock } from './lock.js';
-import { readLine } from './lines.js';
+import { partsOf, readLine, type Part } from './lines.js';
+import { plantsIn } from './read.js';
 import { decodeRecord, HIGH, LOW, RecordReader } from './record.js';
 import { recover } from './recovery.js';
 
@@ -62,6 +63,21 @@ export interface PlantLog extends PlantStore {
    * continue, close the log and open it again.
    */
   readonly poisoned: AbortSignal;
+  /**
+   * Reads the plants that are durable when the iteration begins, in the order in which they were
+   * stored. Plants can be added meanwhile, and several iterations can run at once. The memory that
+   * each of them takes depends on the longest line only, not on the number of plants. Nothing has to
+   * be released if an iteration is abandoned.
+   *
+   * The iterator rejects with a {@link PlantStoreError} `unavailable` if the log is closed or
+   * poisoned before all plants have been read, or if the file cannot be read.
+   *
+   * @example Ids are exact, which they would not be after `JSON.parse`:
+   * ```ts
+   * for await (const { id, name, tag } of log.plants()) console.log(id, name, tag);
+   * ```
+   */
+  plants(): AsyncIterable<NewPlant>;
 }
 
 /**
@@ -175,6 +191,28 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     return decodeRecord(line);
   }
 
+  async function* plants(): AsyncGenerator<NewPlant> {
+    try {
+      yield* plantsIn(storedParts(), modifiedAt);
+    } catch (error) {
+      // Reading fails because the log is closed, too.
+      throw committer.refusal ?? toStoreError(path, error);
+    }
+  }
+
+  /** The parts of the file that are durable, as long as it still is the file that was written. */
+  async function* storedParts(): AsyncGenerator<Part> {
+    throwIfRefused();
+    for await (const part of partsOf(file, committer.end)) {
+      throwIfRefused();
+      committer.checkFile();
+      // What is durable ends with a newline.
+      if (part.kind === 'torn tail') throw modifiedAt(part.offset);
+      yield part;
+    }
+    committer.checkFile();
+  }
+
   function modifiedAt(offset: number): PlantStoreError {
     return committer.poison(new Error(`the line at byte ${offset} was modified`));
   }
@@ -196,6 +234,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     },
     poisoned: committer.poisoned,
     add,
+    plants,
     close: () => (closed ??= close()),
   };
 }
