@@ -4,6 +4,7 @@ import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { codeOf, messageOf } from '../system-error.js';
+import { createCheck } from './check.js';
 import { createConnector, type Connection } from './connection.js';
 import { COMPARE, CREATE_TABLE, INSERT, PAGE, columnsOf, plantIn } from './rows.js';
 import { createStore } from './store.js';
@@ -48,6 +49,19 @@ export interface PostgresStore extends PlantStore {
   readonly name: string;
   /** Reads all plants in the order of their ids, on a connection of its own. */
   plants(): AsyncIterable<NewPlant>;
+  /**
+   * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
+   * setting or table would lose them. Takes at most `timeoutMs`, on a connection of its own, which is
+   * opened by the first check; concurrent checks share one statement. Stores and reports nothing.
+   *
+   * @throws {@link PlantStoreError} `unavailable` otherwise.
+   *
+   * @example Readiness, for a load balancer:
+   * ```ts
+   * const status = await store.check().then(() => 200, () => 503);
+   * ```
+   */
+  check(): Promise<void>;
 }
 
 /**
@@ -72,7 +86,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   if (fault) throw new TypeError(`url: ${fault}`);
   const hosts = parseDatabaseUrl(options.url);
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
-  const connect = createConnector({ hosts, password: options.password, timeoutMs, acceptDataLoss });
+  const { password } = options;
+  const connect = createConnector({ hosts, password, timeoutMs, acceptDataLoss });
   const all = Array.from({ length: connections }, connect);
   const failure = (cause: unknown): PlantStoreError =>
     new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
@@ -84,7 +99,20 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   }
   const report = limitRate(options.report);
   const store = createStore(all, name, { timeoutMs, report });
-  return { ...store, name, plants: () => selectPlants(connect(), failure) };
+  // Half of the time for connecting, and half for the statement.
+  const checkMs = Math.ceil(timeoutMs / 2);
+  const checks = createCheck(
+    createConnector({ hosts, password, timeoutMs: checkMs, acceptDataLoss })(),
+  );
+  return {
+    ...store,
+    name,
+    plants: () => selectPlants(connect(), failure),
+    check: () => checks.check().catch((cause: unknown) => Promise.reject(failure(cause))),
+    async close() {
+      await Promise.all([store.close(), checks.close()]);
+    },
+  };
 }
 
 /** Runs both statements without plants, to detect most of what the database may lack. */

@@ -30,6 +30,12 @@ export const INSERT = statement(`INSERT INTO plants (id, name, tag, exact)
   SELECT * FROM ${BATCH} AS batch (id, name, tag, exact)
   ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${REFUSAL}`);
 
+/** Inserts no plants, which fails wherever plants could not be inserted. */
+export const CHECK = statement(`WITH none AS (
+    INSERT INTO plants (id, name, tag, exact) SELECT id, name, tag, exact FROM plants WHERE false
+    ON CONFLICT (id) DO NOTHING)
+  SELECT ${REFUSAL}`);
+
 /**
  * For each plant that has a row, its index from 1, and whether they are the same: the rows may be much
  * larger. `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous

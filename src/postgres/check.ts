@@ -1,0 +1,31 @@
+import type { Connection } from './connection.js';
+import { CHECK } from './rows.js';
+
+/** Checks on a connection that is opened when it is needed. Concurrent checks share one statement. */
+export function createCheck(connection: Connection): {
+  check: () => Promise<void>;
+  close: () => Promise<void>;
+} {
+  let running: Promise<void> | undefined;
+  let isClosed = false;
+
+  async function run(): Promise<void> {
+    try {
+      await connection.query(CHECK);
+    } finally {
+      running = undefined;
+    }
+  }
+
+  return {
+    async check() {
+      if (isClosed) throw new Error('the store is closed');
+      await (running ??= run());
+    },
+    async close() {
+      isClosed = true;
+      await running?.catch(() => undefined);
+      connection.close();
+    },
+  };
+}
