@@ -231,6 +231,8 @@ t.test('tokens that no request could carry make createPlantHandler throw', async
     ['nothing', undefined as never, 'tokens: must be an array of at least one'],
     ['one outside of an array', 'marker' as never, 'tokens: must be an array of at least one'],
     ['an empty one', [''], 'tokens: number 1 has characters'],
+    ['a variable that is not set', [undefined as never], 'tokens: number 1 is not a string'],
+    ['a number', [TOKEN, 7 as never], 'tokens: number 2 is not a string'],
     ['white space', ['marker marker'], 'tokens: number 1 has characters'],
     ['a line break', ['marker\n'], 'tokens: number 1 has characters'],
     ['a NUL', ['marker\0'], 'tokens: number 1 has characters'],
