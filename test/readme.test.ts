@@ -16,6 +16,7 @@ import {
 import { openapi } from '../dist/http/openapi.js';
 import { MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { CONNECTION_LIMITS, IDLE_MS, STOPPING } from '../dist/program/listener.js';
+import { MAX_SECRET_BYTES } from '../dist/program/secret-file.js';
 import {
   DATABASE_SETTINGS,
   LOG_SETTINGS,
@@ -174,6 +175,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['idle connection', IDLE_MS, 2 * IDLE_MS],
     ['shutdown', STOPPING.totalMs, STOPPING.clientsMs],
     ['reports of internal errors and overload', REPORT_RATE.count, REPORT_RATE.periodMs],
+    ['file of tokens, of a password, of a certificate or of its key', MAX_SECRET_BYTES],
     ['line of the log', MAX_RECORD_BYTES],
     // test/log/id-index.test.ts compares the index with these.
     ['index in memory', 16, 40],

@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import { link, readFile, rm } from 'node:fs/promises';
+import { link, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
 import { tokenFault } from '../http/auth.js';
 import { nodeFileSystem, syncFolder, toStoreError, writeFile } from '../log/file.js';
 import { codeOf, reasonOf } from '../system-error.js';
+import { readSecretFile } from './secret-file.js';
 import type { TlsFiles, TokenFile } from './settings.js';
 
 /** 256 bits, which cannot be guessed. RFC 6750 prescribes no length. */
@@ -21,7 +22,7 @@ export async function readTokens(
 ): Promise<readonly string[]> {
   let text: string;
   try {
-    text = await readFile(path, 'utf8');
+    text = String(await readSecretFile(path));
   } catch (error) {
     if (!(createIfMissing && codeOf(error) === 'ENOENT'))
       faults.push(`${path}: ${reasonOf(error)}`);
@@ -58,10 +59,10 @@ export async function createTokenFile({ path }: TokenFile): Promise<void> {
 
 /** @throws Error with the path if a password cannot be read. */
 export async function readPassword(path: string): Promise<string> {
-  const text = await readFile(path, 'utf8').catch((cause: unknown) => {
+  const text = await readSecretFile(path).catch((cause: unknown) => {
     throw new Error(`${path}: ${reasonOf(cause)}`, { cause });
   });
-  const password = text.replace(/\r?\n$/, '');
+  const password = String(text).replace(/\r?\n$/, '');
   if (password === '') throw new Error(`${path}: holds no password`);
   return password;
 }
@@ -77,7 +78,7 @@ export async function readTls(files: TlsFiles, faults: string[]): Promise<TlsMat
   const before = faults.length;
   const read = async (path: string): Promise<Buffer> => {
     try {
-      return await readFile(path);
+      return await readSecretFile(path);
     } catch (error) {
       faults.push(`${path}: ${reasonOf(error)}`);
       return Buffer.alloc(0);

@@ -81,7 +81,7 @@ t.test('a token file that cannot be read is a fault, even if it may be missing',
     await readTokens({ path: folder, createIfMissing }, faults);
     await readTokens({ path: join(folder, 'file/token'), createIfMissing }, faults);
     t.strictSame(faults, [
-      `${folder}: illegal operation on a directory (EISDIR)`,
+      `${folder}: it is not a regular file`,
       `${folder}/file/token: not a directory (ENOTDIR)`,
     ]);
   }
@@ -170,7 +170,7 @@ t.test('each TLS file that cannot be read is a fault', async (t) => {
   t.equal(await readTls(files, faults), undefined);
   t.strictSame(faults.slice(1), [
     `${files.cert}: no such file or directory (ENOENT)`,
-    `${files.key}: illegal operation on a directory (EISDIR)`,
+    `${files.key}: it is not a regular file`,
   ]);
 });
 

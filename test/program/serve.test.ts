@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   closeSync,
@@ -5,6 +6,7 @@ import {
   readdirSync,
   readFileSync,
   renameSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -90,7 +92,7 @@ t.test('the next start finds the plants and the token, also behind a symbolic li
 
 t.test('a token file that cannot be read is refused', async (t) => {
   const cwd = t.testdir({ data: { token: {} } });
-  const fault = `${cwd}/data/token: illegal operation on a directory (EISDIR)`;
+  const fault = `${cwd}/data/token: it is not a regular file`;
   await failsToRun(t, MISUSED, [fault], { cwd });
 });
 
@@ -226,6 +228,30 @@ t.test('SIGHUP reports a faulty token file, and the old tokens are still accepte
   t.notOk(readdirSync(join(cwd, 'data')).includes('token'), 'no token file is created');
   t.strictSame(await program.stop('SIGTERM'), DONE);
 });
+
+t.test(
+  'SIGHUP reports a token file that is a FIFO or endless, and the next one works',
+  async (t) => {
+    const cwd = t.testdir({ data: { token: 'old\n' } });
+    const program = await start(t, { cwd });
+    const file = join(cwd, 'data/token');
+    for (const [round, command] of ['mkfifo token', 'ln -s /dev/zero token'].entries()) {
+      execFileSync('sh', ['-c', `rm token && ${command}`], { cwd: join(cwd, 'data') });
+      program.send('SIGHUP');
+      await program.says(
+        'stderr',
+        /token: it is not a regular file; the tokens stay as they were\n$/,
+      );
+      t.equal(await statusWith(t, program.port, 'old'), 200);
+      rmSync(file);
+      writeFileSync(file, `old\nnew-${round}\n`);
+      program.send('SIGHUP');
+      await program.says('stderr', /token: accepts 2 tokens\n$/);
+      t.equal(await statusWith(t, program.port, `new-${round}`), 200);
+    }
+    t.strictSame(await program.stop('SIGTERM'), DONE);
+  },
+);
 
 t.test('SIGHUP changes nothing if the tokens are not in a file', async (t) => {
   const program = await start(t, { cwd: t.testdir(), env: ENV });
