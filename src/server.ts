@@ -35,8 +35,9 @@ main(HELP, (command, file, ...more) => {
 function serveLog(): Promise<ExitCode> {
   const faults: string[] = [];
   const settings = readLogSettings(process.env, faults);
-  return serve(settings, faults, async () => {
-    const log = await openPlantLog(settings.file, { onProgress: reportProgress(settings.file) });
+  return serve(settings, faults, async (stop) => {
+    const onProgress = reportProgress(settings.file, stop);
+    const log = await openPlantLog(settings.file, { onProgress });
     const lines = [`log: ${log.path}`, `plants: ${log.size}`];
     return { store: log, lines, poisoned: log.poisoned };
   });

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
-import { EXIT, fail, type ExitCode } from './exit.js';
+import { EXIT, exit, fail, outputTaken, type ExitCode } from './exit.js';
 
 /** Runs a command, or returns `undefined` if there is no such command. */
 export type Run = (
@@ -24,7 +24,10 @@ export function main(help: string, run: Run): void {
       const isDamaged = error instanceof PlantStoreError && error.code === 'damaged';
       return fail(EXIT.failed, reasonOf(error), ...(isDamaged ? [LOG_IS_DAMAGED] : []));
     })
-    .then((code) => process.exit(code));
+    .then(async (code) => {
+      await outputTaken();
+      exit(code);
+    });
 }
 
 async function dispatch(help: string, run: Run): Promise<ExitCode> {

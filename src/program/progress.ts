@@ -14,9 +14,20 @@ export function oncePerSecond<T extends unknown[]>(
   };
 }
 
-/** Returns a callback that reports, at most once a second, how much of a file has been read. */
-export function reportProgress(path: string): (bytes: number, totalBytes: number) => void {
-  return oncePerSecond(
-    (bytes, totalBytes) => `reading ${path}: ${Math.floor((100 * bytes) / totalBytes)} %`,
+/**
+ * Returns a callback that reports, at most once a second, how much of a file has been read. It throws
+ * once `stop` is aborted, which ends the reading.
+ */
+export function reportProgress(
+  path: string,
+  stop?: AbortSignal,
+): (bytes: number, totalBytes: number) => void {
+  const report = oncePerSecond(
+    (bytes: number, totalBytes: number) =>
+      `reading ${path}: ${Math.floor((100 * bytes) / totalBytes)} %`,
   );
+  return (bytes, totalBytes) => {
+    stop?.throwIfAborted();
+    report(bytes, totalBytes);
+  };
 }

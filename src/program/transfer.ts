@@ -4,7 +4,8 @@ import { readPlants } from '../log/read.js';
 import type { NewPlant } from '../plant.js';
 import { pluralize } from '../report.js';
 import type { PlantStore } from '../store.js';
-import { EXIT, fail, type ExitCode } from './exit.js';
+import { EXIT, exitWithin, fail, type ExitCode } from './exit.js';
+import { STOPPING } from './listener.js';
 import { oncePerSecond, reportProgress } from './progress.js';
 
 /** Copies the plants of a log to a database. */
@@ -56,9 +57,16 @@ async function transfer(
   }
 }
 
-/** Resolves on the first signal; the next one ends the process at once. */
+/**
+ * Resolves on the first signal, from which on the process has {@link STOPPING}`.totalMs`; the next one
+ * ends it at once.
+ */
 function interruption(): Promise<'interrupted'> {
   return new Promise((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => resolve('interrupted'));
+    for (const signal of ['SIGINT', 'SIGTERM'])
+      process.once(signal, () => {
+        exitWithin(STOPPING.totalMs);
+        resolve('interrupted');
+      });
   });
 }

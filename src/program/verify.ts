@@ -1,15 +1,29 @@
 import { nodeFileSystem } from '../log/file.js';
-import { verifyLog } from '../log/repair.js';
+import { verifyLog, type Verification } from '../log/repair.js';
 import { pluralize } from '../report.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { reportProgress } from './progress.js';
 
-/** The command `verify`: checks every line of a log and prints the damaged ones. */
+/**
+ * The command `verify`: checks every line of a log and prints the damaged ones. Ends early, without a
+ * summary, if the reader of its output is gone.
+ */
 export async function verify(path: string): Promise<ExitCode> {
-  const { plants, bytes, damagedLines, tornBytes } = await verifyLog(nodeFileSystem, path, {
-    onDamage: ({ line, offset, reason }) => console.log(`line ${line}, byte ${offset}: ${reason}`),
-    onProgress: reportProgress(path),
-  });
+  const readerGone = new AbortController();
+  process.stdout.once('error', () => readerGone.abort());
+  let verification: Verification;
+  try {
+    verification = await verifyLog(nodeFileSystem, path, {
+      onDamage: ({ line, offset, reason }) =>
+        console.log(`line ${line}, byte ${offset}: ${reason}`),
+      onProgress: reportProgress(path, readerGone.signal),
+    });
+  } catch (error) {
+    // Something has been printed, so there is damage.
+    if (readerGone.signal.aborted) return EXIT.failed;
+    throw error;
+  }
+  const { plants, bytes, damagedLines, tornBytes } = verification;
   const found = [pluralize(plants, 'plant'), pluralize(bytes, 'byte')];
   console.log(`${path}: ${found.join(', ')}, ${pluralize(damagedLines, 'damaged line')}`);
   if (tornBytes > 0)

@@ -1,13 +1,16 @@
+import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t from 'tap';
 
 import { openPlantLog } from '../../dist/index.js';
+import { STOPPING } from '../../dist/program/listener.js';
 import { claimsIn } from '../log/lock-support.js';
 import { missing, until } from '../postgres/cluster.js';
 import { checkOutputs, ends, launchProgram, startDatabase } from '../postgres/program.js';
 import { startProxy } from '../postgres/proxy.js';
+import { hasten } from '../system/program.js';
 
 /** The clock stands still, so that no progress is reported. */
 const STILL = 'performance.now = () => 0;';
@@ -80,6 +83,30 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
     await ends(t, { code: 0, stdout: [summary(to, 10_000, 10_000)] }, exporting);
     await ends(t, { code: 0, stdout: [summary(to, 0, COUNT)] }, exporting);
     t.strictSame(claimsIn(folder), [], 'neither does one that is complete');
+  });
+
+  t.test('an export to a disk that hangs can be interrupted', async (t) => {
+    const path = join(t.testdir(), 'hung.jsonl');
+    execFileSync('mkfifo', [`${path}.pipe`]);
+    // Opening a FIFO blocks the only thread for file operations, until it has a writer.
+    const block = `import fs from 'node:fs';
+      import { syncBuiltinESMExports } from 'node:module';
+      const { write } = fs;
+      fs.write = (...args) => {
+        fs.open('${path}.pipe', 'r', () => undefined);
+        write(...args);
+        console.error('hangs');
+      };
+      syncBuiltinESMExports();`;
+    const program = launchProgram(t, {
+      args: ['export', path],
+      env: { ...env, UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' },
+      preload: STILL + block + hasten(STOPPING.totalMs),
+    });
+    await program.says('stderr', /hangs/);
+    program.send('SIGTERM');
+    t.strictSame(await program.ended, { code: null, signal: 'SIGKILL' });
+    t.match(program.stderr, /the shutdown timed out.*\n.*does not return; ending with SIGKILL\n$/);
   });
 
   t.test('the file store opens what was exported', async (t) => {

@@ -1,16 +1,20 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { appendFileSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
 import { TOKEN } from '../support.js';
-import { failsToRun, run, start } from '../system/program.js';
+import { failsToRun, LARGE_LOG, launch, run, SERVER, start } from '../system/program.js';
 
 const FERN = encodeRecord({ id: 7n, name: 'Boston fern', tag: 'indoor' });
 const IVY = encodeRecord({ id: 8n, name: 'ivy' });
 const SETTING = { PLANT_STORE_FILE: 'plants.jsonl' };
+const FAILED = 1;
 const NOT_A_RECORD = 'it is not a valid record, or its checksum does not match';
 
 interface Example {
@@ -97,3 +101,30 @@ t.test('verify refuses what is not a file, and creates none', async (t) => {
     await failsToRun(t, 1, [`${cwd}/${name}: ${sentence}`], { args: ['verify', name], cwd });
   t.strictSame(readdirSync(cwd).toSorted(), ['folder', 'pipe']);
 });
+
+t.test('verify ends once all that it printed has been read, however late', async (t) => {
+  const COUNT = 20_000;
+  const cwd = t.testdir({ 'plants.jsonl': 'x\n'.repeat(COUNT) });
+  // More than the pipe can hold.
+  const args = ['-u', 'NODE_OPTIONS', process.execPath, SERVER, 'verify', 'plants.jsonl'];
+  const child = spawn('env', args, { cwd, stdio: ['ignore', 'pipe', 'ignore'] });
+  t.teardown(() => child.kill('SIGKILL'));
+  await once(child.stdout, 'readable');
+  const ended = once(child, 'close');
+  for (let turn = 0; turn < 1_000; turn++) await setImmediate();
+  const lines = (await text(child.stdout)).split('\n');
+  t.strictSame(await ended, [FAILED, null]);
+  t.equal(lines.filter((line) => line.endsWith(NOT_A_RECORD)).length, COUNT);
+  t.match(lines.at(-2), `: 0 plants, ${2 * COUNT} bytes, ${COUNT} damaged lines`);
+});
+
+t.test(
+  'verify ends quietly, without reading on, once the reader of its output is gone',
+  async (t) => {
+    const cwd = t.testdir({ 'plants.jsonl': `x\n${LARGE_LOG}` });
+    const program = launch(t, { args: ['verify'], cwd, env: SETTING });
+    program.leave('stdout');
+    t.strictSame(await program.ended, { code: 1, signal: null });
+    t.equal(program.stderr, '');
+  },
+);

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -5,15 +6,15 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { STOPPING } from '../../dist/program/listener.js';
-import { connect, message, TOKEN, type Answer, type Client } from '../support.js';
+import { connect, exchange, message, TOKEN, type Answer, type Client } from '../support.js';
 import { hasten, LARGE_LOG, launch, start, type LaunchOptions, type Program } from './program.js';
 
+const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 const WELL = { code: 0, signal: null };
 const FAILED = { code: 1, signal: null };
 
 function startIn(t: Test, cwd: string, options: LaunchOptions = {}): Promise<Program> {
-  const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl', ...options.env };
-  return start(t, { ...options, cwd, env });
+  return start(t, { ...options, cwd, env: { ...env, ...options.env } });
 }
 
 /** A client whose first plant has been stored. */
@@ -158,21 +159,66 @@ t.test('a second signal ends the program at once', async (t) => {
   await client.closed;
 });
 
-/** From now on no write to a file ever comes to its end. */
-const HUNG_DISK = `import fs from 'node:fs';
-import { syncBuiltinESMExports } from 'node:module';
-fs.write = () => undefined;
-syncBuiltinESMExports();`;
+/** A program whose only thread for file operations is blocked, as by a hung file system. */
+async function startOnHungDisk(t: Test, preload = ''): Promise<Program> {
+  const cwd = t.testdir();
+  execFileSync('mkfifo', [join(cwd, 'pipe')]);
+  // Opening a FIFO blocks until it has a writer.
+  const block = `import { open } from 'node:fs';
+    process.on('SIGUSR2', () => open('pipe', 'r', () => undefined));`;
+  const env = { UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' };
+  const program = await startIn(t, cwd, { env, preload: block + preload });
+  program.send('SIGUSR2');
+  return program;
+}
 
-t.test('if the disk hangs, the shutdown times out with exit code 1', async (t) => {
-  const program = await startIn(t, t.testdir(), { preload: HUNG_DISK + hasten(STOPPING.totalMs) });
-  const client = await connect(t, program.port);
+/** Sends a plant, and returns once the program has read it. */
+async function sendPlant(t: Test, { port }: Program): Promise<Client> {
+  const client = await connect(t, port);
   client.send(message({ method: 'GET' }));
   t.match(await client.answer(), { status: 405 });
   client.send(message());
-  t.strictSame(await program.stop('SIGTERM'), FAILED);
-  t.equal(program.stderr, 'plant-store: the shutdown timed out; not all work was completed\n');
+  t.equal((await exchange(t, port, message({ method: 'GET' }))).status, 405);
+  return client;
+}
+
+const KILLED = { code: null, signal: 'SIGKILL' };
+const KILLS_ITSELF = 'plant-store: a call to the system does not return; ending with SIGKILL\n';
+
+t.test('if the disk hangs, the shutdown times out, and SIGKILL ends the program', async (t) => {
+  const program = await startOnHungDisk(t, hasten(STOPPING.totalMs));
+  const client = await sendPlant(t, program);
+  t.strictSame(await program.stop('SIGTERM'), KILLED);
+  const timeout = 'plant-store: the shutdown timed out; not all work was completed\n';
+  t.equal(program.stderr, timeout + KILLS_ITSELF);
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
+});
+
+t.test('if the disk hangs, a second signal ends the program at once', async (t) => {
+  const program = await startOnHungDisk(t);
+  const client = await sendPlant(t, program);
+  program.send('SIGTERM');
+  await refusesConnections(t, program);
+  t.strictSame(await program.stop('SIGINT'), KILLED);
+  t.equal(program.stderr, KILLS_ITSELF);
+  await client.closed;
+});
+
+t.test('if the log hangs while it is opened, a signal ends the program', async (t) => {
+  const cwd = t.testdir();
+  execFileSync('mkfifo', [join(cwd, 'pipe')]);
+  const preload = `import { open } from 'node:fs';
+    process.on('newListener', (name) => {
+      if (name !== 'SIGHUP') return;
+      open('pipe', 'r', () => undefined);
+      setImmediate(() => console.log('signals are handled'));
+    });`;
+  const options = { env: { ...env, UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' }, preload, cwd };
+  const program = launch(t, options);
+  await program.says('stdout', /signals are handled/);
+  program.send('SIGTERM');
+  t.strictSame(await program.ended, KILLED);
+  t.equal(program.stderr, KILLS_ITSELF);
 });
 
 t.test('if the log is modified during shutdown, plants get 503, the exit code is 1', async (t) => {
@@ -212,8 +258,6 @@ t.test('if the log is modified, all plants get 503 and the exit code is 1', asyn
 const whileReading = (signal: NodeJS.Signals): string => `let now = 0;
 performance.now = () => (now += 1000);
 console.error = () => process.kill(process.pid, '${signal}');`;
-
-const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const)
   t.test(`${signal} ends the program while it is reading the log`, async (t) => {
