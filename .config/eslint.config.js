@@ -63,6 +63,17 @@ export default defineConfig(
   {
     files: ['test/**/*.ts'],
     rules: {
+      'no-restricted-syntax': [
+        'error',
+        ...['> ArrayExpression', '> ObjectExpression ArrayExpression'].map((array) => ({
+          selector: `CallExpression[callee.property.name='match'] ${array}`,
+          message: 'An array as a pattern matches longer ones, too: use strictSame, or exactly().',
+        })),
+        {
+          selector: `CallExpression[callee.object.name='t'][callee.property.name='same']`,
+          message: '1 and "1" are the same: use strictSame.',
+        },
+      ],
       // tap itself waits for a subtest.
       '@typescript-eslint/no-floating-promises': [
         'error',

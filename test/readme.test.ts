@@ -219,7 +219,7 @@ t.test('the systemd unit starts, reloads and stops the program', async (t) => {
   t.match(program.log, new RegExp(`${path}$`));
   await shell(unit.get('ExecReload') ?? '', cwd, { MAINPID: String(program.pid) });
   await program.says('stderr', /accepts 1 token\n/);
-  t.same(await program.stop('SIGTERM'), { code: 0, signal: null });
+  t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
 });
 
 t.test('a damaged log is verified and repaired with the commands of its document', async (t) => {

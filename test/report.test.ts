@@ -8,7 +8,7 @@ t.test('reports beyond the limit of a period are dropped', async (t) => {
   const heard: string[] = [];
   const report = limitRate((message) => heard.push(message), { count: 2, periodMs: Infinity });
   for (let i = 1; i <= 1000; i++) report(`report ${i}`);
-  t.same(heard, ['report 1', 'report 2']);
+  t.strictSame(heard, ['report 1', 'report 2']);
 });
 
 t.test('dropped reports are counted in the next period', async (t) => {
@@ -17,7 +17,7 @@ t.test('dropped reports are counted in the next period', async (t) => {
   report('one');
   report('two');
   report('three');
-  t.same(heard, ['dropped 1 more report', 'dropped 1 more report']);
+  t.strictSame(heard, ['dropped 1 more report', 'dropped 1 more report']);
 });
 
 t.test(
@@ -27,7 +27,7 @@ t.test(
     const cause = new Error('the cause');
     limitRate(reportToConsole)('it failed', cause);
     reportToConsole('it works');
-    t.same(
+    t.strictSame(
       shown().map(({ args }) => args as unknown),
       [['plant-store: it failed', cause], ['plant-store: it works']],
     );
@@ -45,7 +45,7 @@ t.test(
     })('it failed');
     limitRate(rejects)('it failed again');
     await setImmediate();
-    t.same(
+    t.strictSame(
       shown().map(({ args }) => args as unknown),
       [
         ['plant-store: it failed', fault],

@@ -1,6 +1,7 @@
 import type { Test } from 'tap';
 
 import type { NewPlant, PlantStore } from '../dist/index.js';
+import { exactly } from './exactly.js';
 
 const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 
@@ -69,7 +70,7 @@ export function testStoreContract(
     const outcomes = await Promise.allSettled([store.add(FERN), store.add({ ...FERN, tag: 'x' })]);
     t.match(
       outcomes.toSorted((a, b) => a.status.localeCompare(b.status)),
-      [{ value: 'created' }, { reason: { code: 'conflict' } }],
+      exactly({ value: 'created' }, { reason: { code: 'conflict' } }),
     );
   });
 

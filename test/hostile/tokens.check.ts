@@ -5,6 +5,7 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
+import { exactly } from '../exactly.js';
 import { injecting } from '../faults/strace.js';
 import { missing, settingsFor, stopCleanly } from '../faults/support.js';
 import { run, start, type Program } from '../system/program.js';
@@ -95,7 +96,7 @@ t.test(
     const program = await start(t, { env, under });
     const body = '{"id":1,"name":"n"}';
     const { answers } = await exchange(program.port, [request(HEADS[3] ?? [], body)]);
-    t.match(answers, [{ status: 503 }]);
+    t.match(answers, exactly({ status: 503 }));
     t.match(await program.ended, { code: 1 });
     hides(t, program.stdout, 'stdout');
     hides(t, program.stderr, 'stderr');

@@ -7,10 +7,10 @@ t.test('a reservation grows and shrinks within the budget', async (t) => {
   const first = budget.reserve(60);
   t.equal(budget.reserve(41), undefined, 'one more than is left');
   const second = budget.reserve(40);
-  t.notOk(first?.growTo(61), 'nothing is left');
+  t.equal(first?.growTo(61), false, 'nothing is left');
   t.ok(first?.growTo(59), 'already as large');
   second?.shrinkTo(41);
-  t.notOk(first?.growTo(61), 'shrinking never grows');
+  t.equal(first?.growTo(61), false, 'shrinking never grows');
   second?.shrinkTo(10);
   t.ok(first?.growTo(90));
   t.notOk(budget.reserve(1));
@@ -40,7 +40,7 @@ t.test('exhaustion by growing is reported when the reservation shrinks', async (
   const changes: unknown[] = [];
   const budget = createBudget(100, (...change) => changes.push(change));
   const [large, small] = [budget.reserve(90), budget.reserve(10)];
-  t.notOk(small?.growTo(11));
+  t.equal(small?.growTo(11), false);
   t.strictSame(changes, []);
   small?.shrinkTo(0);
   t.strictSame(changes, [[true, 90]]);

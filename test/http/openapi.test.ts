@@ -19,6 +19,7 @@ import {
 import { createListener } from '../../dist/program/listener.js';
 import { typeFaults } from '../compile.js';
 import { conforms } from '../conformance.js';
+import { exactly } from '../exactly.js';
 import { runExample } from '../example.js';
 import { block } from '../readme.js';
 import { exchange, message, openLog, serve, TOKEN } from '../support.js';
@@ -50,7 +51,7 @@ t.test('the document matches the interface', async (t) => {
       200: { description: 'plant response', content: json(reference('Plant')) },
       400: {
         description: 'unexpected error',
-        content: json({ allOf: [reference('Error'), withCode] }),
+        content: json({ allOf: exactly(reference('Error'), withCode) }),
       },
     },
   });
@@ -70,7 +71,7 @@ t.test('the document matches the interface', async (t) => {
   };
   const error = { type: 'integer', format: 'int32', description: 'Numeric error indicator' };
   const text = { type: 'string', description: 'Text message describing the error' };
-  t.same(components.schemas, {
+  t.strictSame(components.schemas, {
     Plant: { type: 'object', properties: { name, tag }, required: ['name'] },
     NewPlant: { type: 'object', properties: { id, name, tag }, required: ['id', 'name'] },
     Error: { type: 'object', properties: { error, message: text }, required: ['error', 'message'] },
@@ -90,7 +91,7 @@ t.test('the document has a summary, descriptions and tags for generators', async
   const { post } = paths['/plants'];
   t.match(info, { description: /\w/, contact: { name: /\w/ } });
   t.match(post.summary, /\w/);
-  t.match(tags, [{ name: 'plants', description: /\w/ }]);
+  t.match(tags, exactly({ name: 'plants', description: /\w/ }));
   t.strictSame(post.tags, ['plants']);
 });
 
@@ -102,7 +103,7 @@ t.test('the document contains the schemas that plants are checked with', async (
 
 t.test('the package contains the document as a file', async (t) => {
   const file = readFileSync(require.resolve('plant-store/openapi.json'), 'utf8');
-  t.same(JSON.parse(file), openapi);
+  t.strictSame(JSON.parse(file), openapi);
 });
 
 t.test('the document describes every failure with an example', async (t) => {

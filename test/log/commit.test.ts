@@ -10,6 +10,7 @@ import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { run } from '../command.js';
+import { exactly } from '../exactly.js';
 import {
   createGate,
   faultyFileSystem,
@@ -121,7 +122,7 @@ t.test('a write runs in the asynchronous context in which the log was opened', a
   const log = await contexts.run('opener', () => openLog(fs, path, { report }));
   t.teardown(() => log.close());
   await contexts.run('request', () => t.rejects(log.add(FERN), UNAVAILABLE));
-  t.match(seen, [[/plants are refused until there is room/, 'opener']]);
+  t.match(seen, exactly(exactly(/plants are refused until there is room/, 'opener')));
 });
 
 t.test('minor garbage collections free the memory of stored plants', async (t) => {
@@ -183,7 +184,11 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
     await t.rejects(log.add(IVY), { ...UNAVAILABLE, message: new RegExp(code) });
     t.equal(content(), encodeRecord(FERN));
     const both = await Promise.allSettled([log.add(IVY), log.add(MOSS)]);
-    t.match(both, [{ reason: UNAVAILABLE }, { reason: UNAVAILABLE }], 'a batch fails as a whole');
+    t.match(
+      both,
+      exactly({ reason: UNAVAILABLE }, { reason: UNAVAILABLE }),
+      'a batch fails as a whole',
+    );
     t.equal(content(), encodeRecord(FERN), 'only acknowledged plants are left');
     t.equal(await log.add(FERN), 'unchanged', 'stored plants are still known');
     t.equal(reports.length, 1, 'it is reported once');

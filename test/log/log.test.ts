@@ -20,6 +20,7 @@ import t, { type Test } from 'tap';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
+import { exactly } from '../exactly.js';
 import {
   createGate,
   faultyFileSystem,
@@ -346,7 +347,10 @@ t.test('reports are written to the console by default', async (t) => {
   const { args } = t.capture(console, 'error') as unknown as { args: () => unknown[][] };
   const path = logAt(t, 'torn');
   await (await openPlantLog(path)).close();
-  t.match(args(), [[/^plant-store: .*plants\.jsonl: moved 4 bytes of an incomplete write/]]);
+  t.match(
+    args(),
+    exactly(exactly(/^plant-store: .*plants\.jsonl: moved 4 bytes of an incomplete write/)),
+  );
 });
 
 const [MOSS, IVY, REED] = plantsNamed('moss', 'ivy', 'reed') as [NewPlant, NewPlant, NewPlant];

@@ -4,6 +4,7 @@ import { readLine } from '../../dist/log/lines.js';
 import { HIGH, LOW, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { scan, type Damage } from '../../dist/log/scan.js';
 import type { LogFile } from '../../dist/log/file.js';
+import { exactly } from '../exactly.js';
 import { createGate, isPending, logOf, memoryFile, plantsNamed } from './support.js';
 
 const CHUNK_BYTES = 262_144;
@@ -142,7 +143,7 @@ t.test('invalid UTF-8 damages its own line, and no other line of its chunk', asy
     const lines = [fern('\xc3\xa9'), fern(bytes), fern('\xf0\x9f\x8c\xbf')];
     const { records, damages } = await find(memoryFile(Buffer.from(lines.join(''), 'latin1')));
     const offset = lines[0]?.length;
-    t.match(damages, [{ line: 2, offset, length: lines[1]?.length, reason: /UTF-8/ }], what);
+    t.match(damages, exactly({ line: 2, offset, length: lines[1]?.length, reason: /UTF-8/ }), what);
     t.equal(records.length, 2);
   }
 });
@@ -196,7 +197,7 @@ t.test('the bytes after the last newline are the torn tail', async (t) => {
   for (const before of ['', FERN, 'damaged\n']) {
     for (const text of tails) {
       const { tail } = await find(memoryFile(Buffer.from(before + text, 'latin1')));
-      t.same(tail, { offset: before.length, text }, JSON.stringify(text.slice(0, 10)));
+      t.strictSame(tail, { offset: before.length, text }, JSON.stringify(text.slice(0, 10)));
     }
   }
 });
@@ -220,7 +221,7 @@ t.test('a line at the length limit is read, and one byte more is damage', async 
   const file = longRecord(MAX_RECORD_BYTES + 1, FERN);
   const found = await find(file);
   const length = MAX_RECORD_BYTES + 1;
-  t.match(found.damages, [{ line: 2, offset: FERN.length, length, reason: /longer/ }]);
+  t.match(found.damages, exactly({ line: 2, offset: FERN.length, length, reason: /longer/ }));
   t.strictSame(
     found.records.map(({ offset }) => offset),
     [0, FERN.length + length],
@@ -232,6 +233,6 @@ t.test('a line at the length limit is read, and one byte more is damage', async 
 t.test('a line longer than any record need not end with a newline', async (t) => {
   const length = MAX_RECORD_BYTES + CHUNK_BYTES;
   const { damages, tail } = await find(memoryFile(Buffer.alloc(length, 'x'), MAX_RECORD_BYTES / 2));
-  t.match(damages, [{ line: 1, offset: 0, length }]);
+  t.match(damages, exactly({ line: 1, offset: 0, length }));
   t.strictSame(tail, { offset: length, text: '' });
 });

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
+import { exactly } from '../exactly.js';
 import { missing, query, serverFolder, startCluster, until, USER } from './cluster.js';
 import { addUntilStored, openStore, type TestStore } from './support.js';
 
@@ -61,7 +62,7 @@ t.test('the disk of the table is full', { skip }, async (t) => {
   const store = await openStore(t, { url });
   await query(url, 'ALTER TABLE plants SET TABLESPACE small');
   const acknowledged = await addUntilAway(store);
-  t.match(store.reports, [/No space left/]);
+  t.match(store.reports, exactly(/No space left/));
   spawnSync('mount', ['-o', 'remount,size=64m', disk]);
   await losesNothing(t, store, acknowledged);
 });

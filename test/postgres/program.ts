@@ -103,6 +103,7 @@ export async function startDatabase(t: Test): Promise<Database> {
 
 /** Checks that none of the programs has written a password. */
 export function checkOutputs(t: Test): void {
+  t.not(outputs.length, 0);
   for (const { stdout, stderr } of outputs)
     for (const secret of [SECRET, encodeURIComponent(SECRET), CHANGED])
       t.notOk((stdout + stderr).includes(secret));

@@ -1,6 +1,7 @@
 import t, { type Test } from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
+import { exactly } from '../exactly.js';
 import { freePort, missing, startCluster, until, type Cluster } from './cluster.js';
 import { addUntilStored, FERN, IVY, openStore } from './support.js';
 
@@ -54,7 +55,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     const adding = Promise.allSettled([store.add(IVY)]);
     await waitsForStandby(primary);
     await primary.sql(`SELECT pg_cancel_backend(pid) ${WAITING}`);
-    t.match(await adding, [{ reason: { code: 'unavailable', message: /standby/ } }]);
+    t.match(await adding, exactly({ reason: { code: 'unavailable', message: /standby/ } }));
     await standby.start();
     t.equal(await addUntilStored(store, IVY), 'unchanged');
   });
@@ -72,7 +73,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     const adding = Promise.allSettled([store.add(plant)]);
     await waitsForStandby(primary);
     await primary.sql(`SELECT pg_cancel_backend(pid) ${WAITING}`);
-    t.match(await adding, [{ reason: { code: 'unavailable', message: /standby/ } }]);
+    t.match(await adding, exactly({ reason: { code: 'unavailable', message: /standby/ } }));
     await standby.start();
     t.equal(await addUntilStored(store, plant), 'unchanged');
     await primary.sql('ALTER SYSTEM RESET client_min_messages');
@@ -87,7 +88,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     await waitsForStandby(primary);
     // The row becomes visible, and no standby has it.
     await primary.sql(`SELECT pg_terminate_backend(pid) ${WAITING}`);
-    t.match(await adding, [{ reason: { code: 'unavailable' } }]);
+    t.match(await adding, exactly({ reason: { code: 'unavailable' } }));
     t.match(await primary.sql('SELECT 1 FROM plants WHERE id = 200'), { length: 1 });
     await t.rejects(store.add(plant), { code: 'unavailable' }, 'it is not called unchanged');
     await standby.start();
@@ -120,7 +121,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     t.equal(await countProcesses(), 4);
     await standby.start();
     for (const plant of refused) await addUntilStored(store, plant);
-    t.match(store.reports, [/plants are refused/, /stored again/]);
+    t.match(store.reports, exactly(/plants are refused/, /stored again/));
     await until(async () => (await countProcesses()) === 2);
   });
 

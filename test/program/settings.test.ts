@@ -169,7 +169,7 @@ t.test('an empty value is refused', async (t) => {
   const texts = NAMES.filter((name) => !(name in integers));
   for (const name of texts)
     for (const value of ['', ' ', '\t\n'])
-      t.match(
+      t.strictSame(
         read({ [name]: value }).faults,
         [`${name}: must not be empty; leave it out instead`],
         `${name}=${JSON.stringify(value)}`,
@@ -296,14 +296,12 @@ t.test('with a database, a token or a token file is required', async (t) => {
     const faults: string[] = [];
     return { settings: readServerSettings(environment, faults), faults };
   }
-  const path = resolve('secret');
-  t.match(readServer({ PLANT_STORE_TOKEN_FILE: 'secret' }), {
-    settings: { tokenFile: { path, createIfMissing: false } },
-    faults: [],
-  });
-  t.match(readServer({ PLANT_STORE_TOKEN: 'a' }), {
-    settings: { tokens: ['a'], tokenFile: undefined },
-    faults: [],
-  });
+  const fromFile = readServer({ PLANT_STORE_TOKEN_FILE: 'secret' });
+  t.strictSame(fromFile.faults, []);
+  t.strictSame(fromFile.settings.tokenFile, { path: resolve('secret'), createIfMissing: false });
+  const given = readServer({ PLANT_STORE_TOKEN: 'a' });
+  t.strictSame(given.faults, []);
+  t.strictSame(given.settings.tokens, ['a']);
+  t.equal(given.settings.tokenFile, undefined);
   t.strictSame(readServer({}).faults, ['PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set']);
 });
