@@ -48,6 +48,7 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
       periodEnd = now + rate.periodMs;
       count = 0;
     }
-    if (++count <= rate.count) void pass(message, cause);
+    // An error that a store has thrown may be anything, and printing it may throw.
+    if (++count <= rate.count) pass(message, cause).catch(() => reportToConsole(message));
   };
 }

@@ -54,3 +54,18 @@ t.test(
     );
   },
 );
+
+t.test('a cause that cannot be printed is left out', async (t) => {
+  const cause = new Error('x');
+  Object.defineProperty(cause, 'stack', {
+    get: () => {
+      throw cause;
+    },
+  });
+  const shown = t.capture(console, 'error', (_message: string, ...causes: Error[]) => {
+    for (const { stack } of causes) t.fail(`printed ${stack}`);
+  });
+  limitRate()('it failed', cause);
+  await setImmediate();
+  t.strictSame(shown().at(-1)?.args as unknown, ['plant-store: it failed']);
+});
