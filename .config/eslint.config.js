@@ -83,6 +83,11 @@ export default defineConfig(
           ],
         },
       ],
+      // A handler is a listener of `request`, too.
+      '@typescript-eslint/no-misused-promises': [
+        'error',
+        { checksVoidReturn: { arguments: false } },
+      ],
       '@typescript-eslint/require-await': 'off',
     },
   },

@@ -191,7 +191,7 @@ t.test('an answer is not published if', async (t) => {
         res.writeHead = () => {
           throw new Error('changed');
         };
-      handler(req, res);
+      void handler(req, res);
     });
     const port = await listen(t, server);
     for (const does of ['begins', 'changes']) {

@@ -38,16 +38,19 @@ export async function readBody(
 
 /**
  * Reads and drops the rest of a body within the bounds of {@link DRAIN}, so that a client that is still
- * sending gets to see its response.
- *
- * @throws Failure if the end of the body was not reached.
+ * sending gets to see its response. Resolves to whether the end of the body was reached.
  */
-export async function drainBody(req: HttpRequest): Promise<void> {
+export async function drainBody(req: HttpRequest): Promise<boolean> {
   let length = 0;
-  await consume(req, DRAIN.timeoutMs, (chunk) => {
-    length += chunk.length;
-    return length > DRAIN.maxBytes ? failures.tooLarge(DRAIN.maxBytes) : undefined;
-  });
+  try {
+    await consume(req, DRAIN.timeoutMs, (chunk) => {
+      length += chunk.length;
+      return length > DRAIN.maxBytes ? failures.tooLarge(DRAIN.maxBytes) : undefined;
+    });
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /**
@@ -83,14 +86,21 @@ async function consume(
       req.on('data', () => {
         if (failure) resolve();
       });
-      // The host may have paused it.
+      // The application may have paused it.
       req.resume();
+      // With a listener for `readable`, it does not flow.
+      if (req.listenerCount('readable') > 0) readAll.call(req.on('readable', readAll));
     });
     clearTimeout(timer);
   }
   req.off('data', onData);
   if (failure) throw failure;
   if (!req.readableEnded || req.aborted) throw failures.malformed;
+}
+
+/** Reads all that has arrived. Each `read` emits `data`. */
+function readAll(this: HttpRequest): void {
+  while (this.read() !== null);
 }
 
 /** Without a listener, an error would end the process. */

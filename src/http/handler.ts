@@ -1,6 +1,7 @@
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
 import { createBudget, type Reservation } from './budget.js';
+import { isClosing, observeClose } from './connection.js';
 import { Failure, failures } from './failures.js';
 import { headFailure, isForPlants, protocolFailure } from './head.js';
 import {
@@ -11,14 +12,8 @@ import {
 } from './limits.js';
 import { parsePlant, plantFrom } from './new-plant.js';
 import type { HttpRequest } from './request.js';
-import {
-  isClosing,
-  observeClose,
-  releaseWhenFlushed,
-  sendFailure,
-  sendPlant,
-  type HttpResponse,
-} from './respond.js';
+import { releaseWhenFlushed, sendFailure, sendPlant } from './respond.js';
+import type { HttpResponse } from './response.js';
 import type { NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
@@ -47,13 +42,17 @@ export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
  * Responds to `POST /plants`. A request for another path is passed to `next`, or answered with 404 if
  * there is no `next`.
  *
+ * The returned promise resolves once the response is ended, or once `next` has returned and the promise
+ * that it may have returned is fulfilled. Nobody has to wait for it: the handler reports its own errors,
+ * throws only what `next` throws, and its promise rejects only if that of `next` does.
+ *
  * @example
  * ```ts
  * createServer((req, res) => handler(req, res, () => res.end('another path'))).listen(8080);
  * ```
  */
 export interface PlantHandler {
-  (req: HttpRequest, res: HttpResponse, next?: () => void): void;
+  (req: HttpRequest, res: HttpResponse, next?: () => unknown): Promise<void>;
   /**
    * Replaces the accepted tokens, for requests that arrive from now on.
    *
@@ -66,8 +65,8 @@ export interface PlantHandler {
  * Creates the request handler for a `node:http`, `node:https` or `node:http2` server, or for a framework
  * that passes on their requests and responses.
  *
- * The handler never throws, whatever arrives. It has its own limits for the size of a body, for the time
- * that a client takes, and for the memory of all requests together. `store.add`, `report` and `next` run
+ * The handler has its own limits for the size of a body, for the time that a client takes, and for the
+ * memory of all requests together. `store.add`, `report` and `next` run
  * in the asynchronous context in which the handler was called.
  *
  * @throws TypeError if there is no store, no token, a token that no request could carry (RFC 6750,
@@ -92,35 +91,30 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   });
   const refusals = createBudget(MAX_PENDING_REFUSALS);
 
-  function handle(req: HttpRequest, res: HttpResponse, next?: () => void): void {
+  // Not an async function: what `next` throws is thrown, not returned as a rejected promise.
+  function handle(req: HttpRequest, res: HttpResponse, next?: () => unknown): Promise<void> {
     const isOurs = isForPlants(req);
     const isDropped = isClosing(req, res);
     if (!isOurs && next) {
-      next();
-      // The host may have set its header by now.
+      const handedOn = next();
+      // The application may have set its header by now.
       observeClose(req, res);
-      return;
-    }
-    // This response is queued behind the last one of its connection, and never sent.
-    if (isDropped) {
-      refuse(req, res, failures.unavailable);
-      return;
+      return Promise.resolve(handedOn).then(() => undefined);
     }
     observeClose(req, res);
+    // This response is queued behind the final one of its connection, and never sent.
+    if (isDropped) return refuse(req, res, failures.unavailable);
     const failure =
       protocolFailure(req) ??
       authenticate(req) ??
       (isOurs ? headFailure(req, limits) : failures.notFound);
-    if (failure) refuse(req, res, failure);
-    else void createPlant(req, res);
+    return failure ? refuse(req, res, failure) : createPlant(req, res);
   }
 
   async function createPlant(req: HttpRequest, res: HttpResponse): Promise<void> {
     const reservation = memory.reserve(memoryFor(0, limits));
-    if (!reservation) {
-      refuse(req, res, failures.overloaded);
-      return;
-    }
+    if (!reservation) return refuse(req, res, failures.overloaded);
+    let ended: Promise<void> | undefined;
     try {
       const plant = req.readableDidRead
         ? plantLeftIn(req, reservation)
@@ -128,28 +122,31 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       await store.add(plant);
       sendPlant(req, res, plant);
     } catch (error) {
-      fail(req, res, failureOf(error));
+      ended = fail(req, res, error);
     }
     releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
+    return ended;
   }
 
-  /** Responds with a failure to a request that reserves no memory. Too many of them cost connections. */
-  function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): void {
+  /** Responds with a failure to a request that reserves no memory, unless too many are not flushed yet. */
+  async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
     const reservation = refusals.reserve(1);
     if (!reservation) {
       req.socket.destroy();
       return;
     }
-    fail(req, res, failure);
+    const ended = fail(req, res, failure);
     releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
+    return ended;
   }
 
-  /** Sends a failure. The connection is destroyed if that throws, as a response that a host has changed may. */
-  function fail(req: HttpRequest, res: HttpResponse, failure: Failure): void {
+  /** Responds with the failure for an error. If the response cannot be sent, destroys the connection. */
+  async function fail(req: HttpRequest, res: HttpResponse, error: unknown): Promise<void> {
     try {
-      sendFailure(req, res, failure);
-    } catch (error) {
-      report('a response could not be sent', error);
+      await sendFailure(req, res, failureOf(error));
+    } catch (cause) {
+      // The application has changed the response so that sending throws.
+      report('a response could not be sent', cause);
       req.socket.destroy();
     }
   }

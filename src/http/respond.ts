@@ -1,50 +1,15 @@
 import { AsyncResource } from 'node:async_hooks';
 import type { OutgoingHttpHeaders } from 'node:http';
-import type { Writable } from 'node:stream';
 
 import { responseChannel } from '../channels.js';
 import type { Plant } from '../plant.js';
 import { drainBody } from './body.js';
 import type { Reservation } from './budget.js';
+import { closeAfter, isClosing } from './connection.js';
 import { failures, type Failure } from './failures.js';
 import { DRAIN } from './limits.js';
 import { declaredLength, isHttp2, type HttpRequest } from './request.js';
-
-/** The part of a response that the handler uses: node:http's and node:http2's both have it. */
-export interface HttpResponse extends Writable {
-  readonly headersSent: boolean;
-  /** Whether the connection persists after this response; HTTP/2's always does. */
-  readonly shouldKeepAlive?: boolean;
-  /** In HTTP/1, the connection while this response is the next one to be sent on it. */
-  readonly socket: unknown;
-  /** Both have it, but the types of HTTP/2 do not. */
-  flushHeaders?(): void;
-  getHeader(name: string): unknown;
-  writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
-}
-
-/**
- * The last response of each connection that is to be closed. RFC 9112, section 9.6: no later request on
- * that connection may be processed.
- */
-const lastResponses = new WeakMap<object, HttpResponse>();
-
-/** Whether an earlier response on the same connection is its last one. */
-export function isClosing({ socket }: HttpRequest, res: HttpResponse): boolean {
-  const last = lastResponses.get(socket);
-  // A host may call the handler several times for one request, at several paths.
-  if (!last || last === res) return false;
-  // A host may pass on an earlier request later. Its response is the next one, and the last is queued.
-  const isEarlier = res.socket && !last.socket && !last.writableFinished;
-  return !isEarlier;
-}
-
-/** Makes a response the last one of its connection if it says `Connection: close`. */
-export function observeClose({ socket }: HttpRequest, res: HttpResponse): void {
-  // In this order, because almost every response keeps its connection and has no header yet.
-  if (res.shouldKeepAlive === false || /\bclose\b/i.test(String(res.getHeader('connection'))))
-    lastResponses.set(socket, res);
-}
+import type { HttpResponse } from './response.js';
 
 /** What travels together in a failure; in a 200, `error` is 0. */
 type Answer = Pick<Failure, 'status' | 'error' | 'headers' | 'body'>;
@@ -58,20 +23,22 @@ export function sendPlant(req: HttpRequest, res: HttpResponse, { name, tag }: Pl
 
 /**
  * Responds with a failure to a request of which a part may still be on its way. The rest of the body is
- * drained, so that the client gets to see the response.
+ * drained, so that the client gets to see the response. Resolves once the response is ended.
+ *
+ * @throws an error if the application has changed the response so that sending throws.
  */
-export function sendFailure(req: HttpRequest, res: HttpResponse, failure: Failure): void {
-  const isLast = !keepsConnection(req, failure);
-  write(req, res, failure, isLast ? { Connection: 'close' } : {});
-  if (isLast) lastResponses.set(req.socket, res);
+export async function sendFailure(
+  req: HttpRequest,
+  res: HttpResponse,
+  failure: Failure,
+): Promise<void> {
+  const isFinal = !keepsConnection(req, failure);
+  if (isFinal) closeAfter(req, res);
+  write(req, res, failure, isFinal ? { Connection: 'close' } : {});
   // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request.
   if (isHttp2(req)) res.end();
-  drainBody(req)
-    .then(
-      () => res.end(),
-      () => res.destroy(),
-    )
-    .catch(() => req.socket.destroy());
+  if (await drainBody(req)) res.end();
+  else res.destroy();
 }
 
 /** Writes the head and the body of a response. `res.end(body)` would make two writes, which cost more. */

@@ -8,7 +8,8 @@ import { responseChannel } from '../channels.js';
 import { failures, type Failure } from '../http/failures.js';
 import type { PlantHandler } from '../http/handler.js';
 import { MAX_HEADER_LINES } from '../http/limits.js';
-import { observeClose, sendFailure } from '../http/respond.js';
+import { observeClose } from '../http/connection.js';
+import { sendFailure } from '../http/respond.js';
 import { limitRate, type Report } from '../report.js';
 import { reasonOf } from '../system-error.js';
 import type { TlsMaterial } from './credentials.js';
@@ -105,7 +106,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     res.on('close', forget);
     if (responseChannel.hasSubscribers) refusals.set(res, AsyncResource.bind(refuse));
     if (stopping) res.setHeader('Connection', 'close');
-    handler(req, res);
+    void handler(req, res);
   }
 
   function forget(this: ServerResponse): void {
@@ -227,7 +228,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 }
 
 function refuse(res: ServerResponse): void {
-  sendFailure(res.req, res, failures.unavailable);
+  void sendFailure(res.req, res, failures.unavailable);
 }
 
 function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {

@@ -175,7 +175,9 @@ const HOSTS: Readonly<Record<string, Host>> = {
   Fastify: {
     start: embedIn(async (handler) => {
       const app = fastify();
-      app.addHook('onRequest', (request, reply, next) => handler(request.raw, reply.raw, next));
+      app.addHook('onRequest', (request, reply, next) => {
+        void handler(request.raw, reply.raw, next);
+      });
       await app.ready();
       return app.server;
     }),
@@ -223,7 +225,7 @@ t.test('an earlier request that the host passes to the handler later is processe
     if (isPassedOn.length === 0)
       isPassedOn.push(new Promise((resolve) => setImmediate(() => setImmediate(resolve))));
     else {
-      handler(req, res);
+      void handler(req, res);
       return;
     }
     void isPassedOn[0]?.then(() => handler(req, res));
@@ -243,10 +245,10 @@ t.test('no request is processed after a host sends Connection: close itself', as
   const hosts: Record<string, RequestListener> = {
     'before it calls the handler': (req, res) => {
       if (req.url === '/elsewhere') res.setHeader('Connection', 'close');
-      handler(req, res, () => res.end('{}'));
+      void handler(req, res, () => res.end('{}'));
     },
     'in next': (req, res) => {
-      handler(req, res, () => res.setHeader('Connection', 'close').end('{}'));
+      void handler(req, res, () => res.setHeader('Connection', 'close').end('{}'));
     },
     'in a route of Express': express()
       .use(handler)
@@ -338,12 +340,12 @@ t.test('a host can set Connection: close on a response', async (t) => {
     'by a header': (handler) =>
       createServer((req, res) => {
         res.setHeader('Connection', 'close');
-        handler(req, res);
+        void handler(req, res);
       }),
     'by shouldKeepAlive': (handler) =>
       createServer((req, res) => {
         res.shouldKeepAlive = false;
-        handler(req, res);
+        void handler(req, res);
       }),
   };
   for (const [about, makeServer] of Object.entries(closings)) {

@@ -115,7 +115,7 @@ const HOSTS: Readonly<Record<string, Host>> = {
     makeServer: async (handler, seen) => {
       const app = fastify();
       app.addHook('onRequest', (request, reply, next) =>
-        enter(request, () => handler(request.raw, reply.raw, next)),
+        enter(request, () => void handler(request.raw, reply.raw, next)),
       );
       app.setNotFoundHandler((request, reply) => {
         elsewhere(seen, request)();
@@ -131,7 +131,7 @@ const HOSTS: Readonly<Record<string, Host>> = {
       app.use((ctx, next) => contexts.run(String(ctx.headers['x-context']), next));
       app.use((ctx, next) => {
         ctx.respond = false;
-        handler(ctx.req, ctx.res, () => {
+        void handler(ctx.req, ctx.res, () => {
           ctx.respond = true;
           void next();
         });

@@ -39,7 +39,7 @@ app.listen(8080);
 `,
   fastifyHook: FASTIFY,
   fastifyRoute: FASTIFY.replace(
-    /^app\.addHook.*\n/m,
+    /^app\.addHook[^]*?^\}\);\n/m,
     `app.post('/plants', (request, reply) => {
   reply.hijack();
   handler(Object.assign(request.raw, { body: request.body }), reply.raw);

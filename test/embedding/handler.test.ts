@@ -52,20 +52,20 @@ async function embed(
 t.test('a host may set and delete the credentials of a request', async (t) => {
   const setting = await embed(t, (handler, req, res) => {
     req.headers.authorization = `Bearer ${TOKEN}`;
-    handler(req, res);
+    void handler(req, res);
   });
   const none = message({ headers: { Authorization: undefined } });
   t.equal((await exchange(t, setting.port, none)).status, 200);
   const deleting = await embed(t, (handler, req, res) => {
     delete req.headers.authorization;
-    handler(req, res);
+    void handler(req, res);
   });
   t.equal((await exchange(t, deleting.port, message())).status, 401);
 });
 
 t.test('a request for another path is passed to next before any other check', async (t) => {
   const { port, reported } = await embed(t, (handler, req, res) => {
-    handler(req, res, (...args: unknown[]) => {
+    void handler(req, res, (...args: unknown[]) => {
       t.strictSame(args, [], 'next gets no arguments');
       t.notOk(req.readableDidRead, 'the body is not read');
       t.notOk(res.headersSent, 'nothing is sent');
@@ -94,7 +94,7 @@ t.test('a request for another path is passed to next before any other check', as
 
 t.test('a request for /plants is never passed to next', async (t) => {
   const { port } = await embed(t, (handler, req, res) => {
-    handler(req, res, () => t.fail('next was called'));
+    void handler(req, res, () => t.fail('next was called'));
   });
   const requests = {
     200: message(),
@@ -113,7 +113,7 @@ t.test('a request for /plants is never passed to next', async (t) => {
 t.test('a host can mount the handler below a path of its own', async (t) => {
   const { port, log } = await embed(t, (handler, req, res) => {
     req.url = req.url?.replace(/^\/api/, '') ?? '';
-    handler(req, res);
+    void handler(req, res);
   });
   t.equal((await exchange(t, port, message({ target: '/api/plants' }))).status, 200);
   t.equal(log.size, 1);
@@ -121,7 +121,7 @@ t.test('a host can mount the handler below a path of its own', async (t) => {
 
 t.test('a request without a target is passed to next', async (t) => {
   const { port } = await embed(t, (handler, req, res) => {
-    handler(Object.assign(req, { url: undefined }), res);
+    void handler(Object.assign(req, { url: undefined }), res);
   });
   isFailure(t, await exchange(t, port, message()), { status: 404 }, 'no target');
 });
@@ -159,6 +159,74 @@ t.test('the rawBody or body that a body parser has left is used', async (t) => {
       t.equal(reported.length, expected === 500 ? 1 : 0);
       if (expected === 500) t.match(reported[0], /body parser/, 'the reason is reported');
     });
+});
+
+t.test('the promise of the handler resolves once the response is ended', async (t) => {
+  const store = gatedStore();
+  const settled: string[] = [];
+  const states: [string, boolean][] = [];
+  const { handler } = await serve(t, { store });
+  const server = createServer((req, res) => {
+    const about = String(req.headers['x-about']);
+    void handler(req, res).then((value: unknown) => {
+      t.equal(value, undefined);
+      settled.push(about);
+      states.push([about, res.writableEnded || res.destroyed]);
+    });
+  });
+  const port = await listen(t, server);
+  const stored = exchange(t, port, message({ headers: { 'X-About': 'stored' } }));
+  await store.arrived(1);
+  const failing = { 'X-About': 'refused', Authorization: undefined };
+  await exchange(t, port, message({ headers: failing }));
+  t.strictSame(settled, ['refused'], 'a plant that is pending has not settled it');
+  store.letGo();
+  await stored;
+  await exchange(t, port, message({ headers: { 'X-About': 'a fault' }, body: '{}' }));
+  // The client leaves in the middle of its body.
+  const client = await connect(t, port);
+  client.send(message({ headers: { 'X-About': 'aborted' } }).subarray(0, -1));
+  await exchange(t, port, message({ headers: { 'X-About': 'read' } }));
+  client.socket.destroy();
+  while (settled.length < 5) await new Promise(setImmediate);
+  t.strictSame(
+    states.sort(),
+    ['a fault', 'aborted', 'read', 'refused', 'stored'].map((about) => [about, true]),
+  );
+});
+
+t.test('the handler throws, and its promise follows, only what next does', async (t) => {
+  const { handler } = await serve(t);
+  const outcomes: unknown[] = [];
+  const nexts: Record<string, () => unknown> = {
+    'a value': () => 'ignored',
+    'a promise': () => Promise.resolve('ignored'),
+    'a rejection': () => Promise.reject(new Error('rejected')),
+    'an exception': () => {
+      throw new Error('thrown');
+    },
+  };
+  const server = createServer((req, res) => {
+    const next = nexts[decodeURI(req.url?.slice(1) ?? '')];
+    void (async () => {
+      try {
+        const returned = handler(req, res, next);
+        outcomes.push(
+          await returned.then(
+            undefined,
+            (error: unknown) => `rejects: ${(error as Error).message}`,
+          ),
+        );
+      } catch (error) {
+        outcomes.push(`throws: ${(error as Error).message}`);
+      }
+      res.end('{}');
+    })();
+  });
+  const port = await listen(t, server);
+  for (const about of Object.keys(nexts))
+    await exchange(t, port, message({ target: `/${encodeURI(about)}` }), byHost);
+  t.strictSame(outcomes, [undefined, undefined, 'rejects: rejected', 'throws: thrown']);
 });
 
 t.test('the body limit applies to what a body parser has left, in bytes', async (t) => {
@@ -230,7 +298,7 @@ t.test('a body that the host has read in part is answered with 500 at once', asy
   const { port, reported, log } = await embed(t, (handler, req, res) => {
     req.once('data', () => {
       req.pause();
-      handler(req, res);
+      void handler(req, res);
     });
   });
   const client = await connect(t, port);
@@ -246,7 +314,7 @@ t.test('a body that the host has read in part is answered with 500 at once', asy
 t.test('a response that the host has ended is not changed', async (t) => {
   const { port, reported } = await embed(t, (handler, req, res) => {
     res.end('theirs');
-    handler(req, res);
+    void handler(req, res);
   });
   const requests = {
     'a plant': message(),
@@ -264,7 +332,7 @@ t.test('a response that the host has ended is not changed', async (t) => {
 t.test('a response that the host has begun is destroyed, which is no internal error', async (t) => {
   const { port, reported } = await embed(t, (handler, req, res) => {
     res.writeHead(200, { 'Content-Length': 100 }).write('theirs');
-    handler(req, res);
+    void handler(req, res);
   });
   for (const request of [message(), message({ body: '{}' }), message({ method: 'PUT' })]) {
     const client = await connect(t, port);
@@ -281,7 +349,7 @@ t.test('a response that the host ends while a plant is stored is not changed', a
   ]) {
     const store = gatedStore();
     const host: Host = (handler, req, res) => {
-      handler(req, res);
+      void handler(req, res);
       void store.arrived(1).then(() => {
         end(res);
         store.letGo();
@@ -314,7 +382,7 @@ t.test('a response that throws when it is written closes the connection', async 
     let isChanged = true;
     const host: Host = (handler, req, res) => {
       if (isChanged) change(res);
-      handler(req, res);
+      void handler(req, res);
     };
     const { port } = await embed(t, host, limits);
     for (const request of [message(), message({ headers: { Authorization: undefined } })]) {
@@ -331,7 +399,7 @@ t.test('a request that is aborted before the handler runs stores nothing', async
   let gone = true;
   const { port, log, reported } = await embed(t, (handler, req, res) => {
     if (gone) req.on('close', () => handler(req, res));
-    else handler(req, res);
+    else void handler(req, res);
   });
   for (const request of [message(), message().subarray(0, -1), message({ method: 'PUT' })]) {
     const { socket } = await connect(t, port);
@@ -350,7 +418,7 @@ t.test('a request that the host destroys is not answered and releases its memory
   const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096 };
   const host: Host = (handler, req, res) => {
     if (destroyed === 0) req.destroy();
-    handler(req, res);
+    void handler(req, res);
     if (destroyed === 1) req.destroy();
     if (destroyed === 2) setTimeout(() => req.destroy(), 20);
     destroyed++;
@@ -719,7 +787,7 @@ t.test('HTTP/2: a request that the host destroys is closed', async (t) => {
   let destroyed = 0;
   const server = http2.createServer((req, res) => {
     if (destroyed === 0) req.destroy();
-    handler(req, res);
+    void handler(req, res);
     if (destroyed === 1) req.destroy(new Error('a reason of its own'));
     destroyed++;
   });

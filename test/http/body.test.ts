@@ -489,7 +489,7 @@ t.test('the host may pause the request before and after calling the handler', as
     setImmediate(() => handler(req, res));
   });
   const pausedLater = createServer((req, res) => {
-    handler(req, res);
+    void handler(req, res);
     req.pause();
   });
   for (const server of [paused, pausedLater]) {

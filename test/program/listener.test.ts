@@ -280,10 +280,13 @@ t.test('a reset connection after CONNECT does not end the program', async (t) =>
   await lives(t, await connect(t, port), 'the server');
 });
 
-t.test('a request with Upgrade is answered like any other', async (t) => {
-  const request = withLine('Connection: Upgrade\r\nUpgrade: websocket');
-  await tryAll(t, { websocket: [request, 200] }, { after: lives });
-});
+t.test(
+  'a request with Upgrade is answered like any other, then the connection is closed',
+  async (t) => {
+    const request = withLine('Connection: Upgrade\r\nUpgrade: websocket');
+    await tryAll(t, { websocket: [request, 200] }, { after: ends });
+  },
+);
 
 t.test('an expectation other than 100-continue is answered with 417', async (t) => {
   await tryAll(

@@ -1,0 +1,31 @@
+import type { HttpRequest } from './request.js';
+import type { HttpResponse } from './response.js';
+
+/**
+ * The final response of each HTTP/1 connection that is to be closed. RFC 9112, section 9.6: no later
+ * request on that connection may be processed.
+ */
+const finalResponses = new WeakMap<object, HttpResponse>();
+
+/** Whether an earlier response on the same connection is its final one. */
+export function isClosing({ socket }: HttpRequest, res: HttpResponse): boolean {
+  const final = finalResponses.get(socket);
+  // An application may call the handler several times for one request, at several paths.
+  if (!final || final === res) return false;
+  // It may pass on an earlier request later. Its response is the next one, and the final one is queued.
+  const isEarlier = res.socket && !final.socket && !final.writableFinished;
+  return !isEarlier;
+}
+
+/** Makes a response the final one of its connection, unless that is an earlier one. */
+export function closeAfter(req: HttpRequest, res: HttpResponse): void {
+  if (!isClosing(req, res)) finalResponses.set(req.socket, res);
+}
+
+/** Makes a response the final one of its connection if it says `Connection: close`. */
+export function observeClose(req: HttpRequest, res: HttpResponse): void {
+  if (res.shouldKeepAlive === false) closeAfter(req, res);
+  // Almost no response has this header yet.
+  const connection = res.getHeader('connection');
+  if (connection !== undefined && /\bclose\b/i.test(connection.toString())) closeAfter(req, res);
+}
