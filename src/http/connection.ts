@@ -1,4 +1,4 @@
-import type { HttpRequest } from './request.js';
+import { isHttp2, type HttpRequest } from './request.js';
 import type { HttpResponse } from './response.js';
 
 /**
@@ -28,4 +28,15 @@ export function observeClose(req: HttpRequest, res: HttpResponse): void {
   // Almost no response has this header yet.
   const connection = res.getHeader('connection');
   if (connection !== undefined && /\bclose\b/i.test(connection.toString())) closeAfter(req, res);
+}
+
+/**
+ * Closes the connection after a request with `Upgrade`. The parser of node:http stops behind such a
+ * request. Unless the application has taken the connection over, node:http then loses the rest of what
+ * it has read, and takes the next bytes that arrive for the start of a request (Node 20 to 26).
+ */
+export function closeAfterUpgrade(req: HttpRequest, res: HttpResponse): void {
+  if (req.headers.upgrade === undefined || isHttp2(req)) return;
+  if (!res.headersSent) res.setHeader('Connection', 'close');
+  closeAfter(req, res);
 }

@@ -1,7 +1,7 @@
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
 import { createBudget, type Reservation } from './budget.js';
-import { isClosing, observeClose } from './connection.js';
+import { closeAfterUpgrade, isClosing, observeClose } from './connection.js';
 import { Failure, failures } from './failures.js';
 import { headFailure, isForPlants, protocolFailure } from './head.js';
 import {
@@ -95,6 +95,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   function handle(req: HttpRequest, res: HttpResponse, next?: () => unknown): Promise<void> {
     const isOurs = isForPlants(req);
     const isDropped = isClosing(req, res);
+    closeAfterUpgrade(req, res);
     if (!isOurs && next) {
       const handedOn = next();
       // The application may have set its header by now.

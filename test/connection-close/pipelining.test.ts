@@ -1,64 +1,32 @@
 import { createServer, type RequestListener } from 'node:http';
-import * as https from 'node:https';
 import type { Server, Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { connect as connectSecurely } from 'node:tls';
 
 import express from 'express';
-import fastify from 'fastify';
-import t, { type Test } from 'tap';
+import t from 'tap';
 
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
-import { createListener, type ListenerOptions } from '../../dist/program/listener.js';
+import { createListener } from '../../dist/program/listener.js';
 import { exactly } from '../exactly.js';
+import { chunk, connect, FERN, listen, message, storeOf, TOKEN } from '../support.js';
 import {
-  chunk,
-  connect,
-  FERN,
-  listen,
-  message,
-  selfSigned,
-  storeOf,
-  TOKEN,
-  type Message,
-} from '../support.js';
+  CHUNKED,
+  chunked,
+  HOSTS,
+  listener,
+  makeService,
+  MAX_BODY_BYTES,
+  parseResponses,
+  plant,
+  sendPlainly,
+  sendSecurely,
+} from './support.js';
 
 /*
  * RFC 9112, section 9.6: after a response with `Connection: close`, a server must not process any
  * further request on that connection. The requests here come in one packet, so the later ones have
  * arrived before the response is sent.
  */
-
-const MAX_BODY_BYTES = 100;
-
-interface Service {
-  readonly handler: PlantHandler;
-  /** The ids of the plants that the store was given. */
-  readonly stored: bigint[];
-}
-
-function makeService(): Service {
-  const stored: bigint[] = [];
-  const store = storeOf(async ({ id }) => {
-    stored.push(id);
-    return 'created';
-  });
-  return { handler: createPlantHandler({ store, tokens: [TOKEN], maxBodyBytes: 100 }), stored };
-}
-
-const CHUNKED = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
-
-/** A request with a chunked body, empty unless another one is given. */
-function chunked({ headers, body = '', ...rest }: Message): Buffer {
-  const chunks = body === '' ? [''] : [body, ''];
-  return message({
-    ...rest,
-    headers: { ...CHUNKED, ...headers },
-    body: Buffer.concat(chunks.map(chunk)),
-  });
-}
-
-const plant = (id: number): Buffer => message({ body: `{"id":${id},"name":"fern"}` });
 
 const http10 = (request: Buffer): Buffer =>
   Buffer.from(request.toString().replace('HTTP/1.1', 'HTTP/1.0'));
@@ -91,99 +59,6 @@ const REFUSED: Readonly<Record<string, readonly [error: number, request: Buffer]
 
 /** Not answered by the handler, but by its host, if that is not the program's listener. */
 const EXPECTATION = [417, chunked({ headers: { Expect: '200-ok' } })] as const;
-
-interface Response {
-  readonly status: number;
-  readonly error: number;
-  readonly closes: boolean;
-}
-
-/** Splits the bytes that a client has received into responses. */
-function parseResponses(received: string): Response[] {
-  return received
-    .split(/(?=HTTP\/1\.1 \d{3} )/)
-    .filter((each) => each !== '' && !each.startsWith('HTTP/1.1 100 '))
-    .map((each) => {
-      const [head = '', body = ''] = each.split('\r\n\r\n');
-      const status = Number(head.split(' ')[1]);
-      const { error = status } = JSON.parse(body) as { error?: number };
-      return { status, error, closes: /^connection: close$/im.test(head) };
-    });
-}
-
-type Send = (port: number, bytes: Buffer) => Promise<string>;
-
-/** Sends bytes in one packet, and resolves to all that comes until the connection is closed. */
-const sendPlainly =
-  (t: Test): Send =>
-  async (port, bytes) => {
-    const { socket } = await connect(t, port);
-    const received = text(socket);
-    socket.write(bytes);
-    return received;
-  };
-
-const sendSecurely: Send = (port, bytes) => {
-  const socket = connectSecurely({ port, host: '127.0.0.1', rejectUnauthorized: false });
-  socket.write(bytes);
-  return text(socket);
-};
-
-async function listener(
-  t: Test,
-  handler: PlantHandler,
-  options: Partial<ListenerOptions> = {},
-): Promise<number> {
-  const started = createListener({ handler, maxConnections: 100, ...options });
-  t.teardown(() => started.stop(0));
-  return Number(new URL(await started.listen('127.0.0.1', 0)).port);
-}
-
-const tls = (): { cert: Buffer; key: Buffer } => {
-  const { cert, key } = selfSigned();
-  return { cert: Buffer.from(cert), key: Buffer.from(key) };
-};
-
-interface Host {
-  readonly start: (t: Test, handler: PlantHandler) => Promise<number>;
-  readonly secure?: boolean;
-  readonly isListener?: boolean;
-  readonly passesOn?: boolean;
-}
-
-const embedIn =
-  (makeServer: (handler: PlantHandler) => Server | Promise<Server>) =>
-  async (t: Test, handler: PlantHandler): Promise<number> =>
-    listen(t, await makeServer(handler));
-
-const HOSTS: Readonly<Record<string, Host>> = {
-  'the listener': { start: listener, isListener: true },
-  'the listener with TLS': {
-    start: (t, handler) => listener(t, handler, { tls: tls() }),
-    secure: true,
-    isListener: true,
-  },
-  'node:http': { start: embedIn((handler) => createServer(handler)) },
-  'node:https': {
-    start: embedIn((handler) => https.createServer(tls(), handler)),
-    secure: true,
-  },
-  Express: {
-    start: embedIn((handler) => createServer(express().use(handler) as RequestListener)),
-    passesOn: true,
-  },
-  Fastify: {
-    start: embedIn(async (handler) => {
-      const app = fastify();
-      app.addHook('onRequest', (request, reply, next) => {
-        void handler(request.raw, reply.raw, next);
-      });
-      await app.ready();
-      return app.server;
-    }),
-    passesOn: true,
-  },
-};
 
 for (const [name, { start, secure, isListener, passesOn }] of Object.entries(HOSTS))
   t.test(`${name}: no request is processed after a response that closes`, async (t) => {

@@ -1,0 +1,181 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { connect as connectTo, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { connect as connectSecurely } from 'node:tls';
+
+import t from 'tap';
+
+import { createPlantHandler, type NewPlant } from '../../dist/index.js';
+import { byHost, connect, gatedStore, listen, message, TOKEN, type Message } from '../support.js';
+import { HOSTS, listener, makeService, parseResponses, plant } from './support.js';
+
+/*
+ * The parser of node:http stops behind a request with `Connection: Upgrade` and `Upgrade`. If no listener
+ * takes the connection over, node:http drops the rest of what it has read, and goes on with what comes next.
+ */
+
+const UPGRADE = { Connection: 'Upgrade', Upgrade: 'h2c' };
+
+const upgrade = ({ headers, ...rest }: Message = {}): Buffer =>
+  message({ body: '{"id":1,"name":"fern"}', ...rest, headers: { ...UPGRADE, ...headers } });
+
+/** Requests with `Upgrade`, and the `error` of their responses. */
+const REQUESTS: Readonly<Record<string, readonly [error: number, request: Buffer]>> = {
+  'a plant': [200, upgrade()],
+  'a plant, with other connection options': [
+    200,
+    upgrade({ headers: { Connection: 'keep-alive, upgrade, HTTP2-Settings' } }),
+  ],
+  'a plant in HTTP/1.0': [
+    200,
+    Buffer.from(
+      upgrade({ headers: { Connection: 'keep-alive, Upgrade' } })
+        .toString()
+        .replace('HTTP/1.1', 'HTTP/1.0'),
+    ),
+  ],
+  'no token': [401, upgrade({ headers: { Authorization: undefined } })],
+  'another path': [404, upgrade({ target: '/elsewhere' })],
+  'another method': [405, upgrade({ method: 'PUT' })],
+  'another media type': [415, upgrade({ headers: { 'Content-Type': 'text/plain' } })],
+  'not a plant': [422, upgrade({ body: '{}' })],
+  'not JSON': [400, upgrade({ body: 'x' })],
+};
+
+/** Sends two segments, the second one when the server has read the first. Resolves to all that it sent. */
+async function sendTwo(
+  socket: Socket,
+  segments: readonly Buffer[],
+  hasRead: () => Promise<void>,
+): Promise<string> {
+  // The server may have closed the connection before the second segment.
+  const received = text(socket.on('error', () => undefined));
+  for (const segment of segments) {
+    await new Promise((resolve) => socket.write(segment, resolve));
+    await hasRead();
+  }
+  return received;
+}
+
+async function connectSocket(port: number, secure = false): Promise<Socket> {
+  const socket = secure
+    ? connectSecurely({ port, host: '127.0.0.1', rejectUnauthorized: false })
+    : connectTo(port, '127.0.0.1');
+  await once(socket, secure ? 'secureConnect' : 'connect');
+  return socket.setNoDelay();
+}
+
+/** Resolves once a server has answered on another connection, so that it has read what came before. */
+async function serveAnother(port: number, secure?: boolean): Promise<void> {
+  const socket = await connectSocket(port, secure);
+  socket.write(message({ headers: { Authorization: undefined } }));
+  await once(socket, 'data');
+  socket.destroy();
+}
+
+for (const [name, { start, secure, passesOn }] of Object.entries(HOSTS)) {
+  t.test(`${name}: a request with Upgrade is the last one of its connection`, async (t) => {
+    for (const [about, [error, request]] of Object.entries(REQUESTS)) {
+      // With `next`, another path is the application's.
+      if (passesOn && about === 'another path') continue;
+      const { handler, stored } = makeService();
+      const port = await start(t, handler);
+      const socket = await connectSocket(port, secure);
+      const segments = [Buffer.concat([request, plant(2)]), Buffer.concat([plant(3), plant(4)])];
+      const received = await sendTwo(socket, segments, () => serveAnother(port, secure));
+      t.strictSame(
+        parseResponses(received).map(({ error, closes }) => ({ error, closes })),
+        [{ error, closes: true }],
+        about,
+      );
+      t.strictSame(stored, error === 200 ? [1n] : [], about);
+    }
+  });
+
+  t.test(`${name}: nothing is processed while a request with Upgrade is pending`, async (t) => {
+    const rest = plant(5);
+    const segments: Readonly<Record<string, readonly Buffer[]>> = {
+      'more plants': [Buffer.concat([upgrade(), plant(2)]), Buffer.concat([plant(3), plant(4)])],
+      'the body of another request, which is itself a request': [
+        Buffer.concat([upgrade(), message({ body: rest }).subarray(0, -rest.length)]),
+        rest,
+      ],
+    };
+    for (const [about, both] of Object.entries(segments)) {
+      const gated = gatedStore();
+      const stored: bigint[] = [];
+      const add = (each: NewPlant): ReturnType<typeof gated.add> => {
+        stored.push(each.id);
+        return gated.add(each);
+      };
+      const handler = createPlantHandler({ store: { ...gated, add }, tokens: [TOKEN] });
+      const port = await start(t, handler);
+      const socket = await connectSocket(port, secure);
+      const received = sendTwo(socket, both, () => serveAnother(port, secure));
+      await gated.arrived(1);
+      await serveAnother(port, secure);
+      await serveAnother(port, secure);
+      gated.letGo();
+      t.strictSame(parseResponses(await received), [{ status: 200, error: 200, closes: true }]);
+      t.strictSame(stored, [1n], about);
+    }
+  });
+}
+
+t.test(
+  'a plant after a request with Upgrade that was passed to next is not processed',
+  async (t) => {
+    const { handler, stored } = makeService();
+    const answers: (() => void)[] = [];
+    const server = createServer((req, res) => {
+      void handler(req, res, () => answers.push(() => res.end('{}')));
+    });
+    const port = await listen(t, server);
+    const socket = await connectSocket(port);
+    const first = Buffer.concat([upgrade({ target: '/elsewhere', body: '' }), plant(2)]);
+    const received = sendTwo(socket, [first, plant(3)], () => serveAnother(port));
+    await serveAnother(port);
+    await serveAnother(port);
+    for (const answer of answers) answer();
+    t.strictSame(parseResponses(await received), [{ status: 200, error: 200, closes: true }]);
+    t.strictSame(stored, []);
+  },
+);
+
+t.test('a response that the application has begun stays as it is', async (t) => {
+  const { handler } = makeService();
+  const server = createServer((req, res) => {
+    res.writeHead(200, { 'Content-Length': 2 }).write('{');
+    void handler(req, res, () => res.end('}'));
+  });
+  const client = await connect(t, await listen(t, server), byHost);
+  client.send(upgrade({ target: '/elsewhere', body: '' }));
+  t.match(await client.answer(), {
+    status: 200,
+    body: '{}',
+    headers: { connection: 'keep-alive' },
+  });
+});
+
+t.test('an application that listens for upgrade keeps its upgrades', async (t) => {
+  const { handler, stored } = makeService();
+  const server = createServer(handler);
+  server.on('upgrade', (_req, socket, head) => {
+    socket.end(`HTTP/1.1 101 Switching Protocols\r\n\r\n${head.toString()}`);
+  });
+  const socket = await connectSocket(await listen(t, server));
+  const received = text(socket);
+  socket.write(Buffer.concat([upgrade({ body: '' }), Buffer.from('their protocol')]));
+  t.match(await received, /^HTTP\/1\.1 101 .*their protocol$/s);
+  t.strictSame(stored, []);
+});
+
+t.test('Upgrade without Connection: Upgrade closes the connection, too', async (t) => {
+  const { handler, stored } = makeService();
+  const socket = await connectSocket(await listener(t, handler));
+  const received = text(socket);
+  socket.write(Buffer.concat([upgrade({ headers: { Connection: undefined } }), plant(2)]));
+  t.strictSame(parseResponses(await received), [{ status: 200, error: 200, closes: true }]);
+  t.strictSame(stored, [1n]);
+});
