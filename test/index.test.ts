@@ -1,5 +1,3 @@
-import { existsSync, readdirSync } from 'node:fs';
-
 import t from 'tap';
 import ts from 'typescript';
 
@@ -24,12 +22,4 @@ t.test('every export of the package is documented, with an example', async (t) =
     t.not(symbol.getDocumentationComment(checker).length, 0, `${name.name}: documentation`);
     t.ok(tags.includes('example'), `${name.name}: an example`);
   }
-});
-
-t.test('each source file has a test file of its name', async (t) => {
-  const sources = readdirSync('src', { encoding: 'utf8', recursive: true }).filter(
-    (name) => name.endsWith('.ts') && !name.startsWith('postgres/'),
-  );
-  t.ok(sources.includes('index.ts'));
-  for (const name of sources) t.ok(existsSync(`test/${name.replace(/ts$/, 'test.ts')}`), name);
 });

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -87,6 +87,20 @@ t.test('the commands of npm that the documents name exist', async (t) => {
         `${document}: ${command}`,
       );
   t.equal(block('Contributing', 'sh'), 'npm ci && npm test\n');
+});
+
+t.test('the command that runs one test names one that exists', async (t) => {
+  const command = /^npx tap \.(\S+)\.js --grep='(.+)'$/m;
+  const [, file = '', name = ''] = command.exec(block('Running one test', 'sh')) ?? [];
+  t.match(readFileSync(`${file}.ts`, 'utf8'), new RegExp(`t\\.test\\('.*${name}`));
+});
+
+t.test('the map of src/ names every file once', async (t) => {
+  const named = rows('A map of `src/`').flatMap(([files = '']) =>
+    [...files.matchAll(/\]\(\.\.\/src\/(\S+\.ts)\)/g)].map(([, file]) => file),
+  );
+  const files = readdirSync('src', { encoding: 'utf8', recursive: true });
+  t.strictSame(named.toSorted(), files.filter((file) => file.endsWith('.ts')).toSorted());
 });
 
 t.test('the table of options lists every option and its default', async (t) => {

@@ -1,4 +1,6 @@
+import crypto from 'node:crypto';
 import { createServer } from 'node:http2';
+import { syncBuiltinESMExports } from 'node:module';
 
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
@@ -91,6 +93,22 @@ t.test('no other token is accepted', async (t) => {
       'y'.repeat(8_000),
     ].filter((other) => other !== accepted);
     for (const other of others) t.equal(judge([accepted], `Bearer ${other}`), failures.wrongToken);
+  }
+});
+
+t.test('every accepted token is compared in constant time, whichever one matches', async (t) => {
+  const calls = t.capture(crypto, 'timingSafeEqual', crypto.timingSafeEqual);
+  syncBuiltinESMExports();
+  t.teardown(syncBuiltinESMExports);
+  const several = ['first', 'a-longer-one', 'last'];
+  const authenticate = createAuthenticator(several);
+  for (const token of [...several, 'x', 'none-of-them']) {
+    authenticate(requestWith('Authorization', `Bearer ${token}`));
+    t.strictSame(
+      calls().map(({ args }) => args.map(String)),
+      several.map((each) => [`${token}\0`, each.padEnd(64, '\0').slice(0, token.length + 1)]),
+      `${token}: over its own length`,
+    );
   }
 });
 
