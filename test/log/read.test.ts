@@ -270,10 +270,15 @@ for (const [what, change] of Object.entries(CHANGES))
       const path = join(t.testdir({ 'plants.jsonl': logOf(MANY) }), 'plants.jsonl');
       const log = await openPlantLog(path, { report: () => undefined });
       if (at === 0n) change(path);
+      let seen = 0;
       const reading = (async () => {
-        for await (const { id } of log.plants()) if (id === at) change(path);
+        for await (const { id } of log.plants()) {
+          seen++;
+          if (id === at) change(path);
+        }
       })();
       await t.rejects(reading, { ...UNAVAILABLE, message: /modified|ENOENT/ });
+      t.ok(seen < MANY.length, `it ends after ${seen} plants`);
       t.ok(log.poisoned.aborted);
       await t.rejects(log.add({ id: 0n, name: 'ivy' }), UNAVAILABLE);
       await t.rejects(idsOf(log.plants()), log.poisoned.reason as Error);
