@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
 import { tokenFault } from '../http/auth.js';
-import { nodeFileSystem, syncFolder, toStoreError, writeFile } from '../log/file.js';
+import { nodeFileSystem, syncFolder, writeFile } from '../log/file.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { readSecretFile } from './secret-file.js';
 import type { TlsFiles, TokenFile } from './settings.js';
@@ -42,6 +42,8 @@ export async function readTokens(
 /**
  * Creates a token file, mode 0600, with one random token. Does nothing if there is a file by now, of
  * another program or of the operator.
+ *
+ * @throws Error with the path if it cannot be created.
  */
 export async function createTokenFile({ path }: TokenFile): Promise<void> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
@@ -53,7 +55,8 @@ export async function createTokenFile({ path }: TokenFile): Promise<void> {
       .finally(() => rm(unfinished, { force: true }));
     await syncFolder(nodeFileSystem, dirname(path));
   } catch (error) {
-    if (codeOf(error) !== 'EEXIST') throw toStoreError(path, error);
+    if (codeOf(error) !== 'EEXIST')
+      throw new Error(`${path}: ${reasonOf(error)}`, { cause: error });
   }
 }
 

@@ -116,7 +116,7 @@ t.test('a token file that another program has created is not replaced', async (t
 t.test('a token file that cannot be created is reported', async (t) => {
   const path = join(t.testdir(), 'missing/token');
   const message = `${path}: no such file or directory (ENOENT)`;
-  await t.rejects(createTokenFile({ path, createIfMissing: true }), { message });
+  await t.rejects(createTokenFile({ path, createIfMissing: true }), { name: 'Error', message });
 });
 
 t.test('a certificate and its private key are read unchanged', async (t) => {
