@@ -16,13 +16,12 @@ export function importLog(path: string, database: PlantStore): Promise<ExitCode>
 /** Copies the plants of a database, in the order of their ids, to a log. */
 export async function exportLog(path: string, plants: AsyncIterable<NewPlant>): Promise<ExitCode> {
   const log = await openPlantLog(path, { onProgress: reportProgress(path) });
-  const stored = readPlants(log.path);
+  const stored = log.plants()[Symbol.asyncIterator]();
   try {
     return await transfer('exporting', path, (options) =>
       copyPlants(plants, log, { ...options, stored }),
     );
   } finally {
-    await stored.return(undefined);
     await log.close();
   }
 }
