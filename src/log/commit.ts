@@ -4,10 +4,10 @@ import { constants } from 'node:os';
 import { measureCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
-import { PlantStoreError } from '../store.js';
+import type { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
-import { CHANGED, toStoreError, truncateFile, writeAll } from './file.js';
-import type { FileSystem, LogFile } from './file.js';
+import { failures, faults, toStoreError } from './errors.js';
+import { truncateFile, writeAll, type FileSystem, type LogFile } from './file.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
 
 /** Group commit: all plants that arrive during one write are written together in the next one. */
@@ -137,7 +137,7 @@ export function createCommitter(options: CommitterOptions): Committer {
   function checkSize(isRight: (size: bigint) => boolean): void {
     try {
       const now = fs.statSync(path, { bigint: true });
-      if (now.ino !== ino || !isRight(now.size)) throw new Error(CHANGED);
+      if (now.ino !== ino || !isRight(now.size)) throw faults.changed();
     } catch (error) {
       throw poison(error);
     }
@@ -174,7 +174,7 @@ export function createCommitter(options: CommitterOptions): Committer {
     append(plant) {
       const line = encodeRecord(plant);
       const bytes = Buffer.byteLength(line);
-      if (bytes > MAX_RECORD_BYTES) throw new RangeError('the plant is too large');
+      if (bytes > MAX_RECORD_BYTES) throw failures.tooLarge();
       if (!open) batches.push((open = createBatch()));
       const { plants, starts, stored } = open;
       plants.set(plant.id, plant);
@@ -202,7 +202,7 @@ export function createCommitter(options: CommitterOptions): Committer {
     checkFile: () => checkSize((size) => size >= BigInt(end)),
     poison,
     async close() {
-      refusal ??= new PlantStoreError('unavailable', `${path}: the log is closed`);
+      refusal ??= failures.closed(path);
       await running;
     },
   };

@@ -13,8 +13,8 @@ import { platform } from 'node:os';
 import { dirname } from 'node:path';
 import { promisify } from 'node:util';
 
-import { PlantStoreError } from '../store.js';
-import { codeOf, reasonOf } from '../system-error.js';
+import { codeOf } from '../system-error.js';
+import { faults } from './errors.js';
 
 export type LogFile = Pick<
   FileHandle,
@@ -52,7 +52,8 @@ export const nodeFileSystem: FileSystem = {
   dsyncIsDurable: platform() !== 'darwin',
 };
 
-const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY } = constants;
+const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_NONBLOCK, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY } =
+  constants;
 
 /**
  * Creates a folder and its ancestors if they are missing. The directory entry of each one is
@@ -97,10 +98,16 @@ export function openLogFile(fs: FileSystem, path: string): Promise<LogFile> {
   return fs.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
 }
 
+/** Opens a regular file to read it. */
+export function openToRead(fs: FileSystem, path: string): Promise<LogFile> {
+  // O_NONBLOCK: opening a FIFO that has no writer would block forever.
+  return fs.open(path, O_RDONLY | O_NONBLOCK);
+}
+
 /** @throws Error if the file is not a regular one: no other kind keeps what is written to it. */
 export async function statRegularFile(file: LogFile): Promise<BigIntStats> {
   const stats = await file.stat({ bigint: true });
-  if (!stats.isFile()) throw new Error('it is not a regular file');
+  if (!stats.isFile()) throw faults.notRegular();
   return stats;
 }
 
@@ -119,7 +126,7 @@ export async function writeFile(fs: FileSystem, path: string, bytes: Buffer): Pr
 export async function writeAll(fs: FileSystem, file: LogFile, bytes: Buffer): Promise<void> {
   for (let rest = bytes; rest.length > 0;) {
     const { bytesWritten } = await fs.write(file.fd, rest);
-    if (bytesWritten === 0) throw new Error('the system wrote 0 bytes');
+    if (bytesWritten === 0) throw faults.nothingWritten();
     rest = rest.subarray(bytesWritten);
   }
   if (!fs.dsyncIsDurable) await file.sync();
@@ -159,23 +166,3 @@ export async function truncateFile(file: LogFile, size: number): Promise<void> {
 function ignoreIfDenied(error: unknown): void {
   if (codeOf(error) !== 'ERR_ACCESS_DENIED') throw error;
 }
-
-/** Turns the error of a file operation into the error that the store throws. */
-export function toStoreError(path: string, error: unknown): PlantStoreError {
-  if (error instanceof PlantStoreError) return error;
-  return new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
-}
-
-/** Which process has a log open. */
-export type Holder = 'this process' | 'another process';
-
-export function lockedError(path: string, holder: Holder): PlantStoreError {
-  const reason =
-    holder === 'this process'
-      ? 'this process already has the log open'
-      : 'another process has the log open; one log serves one process, plant-store/postgres serves several';
-  return new PlantStoreError('locked', `${path}: ${reason}`);
-}
-
-/** The reason if a log does not hold what was written to it, or is another file by now. */
-export const CHANGED = 'the file was modified or replaced by another process';

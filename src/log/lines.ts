@@ -1,3 +1,4 @@
+import { faults } from './errors.js';
 import type { LogFile } from './file.js';
 import { MAX_RECORD_BYTES, NEWLINE } from './record.js';
 
@@ -129,6 +130,6 @@ export async function readLine(file: LogFile, offset: number): Promise<Buffer> {
 }
 
 function doubled(buffer: Buffer): Buffer {
-  if (buffer.length >= MAX_RECORD_BYTES) throw new RangeError('a line is longer than any record');
+  if (buffer.length >= MAX_RECORD_BYTES) throw faults.lineTooLong();
   return Buffer.concat([buffer], 2 * buffer.length);
 }

@@ -6,7 +6,8 @@ import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { codeOf } from '../system-error.js';
-import { lockedError, openFolder, type FileSystem, type Holder } from './file.js';
+import { failures, faults, type Holder } from './errors.js';
+import { openFolder, type FileSystem } from './file.js';
 
 /** Held by the only writer of a log. */
 export interface Lock {
@@ -67,11 +68,11 @@ export async function acquireLock(fs: FileSystem, path: string, ino: bigint): Pr
           return claim;
         }
         await claim.release();
-        if (result !== 'later') throw lockedError(path, result);
+        if (result !== 'later') throw failures.locked(path, result);
       }
       await sleep(RETRY_DELAY_MS);
     }
-    throw lockedError(path, 'another process');
+    throw failures.locked(path, 'another process');
   } finally {
     // Nothing was written through it, so a failure has no consequences.
     await handle.close().catch(() => undefined);
@@ -182,10 +183,7 @@ async function queryState(path: string): Promise<string | undefined> {
   try {
     return await text(socket);
   } catch (error) {
-    if (codeOf(error) === 'EACCES')
-      throw new Error(`another user has locked it; remove ${path} if that process has ended`, {
-        cause: error,
-      });
+    if (codeOf(error) === 'EACCES') throw faults.otherUser(path, error);
     return codeOf(error) === 'ECONNREFUSED' || codeOf(error) === 'ENOENT' ? undefined : '';
   }
 }

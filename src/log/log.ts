@@ -2,8 +2,9 @@ import { dirname, resolve as absolute } from 'node:path';
 
 import type { NewPlant, Plant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
-import { copyPlant, isSame, PlantStoreError, type PlantStore } from '../store.js';
+import { copyPlant, isSame, type PlantStore, type PlantStoreError } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
+import { failures, faults, toStoreError } from './errors.js';
 import {
   createFolder,
   nodeFileSystem,
@@ -11,7 +12,6 @@ import {
   statRegularFile,
   syncFile,
   syncFolder,
-  toStoreError,
   type FileSystem,
   type LogFile,
 } from './file.js';
@@ -173,7 +173,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
 
   function compare(stored: Plant, given: Plant): 'unchanged' {
     if (isSame(stored, given)) return 'unchanged';
-    throw new PlantStoreError('conflict', 'the id belongs to a different plant');
+    throw failures.conflict();
   }
 
   async function readBack(id: bigint, offset: number): Promise<Plant> {
@@ -214,7 +214,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   }
 
   function modifiedAt(offset: number): PlantStoreError {
-    return committer.poison(new Error(`the line at byte ${offset} was modified`));
+    return committer.poison(faults.modifiedLine(offset));
   }
 
   async function close(): Promise<void> {
@@ -242,7 +242,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
 /** The low and the high 32 bits of an id. */
 function wordsOf(id: bigint): [low: number, high: number] {
   WORDS.setBigInt64(0, id);
-  if (WORDS.getBigInt64(0) !== id) throw new RangeError('id: must be an int64');
+  if (WORDS.getBigInt64(0) !== id) throw failures.idOutOfRange();
   return [WORDS.getInt32(4), WORDS.getInt32(0)];
 }
 

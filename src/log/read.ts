@@ -1,12 +1,10 @@
 import { isUtf8 } from 'node:buffer';
-import { constants } from 'node:fs';
 
 import type { NewPlant } from '../plant.js';
-import { nodeFileSystem, statRegularFile, toStoreError, type LogFile } from './file.js';
+import { damages, failures, toStoreError } from './errors.js';
+import { nodeFileSystem, openToRead, statRegularFile, type LogFile } from './file.js';
 import { lineAt, partsOf, type Part } from './lines.js';
 import { decodeRecord, HIGH, LOW, RecordReader } from './record.js';
-import { damagedError } from './recovery.js';
-import { NOT_A_RECORD } from './scan.js';
 
 /**
  * Reads the plants of a log in order, without changing or locking it. Bytes after the last newline
@@ -18,13 +16,12 @@ import { NOT_A_RECORD } from './scan.js';
 export async function* readPlants(path: string): AsyncGenerator<NewPlant> {
   let file: LogFile | undefined;
   try {
-    // O_NONBLOCK: opening a FIFO that has no writer would block forever.
-    const opened = await nodeFileSystem.open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const opened = await openToRead(nodeFileSystem, path);
     file = opened;
     const { size } = await statRegularFile(file);
     yield* plantsIn(partsOf(file, Number(size)), async (offset) => {
       const line = await lineAt(opened, offset);
-      return damagedError(path, { line, offset, reason: NOT_A_RECORD });
+      return failures.damaged(path, { line, offset, reason: damages.notARecord });
     });
   } catch (error) {
     throw toStoreError(path, error);

@@ -1,12 +1,12 @@
 import { crc32 } from 'node:zlib';
 
 import { pluralize, type Report } from '../report.js';
-import { PlantStoreError } from '../store.js';
+import { damages, failures } from './errors.js';
 import { truncateFile, writeFile, type FileSystem, type LogFile } from './file.js';
 import type { IdIndex } from './id-index.js';
 import { lineAt, type TornTail } from './lines.js';
 import { HIGH, LOW } from './record.js';
-import { repeatedId, scan, type Damage } from './scan.js';
+import { scan } from './scan.js';
 
 /** A log that is open and locked, but whose lines have not been read yet. */
 export interface UnreadLog {
@@ -45,23 +45,15 @@ async function readLines(
       return undefined;
     },
     onDamage(damage) {
-      throw damagedError(path, damage);
+      throw failures.damaged(path, damage);
     },
     onProgress: (bytes) => onProgress?.(bytes, totalBytes),
   });
   const duplicate = await index.addLoaded();
   if (!duplicate) return torn;
   const { offset, earlier } = duplicate;
-  const reason = repeatedId(earlier);
-  throw damagedError(path, { line: await lineAt(file, offset), offset, reason });
-}
-
-/** The error for a line that is not what was written. */
-export function damagedError(
-  path: string,
-  { line, offset, reason }: Omit<Damage, 'length'>,
-): PlantStoreError {
-  return new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`);
+  const reason = damages.repeatedId(earlier);
+  throw failures.damaged(path, { line: await lineAt(file, offset), offset, reason });
 }
 
 /** Copies a torn tail to a file named after its offset and checksum, then cuts it off. */

@@ -1,89 +1,15 @@
-import { constants, type BigIntStats } from 'node:fs';
+import { constants } from 'node:fs';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
 
-import {
-  CHANGED,
-  statRegularFile,
-  syncFolder,
-  toStoreError,
-  writeAll,
-  type FileSystem,
-  type LogFile,
-} from './file.js';
-import { createIdIndex } from './id-index.js';
+import { faults } from './errors.js';
+import { syncFolder, writeAll, type FileSystem, type LogFile } from './file.js';
 import { acquireLock } from './lock.js';
-import { HIGH, LOW } from './record.js';
-import { repeatedId, scan, type Damage } from './scan.js';
-
-/** What was found in a log. */
-export interface Verification {
-  readonly plants: number;
-  readonly damagedLines: number;
-  /** The size of the file. */
-  readonly bytes: number;
-  /** The bytes after the last newline: of a write that is in progress, or was never completed. */
-  readonly tornBytes: number;
-}
-
-export interface VerifyOptions {
-  readonly onDamage: (damage: Damage) => void;
-  readonly onProgress: (bytes: number, totalBytes: number) => void;
-}
+import { checkLines, withFile, type Verification, type VerifyOptions } from './verify.js';
 
 const COPY_BYTES = 1_048_576;
 
-const { O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants;
-
-/** Checks every line of a log and changes nothing. A server may have the log open. */
-export async function verifyLog(
-  fs: FileSystem,
-  path: string,
-  options: VerifyOptions,
-): Promise<Verification> {
-  return withFile(fs, path, (file, { size }) => checkLines(file, Number(size), options));
-}
-
-async function withFile<Result>(
-  fs: FileSystem,
-  path: string,
-  work: (file: LogFile, stats: BigIntStats) => Promise<Result>,
-): Promise<Result> {
-  try {
-    // O_NONBLOCK: opening a FIFO that has no writer would block forever.
-    const file = await fs.open(path, O_RDONLY | O_NONBLOCK);
-    try {
-      return await work(file, await statRegularFile(file));
-    } finally {
-      await file.close();
-    }
-  } catch (error) {
-    throw toStoreError(path, error);
-  }
-}
-
-async function checkLines(
-  file: LogFile,
-  size: number,
-  { onDamage, onProgress }: VerifyOptions,
-): Promise<Verification> {
-  const index = createIdIndex();
-  let damagedLines = 0;
-  const torn = await scan(file, {
-    onRecord(id, offset) {
-      const earlier = index.add(id[LOW] as number, id[HIGH] as number, offset);
-      return earlier === undefined ? undefined : repeatedId(earlier);
-    },
-    onDamage(damage) {
-      damagedLines++;
-      onDamage(damage);
-    },
-    // A server may append to the log meanwhile.
-    onProgress: (bytes) => onProgress(Math.min(bytes, size), size),
-  });
-  const tornBytes = torn.bytes.length;
-  return { plants: index.size, damagedLines, bytes: torn.offset + tornBytes, tornBytes };
-}
+const { O_CREAT, O_DSYNC, O_EXCL, O_WRONLY } = constants;
 
 export interface Repair extends Verification {
   /** The file that the damaged lines were moved to. */
@@ -171,7 +97,7 @@ async function moveDamage(
 /** The lock is on the inode: before it was taken, another repair may have replaced the file. */
 function throwIfChanged(fs: FileSystem, { path, ino, bytes }: ReadLog): void {
   const now = fs.statSync(path, { bigint: true });
-  if (now.ino !== ino || now.size !== BigInt(bytes)) throw new Error(CHANGED);
+  if (now.ino !== ino || now.size !== BigInt(bytes)) throw faults.changed();
 }
 
 async function removeIfPresent(fs: FileSystem, path: string): Promise<void> {
@@ -220,7 +146,7 @@ export async function* chunksOf(file: LogFile, ranges: readonly Range[]): AsyncG
     for (let at = start; at < end;) {
       const length = Math.min(buffer.length - held, end - at);
       const { bytesRead } = await file.read(buffer, held, length, at);
-      if (bytesRead === 0) throw new Error('the log was truncated while it was read');
+      if (bytesRead === 0) throw faults.truncated();
       at += bytesRead;
       held += bytesRead;
       if (held === buffer.length) {

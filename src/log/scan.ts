@@ -1,19 +1,9 @@
 import { isUtf8 } from 'node:buffer';
 
+import { damages, type Damage } from './errors.js';
 import type { LogFile } from './file.js';
 import { partsOf, type Lines, type TornTail } from './lines.js';
 import { NEWLINE, RecordReader } from './record.js';
-
-/** A line of the log that is not what was written. */
-export interface Damage {
-  /** The number of the line, from 1. */
-  readonly line: number;
-  /** The byte offset at which the line starts. */
-  readonly offset: number;
-  /** The length of the line with its newline, in bytes. */
-  readonly length: number;
-  readonly reason: string;
-}
 
 /** Called by a scan, in the order of the file. */
 export interface ScanListener {
@@ -22,14 +12,6 @@ export interface ScanListener {
   onDamage(damage: Damage): void;
   /** Called after each chunk with the byte offset up to which all lines have been checked. */
   onProgress(offset: number): void;
-}
-
-/** The reason if a line is not a record, or not the one that was written. */
-export const NOT_A_RECORD = 'it is not a valid record, or its checksum does not match';
-
-/** The reason if a record has the id of the one at byte `earlier`. */
-export function repeatedId(earlier: number): string {
-  return `it repeats the id of the line at byte ${earlier}`;
 }
 
 /** Reads the log from its start, checks every line, and resolves to the torn tail, which may be empty. */
@@ -43,7 +25,7 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
       end = part.offset + part.bytes.length;
     } else {
       const { offset, length } = part;
-      listener.onDamage({ line: line++, offset, length, reason: 'it is longer than any record' });
+      listener.onDamage({ line: line++, offset, length, reason: damages.tooLong });
       end = offset + length;
     }
     listener.onProgress(end);
@@ -58,9 +40,9 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
       const lineEnd = recordEnd || bytes.indexOf(NEWLINE, start) + 1;
       const reason =
         recordEnd === 0
-          ? NOT_A_RECORD
+          ? damages.notARecord
           : !allUtf8 && !isUtf8(bytes.subarray(start, lineEnd))
-            ? 'it is not valid UTF-8'
+            ? damages.notUtf8
             : listener.onRecord(reader.id, offset + start);
       if (reason)
         listener.onDamage({ line, offset: offset + start, length: lineEnd - start, reason });

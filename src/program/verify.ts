@@ -1,5 +1,5 @@
 import { nodeFileSystem } from '../log/file.js';
-import { verifyLog, type Verification } from '../log/repair.js';
+import { verifyLog, type Verification } from '../log/verify.js';
 import { pluralize } from '../report.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { reportProgress } from './progress.js';

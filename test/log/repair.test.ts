@@ -18,15 +18,13 @@ import t, { type Test } from 'tap';
 import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
 import { openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
-import { repairLog, verifyLog, type Verification } from '../../dist/log/repair.js';
-import { type Damage } from '../../dist/log/scan.js';
+import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../exactly.js';
 import {
   createGate,
   faultyFileSystem,
   isPending,
-  logOf,
   plantsNamed,
   systemError,
   type Fault,
@@ -35,11 +33,7 @@ import {
 const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
 const LOCKED = { name: 'PlantStoreError', code: 'locked' };
-const NOT_A_RECORD = 'it is not a valid record, or its checksum does not match';
 const IS_ROOT = process.getuid?.() === 0;
-
-/** What a server adds while a log is read. */
-const NEW_PLANTS = Array.from({ length: 20_000 }, (_, n) => ({ id: -1n - BigInt(n), name: 'ivy' }));
 
 const noProgress = (): void => undefined;
 
@@ -51,16 +45,6 @@ function logAt(t: Test, content: string | Buffer): string {
 /** The lines of a log for these plants. */
 function linesOf(...plants: readonly NewPlant[]): string[] {
   return plants.map(encodeRecord);
-}
-
-/** What verifying finds. */
-async function verified(
-  path: string,
-  fs: FileSystem = nodeFileSystem,
-): Promise<[Verification, Damage[]]> {
-  const damages: Damage[] = [];
-  const onDamage = (damage: Damage): void => void damages.push(damage);
-  return [await verifyLog(fs, path, { onDamage, onProgress: noProgress }), damages];
 }
 
 /** What is in a folder: the content of every file. */
@@ -76,101 +60,12 @@ function damagedPathOf(path: string, ...lines: readonly string[]): string {
   return `${path}.damaged-${crc32(lines.join('')).toString(16)}`;
 }
 
-t.test('verifying an undamaged log finds all its plants and changes nothing', async (t) => {
-  const plants = plantsNamed('fern', 'ivy\n', '\ud800', '');
-  const path = logAt(t, logOf(plants));
-  const before = statSync(path, { bigint: true });
-  const [verification, damages] = await verified(path);
-  const bytes = logOf(plants).length;
-  t.strictSame(verification, { plants: 4, damagedLines: 0, bytes, tornBytes: 0 });
-  t.strictSame(damages, []);
-  const after = statSync(path, { bigint: true });
-  t.strictSame([after.mtimeNs, after.ctimeNs], [before.mtimeNs, before.ctimeNs]);
-  t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'nothing is beside it');
-});
-
-t.test('an empty log is undamaged', async (t) => {
-  const [verification] = await verified(logAt(t, ''));
-  t.strictSame(verification, { plants: 0, damagedLines: 0, bytes: 0, tornBytes: 0 });
-});
-
-t.test('verifying reports every damaged line with its offset, length and reason', async (t) => {
-  const [fern = '', ivy = '', oak = ''] = linesOf(...plantsNamed('fern', 'ivy', 'oak'));
-  const flipped = fern.replace('fern', 'farn');
-  const latin1 = '{"id":9,"name":"\xe9"}\n';
-  const path = logAt(
-    t,
-    Buffer.from([flipped, ivy, '\n', ivy, latin1, oak, '{}\n'].join(''), 'latin1'),
-  );
-  const [verification, damages] = await verified(path);
-  t.match(verification, { plants: 2, damagedLines: 5, tornBytes: 0 });
-  const reasons = [
-    NOT_A_RECORD,
-    NOT_A_RECORD,
-    `it repeats the id of the line at byte ${flipped.length}`,
-    'it is not valid UTF-8',
-    NOT_A_RECORD,
-  ];
-  t.strictSame(
-    damages.map(({ reason }) => reason),
-    reasons,
-  );
-  t.strictSame(
-    damages.map(({ line }) => line),
-    [1, 3, 4, 5, 7],
-  );
-  const content = readFileSync(path, 'latin1');
-  t.strictSame(
-    damages.map(({ offset, length }) => content.slice(offset, offset + length)),
-    [flipped, '\n', ivy, latin1, '{}\n'],
-  );
-});
-
-t.test('verifying a log calls onProgress', async (t) => {
-  const content = logOf(plantsNamed(...Array.from({ length: 20_000 }, (_, n) => `fern ${n}`)));
-  const told: [number, number][] = [];
-  await verifyLog(nodeFileSystem, logAt(t, content), {
-    onDamage: noProgress,
-    onProgress: (...progress) => told.push(progress),
-  });
-  t.ok(told.length > 2, `${told.length} times`);
-  t.ok(told.every(([bytes], i) => bytes > (told[i - 1]?.[0] ?? 0)));
-  t.ok(told.every(([, total]) => total === content.length));
-  t.equal(told.at(-1)?.[0], content.length);
-});
-
-t.test('a log can be verified while a server has it open', async (t) => {
-  const path = logAt(t, '');
-  const log = await openPlantLog(path);
-  await log.add(FERN);
-  const [verification, damages] = await verified(path);
-  t.match(verification, { plants: 1, damagedLines: 0, tornBytes: 0 });
-  t.strictSame(damages, []);
-  t.equal(await log.add({ id: 8n, name: 'ivy' }), 'created', 'the server still stores plants');
-  await log.close();
-});
-
-t.test('a write in progress is not reported as damage', async (t) => {
-  const path = logAt(t, `${encodeRecord(FERN)}{"id":8,"na`);
-  const [verification, damages] = await verified(path);
-  const { length } = encodeRecord(FERN);
-  t.strictSame(verification, { plants: 1, damagedLines: 0, bytes: length + 11, tornBytes: 11 });
-  t.strictSame(damages, []);
-});
-
-t.test('a log that cannot be read is neither verified nor repaired', async (t) => {
-  const folder = t.testdir({ 'plants.jsonl': '{}\n' });
+t.test('a log that is missing is not repaired, and not created', async (t) => {
+  const folder = t.testdir();
   const missing = join(folder, 'missing.jsonl');
-  await t.rejects(verified(missing), { ...UNAVAILABLE, message: /missing\.jsonl: .*ENOENT/ });
-  await t.rejects(repairLog(nodeFileSystem, missing, noProgress), UNAVAILABLE);
-  t.strictSame(readdirSync(folder), ['plants.jsonl'], 'it is not created');
-
-  const path = join(folder, 'plants.jsonl');
-  for (const kind of ['open', 'stat', 'read', 'close']) {
-    const fs = faultyFileSystem({ [`${kind} 1`]: { fails: 'EIO' } });
-    await t.rejects(verified(path, fs), { ...UNAVAILABLE, message: /EIO/ }, kind);
-    t.equal(fs.openFiles, 0, 'the file is closed');
-  }
+  const error = { ...UNAVAILABLE, message: /missing\.jsonl: .*ENOENT/ };
+  await t.rejects(repairLog(nodeFileSystem, missing, noProgress), error);
+  t.strictSame(readdirSync(folder), []);
 });
 
 /** Lines of which the damaged ones begin with a cross. */
@@ -264,31 +159,14 @@ t.test('a log without damaged lines is not repaired', async (t) => {
   }
 });
 
-t.test('a line longer than any record is reported and moved by a repair', async (t) => {
+t.test('a line longer than any record is moved by a repair', async (t) => {
   const fern = encodeRecord(FERN);
   const path = logAt(t, fern);
   const size = MAX_RECORD_BYTES + 2 ** 20;
   truncateSync(path, size);
-  const [verification, damages] = await verified(path);
-  t.strictSame(verification, { plants: 1, damagedLines: 1, bytes: size, tornBytes: 0 });
-  t.match(damages, exactly({ line: 2, offset: fern.length, reason: /longer than any/ }));
   const repaired = await repairLog(nodeFileSystem, path, noProgress);
   t.equal(readFileSync(path, 'utf8'), fern);
   t.equal(statSync(repaired?.damagedPath ?? '').size, size - fern.length);
-});
-
-t.test('the progress never exceeds the size of the log, even if the log grows', async (t) => {
-  const path = logAt(t, logOf(plantsNamed(...Array<string>(20_000).fill('fern'))));
-  const told: [bytes: number, totalBytes: number][] = [];
-  const { plants } = await verifyLog(nodeFileSystem, path, {
-    onDamage: () => undefined,
-    onProgress(...progress) {
-      if (told.push(progress) === 1) appendFileSync(path, logOf(NEW_PLANTS));
-    },
-  });
-  t.equal(plants, 20_000 + NEW_PLANTS.length);
-  t.ok(told.length > 2);
-  t.ok(told.every(([bytes, totalBytes]) => bytes <= totalBytes));
 });
 
 t.test('a repair fails if a server has the log open', async (t) => {

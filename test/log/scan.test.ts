@@ -2,7 +2,8 @@ import t from 'tap';
 
 import { readLine } from '../../dist/log/lines.js';
 import { HIGH, LOW, MAX_RECORD_BYTES } from '../../dist/log/record.js';
-import { scan, type Damage } from '../../dist/log/scan.js';
+import { scan } from '../../dist/log/scan.js';
+import type { Damage } from '../../dist/log/errors.js';
 import type { LogFile } from '../../dist/log/file.js';
 import { exactly } from '../exactly.js';
 import { createGate, isPending, logOf, memoryFile, plantsNamed } from './support.js';

@@ -1,0 +1,60 @@
+import { PlantStoreError } from '../store.js';
+import { reasonOf } from '../system-error.js';
+
+/** Which process has a log open. */
+export type Holder = 'this process' | 'another process';
+
+/** A line of the log that is not what was written. */
+export interface Damage {
+  /** The number of the line, from 1. */
+  readonly line: number;
+  /** The byte offset at which the line starts. */
+  readonly offset: number;
+  /** The length of the line with its newline, in bytes. */
+  readonly length: number;
+  readonly reason: string;
+}
+
+/** Why a line is damaged. */
+export const damages = {
+  notARecord: 'it is not a valid record, or its checksum does not match',
+  notUtf8: 'it is not valid UTF-8',
+  tooLong: 'it is longer than any record',
+  /** A record has the id of the one at byte `earlier`. */
+  repeatedId: (earlier: number): string => `it repeats the id of the line at byte ${earlier}`,
+} as const;
+
+/** Why a log cannot be used. {@link toStoreError} adds its path. */
+export const faults = {
+  notRegular: () => new Error('it is not a regular file'),
+  nothingWritten: () => new Error('the system wrote 0 bytes'),
+  changed: () => new Error('the file was modified or replaced by another process'),
+  modifiedLine: (offset: number) => new Error(`the line at byte ${offset} was modified`),
+  lineTooLong: () => new RangeError('a line is longer than any record'),
+  truncated: () => new Error('the log was truncated while it was read'),
+  otherUser: (socket: string, cause: unknown) =>
+    new Error(`another user has locked it; remove ${socket} if that process has ended`, { cause }),
+} as const;
+
+/** The errors that the store throws. */
+export const failures = {
+  idOutOfRange: () => new RangeError('id: must be an int64'),
+  tooLarge: () => new RangeError('the plant is too large'),
+  conflict: () => new PlantStoreError('conflict', 'the id belongs to a different plant'),
+  closed: (path: string) => new PlantStoreError('unavailable', `${path}: the log is closed`),
+  damaged: (path: string, { line, offset, reason }: Omit<Damage, 'length'>) =>
+    new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
+  locked: (path: string, holder: Holder) =>
+    new PlantStoreError(
+      'locked',
+      holder === 'this process'
+        ? `${path}: this process already has the log open`
+        : `${path}: another process has the log open; one log serves one process, plant-store/postgres serves several`,
+    ),
+} as const;
+
+/** Turns the error of a file operation, or a fault, into the error that the store throws. */
+export function toStoreError(path: string, error: unknown): PlantStoreError {
+  if (error instanceof PlantStoreError) return error;
+  return new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
+}
