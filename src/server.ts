@@ -2,12 +2,13 @@
 import { resolve } from 'node:path';
 
 import { openPlantLog } from './log/log.js';
-import { EXIT, fail, type ExitCode } from './program/exit.js';
+import type { ExitCode } from './program/exit.js';
+import { LOG_SETTINGS, settingsHelp } from './program/environment.js';
 import { main } from './program/main.js';
 import { reportProgress } from './program/progress.js';
 import { repair } from './program/repair.js';
 import { serve } from './program/serve.js';
-import { LOG_SETTINGS, readLogPath, readLogSettings, settingsHelp } from './program/settings.js';
+import { readLogPath, readLogSettings } from './program/settings.js';
 import { verify } from './program/verify.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
@@ -32,10 +33,9 @@ main(HELP, (command, file, ...more) => {
   return undefined;
 });
 
-function serveLog(): Promise<ExitCode> {
-  const faults: string[] = [];
-  const settings = readLogSettings(process.env, faults);
-  return serve(settings, faults, async (stop) => {
+async function serveLog(): Promise<ExitCode> {
+  const settings = await readLogSettings(process.env);
+  return serve(settings, async (stop) => {
     const onProgress = reportProgress(settings.file, stop);
     const log = await openPlantLog(settings.file, { onProgress });
     const lines = [`log: ${log.path}`, `plants: ${log.size}`];
@@ -44,12 +44,9 @@ function serveLog(): Promise<ExitCode> {
 }
 
 /** Runs a command on the given log, or else on the configured one. */
-function withLog(
+async function withLog(
   file: string | undefined,
   command: (path: string) => Promise<ExitCode>,
-): ExitCode | Promise<ExitCode> {
-  if (file !== undefined) return command(resolve(file));
-  const faults: string[] = [];
-  const path = readLogPath(process.env, faults);
-  return faults.length > 0 ? fail(EXIT.usage, ...faults) : command(path);
+): Promise<ExitCode> {
+  return command(file === undefined ? readLogPath(process.env) : resolve(file));
 }

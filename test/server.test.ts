@@ -32,8 +32,8 @@ t.test('all faults of the settings are reported at once, and nothing is created'
   const faults = [
     'PLANT_STORE_HOST: must not be empty; leave it out instead',
     'PLANT_STORE_PORT: must be an integer between 0 and 65535',
+    `PLANT_STORE_TOKEN_FILE: ${cwd}/token: line 2 has characters that a bearer token cannot have (RFC 6750)`,
     'PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: must be set together',
-    `${cwd}/token: line 2 has characters that a bearer token cannot have (RFC 6750)`,
   ];
   await failsToRun(t, MISUSED, faults, { cwd, env });
   t.strictSame(readdirSync(cwd), ['token']);

@@ -7,67 +7,21 @@ import { tokenFault } from '../http/auth.js';
 import { nodeFileSystem, syncFolder, writeFile } from '../log/file.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { readSecretFile } from './secret-file.js';
-import type { TlsFiles, TokenFile } from './settings.js';
+import { collect, SettingsError } from './settings-error.js';
 
 /** 256 bits, which cannot be guessed. RFC 6750 prescribes no length. */
 const TOKEN_BYTES = 32;
 
-/**
- * Reads a token file: one token a line. Resolves to an empty array if the file is missing and is to
- * be created. Adds a message to `faults` for each fault.
- */
-export async function readTokens(
-  { path, createIfMissing }: TokenFile,
-  faults: string[],
-): Promise<readonly string[]> {
-  let text: string;
-  try {
-    text = String(await readSecretFile(path));
-  } catch (error) {
-    if (!(createIfMissing && codeOf(error) === 'ENOENT'))
-      faults.push(`${path}: ${reasonOf(error)}`);
-    return [];
-  }
-  const tokens: string[] = [];
-  for (const [index, line] of text.split('\n').entries()) {
-    const token = line.trim();
-    const fault = token === '' ? undefined : tokenFault(token);
-    if (fault) faults.push(`${path}: line ${index + 1} ${fault}`);
-    else if (token !== '') tokens.push(token);
-  }
-  if (text.trim() === '') faults.push(`${path}: holds no token`);
-  return tokens;
+/** A file that the settings name. */
+export interface NamedFile {
+  readonly path: string;
+  /** The setting that names it; `undefined` if it is the default. */
+  readonly setting: string | undefined;
 }
 
-/**
- * Creates a token file, mode 0600, with one random token. Does nothing if there is a file by now, of
- * another program or of the operator.
- *
- * @throws Error with the path if it cannot be created.
- */
-export async function createTokenFile({ path }: TokenFile): Promise<void> {
-  const token = randomBytes(TOKEN_BYTES).toString('base64url');
-  const unfinished = `${path}-${randomBytes(8).toString('hex')}.new`;
-  try {
-    await writeFile(nodeFileSystem, unfinished, Buffer.from(`${token}\n`))
-      // Not rename(), which would replace the other file.
-      .then(() => link(unfinished, path))
-      .finally(() => rm(unfinished, { force: true }));
-    await syncFolder(nodeFileSystem, dirname(path));
-  } catch (error) {
-    if (codeOf(error) !== 'EEXIST')
-      throw new Error(`${path}: ${reasonOf(error)}`, { cause: error });
-  }
-}
-
-/** @throws Error with the path if a password cannot be read. */
-export async function readPassword(path: string): Promise<string> {
-  const text = await readSecretFile(path).catch((cause: unknown) => {
-    throw new Error(`${path}: ${reasonOf(cause)}`, { cause });
-  });
-  const password = String(text).replace(/\r?\n$/, '');
-  if (password === '') throw new Error(`${path}: holds no password`);
-  return password;
+export interface TlsFiles {
+  readonly cert: NamedFile;
+  readonly key: NamedFile;
 }
 
 /** A certificate, with its intermediate certificates, and its private key, in PEM. */
@@ -76,24 +30,92 @@ export interface TlsMaterial {
   readonly key: Buffer;
 }
 
-/** Reads and checks a certificate and its key. Adds a message to `faults` for each fault. */
-export async function readTls(files: TlsFiles, faults: string[]): Promise<TlsMaterial | undefined> {
-  const before = faults.length;
-  const read = async (path: string): Promise<Buffer> => {
-    try {
-      return await readSecretFile(path);
-    } catch (error) {
-      faults.push(`${path}: ${reasonOf(error)}`);
-      return Buffer.alloc(0);
-    }
-  };
-  const material = { cert: await read(files.cert), key: await read(files.key) };
-  if (faults.length > before) return undefined;
-  try {
-    createSecureContext(material);
-    return material;
-  } catch {
-    faults.push(`${files.cert} and ${files.key}: are not a certificate and its private key in PEM`);
-    return undefined;
+/**
+ * Reads a token file: one token a line.
+ *
+ * @throws SettingsError with each fault of the file.
+ */
+export async function readTokens(file: NamedFile): Promise<readonly string[]> {
+  const text = String(await read(file));
+  const tokens: string[] = [];
+  const faults: string[] = [];
+  for (const [index, line] of text.split('\n').entries()) {
+    const token = line.trim();
+    const fault = token === '' ? undefined : tokenFault(token);
+    if (fault) faults.push(`${nameOf(file)}: line ${index + 1} ${fault}`);
+    else if (token !== '') tokens.push(token);
   }
+  if (text.trim() === '') faults.push(`${nameOf(file)}: holds no token`);
+  if (faults.length > 0) throw new SettingsError(faults);
+  return tokens;
+}
+
+/** Like {@link readTokens}, but resolves to an empty array if the file is missing. */
+export async function readTokensIfPresent(file: NamedFile): Promise<readonly string[]> {
+  try {
+    return await readTokens(file);
+  } catch (error) {
+    if (error instanceof SettingsError && codeOf(error.cause) === 'ENOENT') return [];
+    throw error;
+  }
+}
+
+/**
+ * Creates a token file, mode 0600, with one random token. Does nothing if there is a file by now, of
+ * another program or of the operator.
+ *
+ * @throws Error with the path if it cannot be created.
+ */
+export async function createTokenFile(path: string): Promise<void> {
+  const token = randomBytes(TOKEN_BYTES).toString('base64url');
+  const unfinished = `${path}-${randomBytes(8).toString('hex')}.new`;
+  try {
+    await writeFile(nodeFileSystem, unfinished, Buffer.from(`${token}\n`))
+      // Not rename(), which would replace the other file.
+      .then(() => link(unfinished, path))
+      .finally(() => rm(unfinished, { force: true }));
+    await syncFolder(nodeFileSystem, dirname(path));
+  } catch (cause) {
+    if (codeOf(cause) !== 'EEXIST') throw new Error(`${path}: ${reasonOf(cause)}`, { cause });
+  }
+}
+
+/** @throws SettingsError if a password cannot be read. */
+export async function readPassword(file: NamedFile): Promise<string> {
+  const password = String(await read(file)).replace(/\r?\n$/, '');
+  if (password === '') throw new SettingsError([`${nameOf(file)}: holds no password`]);
+  return password;
+}
+
+/**
+ * Reads and checks a certificate and its key.
+ *
+ * @throws SettingsError with the fault of each file, or of the pair.
+ */
+export async function readTls(files: TlsFiles): Promise<TlsMaterial> {
+  const faults: string[] = [];
+  const cert = await collect(faults, read(files.cert));
+  const key = await collect(faults, read(files.key));
+  if (!cert || !key) throw new SettingsError(faults);
+  try {
+    createSecureContext({ cert, key });
+    return { cert, key };
+  } catch (cause) {
+    const names = `${nameOf(files.cert)} and ${nameOf(files.key)}`;
+    const fault = `${names}: are not a certificate and its private key in PEM`;
+    throw new SettingsError([fault], { cause });
+  }
+}
+
+async function read(file: NamedFile): Promise<Buffer> {
+  try {
+    return await readSecretFile(file.path);
+  } catch (cause) {
+    throw new SettingsError([`${nameOf(file)}: ${reasonOf(cause)}`], { cause });
+  }
+}
+
+/** A file as messages name it. */
+function nameOf({ setting, path }: NamedFile): string {
+  return setting === undefined ? path : `${setting}: ${path}`;
 }

@@ -3,16 +3,15 @@ import { resolve } from 'node:path';
 import type { NewPlant } from '../plant.js';
 import { reportToConsole, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
-import { reasonOf } from '../system-error.js';
 import { readPassword } from './credentials.js';
-import { EXIT, fail, type ExitCode } from './exit.js';
+import { DATABASE_SETTINGS, settingsHelp } from './environment.js';
+import type { ExitCode } from './exit.js';
 import { main } from './main.js';
 import { serve } from './serve.js';
 import {
-  DATABASE_SETTINGS,
+  readDatabaseServerSettings,
   readDatabaseSettings,
-  readServerSettings,
-  settingsHelp,
+  type DatabaseSettings,
 } from './settings.js';
 import { exportLog, importLog } from './transfer.js';
 
@@ -56,40 +55,32 @@ export function databaseProgram(load: () => Promise<OpenStore>): void {
   });
 
   async function serveDatabase(): Promise<ExitCode> {
-    const faults: string[] = [];
-    const settings = readServerSettings(process.env, faults);
-    const options = await readOptions(faults);
-    return serve(settings, faults, async () => {
-      const store = await open(options);
+    const settings = await readDatabaseServerSettings(process.env);
+    return serve(settings, async () => {
+      const store = await open(settings);
       return { store, lines: [`database: ${store.name}`] };
     });
   }
 
-  async function open(options: StoreOptions): Promise<DatabaseStore> {
+  async function open(settings: DatabaseSettings): Promise<DatabaseStore> {
     const openStore = await load().catch((cause: unknown) => {
       throw new Error('the package pg cannot be loaded; install it with: npm install pg', {
         cause,
       });
     });
-    return openStore(options);
+    const { url, connections, acceptDataLoss, passwordFile } = settings;
+    return openStore({
+      ...{ url, connections, acceptDataLoss },
+      ...(passwordFile && { password: () => readPassword(passwordFile) }),
+      // Without the cause: its stack adds nothing to the message.
+      report: (message) => reportToConsole(message),
+    });
   }
 
   /** Runs a command on the configured database. */
   async function withStore(
     command: (store: DatabaseStore) => Promise<ExitCode>,
   ): Promise<ExitCode> {
-    const faults: string[] = [];
-    const options = await readOptions(faults);
-    return faults.length > 0 ? fail(EXIT.usage, ...faults) : command(await open(options));
+    return command(await open(await readDatabaseSettings(process.env)));
   }
-}
-
-async function readOptions(faults: string[]): Promise<StoreOptions> {
-  const { passwordFile, ...settings } = readDatabaseSettings(process.env, faults);
-  // Without the cause: its stack adds nothing to the message.
-  const options = { ...settings, report: (message: string) => reportToConsole(message) };
-  if (passwordFile === undefined) return options;
-  const password = (): Promise<string> => readPassword(passwordFile);
-  await password().catch((error: unknown) => faults.push(reasonOf(error)));
-  return { ...options, password };
 }

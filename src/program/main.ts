@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { EXIT, exit, fail, outputTaken, type ExitCode } from './exit.js';
+import { SettingsError } from './settings-error.js';
 
 /** Runs a command, or returns `undefined` if there is no such command. */
 export type Run = (
@@ -21,6 +22,7 @@ export function main(help: string, run: Run): void {
   process.stderr.on('error', () => undefined);
   void dispatch(help, run)
     .catch((error: unknown) => {
+      if (error instanceof SettingsError) return fail(EXIT.usage, ...error.faults);
       const isDamaged = error instanceof PlantStoreError && error.code === 'damaged';
       return fail(EXIT.failed, reasonOf(error), ...(isDamaged ? [LOG_IS_DAMAGED] : []));
     })

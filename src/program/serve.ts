@@ -1,10 +1,11 @@
 import { createPlantHandler, type PlantHandler } from '../http/handler.js';
 import { pluralize, reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
-import { createTokenFile, readTls, readTokens } from './credentials.js';
-import { EXIT, exitWithin, fail, type ExitCode } from './exit.js';
+import { reasonOf } from '../system-error.js';
+import { createTokenFile, readTokens, type NamedFile } from './credentials.js';
+import { EXIT, exitWithin, type ExitCode } from './exit.js';
 import { createListener, STOPPING } from './listener.js';
-import type { ServerSettings, TokenFile } from './settings.js';
+import type { ServerSettings } from './settings.js';
 import { aborted, handleSignals } from './signals.js';
 
 /** A store that a program serves. */
@@ -17,32 +18,27 @@ export interface ServedStore {
 }
 
 /**
- * Serves a store, if there are no faults in the settings. `open` may fail once its signal is aborted.
+ * Serves a store. `open` may fail once its signal is aborted.
  * Resolves to the exit code: once a signal has stopped the program and the requests in flight are
  * answered, or once the store is poisoned. {@link STOPPING}`.totalMs` after that began, the process ends.
  */
 export async function serve(
   settings: ServerSettings,
-  faults: string[],
   open: (stop: AbortSignal) => Promise<ServedStore>,
 ): Promise<ExitCode> {
   const { tokenFile } = settings;
-  let tokens = tokenFile ? await readTokens(tokenFile, faults) : settings.tokens;
-  const tls = settings.tls && (await readTls(settings.tls, faults));
-  if (faults.length > 0) return fail(EXIT.usage, ...faults);
-
   const signals = handleSignals();
   // As long as no plant can be sent, there is nothing to wait for.
   const served = await Promise.race([open(signals.stop), aborted(signals.stop)]);
   if (!served) return EXIT.done;
+  let { tokens } = settings;
   if (tokenFile && tokens.length === 0) {
-    await createTokenFile(tokenFile);
-    tokens = await readTokens({ ...tokenFile, createIfMissing: false }, faults);
-    if (faults.length > 0) throw new Error(faults.join('; '));
+    await createTokenFile(tokenFile.path);
+    tokens = await readTokens(tokenFile);
   }
   const { store, lines, poisoned } = served;
   const handler = createPlantHandler({ ...settings, tokens, store });
-  const listener = createListener({ ...settings, handler, tls });
+  const listener = createListener({ ...settings, handler });
   const url = await listener.listen(settings.host, settings.port);
 
   console.log(`plant-store listening on ${url}`);
@@ -60,11 +56,13 @@ export async function serve(
   return poisoned?.aborted ? EXIT.failed : EXIT.done;
 }
 
-async function reloadTokens(file: TokenFile, handler: PlantHandler): Promise<void> {
-  const faults: string[] = [];
-  const tokens = await readTokens({ ...file, createIfMissing: false }, faults);
-  for (const fault of faults) report(`${fault}; the tokens stay as they were`);
-  if (faults.length > 0) return;
-  handler.setTokens(tokens);
-  report(`${file.path}: accepts ${pluralize(tokens.length, 'token')}`);
+/** Never rejects, so that the next reload works. */
+async function reloadTokens(file: NamedFile, handler: PlantHandler): Promise<void> {
+  try {
+    const tokens = await readTokens(file);
+    handler.setTokens(tokens);
+    report(`${file.path}: accepts ${pluralize(tokens.length, 'token')}`);
+  } catch (error) {
+    report(`${reasonOf(error)}; the tokens stay as they were`);
+  }
 }

@@ -8,20 +8,22 @@ import {
   readPassword,
   readTls,
   readTokens,
+  readTokensIfPresent,
+  type NamedFile,
 } from '../../dist/program/credentials.js';
+import { SettingsError } from '../../dist/program/settings-error.js';
 import { selfSigned } from '../support.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
 
-/** Reads a token file with this content. */
-async function tokensIn(
-  t: Test,
-  content: string,
-): Promise<{ tokens: readonly string[]; faults: string[]; path: string }> {
-  const path = join(t.testdir({ token: content }), 'token');
-  const faults: string[] = [];
-  const tokens = await readTokens({ path, createIfMissing: true }, faults);
-  return { tokens, faults, path };
+/** A file with the default path. */
+const byDefault = (path: string): NamedFile => ({ path, setting: undefined });
+
+/** The faults that a function reports; fails if there are none. */
+async function faultsOf(t: Test, reading: Promise<unknown>): Promise<readonly string[]> {
+  const error = await reading.catch((error: unknown) => error);
+  if (error instanceof SettingsError) return error.faults;
+  return [String(t.fail('it rejects with a SettingsError'))];
 }
 
 t.test('a token file has one token a line', async (t) => {
@@ -38,8 +40,8 @@ t.test('a token file has one token a line', async (t) => {
     'the longest token': [`${'x'.repeat(511)}\n`, 'x'.repeat(511)],
   };
   for (const [what, [content, ...expected]] of Object.entries(contents)) {
-    const { tokens, faults } = await tokensIn(t, content);
-    t.strictSame({ tokens, faults }, { tokens: expected, faults: [] }, what);
+    const path = join(t.testdir({ token: content }), 'token');
+    t.strictSame(await readTokens(byDefault(path)), expected, what);
   }
 });
 
@@ -56,9 +58,9 @@ t.test('an invalid token file is refused with the number of the line', async (t)
     'two of them': ['?\na\n?\n', `line 1 ${UNSENDABLE}`, `line 3 ${UNSENDABLE}`],
   };
   for (const [what, [content, ...expected]] of Object.entries(contents)) {
-    const { faults, path } = await tokensIn(t, content);
+    const path = join(t.testdir({ token: content }), 'token');
     t.strictSame(
-      faults,
+      await faultsOf(t, readTokens(byDefault(path))),
       expected.map((fault) => `${path}: ${fault}`),
       what,
     );
@@ -67,37 +69,39 @@ t.test('an invalid token file is refused with the number of the line', async (t)
 
 t.test('a token file may be missing only if it is to be created', async (t) => {
   const path = join(t.testdir(), 'token');
-  const faults: string[] = [];
-  t.strictSame(await readTokens({ path, createIfMissing: true }, faults), []);
-  t.strictSame(faults, []);
-  t.strictSame(await readTokens({ path, createIfMissing: false }, faults), []);
-  t.strictSame(faults, [`${path}: no such file or directory (ENOENT)`]);
+  t.strictSame(await readTokensIfPresent(byDefault(path)), []);
+  t.strictSame(await faultsOf(t, readTokens(byDefault(path))), [
+    `${path}: no such file or directory (ENOENT)`,
+  ]);
 });
 
 t.test('a token file that cannot be read is a fault, even if it may be missing', async (t) => {
   const folder = t.testdir({ file: 'a' });
-  for (const createIfMissing of [true, false]) {
-    const faults: string[] = [];
-    await readTokens({ path: folder, createIfMissing }, faults);
-    await readTokens({ path: join(folder, 'file/token'), createIfMissing }, faults);
-    t.strictSame(faults, [
+  for (const read of [readTokens, readTokensIfPresent]) {
+    const path = join(folder, 'file/token');
+    t.strictSame(await faultsOf(t, read(byDefault(folder))), [
       `${folder}: it is not a regular file`,
-      `${folder}/file/token: not a directory (ENOTDIR)`,
     ]);
+    t.strictSame(await faultsOf(t, read(byDefault(path))), [`${path}: not a directory (ENOTDIR)`]);
   }
+});
+
+t.test('a fault of a file starts with the setting that names the file', async (t) => {
+  const path = join(t.testdir(), 'none');
+  const file = { path, setting: 'PLANT_STORE_TOKEN_FILE' };
+  const fault = `PLANT_STORE_TOKEN_FILE: ${path}: no such file or directory (ENOENT)`;
+  t.strictSame(await faultsOf(t, readTokens(file)), [fault]);
 });
 
 t.test('a created token has 256 random bits, and its file has mode 0600', async (t) => {
   const folder = t.testdir();
   const made: string[] = [];
   for (const name of ['one', 'other']) {
-    const file = { path: join(folder, name), createIfMissing: true };
-    await createTokenFile(file);
-    t.match(readFileSync(file.path, 'utf8'), /^[\w-]{43}\n$/);
-    t.equal(statSync(file.path).mode & 0o777, 0o600);
-    const faults: string[] = [];
-    made.push(...(await readTokens(file, faults)));
-    t.strictSame(faults, [], 'it can be read back');
+    const path = join(folder, name);
+    await createTokenFile(path);
+    t.match(readFileSync(path, 'utf8'), /^[\w-]{43}\n$/);
+    t.equal(statSync(path).mode & 0o777, 0o600);
+    made.push(...(await readTokens(byDefault(path))));
   }
   t.equal(new Set(made).size, 2);
   t.strictSame(readdirSync(folder), ['one', 'other']);
@@ -105,31 +109,29 @@ t.test('a created token has 256 random bits, and its file has mode 0600', async 
 
 t.test('a token file that another program has created is not replaced', async (t) => {
   const folder = t.testdir();
-  const file = { path: join(folder, 'token'), createIfMissing: true };
-  await Promise.all(Array.from({ length: 10 }, () => createTokenFile(file)));
-  const content = readFileSync(file.path, 'utf8');
-  await createTokenFile(file);
-  t.equal(readFileSync(file.path, 'utf8'), content);
+  const path = join(folder, 'token');
+  await Promise.all(Array.from({ length: 10 }, () => createTokenFile(path)));
+  const content = readFileSync(path, 'utf8');
+  await createTokenFile(path);
+  t.equal(readFileSync(path, 'utf8'), content);
   t.strictSame(readdirSync(folder), ['token']);
 });
 
 t.test('a token file that cannot be created is reported', async (t) => {
   const path = join(t.testdir(), 'missing/token');
   const message = `${path}: no such file or directory (ENOENT)`;
-  await t.rejects(createTokenFile({ path, createIfMissing: true }), { name: 'Error', message });
+  await t.rejects(createTokenFile(path), { name: 'Error', message });
 });
 
 t.test('a certificate and its private key are read unchanged', async (t) => {
   const { cert, key } = selfSigned();
   const folder = t.testdir({ cert, key, chain: `${cert}\n${selfSigned().cert}` });
   for (const name of ['cert', 'chain']) {
-    const faults: string[] = [];
-    const files = { cert: join(folder, name), key: join(folder, 'key') };
-    t.strictSame(await readTls(files, faults), {
-      cert: readFileSync(files.cert),
+    const files = { cert: byDefault(join(folder, name)), key: byDefault(join(folder, 'key')) };
+    t.strictSame(await readTls(files), {
+      cert: readFileSync(files.cert.path),
       key: Buffer.from(key),
     });
-    t.strictSame(faults, []);
   }
 });
 
@@ -153,10 +155,8 @@ t.test('anything but a certificate and its private key in PEM is refused', async
   for (const [what, contents] of Object.entries(misfits)) {
     writeFileSync(cert, contents[0]);
     writeFileSync(key, contents[1]);
-    const faults: string[] = [];
-    t.equal(await readTls({ cert, key }, faults), undefined, what);
     t.strictSame(
-      faults,
+      await faultsOf(t, readTls({ cert: byDefault(cert), key: byDefault(key) })),
       [`${cert} and ${key}: are not a certificate and its private key in PEM`],
       what,
     );
@@ -165,24 +165,22 @@ t.test('anything but a certificate and its private key in PEM is refused', async
 
 t.test('each TLS file that cannot be read is a fault', async (t) => {
   const folder = t.testdir();
-  const files = { cert: join(folder, 'cert'), key: folder };
-  const faults = ['a fault of something else'];
-  t.equal(await readTls(files, faults), undefined);
-  t.strictSame(faults.slice(1), [
-    `${files.cert}: no such file or directory (ENOENT)`,
-    `${files.key}: it is not a regular file`,
+  const files = { cert: byDefault(join(folder, 'cert')), key: byDefault(folder) };
+  t.strictSame(await faultsOf(t, readTls(files)), [
+    `${files.cert.path}: no such file or directory (ENOENT)`,
+    `${folder}: it is not a regular file`,
   ]);
 });
 
 t.test('a password is all of its file but a newline at the end', async (t) => {
   for (const end of ['', '\n', '\r\n']) {
     const path = join(t.testdir({ password: ` p\nw ${end}` }), 'password');
-    t.equal(await readPassword(path), ' p\nw ', JSON.stringify(end));
+    t.equal(await readPassword(byDefault(path)), ' p\nw ', JSON.stringify(end));
   }
   const folder = t.testdir({ empty: '\n' });
-  await t.rejects(readPassword(`${folder}/empty`), {
+  await t.rejects(readPassword(byDefault(`${folder}/empty`)), {
     message: `${folder}/empty: holds no password`,
   });
   const missing = `${folder}/none: no such file or directory (ENOENT)`;
-  await t.rejects(readPassword(`${folder}/none`), { message: missing });
+  await t.rejects(readPassword(byDefault(`${folder}/none`)), { message: missing });
 });

@@ -30,22 +30,22 @@ t.test('without a database', async (t) => {
       PLANT_STORE_DATABASE_PASSWORD_FILE: 'password',
       PLANT_STORE_DATABASE_CONNECTIONS: '0',
     };
-    const ofDatabase = [
+    const ofDatabase = (passwordFault: string): string[] => [
       'PLANT_STORE_DATABASE_URL: must be postgres://user[:password]@host[:port][,…]/database',
+      `PLANT_STORE_DATABASE_PASSWORD_FILE: ${cwd}/password: ${passwordFault}`,
       'PLANT_STORE_DATABASE_CONNECTIONS: must be an integer between 1 and 1000',
-      `${cwd}/password: no such file or directory (ENOENT)`,
     ];
     const stderr = [
       'PLANT_STORE_FILE: is a setting of plant-store (dist/server.js)',
       'PLANT_STORE_PORT: must be an integer between 0 and 65535',
-      ...ofDatabase,
-      `${cwd}/token: line 1 has characters that a bearer token cannot have (RFC 6750)`,
+      `PLANT_STORE_TOKEN_FILE: ${cwd}/token: line 1 has characters that a bearer token cannot have (RFC 6750)`,
+      ...ofDatabase('no such file or directory (ENOENT)'),
     ];
     await ends(t, { code: 2, stderr }, { cwd, env });
     writeFileSync(join(cwd, 'password'), '\n');
     await ends(
       t,
-      { code: 2, stderr: [...ofDatabase.slice(0, 2), `${cwd}/password: holds no password`] },
+      { code: 2, stderr: ofDatabase('holds no password') },
       { cwd, env, args: ['import', 'none'] },
     );
   });

@@ -113,7 +113,7 @@ t.test('a symbolic link to a missing token file is not replaced', async (t) => {
   const cwd = t.testdir({ data: {} });
   symlinkSync('missing', join(cwd, 'data/token'));
   const sentence = `${cwd}/data/token: no such file or directory (ENOENT)`;
-  await failsToRun(t, FAILED, [sentence], { cwd });
+  await failsToRun(t, MISUSED, [sentence], { cwd });
 });
 
 t.test('a token file that is written while the log is read is used', async (t) => {

@@ -3,16 +3,16 @@ import { resolve } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../../dist/http/limits.js';
+import { LOG_SETTINGS, settingsHelp, type Environment } from '../../dist/program/environment.js';
+import { SettingsError } from '../../dist/program/settings-error.js';
 import {
-  LOG_SETTINGS,
+  readDatabaseServerSettings,
   readDatabaseSettings,
+  readLogPath,
   readLogSettings,
-  readServerSettings,
-  settingsHelp,
-  type DatabaseSettings,
-  type Environment,
   type LogSettings,
 } from '../../dist/program/settings.js';
+import { selfSigned } from '../support.js';
 
 const NAMES = [
   'PLANT_STORE_HOST',
@@ -27,27 +27,45 @@ const NAMES = [
   'PLANT_STORE_MAX_CONNECTIONS',
 ] as const;
 
-function read(environment: Environment): { settings: LogSettings; faults: string[] } {
-  const faults: string[] = [];
-  return { settings: readLogSettings(environment, faults), faults };
+/** The faults that a function reports; none if it returns settings. */
+async function faultsOf(read: () => unknown): Promise<readonly string[]> {
+  try {
+    await read();
+    return [];
+  } catch (error) {
+    if (error instanceof SettingsError) return error.faults;
+    throw error;
+  }
 }
 
+const faultsIn = (environment: Environment): Promise<readonly string[]> =>
+  faultsOf(() => readLogSettings(environment));
+
 /** Checks the settings of an environment. Settings that are not given must have their defaults. */
-function isRead(t: Test, environment: Environment, expected: Partial<LogSettings>): void {
-  const { settings, faults } = read(environment);
-  t.strictSame(faults, [], `${JSON.stringify(environment)} has no fault`);
-  t.strictSame(settings, { ...read({}).settings, ...expected });
+async function isRead(
+  t: Test,
+  environment: Environment,
+  expected: Partial<LogSettings>,
+): Promise<void> {
+  const settings = await readLogSettings(environment);
+  t.strictSame(settings, { ...(await readLogSettings({})), ...expected });
+}
+
+/** Until the test ends, relative paths start from a folder with these files. */
+function inFolder(t: Test, files: Readonly<Record<string, string>> = {}): void {
+  const before = process.cwd();
+  process.chdir(t.testdir(files));
+  t.teardown(() => process.chdir(before));
 }
 
 t.test('an empty environment is valid', async (t) => {
-  const { settings, faults } = read({});
-  t.strictSame(faults, []);
-  t.strictSame(settings, {
+  inFolder(t);
+  t.strictSame(await readLogSettings({}), {
     host: '127.0.0.1',
     port: 8080,
     file: resolve('data/plants.jsonl'),
     tokens: [],
-    tokenFile: { path: resolve('data/token'), createIfMissing: true },
+    tokenFile: { path: resolve('data/token'), setting: undefined },
     tls: undefined,
     maxBodyBytes: DEFAULT_LIMITS.maxBodyBytes,
     maxBufferedBytes: DEFAULT_LIMITS.maxBufferedBytes,
@@ -56,31 +74,39 @@ t.test('an empty environment is valid', async (t) => {
 });
 
 t.test('strings are used unchanged, paths are resolved from the working directory', async (t) => {
-  const tokenFile = (path: string, createIfMissing: boolean) => ({
-    tokenFile: { path: resolve(path), createIfMissing },
-  });
-  isRead(t, { PLANT_STORE_HOST: '::1' }, { host: '::1' });
-  isRead(t, { PLANT_STORE_HOST: 'plants.example' }, { host: 'plants.example' });
+  const { cert, key } = selfSigned();
+  inFolder(t, { secret: 'a\nb\n', 'a.pem': cert, 'b.pem': key });
+  const named = (path: string, setting: string | undefined) => ({ path: resolve(path), setting });
+  await isRead(t, { PLANT_STORE_HOST: '::1' }, { host: '::1' });
+  await isRead(t, { PLANT_STORE_HOST: 'plants.example' }, { host: 'plants.example' });
   for (const file of ['log/of plants', '../log', '/var/lib/plants/log'])
-    isRead(
+    await isRead(
       t,
       { PLANT_STORE_FILE: file },
-      { file: resolve(file), ...tokenFile(`${file}/../token`, true) },
+      { file: resolve(file), tokenFile: named(`${file}/../token`, undefined) },
     );
-  isRead(t, { PLANT_STORE_TOKEN_FILE: 'secret' }, tokenFile('secret', false));
-  isRead(
+  await isRead(
     t,
-    { PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: '/b.pem' },
-    { tls: { cert: resolve('a.pem'), key: '/b.pem' } },
+    { PLANT_STORE_TOKEN_FILE: 'secret' },
+    { tokens: ['a', 'b'], tokenFile: named('secret', 'PLANT_STORE_TOKEN_FILE') },
+  );
+  const files = {
+    cert: named('a.pem', 'PLANT_STORE_TLS_CERT'),
+    key: named('b.pem', 'PLANT_STORE_TLS_KEY'),
+  };
+  await isRead(
+    t,
+    { PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: resolve('b.pem') },
+    { tls: { cert: Buffer.from(cert), key: Buffer.from(key), files } },
   );
 });
 
 t.test('tokens are separated by any white space, and disable the token file', async (t) => {
   for (const tokens of ['a b', ' a\tb ', 'a\nb\n', '\r\na\r\n\r\nb'])
-    isRead(t, { PLANT_STORE_TOKEN: tokens }, { tokens: ['a', 'b'], tokenFile: undefined });
+    await isRead(t, { PLANT_STORE_TOKEN: tokens }, { tokens: ['a', 'b'], tokenFile: undefined });
   const longest = 'x'.repeat(511);
-  isRead(t, { PLANT_STORE_TOKEN: longest }, { tokens: [longest], tokenFile: undefined });
-  isRead(
+  await isRead(t, { PLANT_STORE_TOKEN: longest }, { tokens: [longest], tokenFile: undefined });
+  await isRead(
     t,
     { PLANT_STORE_TOKEN: 'a', PLANT_STORE_TOKEN_FILE: 'token' },
     { tokens: ['a'], tokenFile: undefined },
@@ -98,8 +124,8 @@ const integers = {
 for (const [name, [setting, min, max]] of Object.entries(integers))
   t.test(`${name} must be an integer between ${min} and ${max}`, async (t) => {
     for (const value of [min, min + 1, max - 1, max])
-      isRead(t, { [name]: String(value) }, { [setting]: value });
-    isRead(t, { [name]: `00${max}` }, { [setting]: max });
+      await isRead(t, { [name]: String(value) }, { [setting]: value });
+    await isRead(t, { [name]: `00${max}` }, { [setting]: max });
     const others = [
       ...[min - 1, max + 1, 1e21, Infinity, NaN].map(String),
       ...['', ' ', ` ${max}`, `${max} `, `+${max}`, `${max}.0`, '1e3', '0x10', '1_000', '1,000'],
@@ -107,7 +133,7 @@ for (const [name, [setting, min, max]] of Object.entries(integers))
     ];
     for (const value of others)
       t.strictSame(
-        read({ [name]: value }).faults,
+        await faultsIn({ [name]: value }),
         [`${name}: must be an integer between ${min} and ${max}`],
         JSON.stringify(value),
       );
@@ -118,8 +144,8 @@ t.test('PLANT_STORE_MAX_BUFFERED must not be less than PLANT_STORE_MAX_BODY', as
     PLANT_STORE_MAX_BODY: String(body),
     PLANT_STORE_MAX_BUFFERED: String(buffered),
   });
-  isRead(t, both(9_999, 9_999), { maxBodyBytes: 9_999, maxBufferedBytes: 9_999 });
-  t.strictSame(read(both(9_999, 9_998)).faults, [
+  await isRead(t, both(9_999, 9_999), { maxBodyBytes: 9_999, maxBufferedBytes: 9_999 });
+  t.strictSame(await faultsIn(both(9_999, 9_998)), [
     `PLANT_STORE_MAX_BUFFERED: must be an integer between 9999 and ${maxBufferedBytes}`,
   ]);
 });
@@ -144,25 +170,15 @@ const faults: Record<string, [environment: Environment, fault: string]> = {
 };
 
 for (const [what, [environment, fault]] of Object.entries(faults))
-  t.test(`${what} is refused`, async (t) => t.strictSame(read(environment).faults, [fault]));
+  t.test(`${what} is refused`, async (t) => t.strictSame(await faultsIn(environment), [fault]));
 
 t.test('the log must not have the name of the token file', async (t) => {
   const fault = 'PLANT_STORE_FILE: must not have the name of the token file';
-  t.strictSame(read({ PLANT_STORE_FILE: 'data/token' }).faults, [fault]);
+  t.strictSame(await faultsIn({ PLANT_STORE_FILE: 'data/token' }), [fault]);
+  inFolder(t, { secret: 'a' });
   const env = { PLANT_STORE_FILE: 'secret', PLANT_STORE_TOKEN_FILE: 'secret' };
-  t.strictSame(read(env).faults, [fault]);
-  t.strictSame(read({ PLANT_STORE_FILE: 'token', PLANT_STORE_TOKEN: 'a' }).faults, []);
-});
-
-t.test('a file whose path is empty is not read', async (t) => {
-  for (const [cert, key] of [
-    [' ', 'key'],
-    ['cert', ''],
-  ]) {
-    const { settings } = read({ PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key });
-    t.equal(settings.tls, undefined);
-  }
-  t.equal(read({ PLANT_STORE_TOKEN_FILE: '' }).settings.tokenFile, undefined);
+  t.strictSame(await faultsIn(env), [fault]);
+  t.strictSame(await faultsIn({ PLANT_STORE_FILE: 'token', PLANT_STORE_TOKEN: 'a' }), []);
 });
 
 t.test('an empty value is refused', async (t) => {
@@ -170,10 +186,12 @@ t.test('an empty value is refused', async (t) => {
   for (const name of texts)
     for (const value of ['', ' ', '\t\n'])
       t.strictSame(
-        read({ [name]: value }).faults,
+        await faultsIn({ [name]: value }),
         [`${name}: must not be empty; leave it out instead`],
         `${name}=${JSON.stringify(value)}`,
       );
+  const fault = 'PLANT_STORE_FILE: must not be empty; leave it out instead';
+  t.throws(() => readLogPath({ PLANT_STORE_FILE: ' ' }), { faults: [fault], message: fault });
 });
 
 t.test('all faults are reported together, with the names of the settings', async (t) => {
@@ -189,18 +207,19 @@ t.test('all faults are reported together, with the names of the settings', async
     PLANT_STORE_MAX_BUFFERED: '0',
     PLANT_STORE_MAX_CONNECTIONS: '0',
   };
-  const names = read(wrong).faults.map((fault) => fault.slice(0, fault.indexOf(':')));
+  const names = (await faultsIn(wrong)).map((fault) => fault.slice(0, fault.indexOf(':')));
   t.strictSame(names.sort(), NAMES.filter((name) => name !== 'PLANT_STORE_TOKEN_FILE').sort());
 });
 
 t.test('no fault repeats a value, which may be a secret in the wrong variable', async (t) => {
   const secret = 'S3cret-ä';
-  for (const name of NAMES)
-    for (const fault of read({ [name]: secret }).faults) t.notMatch(fault, secret);
+  // The path of a token file that cannot be read is in the message.
+  for (const name of NAMES.filter((name) => name !== 'PLANT_STORE_TOKEN_FILE'))
+    for (const fault of await faultsIn({ [name]: secret })) t.notMatch(fault, secret);
 });
 
 t.test('other environment variables are ignored', async (t) => {
-  isRead(t, { HOST: 'x', PORT: 'x', PLANT_STORE: 'x', plant_store_port: 'x' }, {});
+  await isRead(t, { HOST: 'x', PORT: 'x', PLANT_STORE: 'x', plant_store_port: 'x' }, {});
 });
 
 t.test('the help lists every setting with its default and meaning', async (t) => {
@@ -230,11 +249,6 @@ t.test('the help lists every setting with its default and meaning', async (t) =>
 
 const DATABASE = { PLANT_STORE_DATABASE_URL: 'postgres://plants@db/plants' };
 
-function readDatabase(environment: Environment): { settings: DatabaseSettings; faults: string[] } {
-  const faults: string[] = [];
-  return { settings: readDatabaseSettings(environment, faults), faults };
-}
-
 t.test('the settings of a database have defaults, except its URL', async (t) => {
   const defaults = {
     url: DATABASE.PLANT_STORE_DATABASE_URL,
@@ -242,20 +256,18 @@ t.test('the settings of a database have defaults, except its URL', async (t) => 
     connections: 2,
     acceptDataLoss: false,
   };
-  t.strictSame(readDatabase(DATABASE), { settings: defaults, faults: [] });
+  inFolder(t, { password: 'secret' });
+  t.strictSame(await readDatabaseSettings(DATABASE), defaults);
   const more = {
     PLANT_STORE_DATABASE_PASSWORD_FILE: 'password',
     PLANT_STORE_DATABASE_CONNECTIONS: '1000',
     PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'true',
   };
-  t.strictSame(readDatabase({ ...DATABASE, ...more }), {
-    settings: {
-      ...defaults,
-      passwordFile: resolve('password'),
-      connections: 1_000,
-      acceptDataLoss: true,
-    },
-    faults: [],
+  t.strictSame(await readDatabaseSettings({ ...DATABASE, ...more }), {
+    ...defaults,
+    passwordFile: { path: resolve('password'), setting: 'PLANT_STORE_DATABASE_PASSWORD_FILE' },
+    connections: 1_000,
+    acceptDataLoss: true,
   });
 });
 
@@ -273,35 +285,39 @@ t.test('all faults of the database settings are reported, and no URL is repeated
     'http://a:S3cret@db/plants',
     'postgres://a:S3@cret@db/plants',
   ])
-    t.strictSame(readDatabase({ ...wrong, PLANT_STORE_DATABASE_URL: value }).faults, [
-      url,
-      'PLANT_STORE_DATABASE_PASSWORD_FILE: must not be empty; leave it out instead',
-      'PLANT_STORE_DATABASE_CONNECTIONS: must be an integer between 1 and 1000',
-      'PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: must be true or false',
-    ]);
+    t.strictSame(
+      await faultsOf(() => readDatabaseSettings({ ...wrong, PLANT_STORE_DATABASE_URL: value })),
+      [
+        url,
+        'PLANT_STORE_DATABASE_PASSWORD_FILE: must not be empty; leave it out instead',
+        'PLANT_STORE_DATABASE_CONNECTIONS: must be an integer between 1 and 1000',
+        'PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: must be true or false',
+      ],
+    );
 });
 
 t.test('a setting of the other program is refused: it would have no effect', async (t) => {
   for (const name of ['URL', 'PASSWORD_FILE', 'CONNECTIONS', 'ACCEPT_DATA_LOSS'])
-    t.strictSame(read({ [`PLANT_STORE_DATABASE_${name}`]: '' }).faults, [
+    t.strictSame(await faultsIn({ [`PLANT_STORE_DATABASE_${name}`]: '' }), [
       `PLANT_STORE_DATABASE_${name}: is a setting of plant-store-postgres (dist/postgres/server.js)`,
     ]);
-  const faults: string[] = [];
-  readServerSettings({ PLANT_STORE_FILE: 'a', PLANT_STORE_TOKEN: 'a' }, faults);
-  t.strictSame(faults, ['PLANT_STORE_FILE: is a setting of plant-store (dist/server.js)']);
+  const env = { ...DATABASE, PLANT_STORE_FILE: 'a', PLANT_STORE_TOKEN: 'a' };
+  const fault = 'PLANT_STORE_FILE: is a setting of plant-store (dist/server.js)';
+  t.strictSame(await faultsOf(() => readDatabaseServerSettings(env)), [fault]);
 });
 
 t.test('with a database, a token or a token file is required', async (t) => {
-  function readServer(environment: Environment) {
-    const faults: string[] = [];
-    return { settings: readServerSettings(environment, faults), faults };
+  inFolder(t, { secret: 'b' });
+  const tokenFile = { path: resolve('secret'), setting: 'PLANT_STORE_TOKEN_FILE' };
+  const sources = [
+    [{ PLANT_STORE_TOKEN_FILE: 'secret' }, { tokens: ['b'], tokenFile }],
+    [{ PLANT_STORE_TOKEN: 'a' }, { tokens: ['a'], tokenFile: undefined }],
+  ] as const;
+  for (const [source, expected] of sources) {
+    const { tokens, tokenFile } = await readDatabaseServerSettings({ ...DATABASE, ...source });
+    t.strictSame({ tokens, tokenFile }, expected);
   }
-  const fromFile = readServer({ PLANT_STORE_TOKEN_FILE: 'secret' });
-  t.strictSame(fromFile.faults, []);
-  t.strictSame(fromFile.settings.tokenFile, { path: resolve('secret'), createIfMissing: false });
-  const given = readServer({ PLANT_STORE_TOKEN: 'a' });
-  t.strictSame(given.faults, []);
-  t.strictSame(given.settings.tokens, ['a']);
-  t.equal(given.settings.tokenFile, undefined);
-  t.strictSame(readServer({}).faults, ['PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set']);
+  t.strictSame(await faultsOf(() => readDatabaseServerSettings(DATABASE)), [
+    'PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set',
+  ]);
 });

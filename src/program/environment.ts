@@ -1,0 +1,97 @@
+import { resolve } from 'node:path';
+
+import { DEFAULT_LIMITS } from '../http/limits.js';
+import type { NamedFile } from './credentials.js';
+import { collect, SettingsError } from './settings-error.js';
+
+/** The environment that settings are read from. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Every setting, its default, and its meaning, in the order of the help text. */
+export const SETTINGS = {
+  PLANT_STORE_HOST: ['127.0.0.1', 'address to listen on'],
+  PLANT_STORE_PORT: ['8080', 'port to listen on; 0 takes a free one'],
+  PLANT_STORE_FILE: ['data/plants.jsonl', 'the log; created, with its folder, if missing'],
+  PLANT_STORE_DATABASE_URL: ['', 'postgres://user[:password]@host[:port][,…]/database'],
+  PLANT_STORE_DATABASE_PASSWORD_FILE: ['', 'the password; read for each connection'],
+  PLANT_STORE_DATABASE_CONNECTIONS: ['2', 'connections to the database'],
+  PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: [
+    'false',
+    'true accepts fsync=off and synchronous_commit=off',
+  ],
+  PLANT_STORE_TOKEN: ['', 'bearer tokens, split at white space; then no file is used'],
+  PLANT_STORE_TOKEN_FILE: ['', 'one bearer token a line'],
+  PLANT_STORE_TLS_CERT: ['', 'PEM file; with the key: serve HTTPS'],
+  PLANT_STORE_TLS_KEY: ['', 'PEM file'],
+  PLANT_STORE_MAX_BODY: [`${DEFAULT_LIMITS.maxBodyBytes}`, 'the largest body, in bytes'],
+  PLANT_STORE_MAX_BUFFERED: [
+    `${DEFAULT_LIMITS.maxBufferedBytes}`,
+    'bytes held for all requests together',
+  ],
+  PLANT_STORE_MAX_CONNECTIONS: ['10000', 'connections at a time'],
+} as const satisfies Record<string, readonly [fallback: string, about: string]>;
+
+export type Name = keyof typeof SETTINGS;
+
+export const NAMES = Object.keys(SETTINGS) as Name[];
+export const isOfDatabase = (name: Name): boolean => name.startsWith('PLANT_STORE_DATABASE_');
+
+/** The settings of the program that keeps plants in a log. */
+export const LOG_SETTINGS = NAMES.filter((name) => !isOfDatabase(name));
+/** The settings of the program that keeps plants in a database. */
+export const DATABASE_SETTINGS = NAMES.filter((name) => name !== 'PLANT_STORE_FILE');
+
+export type Reader = ReturnType<typeof createReader>;
+
+/** Functions that read one setting, or what it names, and note its faults until `valid` throws them. */
+export function createReader(environment: Environment) {
+  const faults: string[] = [];
+  const fault = (message: string): void => void faults.push(message);
+
+  function text(name: Name): string | undefined {
+    const value = environment[name];
+    if (value?.trim() === '') fault(`${name}: must not be empty; leave it out instead`);
+    return value;
+  }
+
+  function path(name: Name): NamedFile | undefined {
+    const value = text(name);
+    return value?.trim() ? { path: resolve(value), setting: name } : undefined;
+  }
+
+  function integer(name: Name, min: number, max: number): number {
+    const value = environment[name] ?? SETTINGS[name][0];
+    const number = /^\d+$/.test(value) ? Number(value) : NaN;
+    if (number >= min && number <= max) return number;
+    fault(`${name}: must be an integer between ${min} and ${max}`);
+    return NaN;
+  }
+
+  function flag(name: Name): boolean {
+    const value = environment[name] ?? SETTINGS[name][0];
+    if (value !== 'true' && value !== 'false') fault(`${name}: must be true or false`);
+    return value === 'true';
+  }
+
+  function result<Result>(reading: Promise<Result>): Promise<Result | undefined> {
+    return collect(faults, reading);
+  }
+
+  function valid<Settings>(settings: Settings): Settings {
+    if (faults.length > 0) throw new SettingsError(faults);
+    return settings;
+  }
+
+  return { environment, fault, text, path, integer, flag, result, valid };
+}
+
+/** Settings as `--help` shows them. */
+export function settingsHelp(names: readonly Name[]): string {
+  const width = Math.max(...names.map((name) => name.length));
+  return names
+    .map((name) => {
+      const [fallback, about] = SETTINGS[name];
+      return `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`;
+    })
+    .join('\n');
+}
