@@ -257,7 +257,11 @@ export function isFailure(t: Test, answer: Answer, expected: Expected, about: st
   t.equal(answer.headers['content-type'], 'application/json', `${about}: media type`);
   t.strictSame(Object.keys(body), ['error', 'message'], `${about}: members of an Error`);
   t.equal(body.error, Number(body.error) | 0, `${about}: error is an int32`);
-  t.match(body.message, /^[\w -]+(?:[:;.,<>-][\w :;.,<>/-]+)*$/, `${about}: message is a sentence`);
+  t.match(
+    body.message,
+    /^[\w +-]+(?:[:;.,<>-][\w :;.,<>/-]+)*$/,
+    `${about}: message is a sentence`,
+  );
 }
 
 /** A key and a certificate for `localhost` that is its own authority (RFC 5280, RFC 8410). */

@@ -1,5 +1,6 @@
 import type { Reservation } from './budget.js';
-import { failures, type Failure } from './failures.js';
+import { encode } from './encoding.js';
+import { Failure, failures } from './failures.js';
 import { DRAIN, memoryFor, type PlantHandlerLimits } from './limits.js';
 import type { HttpRequest } from './request.js';
 import { endOfTurn } from './turn.js';
@@ -66,10 +67,9 @@ async function consume(
   let failure: Failure | undefined;
 
   function onData(data: Buffer | string): void {
-    // Chunks are strings if the host has set an encoding.
-    failure ??= take(
-      typeof data === 'string' ? Buffer.from(data, req.readableEncoding as BufferEncoding) : data,
-    );
+    // Chunks are strings if the application has set an encoding.
+    const chunk = typeof data === 'string' ? encode(data, req.readableEncoding) : data;
+    failure ??= chunk instanceof Failure ? chunk : take(chunk);
   }
 
   req.on('data', onData).on('error', ignore);

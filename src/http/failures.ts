@@ -62,6 +62,7 @@ const unauthorized = (message: string, attributes = ''): Failure =>
 export const failures = {
   notJson: refused(400, 'the body must be one JSON text in UTF-8'),
   byteOrderMark: refused(400, 'the body must not begin with a byte order mark'),
+  inexact: refused(400, 'the body must not contain U+FFFD, which stands for invalid UTF-8 here'),
   repeated: (member: string) => refused(400, `${member}: must not be given twice`),
   notObject: refused(422, 'the body must be a JSON object with the members id and name'),
   invalid: (rules: readonly string[]) => refused(422, rules.join('; ')),
@@ -84,6 +85,7 @@ export const failures = {
   expectation: http(417, 'the only expectation that can be met is 100-continue'),
   headersTooLarge: http(431, 'send fewer or shorter header lines; the header section is too large'),
   fault: http(500, 'the service failed; the plant may be sent again'),
+  consumed: http(500, 'the service is misconfigured: it cannot read the body of a request'),
   transferCoding: http(501, 'the only transfer coding that is understood is chunked'),
   overloaded: unavailable('too much is being stored at the moment; send the plant again later'),
   unavailable: unavailable('the plant could not be stored; send it again later'),

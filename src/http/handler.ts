@@ -1,7 +1,10 @@
+import { types } from 'node:util';
+
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
 import { createBudget, type Reservation } from './budget.js';
 import { closeAfterUpgrade, isClosing, observeClose } from './connection.js';
+import { encode } from './encoding.js';
 import { Failure, failures } from './failures.js';
 import { headFailure, isForPlants, protocolFailure } from './head.js';
 import {
@@ -160,17 +163,20 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     return failures.fault;
   }
 
-  /** The plant in what a body parser has left, which read the request before the handler. */
+  /** Returns the plant in what is left of a request that a body parser has read before the handler. */
   function plantLeftIn({ rawBody, body }: HttpRequest, reservation: Reservation): NewPlant {
     const left = rawBody ?? body;
-    if (left === undefined)
-      throw new Error('a body parser has read the request and left neither rawBody nor body');
-    const bytes = typeof left === 'string' ? Buffer.from(left) : left;
-    if (Buffer.isBuffer(bytes)) {
+    if (left === undefined) {
+      report('a body parser has left neither rawBody nor body; mount the handler before it');
+      throw failures.consumed;
+    }
+    const bytes = bytesIn(left);
+    if (bytes instanceof Failure) throw bytes;
+    if (bytes) {
       admit(bytes.length, reservation);
       return parsePlant(bytes);
     }
-    const plant = plantFrom(bytes);
+    const plant = plantFrom(left);
     // The body that was parsed has at least one byte for each character.
     admit(plant.name.length + (plant.tag ?? '').length, reservation);
     return plant;
@@ -187,6 +193,13 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       authenticate = createAuthenticator(tokens);
     },
   });
+}
+
+/** The bytes of a body that has been read but not parsed. */
+function bytesIn(left: unknown): Buffer | Failure | undefined {
+  if (typeof left === 'string') return encode(left, 'utf8');
+  if (ArrayBuffer.isView(left)) return Buffer.from(left.buffer, left.byteOffset, left.byteLength);
+  return types.isAnyArrayBuffer(left) ? Buffer.from(left) : undefined;
 }
 
 function isStore(store: unknown): boolean {

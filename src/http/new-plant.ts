@@ -3,6 +3,7 @@ import { isUtf8 } from 'node:buffer';
 import { Compile } from 'typebox/schema';
 
 import { MAX_ID, MIN_ID, NewPlantSchema, type NewPlant } from '../plant.js';
+import { mayBeInexact } from './encoding.js';
 import { failures } from './failures.js';
 
 type Member = keyof typeof NewPlantSchema.properties;
@@ -34,14 +35,17 @@ export function parsePlant(body: Buffer): NewPlant {
 }
 
 /**
- * Checks a value that a body parser has parsed. An id beyond 2^53 may have been rounded by it, so it is
- * refused.
+ * Checks a value that a body parser has parsed. The parser may have rounded an id beyond 2^53, and
+ * U+FFFD may have been invalid UTF-8, so both are refused.
  *
  * @throws Failure if the value is not a NewPlant.
  */
 export function plantFrom(value: unknown): NewPlant {
   if (!isObject(value)) throw failures.notObject;
-  return checkPlant(value, Number.isSafeInteger(value.id) ? BigInt(Number(value.id)) : undefined);
+  const id = Number.isSafeInteger(value.id) ? BigInt(Number(value.id)) : undefined;
+  const plant = checkPlant(value, id);
+  if (mayBeInexact(plant.name) || mayBeInexact(plant.tag ?? '')) throw failures.inexact;
+  return plant;
 }
 
 function parseJson(body: Buffer, text: string): unknown {

@@ -482,6 +482,32 @@ t.test('the host may have set an encoding for the body', async (t) => {
     });
 });
 
+t.test('a body that the application decodes is refused unless its bytes are known', async (t) => {
+  const store = await openLog(t);
+  const handler = createPlantHandler({ store, tokens: [TOKEN] });
+  const invalid = Buffer.from('{"id":7,"name":"f\xe4rn"}', 'latin1');
+  const rows: readonly (readonly [BufferEncoding, Buffer, number])[] = [
+    ['utf8', invalid, 400],
+    ['utf8', Buffer.from('{"id":7,"name":"\ufffd"}'), 400],
+    ['utf8', Buffer.from('{"id":7,"name":"\\ufffd"}'), 200],
+    ['latin1', invalid, 400],
+    ['latin1', Buffer.from('{"id":7,"name":"\ufffd"}'), 200],
+    ['ascii', Buffer.from(FERN), 400],
+    ['utf16le', Buffer.from(FERN), 400],
+  ];
+  for (const [encoding, body, status] of rows) {
+    const server = createServer((req, res) => handler(req.setEncoding(encoding), res));
+    const port = await listen(t, server);
+    const about = `${encoding}: ${body.toString('latin1')}`;
+    for (const request of [
+      message({ body }),
+      chunkedMessage(body.subarray(0, 17), body.subarray(17)),
+    ])
+      t.equal((await exchange(t, port, request)).status, status, about);
+  }
+  t.equal(store.size, 1);
+});
+
 t.test('the host may pause the request before and after calling the handler', async (t) => {
   const handler = createPlantHandler({ store: await openLog(t), tokens: [TOKEN] });
   const paused = createServer((req, res) => {
