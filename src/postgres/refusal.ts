@@ -1,31 +1,56 @@
 /** How reasons end that an operator may accept. */
 const LOSS = 'can lose plants';
 
+/** PostgreSQL itself would look at it only when a plant is inserted. */
+const HAS_DEFERRABLE_KEY = `EXISTS (
+      SELECT FROM pg_index WHERE indrelid = plants AND indisunique AND NOT indimmediate
+        AND indnkeyatts = 1 AND 'id' =
+          (SELECT attname FROM pg_attribute WHERE attrelid = plants AND attnum = indkey[0]))`;
+
+/** Null for a column that is not of the store. */
+const TYPE = `CASE attname WHEN 'id' THEN 'bigint'::regtype
+      WHEN 'name' THEN 'text' WHEN 'tag' THEN 'text' WHEN 'exact' THEN 'text' END`;
+
+/** A column of a similar type would change plants or refuse them. */
+const WRONG_COLUMN = `(
+    SELECT format('the column %s must be of the type %s, not %s',
+      attname, ${TYPE}, format_type(atttypid, atttypmod))
+    FROM pg_attribute WHERE attrelid = plants AND atttypid <> ${TYPE} LIMIT 1)`;
+
 /** Null if there is no table. With INHERITS, an id could be in the table and in its children. */
 const IS_PERMANENT = `CASE relkind
-    WHEN 'r' THEN relpersistence = 'p'
-      AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = plants)
-    WHEN 'p' THEN NOT EXISTS (
-      SELECT FROM pg_partition_tree(plants) JOIN pg_class AS part ON part.oid = relid
-      WHERE isleaf AND (part.relkind, part.relpersistence) <> ('r', 'p'))
-    ELSE relkind IS NULL END`;
+      WHEN 'r' THEN relpersistence = 'p'
+        AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = plants)
+      WHEN 'p' THEN NOT EXISTS (
+        SELECT FROM pg_partition_tree(plants) JOIN pg_class AS part ON part.oid = relid
+        WHERE isleaf AND (part.relkind, part.relpersistence) <> ('r', 'p'))
+      ELSE relkind IS NULL END`;
 
 /**
  * SQL for the reason why plants cannot be stored as promised, or null. Each statement returns it,
  * because all this may change while a connection is open. A sub-select is evaluated once for all rows.
  * A server other than PostgreSQL may not have these settings.
  */
-export const REFUSAL = `(SELECT CASE
-  WHEN current_setting('server_encoding') <> 'UTF8'
-    THEN 'the encoding of the database must be UTF8'
-  WHEN current_setting('client_min_messages', true) = 'error'
-    THEN 'client_min_messages=error hides that a plant may be lost'
-  WHEN current_setting('synchronous_commit', true) = 'off'
-    THEN 'synchronous_commit=off ${LOSS}'
-  WHEN current_setting('fsync', true) = 'off'
-    THEN 'fsync=off ${LOSS}'
-  WHEN NOT ${IS_PERMANENT}
-    THEN 'an unlogged, temporary or foreign table or partition, INHERITS, or a view ${LOSS}' END
+export const REFUSAL = `(SELECT coalesce(
+  CASE
+    WHEN current_setting('server_encoding') <> 'UTF8'
+      THEN 'the encoding of the database must be UTF8'
+    WHEN current_setting('client_min_messages', true) = 'error'
+      THEN 'client_min_messages=error hides that a plant may be lost'
+    WHEN row_security_active(plants)
+      THEN 'row-level security can hide plants'
+    WHEN ${HAS_DEFERRABLE_KEY}
+      THEN 'the key of the column id must not be deferrable'
+  END,
+  ${WRONG_COLUMN},
+  CASE
+    WHEN current_setting('synchronous_commit', true) = 'off'
+      THEN 'synchronous_commit=off ${LOSS}'
+    WHEN current_setting('fsync', true) = 'off'
+      THEN 'fsync=off ${LOSS}'
+    WHEN NOT ${IS_PERMANENT}
+      THEN 'an unlogged, temporary or foreign table or partition, INHERITS, or a view ${LOSS}'
+  END)
   FROM (VALUES (to_regclass('plants'))) AS named (plants) LEFT JOIN pg_class ON oid = plants)`;
 
 /** @throws Error if rows end with a {@link REFUSAL} that the operator does not accept. */

@@ -77,6 +77,101 @@ t.test('the table', { skip: missing() }, async (t) => {
       t.equal(await store.add(FERN), 'unchanged');
     });
 
+  const FAULTY: Record<string, [create: string, message: RegExp, mend: string]> = {
+    ...Object.fromEntries(
+      [
+        ['id', 'integer', 'bigint'],
+        ['id', 'double precision', 'bigint'],
+        ['id', 'numeric', 'bigint'],
+        ['name', 'name', 'text'],
+        ['name', 'character(20)', 'text'],
+        ['name', 'character varying(5)', 'text'],
+        ['name', 'character varying', 'text'],
+        ['tag', 'character varying(5)', 'text'],
+        ['exact', 'json', 'text'],
+      ].map(([column = '', type = '', right = '']) => [
+        `a column ${column} of the type ${type}`,
+        [
+          `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants ALTER ${column} TYPE ${type} USING NULL`,
+          RegExp(
+            `: the column ${column} must be of the type ${right}, not "?${type.replace(/[()]/g, '.')}"?$`,
+          ),
+          `ALTER TABLE plants ALTER ${column} TYPE ${right} USING NULL`,
+        ],
+      ]),
+    ),
+    'a column that was dropped': [
+      `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants DROP COLUMN tag`,
+      /"?tag"? does not exist/,
+      'ALTER TABLE plants ADD COLUMN tag text',
+    ],
+    'a deferrable key': [
+      `CREATE TABLE plants (id bigint PRIMARY KEY DEFERRABLE, name text NOT NULL, tag text, exact text)`,
+      /: the key of the column id must not be deferrable$/,
+      'ALTER TABLE plants DROP CONSTRAINT plants_pkey; ALTER TABLE plants ADD PRIMARY KEY (id)',
+    ],
+    'another key that is deferrable': [
+      `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants ADD UNIQUE (id) DEFERRABLE INITIALLY DEFERRED`,
+      /: the key of the column id must not be deferrable$/,
+      'ALTER TABLE plants DROP CONSTRAINT plants_id_key',
+    ],
+  };
+  for (const [what, [create, message, mend]] of Object.entries(FAULTY))
+    t.test(`${what} is refused`, async (t) => {
+      const url = await cluster.createSchema();
+      await query(url, create);
+      for (const acceptDataLoss of [false, true])
+        await t.rejects(openPostgresStore({ url, acceptDataLoss }), {
+          code: 'unavailable',
+          message,
+        });
+      await query(url, mend);
+      const store = await openStore(t, { url });
+      t.equal(await store.add(FERN), 'created');
+      t.equal(await store.add(FERN), 'unchanged');
+    });
+
+  t.test('row-level security that could hide plants is refused', async (t) => {
+    const url = await cluster.createSchema();
+    const { username } = new URL(url);
+    await query(
+      url,
+      `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants ENABLE ROW LEVEL SECURITY;
+      ALTER TABLE plants FORCE ROW LEVEL SECURITY; CREATE POLICY p ON plants USING (name <> 'Ivy');
+      ALTER ROLE ${username} NOSUPERUSER`,
+    );
+    await t.rejects(openPostgresStore({ url }), {
+      code: 'unavailable',
+      message: /: row-level security can hide plants$/,
+    });
+    await query(url, 'ALTER TABLE plants NO FORCE ROW LEVEL SECURITY');
+    const store = await openStore(t, { url });
+    t.equal(await store.add(IVY), 'created', 'the owner of the table sees all rows');
+  });
+
+  t.test('a deferrable key of another column refuses only its plant', async (t) => {
+    const url = await cluster.createSchema();
+    await query(
+      url,
+      `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants ADD UNIQUE (name) DEFERRABLE INITIALLY DEFERRED`,
+    );
+    const store = await openStore(t, { url, connections: 1 });
+    const plants = [FERN, IVY, { ...FERN, id: 9n }, { id: 10n, name: 'Moss' }];
+    const outcomes = await Promise.allSettled(plants.map((plant) => store.add(plant)));
+    const statuses = outcomes.map(({ status }) => status);
+    t.strictSame(statuses, ['fulfilled', 'fulfilled', 'rejected', 'fulfilled']);
+  });
+
+  t.test('a column that gets another type while the store is open', async (t) => {
+    const url = await cluster.createSchema();
+    const store = await openStore(t, { url });
+    await query(url, 'ALTER TABLE plants ALTER name TYPE name');
+    const message = /: the column name must be of the type text/;
+    await t.rejects(store.add({ id: 7n, name: 'x'.repeat(100) }), { code: 'unavailable', message });
+    await query(url, 'TRUNCATE plants; ALTER TABLE plants ALTER name TYPE text');
+    t.equal(await addUntilStored(store, FERN), 'created');
+  });
+
   const MEANWHILE: Record<string, [create: string, change: string, mend: string]> = {
     'becomes unlogged': [
       `CREATE TABLE plants ${COLUMNS}`,
