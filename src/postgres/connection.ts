@@ -13,7 +13,7 @@ export interface Connection {
    *
    * @throws Error also if the server may lose what was stored, or does not say so.
    */
-  readonly query: (statement: Statement, values?: unknown[]) => Promise<Row[]>;
+  readonly query: (statement: Statement, ...values: readonly string[]) => Promise<Row[]>;
   readonly close: () => void;
 }
 
@@ -108,9 +108,13 @@ export function createConnector(options: ConnectorOptions): () => Connection {
       client = undefined;
     }
 
-    async function run(to: Client, { name, text }: Statement, values: unknown[]): Promise<Row[]> {
+    async function run(
+      to: Client,
+      { name, text }: Statement,
+      values: readonly string[],
+    ): Promise<Row[]> {
       const before = cancelledWaits;
-      const query = { ...PLAIN, ...(prepares && { name }), text, values };
+      const query = { ...PLAIN, ...(prepares && { name }), text, values: [...values] };
       const { rows } = await to.query<(string | null)[]>(query);
       if (cancelledWaits > before)
         throw new Error('the wait for a synchronous standby was cancelled');
@@ -118,7 +122,7 @@ export function createConnector(options: ConnectorOptions): () => Connection {
       return rows;
     }
 
-    async function query(statement: Statement, values: unknown[] = []): Promise<Row[]> {
+    async function query(statement: Statement, ...values: readonly string[]): Promise<Row[]> {
       let [tries, hostsLeft] = [0, hosts.length];
       for (;;) {
         const prepared = prepares;

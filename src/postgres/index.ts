@@ -6,7 +6,7 @@ import { PlantStoreError, type PlantStore } from '../store.js';
 import { codeOf, messageOf } from '../system-error.js';
 import { createCheck } from './check.js';
 import { createConnector, type Connection } from './connection.js';
-import { COMPARE, CREATE_TABLE, INSERT, PAGE, columnsOf, plantIn } from './rows.js';
+import { COMPARE, CREATE_TABLE, INSERT, PAGE, rowsOf, plantIn } from './rows.js';
 import { createStore } from './store.js';
 
 /**
@@ -118,13 +118,13 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
 /** Runs both statements without plants, to detect most of what the database may lack. */
 async function prepare(connection: Connection): Promise<void> {
   try {
-    await connection.query(COMPARE, columnsOf([]));
+    await connection.query(COMPARE, rowsOf([]));
   } catch (error) {
     // undefined_table
     if (codeOf(error) !== '42P01') throw error;
     await connection.query(CREATE_TABLE);
   }
-  await connection.query(INSERT, columnsOf([]));
+  await connection.query(INSERT, rowsOf([]));
 }
 
 async function* selectPlants(
@@ -133,7 +133,7 @@ async function* selectPlants(
 ): AsyncGenerator<NewPlant> {
   try {
     for (let next = MIN_ID; next <= MAX_ID;) {
-      const plants = (await connection.query(PAGE, [next])).map(plantIn);
+      const plants = (await connection.query(PAGE, String(next))).map(plantIn);
       yield* plants;
       next = (plants.at(-1)?.id ?? MAX_ID) + 1n;
     }

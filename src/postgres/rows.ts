@@ -23,11 +23,13 @@ export const CREATE_TABLE = statement(`DO $$ BEGIN
     (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text);
 END $$`);
 
-const BATCH = 'unnest($1::bigint[], $2::text[], $3::text[], $4::text[])';
+/** The plants of {@link rowsOf}, numbered from 1. JSON does not depend on settings, as arrays do. */
+const BATCH = `ROWS FROM (json_to_recordset($1::json)
+    AS (id bigint, name text, tag text, exact text)) WITH ORDINALITY AS batch (id, name, tag, exact, n)`;
 
 /** Inserts in the order of ids: otherwise two batches with ids in common could deadlock. */
 export const INSERT = statement(`INSERT INTO plants (id, name, tag, exact)
-  SELECT * FROM ${BATCH} AS batch (id, name, tag, exact)
+  SELECT id, name, tag, exact FROM ${BATCH}
   ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${REFUSAL}`);
 
 /** Inserts no plants, which fails wherever plants could not be inserted. */
@@ -44,7 +46,7 @@ export const CHECK = statement(`WITH none AS (
 export const COMPARE = statement(`SELECT batch.n, stored.name COLLATE "C" = batch.name
     AND stored.tag COLLATE "C" IS NOT DISTINCT FROM batch.tag
     AND stored.exact COLLATE "C" IS NOT DISTINCT FROM batch.exact, ${REFUSAL}
-  FROM plants AS stored JOIN ${BATCH} WITH ORDINALITY AS batch (id, name, tag, exact, n)
+  FROM plants AS stored JOIN ${BATCH}
   ON stored.id = batch.id ORDER BY stored.id FOR UPDATE OF stored`);
 
 /** Up to 10,000 plants, and none after the plant whose strings reach 1 MiB in total. */
@@ -58,14 +60,16 @@ export const PAGE = statement(`SELECT id, name, tag, exact, ${REFUSAL} FROM (
 
 const NOT_TEXT = /[\0\ud800-\udfff]/gu;
 
-/** The parameters of {@link INSERT} and {@link COMPARE}: one array for each column. */
-export function columnsOf(plants: readonly NewPlant[]): unknown[][] {
-  const rows = plants.map(({ id, name, tag }) => {
-    const [nameText, tagText] = [name, tag].map((text) => text?.replace(NOT_TEXT, '\ufffd'));
-    const isExact = nameText === name && tagText === tag;
-    return [id, nameText, tagText, isExact ? null : JSON.stringify({ name, tag })];
-  });
-  return [0, 1, 2, 3].map((column) => rows.map((row) => row[column]));
+/** The parameter of {@link INSERT} and {@link COMPARE}. */
+export function rowsOf(plants: readonly NewPlant[]): string {
+  return JSON.stringify(
+    plants.map(({ id, name, tag }) => {
+      const [nameText, tagText] = [name, tag].map((text) => text?.replace(NOT_TEXT, '\ufffd'));
+      const isExact = nameText === name && tagText === tag;
+      const exact = isExact ? undefined : JSON.stringify({ name, tag });
+      return { id: String(id), name: nameText, tag: tagText, exact };
+    }),
+  );
 }
 
 /** The plant in a row of {@link PAGE}. */

@@ -6,7 +6,7 @@ import type { Report } from '../report.js';
 import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
 import { messageOf } from '../system-error.js';
 import { isAboutRows, type Connection } from './connection.js';
-import { COMPARE, INSERT, columnsOf } from './rows.js';
+import { COMPARE, INSERT, rowsOf } from './rows.js';
 
 interface Pending {
   readonly plant: NewPlant;
@@ -100,13 +100,13 @@ export function createStore(
     const firsts = new Map(
       batch.toReversed().map((pending) => [String(pending.plant.id), pending]),
     );
-    const created = await connection.query(INSERT, columnsOf(Array.from(firsts.values(), plantOf)));
+    const created = await connection.query(INSERT, rowsOf(Array.from(firsts.values(), plantOf)));
     const stored = new Set(created.map(([id]) => firsts.get(id as string)));
     for (const pending of stored) pending?.resolve('created');
     onInserted(stored.size);
     const others = batch.filter((pending) => !stored.has(pending));
     if (others.length === 0) return;
-    const compared = await connection.query(COMPARE, columnsOf(others.map(plantOf)));
+    const compared = await connection.query(COMPARE, rowsOf(others.map(plantOf)));
     const isSame = new Map(compared.map(([n, same]) => [others[Number(n) - 1], same === 't']));
     for (const pending of others) {
       const same = isSame.get(pending);

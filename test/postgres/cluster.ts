@@ -100,8 +100,11 @@ export interface Cluster {
   urlOf(database: string, user?: string): string;
   /** Creates an empty database and returns its URL. */
   createDatabase(options?: string): Promise<string>;
-  /** Creates an empty schema, which takes less time, and returns the URL of its superuser. */
-  createSchema(): Promise<string>;
+  /**
+   * Creates an empty schema, which takes less time, and returns the URL of its superuser, who may
+   * have a setting, such as `work_mem = 64`.
+   */
+  createSchema(setting?: string): Promise<string>;
   /** Runs SQL as the superuser, and returns the rows. */
   sql(text: string, database?: string): Promise<Record<string, unknown>[]>;
   start(): Promise<void>;
@@ -225,9 +228,10 @@ async function serve(
       await cluster.sql(`CREATE DATABASE ${name} ${options}`);
       return urlOf(name);
     },
-    async createSchema() {
+    async createSchema(setting) {
       const name = `plants_${++names}`;
-      await cluster.sql(`CREATE ROLE ${name} SUPERUSER LOGIN; CREATE SCHEMA AUTHORIZATION ${name}`);
+      await cluster.sql(`CREATE ROLE ${name} SUPERUSER LOGIN; CREATE SCHEMA AUTHORIZATION ${name};
+        ${setting === undefined ? '' : `ALTER ROLE ${name} SET ${setting}`}`);
       return urlOf('postgres', name);
     },
     sql: (text, database) => query(urlOf(database ?? 'postgres'), text),

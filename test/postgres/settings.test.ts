@@ -1,0 +1,80 @@
+import t, { type Test } from 'tap';
+
+import type { NewPlant } from '../../dist/index.js';
+import { missing, startCluster, type Cluster } from './cluster.js';
+import { IVY, openStore } from './support.js';
+
+const PLANTS: NewPlant[] = [
+  { id: -(2n ** 63n), name: '', tag: '' },
+  IVY,
+  { id: 9n, name: 'null', tag: 'NULL' },
+  { id: 10n, name: '\\"{},\n\'$1\u0001', tag: 'a\\' },
+  { id: 11n, name: 'é😀\ufffd', tag: '\0' },
+  { id: 2n ** 53n + 1n, name: '\ud800' },
+  { id: 2n ** 63n - 1n, name: 'x'.repeat(10_000), tag: 'ß' },
+];
+
+/** Why a store does not open for a role with this setting. */
+const REFUSED: Record<string, RegExp> = {
+  [`default_transaction_read_only = 'on'`]: /read-only/,
+  [`synchronous_commit = 'off'`]: /synchronous_commit=off can lose plants/,
+};
+
+/** Settings other than on and off, and those with a list of values. */
+const OTHERS = [
+  ...['client_encoding = LATIN1', 'client_encoding = SQL_ASCII', 'DateStyle = German'],
+  ...['IntervalStyle = iso_8601', 'TimeZone = 14', 'extra_float_digits = -15', "lc_numeric = 'C'"],
+  ...["lc_messages = 'C'", 'xmloption = document', 'bytea_output = escape', 'work_mem = 64'],
+  ...['search_path = "$user", pg_catalog', 'idle_in_transaction_session_timeout = 1'],
+  ...['commit_delay = 100', 'deadlock_timeout = 1', 'from_collapse_limit = 1'],
+  ...['join_collapse_limit = 1', 'cursor_tuple_fraction = 0', 'default_statistics_target = 1'],
+  ...['gin_fuzzy_search_limit = 1', 'temp_buffers = 100', 'max_parallel_workers_per_gather = 8'],
+  ...['parallel_setup_cost = 0', 'min_parallel_table_scan_size = 0', 'random_page_cost = 1e10'],
+];
+
+/** Stores, compares and exports plants as a role, and checks that all of it means what it should. */
+async function meansTheSame(t: Test, setting: string, url: string): Promise<void> {
+  const store = await openStore(t, { url, connections: 1 });
+  const message = `with ${setting}`;
+  const outcomes = [...PLANTS, ...PLANTS].map((plant) => store.add(plant));
+  const expected = [...PLANTS.map(() => 'created'), ...PLANTS.map(() => 'unchanged')];
+  t.strictSame(await Promise.all(outcomes), expected, message);
+  const others = PLANTS.map(({ id, name }) => ({ id, name, tag: 'another' }));
+  for (const outcome of await Promise.allSettled(others.map((plant) => store.add(plant))))
+    t.match(outcome, { reason: { code: 'conflict' } }, message);
+  const exported: NewPlant[] = [];
+  for await (const plant of store.plants()) exported.push(plant);
+  t.strictSame(exported, PLANTS, message);
+  await store.close();
+}
+
+/** Every value of each setting with a list of values that a role may have. */
+async function listSettings(cluster: Cluster): Promise<string[]> {
+  const rows = await cluster.sql(`SELECT name || ' = ' || quote_literal(value) AS setting
+    FROM pg_settings, unnest(coalesce(enumvals, '{on,off}')) AS value
+    WHERE context IN ('user', 'superuser') AND vartype IN ('bool', 'enum')
+      AND value <> setting AND name NOT LIKE 'transaction\\_%' ORDER BY 1`);
+  return rows.map(({ setting }) => String(setting));
+}
+
+t.test('settings of the role', { skip: missing(), timeout: 120_000 }, async (t) => {
+  const cluster = await startCluster(t);
+
+  t.test('nothing that a role may have changes what is stored', async (t) => {
+    const all = [...(await listSettings(cluster)), ...OTHERS];
+    t.ok(all.length > 150, `${all.length} settings`);
+    const left = all.filter((setting) => !REFUSED[setting]);
+    await Promise.all(
+      Array.from({ length: 8 }, async () => {
+        for (let setting = left.pop(); setting !== undefined; setting = left.pop())
+          await meansTheSame(t, setting, await cluster.createSchema(setting)).catch(
+            (error: unknown) => t.fail(`${setting}: ${String(error)}`),
+          );
+      }),
+    );
+    for (const [setting, message] of Object.entries(REFUSED)) {
+      t.ok(all.includes(setting), `${setting} is a setting`);
+      await t.rejects(openStore(t, { url: await cluster.createSchema(setting) }), { message });
+    }
+  });
+});
