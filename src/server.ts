@@ -39,7 +39,7 @@ async function serveLog(): Promise<ExitCode> {
     const onProgress = reportProgress(settings.file, stop);
     const log = await openPlantLog(settings.file, { onProgress });
     const lines = [`log: ${log.path}`, `plants: ${log.size}`];
-    return { store: log, lines, poisoned: log.poisoned };
+    return { store: log, lines, log, poisoned: log.poisoned };
   });
 }
 

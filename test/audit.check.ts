@@ -19,6 +19,7 @@ import ts from 'typescript';
 
 import { run } from './command.js';
 import { conforms } from './conformance.js';
+import { scrape } from './metrics.js';
 import { block, codeSpans, rows } from './readme.js';
 import { launch, start, type LaunchOptions } from './system/program.js';
 
@@ -205,6 +206,19 @@ t.test(
     await t.test('the program serves plants', async (t) => {
       installProgram();
       await serves(t, { command: ['sh', '-euc', permitted], env: NODE_FIRST });
+    });
+
+    await t.test('the monitor answers', async (t) => {
+      installProgram();
+      const env = { ...NODE_FIRST, PLANT_STORE_MONITOR_PORT: '0' };
+      const options = { cwd: INSTALLATION, command: ['sh', '-euc', permitted], env };
+      const program = await start(t, options);
+      const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
+      t.equal(await (await fetch(`${monitor}/readyz`)).text(), 'ok');
+      const samples = await scrape(monitor);
+      t.equal(samples.get('plant_store_log_plants'), 1);
+      t.ok((samples.get('process_resident_memory_bytes') ?? 0) > 1e6);
+      t.match(await program.stop('SIGTERM'), { code: 0 });
     });
 
     await t.test('the program cannot write outside the data folder', async (t) => {

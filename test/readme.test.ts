@@ -16,13 +16,16 @@ import {
 import { openapi } from '../dist/http/openapi.js';
 import { MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { CONNECTION_LIMITS, IDLE_MS, STOPPING } from '../dist/program/listener.js';
+import { startMetrics } from '../dist/program/metrics.js';
+import { MONITOR_LIMITS } from '../dist/program/monitor.js';
 import { MAX_SECRET_BYTES } from '../dist/program/secret-file.js';
 import { DATABASE_SETTINGS, LOG_SETTINGS, settingsHelp } from '../dist/program/environment.js';
 import { readLogSettings } from '../dist/program/settings.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
-import { block, blocks, codeSpans, DOCUMENTS, read, rows } from './readme.js';
+import { noPromtool } from './metrics.js';
+import { block, blocks, codeSpans, DOCUMENTS, read, rows, tables } from './readme.js';
 import { run, start } from './system/program.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
@@ -182,6 +185,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['head of a request', CONNECTION_LIMITS.headersTimeout],
     ['request, from its first byte to its last', CONNECTION_LIMITS.requestTimeout],
     ['idle connection', IDLE_MS, 2 * IDLE_MS],
+    ['connections to the monitor', MONITOR_LIMITS.maxConnections, MONITOR_LIMITS.connectionMs],
     ['shutdown', STOPPING.totalMs, STOPPING.clientsMs],
     ['reports of internal errors and overload', REPORT_RATE.count, REPORT_RATE.periodMs],
     ['file of tokens, of a password, of a certificate or of its key', MAX_SECRET_BYTES],
@@ -192,6 +196,29 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['the same, with TLS', TLS_KIB],
     ['the same, with a larger body limit', 60],
   ]);
+});
+
+t.test('the table of metrics lists every metric', async (t) => {
+  const text = startMetrics()({ open: 0, dropped: 0, limit: 0, log: { size: 0, bytes: 0 } });
+  const names = [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name);
+  const [paths, metrics] = tables('The monitor');
+  t.strictSame(
+    metrics?.flatMap(([cell = '']) => codeSpans(cell)),
+    names,
+  );
+  t.strictSame(
+    paths?.map(([path]) => path),
+    ['`/livez`', '`/readyz`', '`/metrics`'],
+  );
+});
+
+t.test('the alerts are valid rules about metrics that exist', { skip: noPromtool }, async (t) => {
+  const rules = block('The monitor', 'yaml');
+  const folder = t.testdir({ 'rules.yml': rules });
+  t.match(await shell('promtool check rules rules.yml', folder), /SUCCESS: 5 rules found/);
+  const metrics = startMetrics()({ open: 0, dropped: 0, limit: 0 });
+  for (const [name] of rules.matchAll(/(?:plant_store|nodejs)_\w+/g))
+    t.ok(metrics.includes(`\n${name}`) || metrics.startsWith(name), name);
 });
 
 t.test('tokens rotate, and the log is copied, with the commands of the README', async (t) => {

@@ -29,16 +29,27 @@ export function block(heading: string, language: string): string {
   return code;
 }
 
-/** The cells of the table under a heading, without the names of its columns. */
+/** The cells of the only table under a heading, without the names of its columns. */
 export function rows(heading: string): string[][] {
-  const lines = section(heading)
-    .split('\n')
-    .filter((line) => line.startsWith('| '));
-  return lines.slice(2).map((line) =>
-    line
-      .split('|')
-      .slice(1, -1)
-      .map((cell) => cell.trim()),
+  const [table, ...more] = tables(heading);
+  if (table === undefined || more.length > 0)
+    throw new Error(`there is not one table under the heading ${heading}`);
+  return table;
+}
+
+/** The cells of each table under a heading, without the names of its columns. */
+export function tables(heading: string): string[][][] {
+  return [...section(heading).matchAll(/(?:^\|.*\n)+/gm)].map(([table]) =>
+    table
+      .trim()
+      .split('\n')
+      .slice(2)
+      .map((line) =>
+        line
+          .split('|')
+          .slice(1, -1)
+          .map((cell) => cell.trim()),
+      ),
   );
 }
 

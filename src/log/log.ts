@@ -57,6 +57,8 @@ export interface PlantLog extends PlantStore {
   readonly path: string;
   /** The number of plants in the log. */
   readonly size: number;
+  /** The size of the file in bytes, as far as it is durable. */
+  readonly bytes: number;
   /**
    * Aborted, with the cause as its reason, once it is unknown what the file holds: a write or sync
    * failed, or the file was modified or replaced. From then on `add` rejects with `unavailable`. To
@@ -231,6 +233,9 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     path,
     get size() {
       return index.size;
+    },
+    get bytes() {
+      return committer.end;
     },
     poisoned: committer.poisoned,
     add,

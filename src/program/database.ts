@@ -40,6 +40,8 @@ export interface StoreOptions {
 
 export interface DatabaseStore extends PlantStore {
   readonly name: string;
+  /** Rejects if plants cannot be stored at the moment. */
+  check(): Promise<void>;
   plants(): AsyncIterable<NewPlant>;
 }
 
@@ -58,7 +60,7 @@ export function databaseProgram(load: () => Promise<OpenStore>): void {
     const settings = await readDatabaseServerSettings(process.env);
     return serve(settings, async () => {
       const store = await open(settings);
-      return { store, lines: [`database: ${store.name}`] };
+      return { store, lines: [`database: ${store.name}`], check: () => store.check() };
     });
   }
 

@@ -29,6 +29,8 @@ export const SETTINGS = {
     'bytes held for all requests together',
   ],
   PLANT_STORE_MAX_CONNECTIONS: ['10000', 'connections at a time'],
+  PLANT_STORE_MONITOR_PORT: ['', 'port of /livez, /readyz and /metrics; no TLS, no token'],
+  PLANT_STORE_MONITOR_HOST: ['127.0.0.1', 'address for that'],
 } as const satisfies Record<string, readonly [fallback: string, about: string]>;
 
 export type Name = keyof typeof SETTINGS;

@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { createServer as createTlsServer } from 'node:https';
 import { Server as NetServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { promisify } from 'node:util';
 
 import { responseChannel } from '../channels.js';
 import { failures, type Failure } from '../http/failures.js';
@@ -28,6 +29,8 @@ export interface ListenerOptions {
 export interface Listener {
   /** Resolves to the URL of the server once it listens. */
   listen(host: string, port: number): Promise<string>;
+  /** How many connections are open, and how many more were closed at once so far. */
+  connections(): Promise<{ readonly open: number; readonly dropped: number }>;
   /**
    * Accepts no more connections, responds to the requests in flight, and closes connections as they
    * become idle. After `timeoutMs` the remaining requests are answered with 503, and after another
@@ -98,6 +101,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   /** Refuse requests in their asynchronous contexts, if anyone has subscribed to responses. */
   const refusals = new WeakMap<ServerResponse, typeof refuse>();
   let stopping = false;
+  let dropped = 0;
   const idleCheck = setInterval(checkIdle, IDLE_MS).unref();
 
   function serve(req: IncomingMessage, res: ServerResponse): void {
@@ -119,6 +123,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     socket.once('close', () => responses.delete(socket));
   });
   server.on('drop', () => {
+    dropped++;
     report(`overloaded: ${maxConnections} connections are open, more are closed at once`);
   });
   server.on('request', serve);
@@ -159,6 +164,10 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
           resolve(urlOf(server.address() as AddressInfo, tls !== undefined));
         });
       });
+    },
+
+    async connections() {
+      return { open: await promisify(server.getConnections.bind(server))(), dropped };
     },
 
     stop(timeoutMs) {
@@ -231,7 +240,7 @@ function refuse(res: ServerResponse): void {
   void sendFailure(res.req, res, failures.unavailable);
 }
 
-function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {
+export function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {
   const host = family === 'IPv6' ? `[${address}]` : address;
   return `${secure ? 'https' : 'http'}://${host}:${port}`;
 }

@@ -5,6 +5,7 @@ import { reasonOf } from '../system-error.js';
 import { createTokenFile, readTokens, type NamedFile } from './credentials.js';
 import { EXIT, exitWithin, type ExitCode } from './exit.js';
 import { createListener, STOPPING } from './listener.js';
+import { startMonitor, type Watched } from './monitor.js';
 import type { ServerSettings } from './settings.js';
 import { aborted, handleSignals } from './signals.js';
 
@@ -13,6 +14,10 @@ export interface ServedStore {
   readonly store: PlantStore;
   /** Lines about the store, which are printed at start. */
   readonly lines: readonly string[];
+  /** The log, if plants are kept in one. */
+  readonly log?: Watched['log'];
+  /** Rejects if the store cannot store plants at the moment. */
+  readonly check?: Watched['check'];
   /** Aborted once the store refuses all plants. */
   readonly poisoned?: AbortSignal;
 }
@@ -28,6 +33,8 @@ export async function serve(
 ): Promise<ExitCode> {
   const { tokenFile } = settings;
   const signals = handleSignals();
+  const { monitor: place } = settings;
+  const monitor = place && (await startMonitor({ ...settings, ...place }));
   // As long as no plant can be sent, there is nothing to wait for.
   const served = await Promise.race([open(signals.stop), aborted(signals.stop)]);
   if (!served) return EXIT.done;
@@ -44,12 +51,15 @@ export async function serve(
   console.log(`plant-store listening on ${url}`);
   for (const line of lines) console.log(line);
   console.log(`token: ${tokenFile?.path ?? 'from PLANT_STORE_TOKEN'}`);
+  if (monitor) console.log(`monitor: ${monitor.url}`);
+  const stop = AbortSignal.any([signals.stop, ...(poisoned ? [poisoned] : [])]);
+  monitor?.watch({ ...served, listener, stop });
 
   let reloaded = Promise.resolve();
   signals.onReload(() => {
     if (tokenFile) reloaded = reloaded.then(() => reloadTokens(tokenFile, handler));
   });
-  await aborted(AbortSignal.any([signals.stop, ...(poisoned ? [poisoned] : [])]));
+  await aborted(stop);
   exitWithin(STOPPING.totalMs);
   await listener.stop(STOPPING.clientsMs);
   await store.close();

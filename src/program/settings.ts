@@ -33,6 +33,8 @@ export interface ServerSettings {
   readonly maxBodyBytes: number;
   readonly maxBufferedBytes: number;
   readonly maxConnections: number;
+  /** Where the monitor listens, if there is one. */
+  readonly monitor: { readonly host: string; readonly port: number } | undefined;
 }
 
 export interface Tls extends TlsMaterial {
@@ -157,6 +159,15 @@ async function readShared(reader: Reader, defaultTokenFile?: string): Promise<Se
     return material && { ...material, files };
   }
 
+  function monitor(): ServerSettings['monitor'] {
+    const host = text('PLANT_STORE_MONITOR_HOST') ?? SETTINGS.PLANT_STORE_MONITOR_HOST[0];
+    if (reader.environment.PLANT_STORE_MONITOR_PORT === undefined) return undefined;
+    const monitorPort = integer('PLANT_STORE_MONITOR_PORT', 0, 65_535);
+    if (monitorPort === port && port !== 0)
+      fault('PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT');
+    return { host, port: monitorPort };
+  }
+
   const host = text('PLANT_STORE_HOST') ?? SETTINGS.PLANT_STORE_HOST[0];
   const port = integer('PLANT_STORE_PORT', 0, 65_535);
   const maxBodyBytes = integer('PLANT_STORE_MAX_BODY', 1, MAX_LIMITS.maxBodyBytes);
@@ -171,6 +182,7 @@ async function readShared(reader: Reader, defaultTokenFile?: string): Promise<Se
       MAX_LIMITS.maxBufferedBytes,
     ),
     maxConnections: integer('PLANT_STORE_MAX_CONNECTIONS', 1, 1_000_000),
+    monitor: monitor(),
     ...(tokens ? { tokens, tokenFile: undefined } : await tokensInFile()),
     tls: await tls(),
   };

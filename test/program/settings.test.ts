@@ -25,6 +25,8 @@ const NAMES = [
   'PLANT_STORE_MAX_BODY',
   'PLANT_STORE_MAX_BUFFERED',
   'PLANT_STORE_MAX_CONNECTIONS',
+  'PLANT_STORE_MONITOR_PORT',
+  'PLANT_STORE_MONITOR_HOST',
 ] as const;
 
 /** The faults that a function reports; none if it returns settings. */
@@ -70,6 +72,7 @@ t.test('an empty environment is valid', async (t) => {
     maxBodyBytes: DEFAULT_LIMITS.maxBodyBytes,
     maxBufferedBytes: DEFAULT_LIMITS.maxBufferedBytes,
     maxConnections: 10_000,
+    monitor: undefined,
   });
 });
 
@@ -139,6 +142,32 @@ for (const [name, [setting, min, max]] of Object.entries(integers))
       );
   });
 
+t.test('there is a monitor if its port is set', async (t) => {
+  await isRead(t, { PLANT_STORE_MONITOR_HOST: '::1' }, {});
+  for (const port of [0, 9090, 65_535])
+    await isRead(
+      t,
+      { PLANT_STORE_MONITOR_PORT: String(port) },
+      { monitor: { host: '127.0.0.1', port } },
+    );
+  const both = { PLANT_STORE_MONITOR_PORT: '9090', PLANT_STORE_MONITOR_HOST: '::1' };
+  await isRead(t, both, { monitor: { host: '::1', port: 9090 } });
+  for (const value of ['-1', '65536', '', 'x'])
+    t.strictSame(await faultsIn({ PLANT_STORE_MONITOR_PORT: value }), [
+      'PLANT_STORE_MONITOR_PORT: must be an integer between 0 and 65535',
+    ]);
+});
+
+t.test('the monitor must not have the port of the service', async (t) => {
+  const ports = (service: string, monitor: string) =>
+    faultsIn({ PLANT_STORE_PORT: service, PLANT_STORE_MONITOR_PORT: monitor });
+  const fault = 'PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT';
+  t.strictSame(await ports('9090', '9090'), [fault]);
+  t.strictSame(await ports('9090', '9091'), []);
+  t.strictSame(await ports('0', '0'), []);
+  t.strictSame(await faultsIn({ PLANT_STORE_MONITOR_PORT: '8080' }), [fault]);
+});
+
 t.test('PLANT_STORE_MAX_BUFFERED must not be less than PLANT_STORE_MAX_BODY', async (t) => {
   const both = (body: number, buffered: number) => ({
     PLANT_STORE_MAX_BODY: String(body),
@@ -182,7 +211,7 @@ t.test('the log must not have the name of the token file', async (t) => {
 });
 
 t.test('an empty value is refused', async (t) => {
-  const texts = NAMES.filter((name) => !(name in integers));
+  const texts = NAMES.filter((name) => !(name in integers) && name !== 'PLANT_STORE_MONITOR_PORT');
   for (const name of texts)
     for (const value of ['', ' ', '\t\n'])
       t.strictSame(
@@ -206,6 +235,8 @@ t.test('all faults are reported together, with the names of the settings', async
     PLANT_STORE_MAX_BODY: '0',
     PLANT_STORE_MAX_BUFFERED: '0',
     PLANT_STORE_MAX_CONNECTIONS: '0',
+    PLANT_STORE_MONITOR_PORT: '65536',
+    PLANT_STORE_MONITOR_HOST: '',
   };
   const names = (await faultsIn(wrong)).map((fault) => fault.slice(0, fault.indexOf(':')));
   t.strictSame(names.sort(), NAMES.filter((name) => name !== 'PLANT_STORE_TOKEN_FILE').sort());
@@ -244,6 +275,8 @@ t.test('the help lists every setting with its default and meaning', async (t) =>
     '1048576',
     '67108864',
     '10000',
+    undefined,
+    '127.0.0.1',
   ]);
 });
 

@@ -1,0 +1,123 @@
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+import { reportToConsole as report } from '../report.js';
+import { reasonOf } from '../system-error.js';
+import { urlOf, type Listener } from './listener.js';
+import { METRICS_TYPE, startMetrics, type LogGauges } from './metrics.js';
+
+export interface MonitorOptions {
+  readonly host: string;
+  readonly port: number;
+  /** The maximum number of connections of the service. */
+  readonly maxConnections: number;
+}
+
+/** What the monitor watches while the program serves. */
+export interface Watched {
+  readonly listener: Pick<Listener, 'connections'>;
+  /** The log, if plants are kept in one. */
+  readonly log?: LogGauges | undefined;
+  /** Rejects if the store cannot store plants at the moment; without it, the store always can. */
+  readonly check?: (() => Promise<void>) | undefined;
+  /** Aborted when the program begins to stop. */
+  readonly stop: AbortSignal;
+}
+
+/** A server on a port of its own that tells how the program is, until the process ends. */
+export interface Monitor {
+  readonly url: string;
+  /** To be called when the program begins to serve. */
+  watch(watched: Watched): void;
+}
+
+/** Each connection carries one request, and is closed after this time. */
+export const MONITOR_LIMITS = { maxConnections: 100, connectionMs: 15_000 } as const;
+
+/** @throws Error if it cannot listen there. */
+export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
+  const { host, port, maxConnections } = options;
+  const renderMetrics = startMetrics();
+  let watched: Watched | undefined;
+
+  const pages = new Map<string, (res: ServerResponse) => unknown>([
+    ['/livez', (res: ServerResponse) => send(res, 200, 'ok')],
+    ['/readyz', sendReadiness],
+    ['/metrics', sendMetrics],
+  ]);
+
+  async function sendReadiness(res: ServerResponse): Promise<void> {
+    const state = await readiness();
+    send(res, state === 'ok' ? 200 : 503, state);
+  }
+
+  async function readiness(): Promise<'ok' | 'starting' | 'stopping' | 'unavailable'> {
+    if (!watched) return 'starting';
+    const { check, stop } = watched;
+    let isAvailable = true;
+    try {
+      if (!stop.aborted) await check?.();
+    } catch {
+      isAvailable = false;
+    }
+    // The program may have begun to stop meanwhile.
+    if (stop.aborted) return 'stopping';
+    return isAvailable ? 'ok' : 'unavailable';
+  }
+
+  async function sendMetrics(res: ServerResponse): Promise<void> {
+    const connections = await watched?.listener.connections();
+    const { open = 0, dropped = 0 } = connections ?? {};
+    const metrics = renderMetrics({ open, dropped, limit: maxConnections, log: watched?.log });
+    send(res, 200, metrics, { 'Content-Type': METRICS_TYPE });
+  }
+
+  const server = createServer((req, res) => {
+    const [path = ''] = (req.url ?? '').split('?');
+    const page = pages.get(path);
+    if (!page) send(res, 404, 'not found');
+    else if (req.method !== 'GET' && req.method !== 'HEAD')
+      send(res, 405, 'method not allowed', { Allow: 'GET, HEAD' });
+    else page(res);
+  });
+  server.maxConnections = MONITOR_LIMITS.maxConnections;
+  server.on('connection', (socket) => {
+    socket.unref();
+    const timer = setTimeout(() => socket.destroy(), MONITOR_LIMITS.connectionMs).unref();
+    socket.once('close', () => clearTimeout(timer));
+  });
+
+  // In a cluster, the primary would otherwise share the port between the workers.
+  server.listen({ host, port, exclusive: true }).unref();
+  try {
+    await once(server, 'listening');
+  } catch (cause) {
+    const message = `PLANT_STORE_MONITOR_PORT: cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
+    throw new Error(message, { cause });
+  }
+  // Of a connection that could not be accepted.
+  server.on('error', (error) => report('the monitor could not accept a connection', error));
+
+  return {
+    url: urlOf(server.address() as AddressInfo, false),
+    watch(serving) {
+      watched = serving;
+    },
+  };
+}
+
+function send(
+  res: ServerResponse,
+  status: number,
+  body: string,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  res.writeHead(status, {
+    'Content-Type': 'text/plain; charset=utf-8',
+    'Content-Length': Buffer.byteLength(body),
+    Connection: 'close',
+    ...headers,
+  });
+  res.end(body);
+}

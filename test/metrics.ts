@@ -1,0 +1,21 @@
+import { spawnSync } from 'node:child_process';
+
+/** Why tests with promtool cannot run on this machine, or false. */
+export const noPromtool =
+  spawnSync('promtool', ['--version']).status === 0 ? false : 'needs promtool';
+
+/** The samples of metrics in Prometheus' text format, by name and labels. */
+export function samplesIn(text: string): Map<string, number> {
+  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+  return new Map(
+    lines.map((line) => {
+      const space = line.lastIndexOf(' ');
+      return [line.slice(0, space), Number(line.slice(space))];
+    }),
+  );
+}
+
+/** The samples of a monitor. */
+export async function scrape(url: string): Promise<Map<string, number>> {
+  return samplesIn(await (await fetch(`${url}/metrics`)).text());
+}

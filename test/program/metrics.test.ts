@@ -1,0 +1,127 @@
+import { spawnSync } from 'node:child_process';
+import { channel } from 'node:diagnostics_channel';
+
+import t from 'tap';
+
+import { startMetrics, type Gauges } from '../../dist/program/metrics.js';
+import { noPromtool, samplesIn } from '../metrics.js';
+
+const GAUGES: Gauges = { open: 3, dropped: 2, limit: 10, log: { size: 7, bytes: 430 } };
+const render = startMetrics();
+const started = channel('http.server.request.start');
+const responses = channel('plant-store:response');
+const commits = channel('plant-store:commit');
+
+t.test('the metrics are valid, with a log and without', { skip: noPromtool }, async (t) => {
+  for (const gauges of [GAUGES, { ...GAUGES, log: undefined }]) {
+    const options = { input: render(gauges), encoding: 'utf8' } as const;
+    const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], options);
+    t.strictSame({ status, stdout, stderr }, { status: 0, stdout: '', stderr: '' });
+  }
+});
+
+t.test('there are these metrics', async (t) => {
+  const lines = [...render(GAUGES).matchAll(/^# TYPE (\S+ \S+)$/gm)].map(([, type]) => type);
+  const ofLog = ['plant_store_log_plants gauge', 'plant_store_log_size_bytes gauge'];
+  const ofProcess = [
+    'process_cpu_seconds_total counter',
+    'process_resident_memory_bytes gauge',
+    'process_start_time_seconds gauge',
+    'nodejs_heap_size_used_bytes gauge',
+    'nodejs_eventloop_time_seconds_total counter',
+  ];
+  const ofService = [
+    'plant_store_http_responses_total counter',
+    'plant_store_http_request_duration_seconds histogram',
+    'plant_store_commit_duration_seconds histogram',
+    'plant_store_commit_failures_total counter',
+    'plant_store_plants_stored_total counter',
+    'plant_store_connections gauge',
+    'plant_store_connections_limit gauge',
+    'plant_store_connections_dropped_total counter',
+  ];
+  t.strictSame(lines, [...ofService, ...ofLog, ...ofProcess]);
+  const helps = [...render(GAUGES).matchAll(/^# HELP \S+ [A-Z][\w ,]+\.$/gm)];
+  t.equal(helps.length, lines.length, 'a sentence about each');
+  t.notMatch(render({ ...GAUGES, log: undefined }), 'plant_store_log');
+});
+
+t.test('responses are counted by status and error', async (t) => {
+  const before = samplesIn(render(GAUGES));
+  t.equal(before.get('plant_store_http_responses_total{status="200",error="0"}'), 0);
+  t.equal(before.get('plant_store_http_responses_total{status="503",error="503"}'), 0);
+  for (const [status, error] of [
+    [200, 0],
+    [400, 409],
+    [200, 0],
+    [400, 400],
+  ])
+    responses.publish({ status, error });
+  const counts = [...samplesIn(render(GAUGES))].filter(([name]) =>
+    name.startsWith('plant_store_http_responses_total'),
+  );
+  t.strictSame(Object.fromEntries(counts), {
+    'plant_store_http_responses_total{status="200",error="0"}': 2,
+    'plant_store_http_responses_total{status="503",error="503"}': 0,
+    'plant_store_http_responses_total{status="400",error="409"}': 1,
+    'plant_store_http_responses_total{status="400",error="400"}': 1,
+  });
+});
+
+t.test('a request takes from its start to its response', async (t) => {
+  const name = 'plant_store_http_request_duration_seconds';
+  let now = 1_000;
+  t.intercept(performance, 'now', { value: () => now });
+  const request = {};
+  started.publish({ request });
+  now += 3;
+  responses.publish({ request, status: 200, error: 0 });
+  responses.publish({ request: {}, status: 200, error: 0 });
+  const samples = samplesIn(render(GAUGES));
+  t.equal(samples.get(`${name}_bucket{le="0.002"}`), 0);
+  t.equal(samples.get(`${name}_bucket{le="0.004"}`), 1);
+  t.equal(samples.get(`${name}_sum`), 0.003);
+  t.equal(samples.get(`${name}_count`), 1, 'one that began before is not observed');
+});
+
+t.test('commits are in the bucket of their duration', async (t) => {
+  const name = 'plant_store_commit_duration_seconds';
+  const bounds = [...samplesIn(render(GAUGES)).keys()].flatMap((key) =>
+    key.startsWith(`${name}_bucket`) ? [/"(.*)"/.exec(key)?.[1]] : [],
+  );
+  t.strictSame(bounds, [
+    ...['0.0005', '0.001', '0.002', '0.004', '0.008', '0.016', '0.032', '0.064', '0.128'],
+    ...['0.256', '0.512', '1.024', '2.048', '4.096', '8.192', '+Inf'],
+  ]);
+  const durations = [0, 0.5, 0.500_001, 1, 8_192, 8_192.1, 1e9];
+  for (const durationMs of durations) commits.publish({ store: '', plants: 2, durationMs });
+  commits.publish({ store: '', plants: 1, durationMs: 2, error: new Error('half') });
+  const samples = samplesIn(render(GAUGES));
+  const counts = bounds.map((bound) => samples.get(`${name}_bucket{le="${bound}"}`));
+  t.strictSame(counts, [2, 4, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 6, 8]);
+  t.equal(samples.get(`${name}_count`), 8);
+  t.ok(Math.abs((samples.get(`${name}_sum`) ?? 0) - 1e6 - 16.3881) < 0.001);
+  t.equal(samples.get('plant_store_plants_stored_total'), 15);
+  t.equal(samples.get('plant_store_commit_failures_total'), 1);
+});
+
+t.test('the process, its connections and its log are as they are', async (t) => {
+  const samples = samplesIn(render(GAUGES));
+  const between = (name: string, low: number, high: number) => {
+    const value = samples.get(name) ?? NaN;
+    t.ok(value >= low && value <= high, `${name}: ${value}`);
+  };
+  t.equal(samples.get('plant_store_connections'), 3);
+  t.equal(samples.get('plant_store_connections_dropped_total'), 2);
+  t.equal(samples.get('plant_store_connections_limit'), 10);
+  t.equal(samples.get('plant_store_log_plants'), 7);
+  t.equal(samples.get('plant_store_log_size_bytes'), 430);
+  const uptime = process.uptime();
+  between('process_cpu_seconds_total', 0.01, 100 * uptime);
+  between('process_start_time_seconds', Date.now() / 1e3 - uptime - 5, Date.now() / 1e3);
+  between('process_resident_memory_bytes', 1e7, 1e10);
+  between('nodejs_heap_size_used_bytes', 1e6, 1e10);
+  const active = samples.get('nodejs_eventloop_time_seconds_total{state="active"}') ?? NaN;
+  const idle = samples.get('nodejs_eventloop_time_seconds_total{state="idle"}') ?? NaN;
+  t.ok(active + idle > 0 && active + idle <= process.uptime());
+});
