@@ -1,15 +1,14 @@
 /*
- * Recovers from every state that a crash can leave during a workload. With two crashes, also from every
- * state that a crash during one of these recoveries can leave:
- *
- *     node .test/crash-states/exhaustive.test.js [crashes]
+ * Recovers from every state that a crash can leave during a workload. With two crashes, which take
+ * minutes, also from every state that a crash during one of these recoveries can leave.
  */
 import t from 'tap';
 
+import { byLength } from '../length.js';
 import { explore } from './explore.js';
 import { workloads } from './workloads.js';
 
-const [crashes = 1] = process.argv.slice(2).map(Number);
+const crashes = byLength(1, 2, 2);
 if (crashes > 1) t.setTimeout(0);
 
 for (const dsyncIsDurable of [true, false])

@@ -1,27 +1,25 @@
 /*
  * Three processes that acquire the lock at once, in every order of their steps, with each of them
- * stopped or killed at any moment. The steps are those of the real lock, in a simulated folder:
- *
- *     node .test/crash-states/lock.test.js [looks]
- *
- * With two looks at the clock, each process may try a second time: some millions of states.
+ * stopped or killed at any moment. The steps are those of the real lock, in a simulated folder. With two
+ * looks at the clock, each process may try a second time: some millions of states.
  */
 import t from 'tap';
 
 import type { FileSystem } from '../../dist/log/file.js';
+import { byLength } from '../length.js';
 import { systemError } from '../log/support.js';
 import { exploreLock, type LockOptions, type Wrong } from './lock-explore.js';
 import { simulateLock, type Mutate } from './lock-steps.js';
 
-const [looks] = process.argv.slice(2).map(Number);
-if (looks !== undefined) t.setTimeout(0);
-const options: LockOptions[] =
-  looks === undefined
-    ? [
-        { processes: 2, looks: 3 },
-        { processes: 3, looks: 1, listsAtOnce: true },
-      ]
-    : [{ processes: 3, looks, listsAtOnce: looks > 1 }];
+if (byLength(false, true, true)) t.setTimeout(0);
+const options = byLength<LockOptions[]>(
+  [
+    { processes: 2, looks: 3 },
+    { processes: 3, looks: 1, listsAtOnce: true },
+  ],
+  [{ processes: 3, looks: 1, listsAtOnce: false }],
+  [{ processes: 3, looks: 2, listsAtOnce: true }],
+);
 
 simulateLock();
 

@@ -1,6 +1,6 @@
 /*
- * Kills the program with SIGKILL at every system call. With TEST_SHORT=1, only at those that change
- * something.
+ * Kills the program with SIGKILL at every system call that changes something; with TEST_LENGTH=long, at
+ * every other one, too.
  */
 import {
   appendFileSync,

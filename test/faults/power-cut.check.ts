@@ -1,4 +1,4 @@
-/* Cuts the power of real file systems on loop devices. TEST_ROUNDS is the number of cuts. */
+/* Cuts the power of real file systems on loop devices. */
 import { execFileSync, spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
@@ -7,12 +7,12 @@ import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { isShort, roundsOr } from '../extent.js';
+import { isLong } from '../length.js';
 import { run, start, type LaunchOptions, type Program } from '../system/program.js';
 import { createLedger, startLoad, type Ledger } from './ledger.js';
 import { countTornTails, filesIn, missing, mount, settingsFor, stopCleanly } from './support.js';
 
-const ROUNDS = roundsOr(isShort ? 3 : 20);
+const ROUNDS = isLong ? 20 : 3;
 const FILE_SYSTEMS = ['ext4', 'xfs'] as const;
 const DISK_BYTES = 2 ** 30;
 

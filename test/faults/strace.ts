@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
-import { isShort } from '../extent.js';
+import { isLong } from '../length.js';
 
 /** All file operations in one thread: strace counts the calls of each thread. */
 export const ONE_THREAD = { UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' };
@@ -61,14 +61,14 @@ const CHANGING =
   /^(?:mkdir|openat|p?write|p?writev|pwrite64|ftruncate|fsync|fdatasync|fchown|f?chmod|rename|unlink|bind|listen|futex)/;
 
 /**
- * The calls in a record: for each name, the largest number that any one thread made. The short form
- * omits calls that change nothing.
+ * The calls in a record: for each name, the largest number that any one thread made. Unless
+ * TEST_LENGTH is long, calls that change nothing are omitted.
  */
 export function callsIn(record: string): Call[] {
   const counts = new Map<string, Map<string, number>>();
   for (const line of readFileSync(record, 'utf8').split('\n')) {
     const [, thread = '', name = ''] = /^(\d+) +(\w+)\(/.exec(line) ?? [];
-    if (name === '' || (isShort && !CHANGING.test(name))) continue;
+    if (name === '' || (!isLong && !CHANGING.test(name))) continue;
     const threads = counts.get(name) ?? new Map<string, number>();
     counts.set(name, threads.set(thread, (threads.get(thread) ?? 0) + 1));
   }

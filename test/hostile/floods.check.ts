@@ -15,9 +15,9 @@ import { connect as connectSecurely } from 'node:tls';
 
 import t, { type Test } from 'tap';
 
-import { isShort } from '../extent.js';
 import { injecting } from '../faults/strace.js';
 import { missing, settingsFor, stopCleanly } from '../faults/support.js';
+import { isLong } from '../length.js';
 import { selfSigned, TOKEN } from '../support.js';
 import { start, type Program } from '../system/program.js';
 import { opened, parseAnswers, rawRequest, type Answer } from './exchange.js';
@@ -28,12 +28,12 @@ const MAX_BUFFERED_MIB = 64;
 const BOUND_MIB = MAX_BUFFERED_MIB + FIXED_MIB;
 
 const IDLE = 10_000;
-const WAVES = isShort ? 1 : 3;
+const WAVES = isLong ? 3 : 1;
 const PIPELINED = 20_000;
-const BODIES = isShort ? 300 : 2_000;
+const BODIES = isLong ? 2_000 : 300;
 const BODY_BYTES = 1_048_576;
-const CONFLICTS = isShort ? 2_000 : 4_000;
-const HANG_MS = isShort ? 3_000 : 10_000;
+const CONFLICTS = isLong ? 4_000 : 2_000;
+const HANG_MS = isLong ? 10_000 : 3_000;
 /** Descriptors that a process needs in addition to its connections. */
 const FILES = 500;
 

@@ -1,6 +1,5 @@
 /*
- * Requests that are generated at random, compared with an oracle. TEST_ROUNDS is the number of
- * connections, which are fewer with TEST_SHORT=1; TEST_SEED repeats a run.
+ * Requests that are generated at random, compared with an oracle. TEST_SEED repeats a run.
  */
 import { strict as assert } from 'node:assert';
 import { readFileSync } from 'node:fs';
@@ -9,7 +8,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 
-import { isShort, roundsOr, seed } from '../extent.js';
+import { isLong, seed } from '../length.js';
 import { settingsFor, stopCleanly } from '../faults/support.js';
 import { TOKEN } from '../support.js';
 import { start, type Program } from '../system/program.js';
@@ -18,7 +17,7 @@ import { createModel, judgeBody, same, type Model, type Plant, type Verdict } fr
 import { fragments, request, type Request } from './requests.js';
 import { invalid, valid } from './suite.js';
 
-const CONNECTIONS = roundsOr(isShort ? 4_000 : 10_000);
+const CONNECTIONS = isLong ? 10_000 : 4_000;
 const runs = (share: number): fc.Parameters<unknown> => ({
   numRuns: Math.ceil(CONNECTIONS * share),
   seed,

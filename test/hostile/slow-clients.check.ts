@@ -1,6 +1,6 @@
 /*
  * Clients that are slow on purpose: each is cut off at its limit, and a healthy client does not notice.
- * TEST_SHORT=1 leaves out those that wait for the limit of a body.
+ * Only TEST_LENGTH=long includes those that wait for the limit of a body.
  */
 import { strict as assert } from 'node:assert';
 import { execFile } from 'node:child_process';
@@ -9,9 +9,9 @@ import { promisify } from 'node:util';
 
 import t, { type Test } from 'tap';
 
-import { isShort } from '../extent.js';
 import { createLedger, type Ledger } from '../faults/ledger.js';
 import { missing, settingsFor, stopCleanly } from '../faults/support.js';
+import { isLong } from '../length.js';
 import { TOKEN } from '../support.js';
 import { start, type Program } from '../system/program.js';
 import { opened, parseAnswers, rawRequest } from './exchange.js';
@@ -36,7 +36,7 @@ const HEAD = [
 
 /** These tests spend their time waiting: they run side by side, each with a program of its own. */
 const SIDE_BY_SIDE = { buffered: true };
-const long = { ...SIDE_BY_SIDE, skip: isShort && 'TEST_SHORT' };
+const long = { ...SIDE_BY_SIDE, skip: !isLong && 'needs TEST_LENGTH=long' };
 t.jobs = 6;
 
 t.setTimeout(600_000);

@@ -7,9 +7,10 @@ import { createInterface } from 'node:readline';
 import type { Test } from 'tap';
 
 import { openPlantLog } from '../../dist/log/log.js';
+import { byLength } from '../length.js';
 
-/** More of them find rarer races: PLANT_STORE_LOCK_ROUNDS=50. */
-export const ROUNDS = Number(process.env.PLANT_STORE_LOCK_ROUNDS ?? 3);
+/** More of them find rarer races. */
+export const ROUNDS = byLength(3, 50, 500);
 
 export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
 

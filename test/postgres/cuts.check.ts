@@ -1,10 +1,11 @@
 import t from 'tap';
 
+import { isLong } from '../length.js';
 import { missing, query, startCluster } from './cluster.js';
 import { startProxy, type Cut } from './proxy.js';
-import { addUntilStored, LONG, openStore } from './support.js';
+import { addUntilStored, openStore } from './support.js';
 
-const CONNECTIONS = LONG ? 3_000 : 400;
+const CONNECTIONS = isLong ? 3_000 : 400;
 const MODES: readonly Cut['mode'][] = ['fin', 'rst', 'silence'];
 
 t.setTimeout(600_000);

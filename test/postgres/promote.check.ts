@@ -2,11 +2,12 @@ import { rmSync } from 'node:fs';
 
 import t from 'tap';
 
+import { isLong } from '../length.js';
 import { missing, startCluster, until, type Cluster } from './cluster.js';
 import { startLoad } from './load.js';
-import { LONG, openStore } from './support.js';
+import { openStore } from './support.js';
 
-const ROUNDS = LONG ? 20 : 5;
+const ROUNDS = isLong ? 20 : 5;
 
 t.setTimeout(600_000);
 

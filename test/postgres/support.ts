@@ -9,9 +9,6 @@ import {
   type PostgresStoreOptions,
 } from '../../dist/postgres/index.js';
 
-/** Whether the long forms of the checks are wanted. */
-export const LONG = process.argv.includes('--long');
-
 export const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 export const IVY: NewPlant = { id: 8n, name: 'Ivy' };
 

@@ -3,11 +3,11 @@ import { fileURLToPath } from 'node:url';
 import t from 'tap';
 
 import { run } from '../command.js';
+import { isLong } from '../length.js';
 import { missing, query, startCluster } from './cluster.js';
-import { LONG } from './support.js';
 
 const WRITER = fileURLToPath(new URL('writer.js', import.meta.url));
-const SECONDS = LONG ? 180 : 6;
+const SECONDS = isLong ? 180 : 6;
 const LEVELS = ['read committed', 'serializable'];
 
 t.setTimeout(600_000);

@@ -1,7 +1,6 @@
 /*
  * Ends the program with SIGKILL at random moments under load, and looks for every acknowledged plant.
- * TEST_ROUNDS is the number of kills. TEST_SEED repeats plants and moments, as far as the system lets
- * it.
+ * TEST_SEED repeats plants and moments, as far as the system lets it.
  */
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,11 +8,11 @@ import { crc32 } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
-import { roundsOr, seed } from '../extent.js';
+import { byLength, seed } from '../length.js';
 import { connect, message, TOKEN, type Client } from '../support.js';
 import { start, type Program } from './program.js';
 
-const ROUNDS = roundsOr(2);
+const ROUNDS = byLength(2, 50, 200);
 
 const CLIENTS = 32;
 /** The longest time from the first plant to the SIGKILL, in ms. */

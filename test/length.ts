@@ -1,0 +1,19 @@
+/*
+ * How long the tests run, from the environment: `npm test` is short, `.ci/run` and the commands for some of
+ * the tests are of medium length, and TEST_LENGTH=long makes each of them try more.
+ */
+const { TEST_LENGTH = 'short', TEST_SEED } = process.env;
+if (!['short', 'medium', 'long'].includes(TEST_LENGTH))
+  throw new RangeError('TEST_LENGTH: must be short, medium or long');
+
+export const isLong = TEST_LENGTH === 'long';
+
+/** The one of three values that is for this run. */
+export function byLength<T>(short: T, medium: T, long: T): T {
+  if (isLong) return long;
+  return TEST_LENGTH === 'medium' ? medium : short;
+}
+
+/** The seed of random choices: TEST_SEED, or else a new one. */
+export const seed = Number(TEST_SEED ?? Math.floor(Math.random() * 2 ** 31));
+if (!Number.isSafeInteger(seed)) throw new RangeError('TEST_SEED: must be an integer');
