@@ -2,9 +2,10 @@
 import { resolve } from 'node:path';
 
 import { openPlantLog } from './log/log.js';
+import { PlantStoreError } from './store.js';
 import type { ExitCode } from './program/exit.js';
 import { LOG_SETTINGS, settingsHelp } from './program/environment.js';
-import { main } from './program/main.js';
+import { commandTyped, main } from './program/main.js';
 import { reportProgress } from './program/progress.js';
 import { repair } from './program/repair.js';
 import { serve } from './program/serve.js';
@@ -25,7 +26,7 @@ Without a token, a random one is written to the file token beside the log.
 SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
 the token file again.`;
 
-main(HELP, (command, file, ...more) => {
+main(HELP, commandTyped(), (command, file, ...more) => {
   if (more.length > 0) return undefined;
   if (command === undefined) return serveLog();
   if (command === 'verify') return withLog(file, verify);
@@ -37,7 +38,7 @@ async function serveLog(): Promise<ExitCode> {
   const settings = await readLogSettings(process.env);
   return serve(settings, async (stop) => {
     const onProgress = reportProgress(settings.file, stop);
-    const log = await openPlantLog(settings.file, { onProgress });
+    const log = await ofSetting(openPlantLog(settings.file, { onProgress }));
     const lines = [`log: ${log.path}`, `plants: ${log.size}`];
     return { store: log, lines, log, poisoned: log.poisoned };
   });
@@ -48,5 +49,16 @@ async function withLog(
   file: string | undefined,
   command: (path: string) => Promise<ExitCode>,
 ): Promise<ExitCode> {
-  return command(file === undefined ? readLogPath(process.env) : resolve(file));
+  if (file !== undefined) return command(resolve(file));
+  return ofSetting(command(readLogPath(process.env)));
+}
+
+/** Names the setting in the message if the file that it names cannot be used. */
+async function ofSetting<Result>(result: Promise<Result>): Promise<Result> {
+  try {
+    return await result;
+  } catch (cause) {
+    if (!(cause instanceof PlantStoreError && cause.code === 'unavailable')) throw cause;
+    throw new Error(`PLANT_STORE_FILE: ${cause.message}`, { cause });
+  }
 }

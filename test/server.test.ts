@@ -21,6 +21,25 @@ t.test('--help lists the commands, settings and signals, even if a setting is wr
   for (const line of stdout.split('\n')) t.ok(line.length <= 100, `${line.length} characters wide`);
 });
 
+t.test('-h and help are --help', async (t) => {
+  const { stdout } = await run(t, { args: ['--help'] });
+  for (const arg of ['-h', 'help'])
+    t.strictSame((({ code, stdout }) => ({ code, stdout }))(await run(t, { args: [arg] })), {
+      code: 0,
+      stdout,
+    });
+});
+
+t.test('a configured log that cannot be read is named with its setting', async (t) => {
+  const cwd = t.testdir();
+  const env = { PLANT_STORE_FILE: 'none' };
+  const reason = `${cwd}/none: no such file or directory (ENOENT)`;
+  for (const command of ['verify', 'repair']) {
+    await failsToRun(t, FAILED, [`PLANT_STORE_FILE: ${reason}`], { args: [command], cwd, env });
+    await failsToRun(t, FAILED, [reason], { args: [command, 'none'], cwd });
+  }
+});
+
 t.test('all faults of the settings are reported at once, and nothing is created', async (t) => {
   const cwd = t.testdir({ token: 'one\n???\n' });
   const env = {

@@ -47,7 +47,7 @@ export interface DatabaseStore extends PlantStore {
 
 /** Runs the program that keeps plants in a database. `load` rejects if pg is not installed. */
 export function databaseProgram(load: () => Promise<OpenStore>): void {
-  main(HELP, (command, file, ...more) => {
+  main(HELP, 'plant-store', (command, file, ...more) => {
     if (command === undefined) return serveDatabase();
     if (file === undefined || more.length > 0) return undefined;
     const path = resolve(file);

@@ -1,11 +1,10 @@
 import { resolve } from 'node:path';
 
 import { DEFAULT_LIMITS } from '../http/limits.js';
+import { reportToConsole } from '../report.js';
 import type { NamedFile } from './credentials.js';
+import { isServiceLink, misspelledNames, type Environment } from './setting-names.js';
 import { collect, SettingsError } from './settings-error.js';
-
-/** The environment that settings are read from. */
-export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Every setting, its default, and its meaning, in the order of the help text. */
 export const SETTINGS = {
@@ -45,9 +44,22 @@ export const DATABASE_SETTINGS = NAMES.filter((name) => name !== 'PLANT_STORE_FI
 
 export type Reader = ReturnType<typeof createReader>;
 
+/** Returns the settings in an environment, except what Kubernetes has set. */
+function withoutServiceLinks(environment: Environment): Partial<Record<Name, string>> {
+  const settings: Partial<Record<Name, string>> = {};
+  for (const name of NAMES) {
+    const value = environment[name];
+    if (isServiceLink(name, value))
+      reportToConsole(`${name}: ignored, because Kubernetes has set it for a Service of this name`);
+    else if (value !== undefined) settings[name] = value;
+  }
+  return settings;
+}
+
 /** Functions that read one setting, or what it names, and note its faults until `valid` throws them. */
-export function createReader(environment: Environment) {
-  const faults: string[] = [];
+export function createReader(given: Environment) {
+  const environment = withoutServiceLinks(given);
+  const faults = misspelledNames(given, NAMES);
   const fault = (message: string): void => void faults.push(message);
 
   function text(name: Name): string | undefined {

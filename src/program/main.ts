@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { basename, relative } from 'node:path';
 
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
@@ -12,19 +13,23 @@ export type Run = (
   ...more: readonly string[]
 ) => ExitCode | Promise<ExitCode> | undefined;
 
-const LOG_IS_DAMAGED =
-  'the log was not changed; plant-store verify lists its damaged lines, plant-store repair moves them aside';
-
-/** Runs a program with the arguments of the process, then ends the process. */
-export function main(help: string, run: Run): void {
+/**
+ * Runs a program with the arguments of the process, then ends the process. `logCommand` is what an
+ * operator types before `verify` and `repair`.
+ */
+export function main(help: string, logCommand: string, run: Run): void {
   // The program continues if the reader of a pipe closes it (EPIPE).
   process.stdout.on('error', () => undefined);
   process.stderr.on('error', () => undefined);
   void dispatch(help, run)
     .catch((error: unknown) => {
       if (error instanceof SettingsError) return fail(EXIT.usage, ...error.faults);
-      const isDamaged = error instanceof PlantStoreError && error.code === 'damaged';
-      return fail(EXIT.failed, reasonOf(error), ...(isDamaged ? [LOG_IS_DAMAGED] : []));
+      const messages = [reasonOf(error)];
+      if (error instanceof PlantStoreError && error.code === 'damaged')
+        messages.push(
+          `the log was not changed; ${logCommand} verify lists its damaged lines, ${logCommand} repair moves them aside`,
+        );
+      return fail(EXIT.failed, ...messages);
     })
     .then(async (code) => {
       await outputTaken();
@@ -32,9 +37,15 @@ export function main(help: string, run: Run): void {
     });
 }
 
+/** What an operator has typed to run this program: `plant-store` or `node dist/server.js`. */
+export function commandTyped(): string {
+  const [, script = ''] = process.argv;
+  return script.endsWith('.js') ? `node ${relative(process.cwd(), script)}` : basename(script);
+}
+
 async function dispatch(help: string, run: Run): Promise<ExitCode> {
   const [command, ...operands] = process.argv.slice(2);
-  if (command === '--help' && operands.length === 0) return print(help);
+  if (['--help', '-h', 'help'].includes(command ?? '') && operands.length === 0) return print(help);
   if (command === '--version' && operands.length === 0) return print(version());
   const isOption = operands.some((operand) => operand.startsWith('-'));
   const code = isOption ? undefined : await run(command, ...operands);

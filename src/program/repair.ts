@@ -1,13 +1,16 @@
 import { nodeFileSystem } from '../log/file.js';
 import { repairLog } from '../log/repair.js';
 import { pluralize } from '../report.js';
-import { EXIT, fail, type ExitCode } from './exit.js';
+import { EXIT, type ExitCode } from './exit.js';
 import { reportProgress } from './progress.js';
 
 /** The command `repair`: moves the damaged lines of a log to a file beside it. */
 export async function repair(path: string): Promise<ExitCode> {
   const repaired = await repairLog(nodeFileSystem, path, reportProgress(path));
-  if (!repaired) return fail(EXIT.failed, `${path}: no line is damaged; nothing was changed`);
+  if (!repaired) {
+    console.log(`${path}: no line is damaged; nothing was changed`);
+    return EXIT.done;
+  }
   const { plants, damagedLines, damagedPath } = repaired;
   console.log(
     `${path}: kept ${pluralize(plants, 'plant')}, moved ${pluralize(damagedLines, 'damaged line')} to ${damagedPath}`,

@@ -1,10 +1,10 @@
 import { createPlantHandler, type PlantHandler } from '../http/handler.js';
 import { pluralize, reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
-import { reasonOf } from '../system-error.js';
+import { codeOf, reasonOf } from '../system-error.js';
 import { createTokenFile, readTokens, type NamedFile } from './credentials.js';
 import { EXIT, exitWithin, type ExitCode } from './exit.js';
-import { createListener, STOPPING } from './listener.js';
+import { createListener, STOPPING, type Listener } from './listener.js';
 import { startMonitor, type Watched } from './monitor.js';
 import type { ServerSettings } from './settings.js';
 import { aborted, handleSignals } from './signals.js';
@@ -46,7 +46,7 @@ export async function serve(
   const { store, lines, poisoned } = served;
   const handler = createPlantHandler({ ...settings, tokens, store });
   const listener = createListener({ ...settings, handler });
-  const url = await listener.listen(settings.host, settings.port);
+  const url = await listen(listener, settings);
 
   console.log(`plant-store listening on ${url}`);
   for (const line of lines) console.log(line);
@@ -58,12 +58,24 @@ export async function serve(
   let reloaded = Promise.resolve();
   signals.onReload(() => {
     if (tokenFile) reloaded = reloaded.then(() => reloadTokens(tokenFile, handler));
+    else report('SIGHUP: no token is read again; those of PLANT_STORE_TOKEN change with a restart');
   });
   await aborted(stop);
   exitWithin(STOPPING.totalMs);
   await listener.stop(STOPPING.clientsMs);
   await store.close();
   return poisoned?.aborted ? EXIT.failed : EXIT.done;
+}
+
+/** Listens, or rejects with the setting that has to be changed. */
+async function listen(listener: Listener, { host, port }: ServerSettings): Promise<string> {
+  try {
+    return await listener.listen(host, port);
+  } catch (error) {
+    const { message, cause } = error as Error;
+    const isPort = ['EADDRINUSE', 'EACCES'].includes(String(codeOf(cause)));
+    throw new Error(`${isPort ? 'PLANT_STORE_PORT' : 'PLANT_STORE_HOST'}: ${message}`, { cause });
+  }
 }
 
 /** Never rejects, so that the next reload works. */

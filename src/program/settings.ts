@@ -12,14 +12,8 @@ import {
   type TlsFiles,
   type TlsMaterial,
 } from './credentials.js';
-import {
-  createReader,
-  isOfDatabase,
-  NAMES,
-  SETTINGS,
-  type Environment,
-  type Reader,
-} from './environment.js';
+import { createReader, isOfDatabase, NAMES, SETTINGS, type Reader } from './environment.js';
+import type { Environment } from './setting-names.js';
 
 /** The settings that both programs have. */
 export interface ServerSettings {
@@ -62,7 +56,7 @@ export interface DatabaseSettings {
 export async function readLogSettings(environment: Environment): Promise<LogSettings> {
   const reader = createReader(environment);
   for (const name of NAMES.filter(isOfDatabase))
-    if (environment[name] !== undefined)
+    if (reader.environment[name] !== undefined)
       reader.fault(`${name}: is a setting of plant-store-postgres (dist/postgres/server.js)`);
   const file = logPath(reader);
   const settings = await readShared(reader, join(dirname(file), 'token'));
@@ -95,7 +89,7 @@ export async function readDatabaseServerSettings(
   environment: Environment,
 ): Promise<ServerSettings & DatabaseSettings> {
   const reader = createReader(environment);
-  const { PLANT_STORE_FILE, PLANT_STORE_TOKEN, PLANT_STORE_TOKEN_FILE } = environment;
+  const { PLANT_STORE_FILE, PLANT_STORE_TOKEN, PLANT_STORE_TOKEN_FILE } = reader.environment;
   if (PLANT_STORE_FILE !== undefined)
     reader.fault('PLANT_STORE_FILE: is a setting of plant-store (dist/server.js)');
   if (PLANT_STORE_TOKEN === undefined && PLANT_STORE_TOKEN_FILE === undefined)

@@ -1,16 +1,23 @@
 import cluster from 'node:cluster';
+import { isatty } from 'node:tty';
 
+import { reportToConsole as report } from '../report.js';
 import { EXIT, exit } from './exit.js';
 
 /** What the process is asked for from outside. */
 export interface Signals {
-  /** Aborted on the first SIGTERM or SIGINT, and when the primary of a cluster disconnects. */
+  /** Aborted on the first SIGTERM or SIGINT, when a terminal is closed, and when the primary of a cluster disconnects. */
   readonly stop: AbortSignal;
   /** Calls `reload` on each SIGHUP from now on, and at once if there was one before. */
   onReload(reload: () => void): void;
 }
 
-/** Handles the signals to the process. A second SIGTERM or SIGINT ends it at once. */
+const STDIN = 0;
+
+/**
+ * Handles the signals to the process. A second SIGTERM or SIGINT ends it at once. With a
+ * terminal as the standard input, SIGHUP comes from closing it, and stops the process.
+ */
 export function handleSignals(): Signals {
   const stopping = new AbortController();
   const stop = (): void => stopping.abort();
@@ -27,7 +34,16 @@ export function handleSignals(): Signals {
   let onHangup = (): void => {
     isReloadDue = true;
   };
-  process.on('SIGHUP', () => onHangup());
+  // After the hangup it would no longer be a terminal.
+  const hasTerminal = isatty(STDIN);
+  process.on('SIGHUP', () => {
+    if (!hasTerminal) {
+      onHangup();
+      return;
+    }
+    report('SIGHUP: stopping, because the standard input is a terminal');
+    stop();
+  });
   return {
     stop: stopping.signal,
     onReload(reload) {

@@ -1,11 +1,11 @@
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { join, relative } from 'node:path';
 
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
 import { TOKEN } from '../support.js';
-import { failsToRun, run } from '../system/program.js';
+import { failsToRun, run, SERVER } from '../system/program.js';
 
 const FAILED = 1;
 const MISUSED = 2;
@@ -18,7 +18,8 @@ t.test('--version prints the version of the package', async (t) => {
 
 t.test('unknown arguments are refused', async (t) => {
   for (const args of [
-    ['-h'],
+    ['-x'],
+    ['help', 'verify'],
     ['--help', '--version'],
     ['verify', '--help'],
     ['verify', 'a', 'b'],
@@ -34,10 +35,19 @@ t.test('a damaged log is refused unchanged, with the commands that help', async 
   const damage = 'it is not a valid record, or its checksum does not match';
   const sentences = [
     `${cwd}/plants.jsonl: line 2, at byte ${fern.length}: ${damage}`,
-    'the log was not changed; plant-store verify lists its damaged lines, plant-store repair moves them aside',
+    adviceFor(`node ${relative(cwd, SERVER)}`),
   ];
   const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
   await failsToRun(t, FAILED, sentences, { cwd, env });
   t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), content);
   t.strictSame(readdirSync(cwd), ['plants.jsonl']);
+
+  // As npm links a program.
+  symlinkSync(SERVER, join(cwd, 'plant-store'));
+  const command = [process.execPath, join(cwd, 'plant-store')];
+  const linked = [sentences[0] ?? '', adviceFor('plant-store')];
+  await failsToRun(t, FAILED, linked, { cwd, env, command });
 });
+
+const adviceFor = (command: string): string =>
+  `the log was not changed; ${command} verify lists its damaged lines, ${command} repair moves them aside`;

@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   closeSync,
@@ -22,7 +22,7 @@ import t, { type Test } from 'tap';
 
 import { conforms } from '../conformance.js';
 import { connect, exchange, FERN, listen, message, selfSigned, TOKEN } from '../support.js';
-import { failsToRun, LARGE_LOG, launch, start } from '../system/program.js';
+import { failsToRun, LARGE_LOG, launch, SERVER, start } from '../system/program.js';
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
 const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
@@ -141,15 +141,21 @@ t.test('the program reports in a sentence why it cannot serve', async (t) => {
     {
       'a port in use': [
         { PLANT_STORE_PORT: String(busy) },
-        () => `cannot listen on 127.0.0.1, port ${busy}: address already in use (EADDRINUSE)`,
+        () =>
+          `PLANT_STORE_PORT: cannot listen on 127.0.0.1, port ${busy}: address already in use (EADDRINUSE)`,
+      ],
+      'an address of another machine': [
+        { PLANT_STORE_HOST: '192.0.2.1' },
+        () =>
+          'PLANT_STORE_HOST: cannot listen on 192.0.2.1, port 0: address not available (EADDRNOTAVAIL)',
       ],
       'a folder that cannot be created': [
         { PLANT_STORE_FILE: 'file/folder/plants.jsonl' },
-        (cwd) => `${cwd}/file/folder/plants.jsonl: not a directory (ENOTDIR)`,
+        (cwd) => `PLANT_STORE_FILE: ${cwd}/file/folder/plants.jsonl: not a directory (ENOTDIR)`,
       ],
       'a folder where the log should be': [
         { PLANT_STORE_FILE: 'folder' },
-        (cwd) => `${cwd}/folder: illegal operation on a directory (EISDIR)`,
+        (cwd) => `PLANT_STORE_FILE: ${cwd}/folder: illegal operation on a directory (EISDIR)`,
       ],
     };
   for (const [what, [env, sentence]] of Object.entries(failures))
@@ -253,13 +259,39 @@ t.test(
   },
 );
 
-t.test('SIGHUP changes nothing if the tokens are not in a file', async (t) => {
+t.test('SIGHUP reports that tokens of the environment cannot be read again', async (t) => {
   const program = await start(t, { cwd: t.testdir(), env: ENV });
   program.send('SIGHUP');
+  await program.says('stderr', /PLANT_STORE_TOKEN change with a restart\n/);
   t.equal(await statusWith(t, program.port, TOKEN), 200);
   t.strictSame(await program.stop('SIGTERM'), DONE);
-  t.equal(program.stderr, '');
+  t.equal(
+    program.stderr,
+    'plant-store: SIGHUP: no token is read again; those of PLANT_STORE_TOKEN change with a restart\n',
+  );
 });
+
+const hasScript = spawnSync('script', ['-qec', 'true', '/dev/null']).status === 0;
+
+t.test(
+  'with a terminal as its standard input, the program stops on SIGHUP',
+  { skip: !hasScript && 'needs script of util-linux' },
+  async (t) => {
+    const cwd = t.testdir();
+    const command = ['script', '-qefc', `exec '${process.execPath}' '${SERVER}'`, '/dev/null'];
+    const program = launch(t, { cwd, env: ENV, command });
+    await program.says('stdout', /token: from PLANT_STORE_TOKEN\r\n/);
+    const [pid] = /^\d+/.exec(childrenOf(program.pid)) ?? [];
+    process.kill(Number(pid), 'SIGHUP');
+    t.strictSame(await program.ended, DONE);
+    t.match(program.stdout, /SIGHUP: stopping, because the standard input is a terminal\r\n$/);
+  },
+);
+
+/** The process ids of the children of a process. */
+function childrenOf(pid: number): string {
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+}
 
 t.test('the program serves with stdout and stderr closed', async (t) => {
   const cwd = t.testdir({ data: { token: 'old\n' } });

@@ -3,7 +3,8 @@ import { resolve } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../../dist/http/limits.js';
-import { LOG_SETTINGS, settingsHelp, type Environment } from '../../dist/program/environment.js';
+import { DATABASE_SETTINGS, LOG_SETTINGS, settingsHelp } from '../../dist/program/environment.js';
+import type { Environment } from '../../dist/program/setting-names.js';
 import { SettingsError } from '../../dist/program/settings-error.js';
 import {
   readDatabaseServerSettings,
@@ -353,4 +354,55 @@ t.test('with a database, a token or a token file is required', async (t) => {
   t.strictSame(await faultsOf(() => readDatabaseServerSettings(DATABASE)), [
     'PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set',
   ]);
+});
+
+t.test('a name that is one or two letters off a setting is a fault', async (t) => {
+  const misspelled = {
+    PLANT_STORE_PROT: 'PLANT_STORE_PORT',
+    PLANT_STORE_POR: 'PLANT_STORE_PORT',
+    PLANT_STORE_HOSTS: 'PLANT_STORE_HOST',
+    PLANT_STORE_TOKENS: 'PLANT_STORE_TOKEN',
+    PLANT_STORE_TOKEN_FIEL: 'PLANT_STORE_TOKEN_FILE',
+    PLANT_STORE_TLSCERT: 'PLANT_STORE_TLS_CERT',
+    PLANT_STORE_MAXBODI: 'PLANT_STORE_MAX_BODY',
+    PLANT_STORE_DATABASE_URI: 'PLANT_STORE_DATABASE_URL',
+  };
+  for (const [name, setting] of Object.entries(misspelled)) {
+    const fault = `${name}: is not a setting; did you mean ${setting}?`;
+    t.strictSame(await faultsIn({ [name]: '1' }), [fault]);
+    t.strictSame(await faultsOf(() => readDatabaseSettings({ ...DATABASE, [name]: '1' })), [fault]);
+    t.throws(() => readLogPath({ [name]: '1' }), { message: fault });
+  }
+});
+
+t.test('variables that Kubernetes sets for a Service named plant-store… are ignored', async (t) => {
+  const address = 'tcp://10.0.0.1:8080';
+  const injected = {
+    PLANT_STORE_SERVICE_HOST: '10.0.0.1',
+    PLANT_STORE_SERVICE_PORT: '8080',
+    PLANT_STORE_SERVICE_PORT_HTTP: '8080',
+    PLANT_STORE_PORT_8080_TCP: address,
+    PLANT_STORE_PORT_8080_TCP_PROTO: 'tcp',
+    PLANT_STORE_PORT_8080_TCP_PORT: '8080',
+    PLANT_STORE_PORT_8080_TCP_ADDR: '10.0.0.1',
+    PLANT_STORE_A_PORT: address,
+    PLANT_STORE_WEB_PORT: address,
+  };
+  const reported = t.capture(console, 'error', () => undefined);
+  await isRead(t, injected, {});
+  t.strictSame(reported(), []);
+  await isRead(t, { ...injected, PLANT_STORE_PORT: address }, {});
+  t.strictSame(
+    reported().map(({ args }) => args as unknown),
+    [
+      [
+        'plant-store: PLANT_STORE_PORT: ignored, because Kubernetes has set it for a Service of this name',
+      ],
+    ],
+  );
+});
+
+t.test('no setting is taken for a misspelled one', async (t) => {
+  for (const name of [...LOG_SETTINGS, ...DATABASE_SETTINGS])
+    for (const fault of await faultsIn({ [name]: '' })) t.notMatch(fault, 'did you mean');
 });
