@@ -18,19 +18,10 @@ import {
 } from '../dist/index.js';
 import { openLog } from '../dist/log/log.js';
 import { createListener } from '../dist/program/listener.js';
+import { byHost, chunkedMessage, connect, exchange, message, TOKEN } from './client.js';
 import { createGate, faultyFileSystem, plantsNamed } from './log/support.js';
-import {
-  byHost,
-  chunkedMessage,
-  connect,
-  exchange,
-  gatedStore,
-  listen,
-  message,
-  serve,
-  storeOf,
-  TOKEN,
-} from './support.js';
+import { listen, serve } from './service.js';
+import { gatedStore, storeOf } from './stores.js';
 import { start } from './system/program.js';
 import { exactly } from './exactly.js';
 

@@ -7,8 +7,10 @@ import t from 'tap';
 
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { createListener } from '../../dist/program/listener.js';
+import { chunk, connect, FERN, message, TOKEN } from '../client.js';
 import { exactly } from '../exactly.js';
-import { chunk, connect, FERN, listen, message, storeOf, TOKEN } from '../support.js';
+import { listen } from '../service.js';
+import { storeOf } from '../stores.js';
 import {
   CHUNKED,
   chunked,

@@ -10,16 +10,10 @@ import type { Test } from 'tap';
 
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { createListener, type ListenerOptions } from '../../dist/program/listener.js';
-import {
-  chunk,
-  connect,
-  listen,
-  message,
-  selfSigned,
-  storeOf,
-  TOKEN,
-  type Message,
-} from '../support.js';
+import { selfSigned } from '../certificate.js';
+import { chunk, connect, message, TOKEN, type Message } from '../client.js';
+import { listen } from '../service.js';
+import { storeOf } from '../stores.js';
 
 export const MAX_BODY_BYTES = 100;
 

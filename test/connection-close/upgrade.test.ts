@@ -7,7 +7,9 @@ import { connect as connectSecurely } from 'node:tls';
 import t from 'tap';
 
 import { createPlantHandler, type NewPlant } from '../../dist/index.js';
-import { byHost, connect, gatedStore, listen, message, TOKEN, type Message } from '../support.js';
+import { byHost, connect, message, TOKEN, type Message } from '../client.js';
+import { listen } from '../service.js';
+import { gatedStore } from '../stores.js';
 import { HOSTS, listener, makeService, parseResponses, plant } from './support.js';
 
 /*

@@ -11,8 +11,10 @@ import t, { type Test } from 'tap';
 
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
+import { chunk, connect, message, TOKEN } from '../client.js';
 import { exactly } from '../exactly.js';
-import { chunk, connect, listen, message, storeOf, TOKEN } from '../support.js';
+import { listen } from '../service.js';
+import { storeOf } from '../stores.js';
 
 /** The id of the request whose context is current; a host enters it before it calls the handler. */
 const contexts = new AsyncLocalStorage<string>();

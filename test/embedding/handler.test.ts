@@ -15,24 +15,11 @@ import {
   type PlantHandler,
   type PlantHandlerOptions,
 } from '../../dist/index.js';
+import { selfSigned } from '../certificate.js';
+import { byHost, chunk, connect, exchange, FERN, isFailure, message, TOKEN } from '../client.js';
 import { conforms } from '../conformance.js';
-import {
-  byHost,
-  chunk,
-  connect,
-  exchange,
-  FERN,
-  gatedStore,
-  hastenTimers,
-  isFailure,
-  listen,
-  message,
-  selfSigned,
-  serve,
-  storeOf,
-  TOKEN,
-  type Service,
-} from '../support.js';
+import { hastenTimers, listen, serve, type Service } from '../service.js';
+import { gatedStore, storeOf } from '../stores.js';
 
 const FERN_ANSWER = '{"name":"Boston fern","tag":"indoor"}';
 

@@ -9,9 +9,9 @@ import { text } from 'node:stream/consumers';
 import type { Test } from 'tap';
 
 import type { PlantStore } from '../../dist/index.js';
+import { selfSigned } from '../certificate.js';
 import type { Received } from '../conformance.js';
 import { runExample } from '../example.js';
-import { selfSigned } from '../support.js';
 
 /** A server of the README, on a port of its own. */
 export interface Host {

@@ -6,8 +6,8 @@ import { createInterface } from 'node:readline';
 
 import t, { type Test } from 'tap';
 
+import { connect, message } from '../client.js';
 import { writeExample } from '../example.js';
-import { connect, message } from '../support.js';
 import { HANDLER, HTTP } from './embeddings.js';
 
 /** The README's server, in a process of its own. */

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { TOKEN } from '../support.js';
+import { TOKEN } from '../client.js';
 import { start, type Program } from '../system/program.js';
 import { createLedger, startLoad, type Ledger } from './ledger.js';
 import { injecting } from './strace.js';

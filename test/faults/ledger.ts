@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { crc32 } from 'node:zlib';
 
-import { TOKEN } from '../support.js';
+import { TOKEN } from '../client.js';
 import type { Program } from '../system/program.js';
 
 export interface Plant {

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 
 import type { Test } from 'tap';
 
-import { TOKEN } from '../support.js';
+import { TOKEN } from '../client.js';
 import type { Program } from '../system/program.js';
 
 /** Commands that succeed if a need is met, for needs that are not commands themselves. */

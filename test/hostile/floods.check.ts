@@ -15,10 +15,11 @@ import { connect as connectSecurely } from 'node:tls';
 
 import t, { type Test } from 'tap';
 
+import { selfSigned } from '../certificate.js';
+import { TOKEN } from '../client.js';
 import { injecting } from '../faults/strace.js';
 import { missing, settingsFor, stopCleanly } from '../faults/support.js';
 import { isLong } from '../length.js';
-import { selfSigned, TOKEN } from '../support.js';
 import { start, type Program } from '../system/program.js';
 import { opened, parseAnswers, rawRequest, type Answer } from './exchange.js';
 import { FIXED_MIB, memoryOf, TLS_KIB } from './memory.js';

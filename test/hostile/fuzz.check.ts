@@ -8,9 +8,9 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 
+import { TOKEN } from '../client.js';
 import { isLong, seed } from '../length.js';
 import { settingsFor, stopCleanly } from '../faults/support.js';
-import { TOKEN } from '../support.js';
 import { start, type Program } from '../system/program.js';
 import { exchange, rawRequest, type Answer } from './exchange.js';
 import { createModel, judgeBody, same, type Model, type Plant, type Verdict } from './oracle.js';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 
-import { TOKEN } from '../support.js';
+import { TOKEN } from '../client.js';
 import { document } from './documents.js';
 import { judgeBody, type Plant } from './oracle.js';
 

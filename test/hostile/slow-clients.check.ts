@@ -9,10 +9,10 @@ import { promisify } from 'node:util';
 
 import t, { type Test } from 'tap';
 
+import { TOKEN } from '../client.js';
 import { createLedger, type Ledger } from '../faults/ledger.js';
 import { missing, settingsFor, stopCleanly } from '../faults/support.js';
 import { isLong } from '../length.js';
-import { TOKEN } from '../support.js';
 import { start, type Program } from '../system/program.js';
 import { opened, parseAnswers, rawRequest } from './exchange.js';
 

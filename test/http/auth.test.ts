@@ -8,16 +8,9 @@ import t, { type Test } from 'tap';
 import { failures } from '../../dist/http/failures.js';
 import { createAuthenticator, MAX_TOKEN_LENGTH } from '../../dist/http/auth.js';
 import { createPlantHandler } from '../../dist/index.js';
-import {
-  connect,
-  exchange,
-  isFailure,
-  listen,
-  message,
-  openLog,
-  serve,
-  TOKEN,
-} from '../support.js';
+import { connect, exchange, isFailure, message, TOKEN } from '../client.js';
+import { listen, serve } from '../service.js';
+import { openLog } from '../stores.js';
 
 /** The part of a request that an authenticator uses. */
 function requestWith(name: string, value: string) {

@@ -13,18 +13,14 @@ import {
   connect,
   exchange,
   FERN,
-  gatedStore,
-  hastenTimers,
   isFailure,
-  listen,
   message,
-  openLog,
-  serve,
-  storeOf,
   TOKEN,
   type Client,
   type Message,
-} from '../support.js';
+} from '../client.js';
+import { hastenTimers, listen, serve } from '../service.js';
+import { gatedStore, openLog, storeOf } from '../stores.js';
 
 const CHUNKED = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
 

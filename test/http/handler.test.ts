@@ -3,18 +3,9 @@ import { createServer } from 'node:http';
 import t from 'tap';
 
 import { createPlantHandler, PlantStoreError } from '../../dist/index.js';
-import {
-  exchange,
-  FERN,
-  isFailure,
-  listen,
-  message,
-  openLog,
-  serve,
-  storeOf,
-  TOKEN,
-  type Message,
-} from '../support.js';
+import { exchange, FERN, isFailure, message, TOKEN, type Message } from '../client.js';
+import { listen, serve } from '../service.js';
+import { openLog, storeOf } from '../stores.js';
 
 t.test('plants are created at /plants, with any query', async (t) => {
   const { port, log } = await serve(t);

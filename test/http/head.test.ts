@@ -12,12 +12,11 @@ import {
   exchange,
   FERN,
   isFailure,
-  listen,
   message,
-  serve,
   TOKEN,
   type Message,
-} from '../support.js';
+} from '../client.js';
+import { listen, serve } from '../service.js';
 
 /** RFC 3986, sections 3.2.2 and 3.2.3. */
 const HOSTS = [

@@ -17,12 +17,14 @@ import {
   type PlantHandlerOptions,
 } from '../../dist/index.js';
 import { createListener } from '../../dist/program/listener.js';
+import { exchange, message, TOKEN } from '../client.js';
 import { typeFaults } from '../compile.js';
 import { conforms } from '../conformance.js';
 import { exactly } from '../exactly.js';
 import { runExample } from '../example.js';
 import { block } from '../readme.js';
-import { exchange, message, openLog, serve, TOKEN } from '../support.js';
+import { serve } from '../service.js';
+import { openLog } from '../stores.js';
 
 const require = createRequire(import.meta.url);
 const PACKAGE = fileURLToPath(new URL('../..', import.meta.url));

@@ -4,7 +4,8 @@ import { createServer, type IncomingMessage } from 'node:http';
 import t, { type Test } from 'tap';
 
 import { declaredLength, isRepeated } from '../../dist/http/request.js';
-import { connect, listen, message, type Message } from '../support.js';
+import { connect, message, type Message } from '../client.js';
+import { listen } from '../service.js';
 
 /** A request as node:http parses it. */
 async function received(t: Test, parts: Message): Promise<IncomingMessage> {

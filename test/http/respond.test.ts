@@ -14,16 +14,14 @@ import {
   connect,
   exchange,
   FERN,
-  gatedStore,
   isFailure,
-  listen,
   message,
-  serve,
-  storeOf,
   TOKEN,
   type Expected,
   type Message,
-} from '../support.js';
+} from '../client.js';
+import { listen, serve } from '../service.js';
+import { gatedStore, storeOf } from '../stores.js';
 
 const MARKER = 'marker';
 

@@ -3,7 +3,7 @@
  */
 import t from 'tap';
 
-import { TOKEN } from '../support.js';
+import { TOKEN } from '../client.js';
 import { launch, type Process } from '../system/program.js';
 import { missing, query, startCluster, until } from './cluster.js';
 

@@ -1,9 +1,9 @@
 import t from 'tap';
 
+import { TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
 import { missing, startCluster, until } from './cluster.js';
 import { start, WELL } from './program.js';
-import { TOKEN } from '../support.js';
 
 t.test(
   'the program is ready while its database can store plants',

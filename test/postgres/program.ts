@@ -2,8 +2,8 @@ import { join, resolve } from 'node:path';
 
 import type { Test } from 'tap';
 
+import { TOKEN } from '../client.js';
 import { conforms } from '../conformance.js';
-import { TOKEN } from '../support.js';
 import { launch, type Ending, type LaunchOptions, type Process } from '../system/program.js';
 import { query, startCluster, type Cluster } from './cluster.js';
 

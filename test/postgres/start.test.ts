@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 
 import { openPostgresStore, type PostgresStoreOptions } from '../../dist/postgres/index.js';
-import { selfSigned } from '../support.js';
+import { selfSigned } from '../certificate.js';
 import { freePort, missing, query, startCluster, USER } from './cluster.js';
 import { FERN, IVY, openStore } from './support.js';
 

@@ -12,7 +12,7 @@ import {
   type NamedFile,
 } from '../../dist/program/credentials.js';
 import { SettingsError } from '../../dist/program/settings-error.js';
-import { selfSigned } from '../support.js';
+import { selfSigned } from '../certificate.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
 

@@ -5,6 +5,7 @@ import { pathToFileURL } from 'node:url';
 
 import t from 'tap';
 
+import { connect, exchange, message, TOKEN } from '../client.js';
 import { missing } from '../postgres/cluster.js';
 import {
   CHANGED,
@@ -16,7 +17,6 @@ import {
   startDatabase,
   WELL,
 } from '../postgres/program.js';
-import { connect, exchange, message, TOKEN } from '../support.js';
 import { hasten } from '../system/program.js';
 
 t.test('without a database', async (t) => {

@@ -8,7 +8,8 @@ import t, { type Test } from 'tap';
 import { failures } from '../../dist/http/failures.js';
 import { DRAIN } from '../../dist/http/limits.js';
 import { endGently, endWith } from '../../dist/program/end-connection.js';
-import { connect, hastenTimers, listen } from '../support.js';
+import { connect } from '../client.js';
+import { hastenTimers, listen } from '../service.js';
 
 /** Both ends of a connection, of which neither is closed when the other one is. */
 async function connection(t: Test): Promise<{ client: Socket; socket: Socket }> {

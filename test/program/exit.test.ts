@@ -6,7 +6,7 @@ import { pathToFileURL } from 'node:url';
 import t from 'tap';
 
 import { EXIT, exit, fail, LAST_CALLS_MS } from '../../dist/program/exit.js';
-import { hastenTimers } from '../support.js';
+import { hastenTimers } from '../service.js';
 import { failsToRun } from '../system/program.js';
 
 t.test('a failure is reported one sentence a line, and returns the exit code', async (t) => {

@@ -23,20 +23,20 @@ import {
 } from '../../dist/program/listener.js';
 import type { Report } from '../../dist/report.js';
 import type { PlantStore } from '../../dist/store.js';
+import { selfSigned } from '../certificate.js';
 import {
   chunk,
   chunkedMessage,
   connect,
   FERN,
-  gatedStore,
   isFailure,
   message,
   type Message,
-  selfSigned,
   TOKEN,
   type Client,
   type Expected,
-} from '../support.js';
+} from '../client.js';
+import { gatedStore } from '../stores.js';
 
 /** A store that takes every plant at once. */
 const takesAll: PlantStore = {

@@ -4,7 +4,7 @@ import { join, relative } from 'node:path';
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
-import { TOKEN } from '../support.js';
+import { TOKEN } from '../client.js';
 import { failsToRun, run, SERVER } from '../system/program.js';
 
 const FAILED = 1;

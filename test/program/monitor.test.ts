@@ -9,7 +9,7 @@ import t from 'tap';
 
 import { MONITOR_LIMITS, startMonitor, type Watched } from '../../dist/program/monitor.js';
 import { scrape } from '../metrics.js';
-import { hastenTimers, listen } from '../support.js';
+import { hastenTimers, listen } from '../service.js';
 
 const PATHS = ['/livez', '/readyz', '/metrics'];
 const OPTIONS = { host: '127.0.0.1', port: 0, maxConnections: 10 };

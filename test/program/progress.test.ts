@@ -1,6 +1,6 @@
 import t from 'tap';
 
-import { TOKEN } from '../support.js';
+import { TOKEN } from '../client.js';
 import { LARGE_LOG, launch } from '../system/program.js';
 
 const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };

@@ -6,7 +6,7 @@ import { crc32 } from 'node:zlib';
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
-import { TOKEN } from '../support.js';
+import { TOKEN } from '../client.js';
 import { failsToRun, run, start } from '../system/program.js';
 
 const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>

@@ -20,8 +20,10 @@ import { text } from 'node:stream/consumers';
 
 import t, { type Test } from 'tap';
 
+import { selfSigned } from '../certificate.js';
+import { connect, exchange, FERN, message, TOKEN } from '../client.js';
 import { conforms } from '../conformance.js';
-import { connect, exchange, FERN, listen, message, selfSigned, TOKEN } from '../support.js';
+import { listen } from '../service.js';
 import { failsToRun, LARGE_LOG, launch, SERVER, start } from '../system/program.js';
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';

@@ -13,7 +13,7 @@ import {
   readLogSettings,
   type LogSettings,
 } from '../../dist/program/settings.js';
-import { selfSigned } from '../support.js';
+import { selfSigned } from '../certificate.js';
 
 const NAMES = [
   'PLANT_STORE_HOST',

@@ -8,7 +8,7 @@ import { setImmediate } from 'node:timers/promises';
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
-import { TOKEN } from '../support.js';
+import { TOKEN } from '../client.js';
 import { failsToRun, LARGE_LOG, launch, run, SERVER, start } from '../system/program.js';
 
 const FERN = encodeRecord({ id: 7n, name: 'Boston fern', tag: 'indoor' });

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { connect, exchange, message, TOKEN } from '../support.js';
+import { connect, exchange, message, TOKEN } from '../client.js';
 import { follow, SERVER, serving, type Process, type Program } from './program.js';
 
 const WELL = { code: 0, signal: null };

@@ -2,7 +2,7 @@ import { appendFileSync } from 'node:fs';
 
 import t, { type Test } from 'tap';
 
-import { byHost, connect, exchange, FERN, message, TOKEN } from '../support.js';
+import { byHost, connect, exchange, FERN, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
 import { failsToRun, launch, serving, start, type LaunchOptions, type Program } from './program.js';
 import { freePort, until } from '../postgres/cluster.js';

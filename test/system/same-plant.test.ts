@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs';
 
 import t, { type Test } from 'tap';
 
+import { connect, message, TOKEN, type Answer } from '../client.js';
 import { exactly } from '../exactly.js';
-import { connect, message, TOKEN, type Answer } from '../support.js';
 import { start } from './program.js';
 
 const CLIENTS = 100;

@@ -8,8 +8,8 @@ import { crc32 } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
+import { connect, message, TOKEN, type Client } from '../client.js';
 import { byLength, seed } from '../length.js';
-import { connect, message, TOKEN, type Client } from '../support.js';
 import { start, type Program } from './program.js';
 
 const ROUNDS = byLength(2, 50, 200);

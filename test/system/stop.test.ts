@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { STOPPING } from '../../dist/program/listener.js';
-import { connect, exchange, message, TOKEN, type Answer, type Client } from '../support.js';
+import { connect, exchange, message, TOKEN, type Answer, type Client } from '../client.js';
 import { hasten, LARGE_LOG, launch, start, type LaunchOptions, type Program } from './program.js';
 
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };

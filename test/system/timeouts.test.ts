@@ -7,7 +7,8 @@ import t from 'tap';
 
 import { DRAIN } from '../../dist/http/limits.js';
 import { IDLE_MS } from '../../dist/program/listener.js';
-import { connect, isFailure, message, selfSigned, TOKEN } from '../support.js';
+import { selfSigned } from '../certificate.js';
+import { connect, isFailure, message, TOKEN } from '../client.js';
 import { hasten, start } from './program.js';
 
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };

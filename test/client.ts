@@ -1,0 +1,166 @@
+import { once } from 'node:events';
+import { connect as connectTo, type Socket } from 'node:net';
+
+import type { Test } from 'tap';
+
+import { conforms } from './conformance.js';
+
+export const TOKEN = 'a-token';
+
+export const FERN = '{"id":7,"name":"Boston fern","tag":"indoor"}';
+
+export interface Message {
+  readonly method?: string;
+  readonly target?: string;
+  /** Replace the default ones. An array sends a header line for each value. */
+  readonly headers?: Readonly<Record<string, string | readonly string[] | undefined>>;
+  readonly body?: string | Buffer;
+}
+
+/** The bytes of an HTTP/1.1 request; by default one that stores a plant. */
+export function message(parts: Message = {}): Buffer {
+  const { method = 'POST', target = '/plants', headers, body = FERN } = parts;
+  const fields = {
+    Host: 'localhost',
+    Authorization: `Bearer ${TOKEN}`,
+    'Content-Type': 'application/json',
+    'Content-Length': String(Buffer.byteLength(body)),
+    ...headers,
+  };
+  const lines = Object.entries(fields).flatMap(([name, values = []]) =>
+    [values].flat().map((value) => `${name}: ${value}`),
+  );
+  const head = [`${method} ${target} HTTP/1.1`, ...lines, '', ''].join('\r\n');
+  return Buffer.concat([Buffer.from(head), Buffer.from(body)]);
+}
+
+/** A request whose body comes in chunks. */
+export function chunkedMessage(...chunks: readonly (string | Buffer)[]): Buffer {
+  const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
+  return message({ headers, body: Buffer.concat([...chunks, ''].map(chunk)) });
+}
+
+export function chunk(data: string | Buffer): Buffer {
+  const size = Buffer.byteLength(data).toString(16);
+  return Buffer.concat([Buffer.from(`${size}\r\n`), Buffer.from(data), Buffer.from('\r\n')]);
+}
+
+export interface Answer {
+  readonly status: number;
+  /** By names in lower case. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+  /** All of it, as it came. */
+  readonly text: string;
+}
+
+/** Says that the client may send the body; the answer is yet to come. */
+const CONTINUE = 100;
+
+/** Takes any answer: for those that a host gives, not the handler. */
+export const byHost: typeof conforms = () => undefined;
+
+/** A connection of a client with as much of HTTP as a test needs. */
+export interface Client {
+  readonly socket: Socket;
+  send(...bytes: readonly (string | Buffer)[]): void;
+  /**
+   * The next answer; without its body if the request was a HEAD. Rejects if it is not one that the
+   * OpenAPI document describes.
+   */
+  answer(method?: string): Promise<Answer>;
+  /** Resolves once the connection is closed, for whatever reason. */
+  readonly closed: Promise<void>;
+}
+
+export async function connect(t: Test, port: number, check = conforms): Promise<Client> {
+  const socket = connectTo(port, '127.0.0.1');
+  t.teardown(() => socket.destroy());
+  let received = Buffer.alloc(0);
+  let onEvent = (): void => undefined;
+  socket.on('data', (data) => {
+    received = Buffer.concat([received, data]);
+    onEvent();
+  });
+  // A connection that is reset is closed, too.
+  socket.on('error', () => undefined);
+  const closed = new Promise<void>((resolve) => socket.on('close', () => resolve()));
+  socket.on('close', () => onEvent());
+  await once(socket, 'connect');
+
+  return {
+    socket,
+    closed,
+    send(...bytes) {
+      for (const some of bytes) socket.write(some);
+    },
+    async answer(method) {
+      for (;;) {
+        const answer = parseAnswer(received, method);
+        if (answer) {
+          if (answer.status !== CONTINUE) check(answer, method);
+          received = received.subarray(Buffer.byteLength(answer.text));
+          return answer;
+        }
+        if (socket.closed) throw new Error(`closed after ${received.length} bytes of an answer`);
+        await new Promise<void>((resolve) => (onEvent = resolve));
+      }
+    },
+  };
+}
+
+function parseAnswer(bytes: Buffer, method?: string): Answer | undefined {
+  const headEnd = bytes.indexOf('\r\n\r\n') + 4;
+  if (headEnd < 4) return undefined;
+  const [statusLine = '', ...lines] = bytes.toString('utf8', 0, headEnd).trimEnd().split('\r\n');
+  const headers = Object.fromEntries(
+    lines.map((line) => {
+      const colon = line.indexOf(':');
+      return [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()];
+    }),
+  );
+  const end = headEnd + (method === 'HEAD' ? 0 : Number(headers['content-length'] ?? 0));
+  if (bytes.length < end) return undefined;
+  return {
+    status: Number(statusLine.split(' ')[1]),
+    headers,
+    body: bytes.toString('utf8', headEnd, end),
+    text: bytes.toString('utf8', 0, end),
+  };
+}
+
+/** Sends one request on a connection of its own. */
+export async function exchange(
+  t: Test,
+  port: number,
+  request: Buffer,
+  check = conforms,
+): Promise<Answer> {
+  const client = await connect(t, port, check);
+  client.send(request);
+  const answer = await client.answer(request.toString('latin1', 0, 4) === 'HEAD' ? 'HEAD' : 'POST');
+  client.socket.destroy();
+  return answer;
+}
+
+export interface Expected {
+  readonly status: number;
+  /** The number in the body. Default: the status. */
+  readonly error?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** Checks that an answer is the expected failure, and that its body is an Error. */
+export function isFailure(t: Test, answer: Answer, expected: Expected, about: string): void {
+  const { status, error = status, headers = {} } = expected;
+  const body = JSON.parse(answer.body) as Record<string, unknown>;
+  t.match({ ...answer, body }, { status, headers, body: { error } }, about);
+  t.equal(answer.headers['content-type'], 'application/json', `${about}: media type`);
+  t.strictSame(Object.keys(body), ['error', 'message'], `${about}: members of an Error`);
+  t.equal(body.error, Number(body.error) | 0, `${about}: error is an int32`);
+  t.match(
+    body.message,
+    /^[\w +-]+(?:[:;.,<>-][\w :;.,<>/-]+)*$/,
+    `${about}: message is a sentence`,
+  );
+}

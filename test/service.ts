@@ -1,0 +1,57 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo, Server, Socket } from 'node:net';
+
+import type { Test } from 'tap';
+
+import {
+  createPlantHandler,
+  type PlantHandler,
+  type PlantHandlerOptions,
+  type PlantLog,
+} from '../dist/index.js';
+import { TOKEN } from './client.js';
+import { openLog } from './stores.js';
+
+/** Until the test ends, timers of `ms` milliseconds fire after a hundredth of that time. */
+export function hastenTimers(t: Test, ms: number): void {
+  const { setTimeout } = globalThis;
+  const value = (callback: () => void, delay?: number): NodeJS.Timeout =>
+    setTimeout(callback, delay === ms ? ms / 100 : delay);
+  t.intercept(globalThis, 'setTimeout', { value });
+}
+
+/** Listens on a free port until the test is over. */
+export async function listen(t: Test, server: Server): Promise<number> {
+  const sockets = new Set<Socket>();
+  server.on('connection', (socket: Socket) => sockets.add(socket));
+  t.teardown(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+export interface Service {
+  readonly port: number;
+  readonly server: Server;
+  readonly handler: PlantHandler;
+  readonly log: PlantLog;
+  /** The causes of the faults that the handler reported. */
+  readonly reported: unknown[];
+}
+
+/** Serves the handler and nothing else, before a log or the store that the options name. */
+export async function serve(t: Test, options: Partial<PlantHandlerOptions> = {}): Promise<Service> {
+  const log = await openLog(t);
+  const reported: unknown[] = [];
+  const handler = createPlantHandler({
+    store: log,
+    tokens: [TOKEN],
+    report: (_, cause) => reported.push(cause),
+    ...options,
+  });
+  const server = createServer(handler);
+  return { port: await listen(t, server), server, handler, log, reported };
+}

@@ -1,0 +1,51 @@
+import { join } from 'node:path';
+
+import type { Test } from 'tap';
+
+import { openPlantLog, type PlantLog, type PlantStore } from '../dist/index.js';
+
+/** Opens a log in a folder of the test's own. */
+export async function openLog(t: Test): Promise<PlantLog> {
+  const log = await openPlantLog(join(t.testdir(), 'plants.jsonl'));
+  t.teardown(() => log.close());
+  return log;
+}
+
+/** A store that does just this with a plant. */
+export function storeOf(add: PlantStore['add']): PlantStore {
+  return { add, close: () => Promise.resolve() };
+}
+
+/** A store whose plants are pending until `letGo` is called. */
+export interface GatedStore extends PlantStore {
+  /** Resolves once `count` plants have been added. */
+  arrived(count: number): Promise<void>;
+  /** Stores all pending plants, and from now on every plant at once. */
+  letGo(): void;
+}
+
+export function gatedStore(): GatedStore {
+  let letGo = (): void => undefined;
+  const gate = new Promise<void>((resolve) => (letGo = resolve));
+  let plants = 0;
+  let onArrival = (): void => undefined;
+  return {
+    async add() {
+      plants++;
+      onArrival();
+      await gate;
+      return 'created';
+    },
+    async close() {
+      letGo();
+    },
+    arrived: (count) =>
+      new Promise((resolve) => {
+        onArrival = () => {
+          if (plants >= count) resolve();
+        };
+        onArrival();
+      }),
+    letGo: () => letGo(),
+  };
+}
