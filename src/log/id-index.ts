@@ -1,24 +1,21 @@
 import { randomFillSync } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-/**
- * Maps the id of each record to its byte offset.
- *
- * An id is passed as the low and the high 32 bits of its two's complement: allocating a `bigint`
- * for each of millions of lines would be slow.
- */
+import { createIdWords, type IdWords } from './id.js';
+
+/** Maps the id of each record to its byte offset. */
 export interface IdIndex {
   readonly size: number;
-  get(low: number, high: number): number | undefined;
+  get(id: IdWords): number | undefined;
   /** Adds an id, unless the index has it: then the offset that it has is returned. */
-  add(low: number, high: number, offset: number): number | undefined;
+  add(id: IdWords, offset: number): number | undefined;
   /**
-   * Stages an id for {@link IdIndex.addLoaded}. Adding millions of ids in random order one by one
+   * Stages an id for {@link IdIndex.addStaged}. Adding millions of ids in random order one by one
    * misses the cache on each; adding them grouped by shard takes half the time.
    */
-  load(low: number, high: number, offset: number): void;
-  /** Adds the loaded ids. Resolves to the first record, by offset, that repeats an id. */
-  addLoaded(): Promise<Duplicate | undefined>;
+  stage(id: IdWords, offset: number): void;
+  /** Adds the staged ids. Resolves to the first record, by offset, that repeats an id. */
+  addStaged(): Promise<Duplicate | undefined>;
 }
 
 /** A record that repeats the id of an earlier one. */
@@ -37,20 +34,23 @@ const SLOTS = 2 ** SLOT_BITS;
 /** Right after all shards have been split, a plant takes 16 bytes / (0.85 / 2) = 38 bytes. */
 const MAX_USED = Math.floor(0.85 * SLOTS);
 const HASH_BITS = 32;
-/** Loaded ids are grouped by the first bits of their hashes: the shards of a group fit a cache. */
+/** Staged ids are grouped by the first bits of their hashes: the shards of a group fit a cache. */
 const GROUP_BITS = 8;
-/** Ids that differ in these bits alone have adjacent slots: sequential ids share cache lines. */
+/** The hash keeps these bits of an id: sequential ids have adjacent slots and share cache lines. */
 const NEIGHBOUR_MASK = 0b1111111;
-/** Bits that are set in the step from one probed slot to the next: odd, to reach all slots … */
+/**
+ * Bits that are set in the step from one probed slot to the next. It is odd, so that a probe reaches
+ * all slots; and longer than a run of neighbours, so that it leaves the run at once.
+ */
 const STEP = NEIGHBOUR_MASK + 2;
 
 interface Shard {
   /** The number of leading hash bits that all ids of this shard have in common. */
   bits: number;
   used: number;
-  /** A slot is 16 bytes: the words of the id at 4n and 4n + 1 here … */
+  /** A slot has 16 bytes. The words of its id are here, at 4n and 4n + 1. */
   readonly words: Int32Array;
-  /** … and the offset plus one at 2n + 1 here, or 0 if the slot is free. */
+  /** The same buffer. The offset of the slot plus one is at 2n + 1, or 0 if the slot is free. */
   readonly offsets: Float64Array;
 }
 
@@ -63,7 +63,7 @@ export function createIdIndex(): IdIndex {
   const hash = createHash();
   const scratch = createShard();
   const spare: Shard[] = [];
-  /** The loaded ids. The slots of these shards are filled one after the other. */
+  /** The staged ids. The slots of these shards are filled one after the other. */
   const groups: Shard[][] = Array.from({ length: 2 ** GROUP_BITS }, () => []);
   let directoryBits = 1;
   let directory = [emptyShard(1), emptyShard(1)];
@@ -78,13 +78,13 @@ export function createIdIndex(): IdIndex {
     return directory[hashed >>> (HASH_BITS - directoryBits)] as Shard;
   }
 
-  function add(low: number, high: number, offset: number): number | undefined {
-    const hashed = hash(low, high);
+  function add(id: IdWords, offset: number): number | undefined {
+    const hashed = hash(id);
     const shard = shardOf(hashed);
-    const slot = find(shard, hashed, low, high);
+    const slot = find(shard, hashed, id);
     const earlier = offsetAt(shard, slot);
     if (earlier !== undefined) return earlier;
-    put(shard, slot, low, high, offset);
+    put(shard, slot, id, offset);
     size++;
     if (shard.used > MAX_USED) split(shard, hashed);
     return undefined;
@@ -103,14 +103,14 @@ export function createIdIndex(): IdIndex {
     emptyShard(bits, shard);
     directory.fill(emptyShard(bits), first, first + entries);
 
+    const id = createIdWords();
     for (let slot = 0; slot < SLOTS; slot++) {
       const offset = offsetAt(scratch, slot);
       if (offset !== undefined) {
-        const low = scratch.words[4 * slot] as number;
-        const high = scratch.words[4 * slot + 1] as number;
-        const hashedAgain = hash(low, high);
+        readId(scratch, slot, id);
+        const hashedAgain = hash(id);
         const target = shardOf(hashedAgain);
-        put(target, find(target, hashedAgain, low, high), low, high, offset);
+        put(target, find(target, hashedAgain, id), id, offset);
       }
     }
   }
@@ -119,26 +119,27 @@ export function createIdIndex(): IdIndex {
     get size() {
       return size;
     },
-    get(low, high) {
-      const hashed = hash(low, high);
+    get(id) {
+      const hashed = hash(id);
       const shard = shardOf(hashed);
-      return offsetAt(shard, find(shard, hashed, low, high));
+      return offsetAt(shard, find(shard, hashed, id));
     },
     add,
-    load(low, high, offset) {
-      const group = groups[hash(low, high) >>> (HASH_BITS - GROUP_BITS)] as Shard[];
+    stage(id, offset) {
+      const group = groups[hash(id) >>> (HASH_BITS - GROUP_BITS)] as Shard[];
       let last = group.at(-1);
       if (!last || last.used === SLOTS) group.push((last = emptyShard(0)));
-      put(last, last.used, low, high, offset);
+      put(last, last.used, id, offset);
     },
-    async addLoaded() {
+    async addStaged() {
       let first: Duplicate | undefined;
+      const id = createIdWords();
       for (const group of groups)
         for (const shard of group.splice(0)) {
           for (let slot = 0; slot < shard.used; slot++) {
             const offset = offsetAt(shard, slot) as number;
-            const { words } = shard;
-            const earlier = add(words[4 * slot] as number, words[4 * slot + 1] as number, offset);
+            readId(shard, slot, id);
+            const earlier = add(id, offset);
             if (earlier !== undefined && offset < (first?.offset ?? Infinity))
               first = { offset, earlier };
           }
@@ -152,9 +153,11 @@ export function createIdIndex(): IdIndex {
 }
 
 /** The slot of an id, or the free slot for it. */
-function find({ words, offsets }: Shard, hashed: number, low: number, high: number): number {
+function find({ words, offsets }: Shard, hashed: number, id: IdWords): number {
+  const low = id[0];
+  const high = id[1];
   let slot = hashed % SLOTS;
-  // … and equal for adjacent ids, so that a probe skips all of them.
+  // Without the bits in which neighbours differ: a probe skips all neighbours of an id at once.
   const step = ((hashed >>> SLOT_BITS) & ~NEIGHBOUR_MASK) | STEP;
   while (offsets[2 * slot + 1] !== 0 && (words[4 * slot] !== low || words[4 * slot + 1] !== high))
     slot = (slot + step) % SLOTS;
@@ -166,9 +169,15 @@ function offsetAt({ offsets }: Shard, slot: number): number | undefined {
   return stored === 0 ? undefined : stored - 1;
 }
 
-function put(shard: Shard, slot: number, low: number, high: number, offset: number): void {
-  shard.words[4 * slot] = low;
-  shard.words[4 * slot + 1] = high;
+/** Copies the id of a slot. */
+function readId({ words }: Shard, slot: number, id: IdWords): void {
+  id[0] = words[4 * slot] as number;
+  id[1] = words[4 * slot + 1] as number;
+}
+
+function put(shard: Shard, slot: number, id: IdWords, offset: number): void {
+  shard.words[4 * slot] = id[0];
+  shard.words[4 * slot + 1] = id[1];
   shard.offsets[2 * slot + 1] = offset + 1;
   shard.used++;
 }
@@ -177,19 +186,24 @@ function put(shard: Shard, slot: number, low: number, high: number, offset: numb
  * Simple tabulation hashing (Zobrist, 1970) with random tables, so that clients cannot choose ids
  * that collide.
  */
-function createHash(): (low: number, high: number) => number {
+function createHash(): (id: IdWords) => number {
   const tables = randomFillSync(new Uint32Array(8 * 256));
   const entry = (byte: number, word: number, shift: number): number =>
     tables[256 * byte + ((word >>> shift) & 0xff)] as number;
-  return (low, high) =>
-    ((low & NEIGHBOUR_MASK) ^
-      entry(0, low & ~NEIGHBOUR_MASK, 0) ^
-      entry(1, low, 8) ^
-      entry(2, low, 16) ^
-      entry(3, low, 24) ^
-      entry(4, high, 0) ^
-      entry(5, high, 8) ^
-      entry(6, high, 16) ^
-      entry(7, high, 24)) >>>
-    0;
+  return (id) => {
+    const low = id[0];
+    const high = id[1];
+    return (
+      ((low & NEIGHBOUR_MASK) ^
+        entry(0, low & ~NEIGHBOUR_MASK, 0) ^
+        entry(1, low, 8) ^
+        entry(2, low, 16) ^
+        entry(3, low, 24) ^
+        entry(4, high, 0) ^
+        entry(5, high, 8) ^
+        entry(6, high, 16) ^
+        entry(7, high, 24)) >>>
+      0
+    );
+  };
 }

@@ -15,11 +15,12 @@ import {
   type FileSystem,
   type LogFile,
 } from './file.js';
+import { createIdWords, toBigInt, toWords } from './id.js';
 import { createIdIndex, type IdIndex } from './id-index.js';
 import { acquireLock, type Lock } from './lock.js';
 import { partsOf, readLine, type Part } from './lines.js';
 import { plantsIn } from './read.js';
-import { decodeRecord, HIGH, LOW, RecordReader } from './record.js';
+import { decodeRecord, RecordReader } from './record.js';
 import { recover } from './recovery.js';
 
 /**
@@ -139,12 +140,11 @@ interface LogParts extends Omit<CommitterOptions, 'onStored'> {
 
 function createLog({ index, lock, ...parts }: LogParts): PlantLog {
   const { file, path } = parts;
+  /** Used again for each id. */
+  const words = createIdWords();
   const committer = createCommitter({
     ...parts,
-    onStored(id, offset) {
-      const [low, high] = wordsOf(id);
-      index.add(low, high, offset);
-    },
+    onStored: (id, offset) => void index.add(toWords(id, words), offset),
   });
   let lastReadBack: Promise<unknown> = Promise.resolve();
   let closed: Promise<void> | undefined;
@@ -156,8 +156,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       const plant = copyPlant(given);
       const pending = committer.pending(plant.id);
       if (pending) return pending.stored.then(() => compare(pending.plant, plant));
-      const [low, high] = wordsOf(plant.id);
-      const offset = index.get(low, high);
+      const offset = index.get(toWords(plant.id, words));
       if (offset === undefined) return committer.append(plant);
       // One after the other: a line may be much larger than the plant that it is compared with.
       const reading = lastReadBack.then(() => readBack(plant.id, offset));
@@ -185,10 +184,8 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     } catch (error) {
       throw toStoreError(path, error);
     }
-    const [low, high] = wordsOf(id);
     const reader = new RecordReader(line);
-    const isRecord = reader.read(0) > 0 && reader.id[LOW] === low && reader.id[HIGH] === high;
-    if (!isRecord) throw modifiedAt(offset);
+    if (reader.read(0) === 0 || toBigInt(reader.id) !== id) throw modifiedAt(offset);
     committer.checkFile();
     return decodeRecord(line);
   }
@@ -243,12 +240,3 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     close: () => (closed ??= close()),
   };
 }
-
-/** The low and the high 32 bits of an id. */
-function wordsOf(id: bigint): [low: number, high: number] {
-  WORDS.setBigInt64(0, id);
-  if (WORDS.getBigInt64(0) !== id) throw failures.idOutOfRange();
-  return [WORDS.getInt32(4), WORDS.getInt32(0)];
-}
-
-const WORDS = new DataView(new ArrayBuffer(8));

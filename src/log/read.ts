@@ -3,8 +3,9 @@ import { isUtf8 } from 'node:buffer';
 import type { NewPlant } from '../plant.js';
 import { damages, failures, toStoreError } from './errors.js';
 import { nodeFileSystem, openToRead, statRegularFile, type LogFile } from './file.js';
+import { toBigInt } from './id.js';
 import { lineAt, partsOf, type Part } from './lines.js';
-import { decodeRecord, HIGH, LOW, RecordReader } from './record.js';
+import { decodeRecord, RecordReader } from './record.js';
 
 /**
  * Reads the plants of a log in order, without changing or locking it. Bytes after the last newline
@@ -47,16 +48,8 @@ export async function* plantsIn(
       const end = reader.read(start);
       const line = bytes.subarray(start, end);
       if (end === 0 || !isUtf8(line)) throw await damageAt(offset + start);
-      yield { id: idIn(reader), ...decodeRecord(line) };
+      yield { id: toBigInt(reader.id), ...decodeRecord(line) };
       start = end;
     }
   }
 }
-
-function idIn({ id }: RecordReader): bigint {
-  WORDS.setInt32(0, id[HIGH] as number);
-  WORDS.setInt32(4, id[LOW] as number);
-  return WORDS.getBigInt64(0);
-}
-
-const WORDS = new DataView(new ArrayBuffer(8));

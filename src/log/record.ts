@@ -2,6 +2,7 @@ import { crc32 as zlibCrc32 } from 'node:zlib';
 
 import type { NewPlant, Plant } from '../plant.js';
 import { crc32 } from './crc32.js';
+import { createIdWords } from './id.js';
 
 /** The longest line of a log with its newline, in bytes. */
 export const MAX_RECORD_BYTES = 134_217_728;
@@ -20,9 +21,6 @@ export function decodeRecord(line: Buffer): Plant {
   return tag === undefined ? { name } : { name, tag };
 }
 
-/** The indexes of the two words of an id in an array. */
-export const LOW = 0;
-export const HIGH = 1;
 const WORD = 2 ** 32;
 /** The high word of 2^63, the absolute value of the smallest id. */
 const MIN_HIGH = 2 ** 31;
@@ -67,8 +65,8 @@ function memberName(text: string): MemberName {
  * reading takes twice as long.
  */
 export class RecordReader {
-  /** The low and the high word of the id of the last record. */
-  readonly id = new Int32Array(2);
+  /** The id of the last record. */
+  readonly id = createIdWords();
   private readonly view: DataView;
   /** The words of the last number. */
   private low = 0;
@@ -112,8 +110,8 @@ export class RecordReader {
     const isMin = high === MIN_HIGH && low === 0;
     if (negative ? isZero : isMin) return 0;
     if (high >= MIN_HIGH && !isMin) return 0;
-    id[LOW] = negative ? -low : low;
-    id[HIGH] = negative ? -high - Number(low > 0) : high;
+    id[0] = negative ? -low : low;
+    id[1] = negative ? -high - Number(low > 0) : high;
     return end;
   }
 

@@ -5,7 +5,6 @@ import { damages, failures } from './errors.js';
 import { truncateFile, writeFile, type FileSystem, type LogFile } from './file.js';
 import type { IdIndex } from './id-index.js';
 import { lineAt, type TornTail } from './lines.js';
-import { HIGH, LOW } from './record.js';
 import { scan } from './scan.js';
 
 /** A log that is open and locked, but whose lines have not been read yet. */
@@ -41,7 +40,7 @@ async function readLines(
   const totalBytes = Number(fs.statSync(path, { bigint: true }).size);
   const torn = await scan(file, {
     onRecord(id, offset) {
-      index.load(id[LOW] as number, id[HIGH] as number, offset);
+      index.stage(id, offset);
       return undefined;
     },
     onDamage(damage) {
@@ -49,7 +48,7 @@ async function readLines(
     },
     onProgress: (bytes) => onProgress?.(bytes, totalBytes),
   });
-  const duplicate = await index.addLoaded();
+  const duplicate = await index.addStaged();
   if (!duplicate) return torn;
   const { offset, earlier } = duplicate;
   const reason = damages.repeatedId(earlier);

@@ -2,13 +2,17 @@ import { isUtf8 } from 'node:buffer';
 
 import { damages, type Damage } from './errors.js';
 import type { LogFile } from './file.js';
+import type { IdWords } from './id.js';
 import { partsOf, type Lines, type TornTail } from './lines.js';
 import { NEWLINE, RecordReader } from './record.js';
 
 /** Called by a scan, in the order of the file. */
 export interface ScanListener {
-  /** Called with the two words of a record's id. Returns why the record is damage, if it is. */
-  onRecord(id: Int32Array, offset: number): string | undefined;
+  /**
+   * Called with the id of a record, which is valid during the call. Returns why the record is damaged, if
+   * it is.
+   */
+  onRecord(id: IdWords, offset: number): string | undefined;
   onDamage(damage: Damage): void;
   /** Called after each chunk with the byte offset up to which all lines have been checked. */
   onProgress(offset: number): void;

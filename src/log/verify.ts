@@ -3,7 +3,6 @@ import type { BigIntStats } from 'node:fs';
 import { damages, toStoreError, type Damage } from './errors.js';
 import { openToRead, statRegularFile, type FileSystem, type LogFile } from './file.js';
 import { createIdIndex } from './id-index.js';
-import { HIGH, LOW } from './record.js';
 import { scan } from './scan.js';
 
 /** What was found in a log. */
@@ -58,7 +57,7 @@ export async function checkLines(
   let damagedLines = 0;
   const torn = await scan(file, {
     onRecord(id, offset) {
-      const earlier = index.add(id[LOW] as number, id[HIGH] as number, offset);
+      const earlier = index.add(id, offset);
       return earlier === undefined ? undefined : damages.repeatedId(earlier);
     },
     onDamage(damage) {

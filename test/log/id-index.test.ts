@@ -4,18 +4,23 @@ import { runInNewContext } from 'node:vm';
 
 import t from 'tap';
 
+import { createIdWords, toWords, type IdWords } from '../../dist/log/id.js';
 import { createIdIndex, type IdIndex } from '../../dist/log/id-index.js';
 
 /** Enough for several splits of every shard. */
 const COUNT = 100_000;
 
-function wordsOf(id: bigint): [low: number, high: number] {
-  return [Number(BigInt.asIntN(32, id)), Number(BigInt.asIntN(32, id >> 32n))];
+/** An id with these words. */
+function idOf(low: number, high = 0): IdWords {
+  const words = createIdWords();
+  words[0] = low;
+  words[1] = high;
+  return words;
 }
 
 /** Adds ids from 0 on, each at an offset of its own. */
 function fill(index: IdIndex, from: number, to: number): void {
-  for (let id = from; id < to; id++) index.add(id, 0, 64 * id);
+  for (let id = from; id < to; id++) index.add(idOf(id), 64 * id);
 }
 
 t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
@@ -33,26 +38,26 @@ t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
 t.test('an empty index has no id', async (t) => {
   const index = createIdIndex();
   t.equal(index.size, 0);
-  t.equal(index.get(0, 0), undefined);
-  t.equal(index.get(-1, -1), undefined);
+  t.equal(index.get(idOf(0)), undefined);
+  t.equal(index.get(idOf(-1, -1)), undefined);
 });
 
 t.test('an id keeps the offset with which it was added first', async (t) => {
   const index = createIdIndex();
-  t.equal(index.add(7, 0, 0), undefined, 'it is new');
-  t.equal(index.add(7, 0, 64), 0, 'it is at byte 0');
-  t.equal(index.get(7, 0), 0);
-  t.equal(index.add(0, 7, 128), undefined, 'the same word in the other half is another id');
-  t.equal(index.get(0, 7), 128);
-  t.equal(index.get(7, 7), undefined);
+  t.equal(index.add(idOf(7), 0), undefined, 'it is new');
+  t.equal(index.add(idOf(7), 64), 0, 'it is at byte 0');
+  t.equal(index.get(idOf(7)), 0);
+  t.equal(index.add(idOf(0, 7), 128), undefined, 'the same word in the other half is another id');
+  t.equal(index.get(idOf(0, 7)), 128);
+  t.equal(index.get(idOf(7, 7)), undefined);
   t.equal(index.size, 2);
 });
 
 t.test('offsets are exact far beyond 4 GiB', async (t) => {
   const index = createIdIndex();
   const offsets = [2 ** 32 - 1, 2 ** 32, 2 ** 32 + 1, 2 ** 40 + 1, Number.MAX_SAFE_INTEGER - 1];
-  for (const [id, offset] of offsets.entries()) index.add(id, 0, offset);
-  for (const [id, offset] of offsets.entries()) t.equal(index.get(id, 0), offset);
+  for (const [id, offset] of offsets.entries()) index.add(idOf(id), offset);
+  for (const [id, offset] of offsets.entries()) t.equal(index.get(idOf(id)), offset);
 });
 
 /** Ids, some of which may come again. */
@@ -76,19 +81,19 @@ for (const [name, idAt] of Object.entries(sequences))
       const id = BigInt.asIntN(64, idAt(n));
       const earlier = map.get(id);
       if (earlier === undefined) map.set(id, n);
-      if (index.add(...wordsOf(id), n) !== earlier) wrong++;
+      if (index.add(toWords(id), n) !== earlier) wrong++;
     }
-    for (const [id, offset] of map) if (index.get(...wordsOf(id)) !== offset) wrong++;
+    for (const [id, offset] of map) if (index.get(toWords(id)) !== offset) wrong++;
     for (let n = 0; n < COUNT; n += 10) {
       const other = BigInt.asIntN(64, idAt(n) ^ 0x5555n);
-      if (index.get(...wordsOf(other)) !== map.get(other)) wrong++;
+      if (index.get(toWords(other)) !== map.get(other)) wrong++;
     }
     t.equal(index.size, map.size);
     t.equal(wrong, 0, 'it agrees with the Map');
   });
 
 for (const [name, idAt] of Object.entries(sequences))
-  t.test(`loaded ids are found after addLoaded: ${name}`, async (t) => {
+  t.test(`staged ids are found after addStaged: ${name}`, async (t) => {
     const index = createIdIndex();
     const map = new Map<bigint, number>();
     let first: { offset: number; earlier: number } | undefined;
@@ -97,35 +102,35 @@ for (const [name, idAt] of Object.entries(sequences))
       const earlier = map.get(id);
       if (earlier === undefined) map.set(id, n);
       else first ??= { offset: n, earlier };
-      index.load(...wordsOf(id), n);
+      index.stage(toWords(id), n);
     }
-    t.equal(index.size, 0, 'loaded ids are not in the index yet');
-    t.strictSame(await index.addLoaded(), first, 'the first repeated id is returned');
+    t.equal(index.size, 0, 'staged ids are not in the index yet');
+    t.strictSame(await index.addStaged(), first, 'the first repeated id is returned');
     t.equal(index.size, map.size);
     let wrong = 0;
-    for (const [id, offset] of map) if (index.get(...wordsOf(id)) !== offset) wrong++;
+    for (const [id, offset] of map) if (index.get(toWords(id)) !== offset) wrong++;
     t.equal(wrong, 0, 'it agrees with the Map');
-    t.equal(await index.addLoaded(), undefined, 'no loaded id is left');
+    t.equal(await index.addStaged(), undefined, 'no staged id is left');
   });
 
-t.test('loading one id 100,000 times takes no more than a few shards', async (t) => {
+t.test('staging one id 100,000 times takes no more than a few shards', async (t) => {
   const index = createIdIndex();
-  for (let n = 0; n < 100_000; n++) index.load(7, 7, 64 * n);
-  t.strictSame(await index.addLoaded(), { offset: 64, earlier: 0 });
+  for (let n = 0; n < 100_000; n++) index.stage(idOf(7, 7), 64 * n);
+  t.strictSame(await index.addStaged(), { offset: 64, earlier: 0 });
   t.equal(index.size, 1);
-  t.equal(index.get(7, 7), 0);
+  t.equal(index.get(idOf(7, 7)), 0);
 });
 
-t.test('addLoaded returns the first repeated id by offset, whatever the hashes are', async (t) => {
+t.test('addStaged returns the first repeated id by offset, whatever the hashes are', async (t) => {
   for (let round = 0; round < 20; round++) {
     const index = createIdIndex();
-    for (let id = 0; id < 1_000; id++) index.load(id, 0, id);
-    for (let id = 0; id < 1_000; id += 7) index.load(id, 0, 1_000 + 999 - id);
-    t.strictSame(await index.addLoaded(), { offset: 1_005, earlier: 994 });
+    for (let id = 0; id < 1_000; id++) index.stage(idOf(id), id);
+    for (let id = 0; id < 1_000; id += 7) index.stage(idOf(id), 1_000 + 999 - id);
+    t.strictSame(await index.addStaged(), { offset: 1_005, earlier: 994 });
   }
 });
 
-t.test('addLoaded takes at most 40 bytes a plant, and frees the loaded ids', async (t) => {
+t.test('addStaged takes at most 40 bytes a plant, and frees the staged ids', async (t) => {
   setFlagsFromString('--expose-gc');
   const gc = runInNewContext('gc') as () => void;
   /** What array buffers take that are alive: the first collection may leave its sweeping for later. */
@@ -138,9 +143,9 @@ t.test('addLoaded takes at most 40 bytes a plant, and frees the loaded ids', asy
     const allowed = Math.max(2 ** 20, 40 * count);
     const before = arrayBuffers();
     const index = createIdIndex();
-    for (let n = 0; n < count; n++) index.load(128 * n, 0, n);
+    for (let n = 0; n < count; n++) index.stage(idOf(128 * n), n);
     const progress = { isSettled: false };
-    const settling = index.addLoaded().finally(() => (progress.isSettled = true));
+    const settling = index.addStaged().finally(() => (progress.isSettled = true));
     let peak = 0;
     while (!progress.isSettled) {
       peak = Math.max(peak, process.memoryUsage().arrayBuffers - before);

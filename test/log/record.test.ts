@@ -4,7 +4,8 @@ import { crc32 } from 'node:zlib';
 import fc from 'fast-check';
 import t from 'tap';
 
-import { decodeRecord, encodeRecord, HIGH, LOW, RecordReader } from '../../dist/log/record.js';
+import { toBigInt } from '../../dist/log/id.js';
+import { decodeRecord, encodeRecord, RecordReader } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 
 const MIN_ID = -(2n ** 63n);
@@ -15,7 +16,7 @@ function idIn(line: string): bigint | undefined {
   const bytes = Buffer.from(line);
   const reader = new RecordReader(bytes);
   if (reader.read(0) !== bytes.length) return undefined;
-  return (BigInt(reader.id[HIGH] as number) << 32n) | BigInt((reader.id[LOW] as number) >>> 0);
+  return toBigInt(reader.id);
 }
 
 /** A line with the checksum that belongs to it. */
@@ -48,8 +49,7 @@ t.test('every encoded plant is read unchanged, wherever it is in a buffer', asyn
       const end = start + line.length;
       return (
         reader.read(start) === end &&
-        reader.id[LOW] === Number(BigInt.asIntN(32, id)) &&
-        reader.id[HIGH] === Number(BigInt.asIntN(32, id >> 32n)) &&
+        toBigInt(reader.id) === id &&
         isDeepStrictEqual(decodeRecord(line), rest)
       );
     }),

@@ -4,8 +4,9 @@ import { crc32 } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
+import { toBigInt } from '../../dist/log/id.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
-import { encodeRecord, HIGH, LOW, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { scan } from '../../dist/log/scan.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { PlantStoreError } from '../../dist/store.js';
@@ -57,7 +58,7 @@ async function openingOf(content: Buffer): Promise<Opening> {
   let damage: Opening | undefined;
   const { offset } = await scan(memoryFile(content), {
     onRecord(words) {
-      const id = (BigInt(words[HIGH] as number) << 32n) | BigInt((words[LOW] as number) >>> 0);
+      const id = toBigInt(words);
       if (ids.includes(id)) return 'its id is that of another line';
       ids.push(id);
       return undefined;

@@ -1,7 +1,8 @@
 import t from 'tap';
 
+import { toBigInt } from '../../dist/log/id.js';
 import { readLine } from '../../dist/log/lines.js';
-import { HIGH, LOW, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { scan } from '../../dist/log/scan.js';
 import type { Damage } from '../../dist/log/errors.js';
 import type { LogFile } from '../../dist/log/file.js';
@@ -27,8 +28,7 @@ async function find(
   const found: Omit<Found, 'tail'> = { records: [], damages: [], progress: [] };
   const { offset, bytes } = await scan(file, {
     onRecord(words, offset) {
-      const id = (BigInt(words[HIGH] as number) << 32n) | BigInt((words[LOW] as number) >>> 0);
-      found.records.push({ id, offset });
+      found.records.push({ id: toBigInt(words), offset });
       return refusal?.(offset);
     },
     onDamage: (damage) => found.damages.push(damage),

@@ -1,0 +1,28 @@
+import { failures } from './errors.js';
+
+/**
+ * An id in two's complement: first its low 32 bits, then its high ones. Creating a `bigint` for each of
+ * millions of lines would be slow.
+ */
+export type IdWords = Int32Array & { 0: number; 1: number };
+
+export function createIdWords(): IdWords {
+  return new Int32Array(2) as IdWords;
+}
+
+/** @throws RangeError if the id is not an int64. */
+export function toWords(id: bigint, words = createIdWords()): IdWords {
+  INT64.setBigInt64(0, id);
+  if (INT64.getBigInt64(0) !== id) throw failures.idOutOfRange();
+  words[0] = INT64.getInt32(4);
+  words[1] = INT64.getInt32(0);
+  return words;
+}
+
+export function toBigInt(words: IdWords): bigint {
+  INT64.setInt32(4, words[0]);
+  INT64.setInt32(0, words[1]);
+  return INT64.getBigInt64(0);
+}
+
+const INT64 = new DataView(new ArrayBuffer(8));
