@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { constants, statSync, write, type BigIntStats } from 'node:fs';
 import {
   chmod,
@@ -11,17 +12,22 @@ import {
 } from 'node:fs/promises';
 import { platform } from 'node:os';
 import { dirname } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
 import { codeOf } from '../system-error.js';
 import { faults } from './errors.js';
+import { ask, listen, type Listener } from './socket.js';
 
 export type LogFile = Pick<
   FileHandle,
   'fd' | 'stat' | 'chmod' | 'chown' | 'read' | 'truncate' | 'sync' | 'close'
 >;
 
-/** All file operations of the log go through this interface, so that tests can fail any one. */
+/**
+ * All file operations of the log go through this interface, so that tests can fail any one; and so do
+ * the sockets, the clock and the random numbers of its lock, so that tests can simulate them.
+ */
 export interface FileSystem {
   open(path: string, flags: number, mode?: number): Promise<LogFile>;
   mkdir(path: string): Promise<void>;
@@ -34,6 +40,12 @@ export interface FileSystem {
   write(descriptor: number, bytes: Buffer): Promise<{ readonly bytesWritten: number }>;
   /** Synchronous: the inode is in memory, and the thread pool would take ten times as long. */
   statSync(path: string, options: { bigint: true }): BigIntStats;
+  listen(path: string, answer: () => string): Promise<Listener>;
+  ask(path: string, timeoutMs: number): Promise<string>;
+  /** The time in milliseconds, from some moment on. */
+  readonly now: () => number;
+  readonly sleep: (ms: number) => Promise<unknown>;
+  readonly randomBytes: (size: number) => Buffer;
   /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
   readonly dsyncIsDurable: boolean;
 }
@@ -48,6 +60,11 @@ export const nodeFileSystem: FileSystem = {
   unlink,
   write: promisify(write),
   statSync,
+  listen,
+  ask,
+  now: () => performance.now(),
+  sleep,
+  randomBytes,
   // On macOS, O_DSYNC leaves the data in the disk's cache; libuv's fsync uses F_FULLFSYNC.
   dsyncIsDurable: platform() !== 'darwin',
 };

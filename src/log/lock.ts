@@ -1,9 +1,4 @@
-import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
-import { connect, createServer } from 'node:net';
 import { dirname, join } from 'node:path';
-import { text } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
 
 import { codeOf } from '../system-error.js';
 import { failures, faults, type Holder } from './errors.js';
@@ -15,16 +10,18 @@ export interface Lock {
 }
 
 /*
- * The lock is a Unix domain socket beside the log, on which its holder listens. When a process
- * ends, however it ends, the kernel closes its sockets: a socket that refuses connections was left
- * by a dead process, and any process may remove it. So a lock never outlives its holder.
+ * The lock is a Unix socket beside the log, on which its holder listens. When a process ends, however
+ * it ends, the kernel closes its sockets. A socket that refuses connections was therefore left by a
+ * dead process, and any process may remove it: a lock never outlives its holder. flock(2) would do the
+ * same with less, but Node does not offer it.
  *
- * A claim listens before it is renamed into view, so no visible claim refuses while its owner is
- * alive. Then its owner lists the other claims once, and takes the lock when none of those is alive
- * any more: of two claims, the one that became visible later has seen the other. If two have seen
- * each other, the one with the higher name is withdrawn. No name is used twice, so removing a dead
- * claim never removes a live one.
+ * A process that wants the lock makes a claim: a socket of its own, which listens before it is renamed
+ * into view, so that no visible claim refuses while its owner is alive. Then the process lists the other
+ * claims, once, and takes the lock when none of those is alive any more. Of two claims, the one that
+ * became visible later has seen the other. If both have seen each other, the one with the higher name
+ * is withdrawn. No name is used twice, so removing a dead claim never removes a live one.
  */
+
 /** How the answer of a claim begins whose owner holds the lock. The others answer nothing. */
 const HELD = 'held';
 /**
@@ -53,10 +50,10 @@ export async function acquireLock(fs: FileSystem, path: string, ino: bigint): Pr
   const folder = dirname(path);
   const handle = await openFolder(fs, folder);
   const claims: ClaimFolder = { fs, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.fd };
-  const rank = randomBytes(8).toString('hex');
-  const deadline = performance.now() + ACQUIRE_TIMEOUT_MS;
+  const rank = fs.randomBytes(8).toString('hex');
+  const deadline = fs.now() + ACQUIRE_TIMEOUT_MS;
   try {
-    for (let attempt = 1; performance.now() < deadline; attempt++) {
+    for (let attempt = 1; fs.now() < deadline; attempt++) {
       const claim = await createClaim(claims, `${claims.prefix}${rank}-${attempt}`);
       if (claim) {
         const result = await compete(claims, claim, deadline).catch(async (error: unknown) => {
@@ -70,7 +67,7 @@ export async function acquireLock(fs: FileSystem, path: string, ino: bigint): Pr
         await claim.release();
         if (result !== 'later') throw failures.locked(path, result);
       }
-      await sleep(RETRY_DELAY_MS);
+      await fs.sleep(RETRY_DELAY_MS);
     }
     throw failures.locked(path, 'another process');
   } finally {
@@ -97,19 +94,16 @@ interface Claim extends Lock {
 
 /** Resolves to `undefined` if a rival removed the claim as dead, between bind and listen. */
 async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | undefined> {
-  let state = '';
-  const server = createServer((socket) => socket.on('error', () => undefined).end(state)).unref();
-  // Without `exclusive`, the socket of a cluster worker would belong to the primary.
-  server.listen({ path: socketPath(claims, name + HIDDEN), exclusive: true });
-  await once(server, 'listening');
   const { fs, folder } = claims;
   const path = join(folder, name);
+  let state = '';
+  const listener = await fs.listen(socketPath(claims, name + HIDDEN), () => state);
   try {
     // Only this user may connect, whatever the umask.
     await fs.chmod(path + HIDDEN, 0o600);
     await fs.rename(path + HIDDEN, path);
   } catch (error) {
-    server.close();
+    listener.close();
     if (codeOf(error) === 'ENOENT') return undefined;
     throw error;
   }
@@ -119,7 +113,7 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | u
       state = HELD_HERE;
     },
     async release() {
-      server.close();
+      listener.close();
       await removeClaim(fs, path);
     },
   };
@@ -140,8 +134,8 @@ async function compete(
     if (rivals.length === 0) return 'won';
     const holder = rivals.find(({ state }) => state.startsWith(HELD));
     if (holder) return holder.state === HELD_HERE ? 'this process' : 'another process';
-    if (rivals.some((rival) => rival.name < name) || performance.now() > deadline) return 'later';
-    await sleep(RETRY_DELAY_MS);
+    if (rivals.some((rival) => rival.name < name) || claims.fs.now() > deadline) return 'later';
+    await claims.fs.sleep(RETRY_DELAY_MS);
     names = rivals.map((rival) => rival.name);
   }
 }
@@ -165,7 +159,7 @@ async function visibleClaims(
 async function liveRivals(claims: ClaimFolder, names: readonly string[]): Promise<Rival[]> {
   const rivals: Rival[] = [];
   for (const name of names) {
-    const state = await queryState(socketPath(claims, name));
+    const state = await queryState(claims.fs, socketPath(claims, name));
     if (state === undefined) await removeClaim(claims.fs, join(claims.folder, name));
     else if (name.startsWith(claims.prefix) && !name.endsWith(HIDDEN)) rivals.push({ name, state });
   }
@@ -177,11 +171,9 @@ async function liveRivals(claims: ClaimFolder, names: readonly string[]): Promis
  *
  * @throws Error if the claim belongs to another user: then it cannot be known.
  */
-async function queryState(path: string): Promise<string | undefined> {
-  const socket = connect(path);
-  socket.setTimeout(ANSWER_TIMEOUT_MS, () => socket.destroy());
+async function queryState(fs: FileSystem, path: string): Promise<string | undefined> {
   try {
-    return await text(socket);
+    return await fs.ask(path, ANSWER_TIMEOUT_MS);
   } catch (error) {
     if (codeOf(error) === 'EACCES') throw faults.otherUser(path, error);
     return codeOf(error) === 'ECONNREFUSED' || codeOf(error) === 'ENOENT' ? undefined : '';

@@ -5,7 +5,6 @@ import { digestOf, keyOf, reachable, type Effect, type Outcomes } from './disk.j
 import { Violation, type Process } from './invariants.js';
 import { copyOf, keyOfKnowledge, type Knowledge } from './knowledge.js';
 import { createMachine, type Machine } from './simulated-fs.js';
-import { useSocketsOf } from './sockets.js';
 import { afterKill, afterPowerCut, keyOfWorld, showsFailedWrite, type World } from './world.js';
 
 /** What a crash leaves. */
@@ -56,7 +55,6 @@ export async function runProcess(
   const machine = createMachine(world, { dsyncIsDurable, ...(onMoment && { onOperation }) });
   const fs = mutate(machine.fs);
   const process: Process = { machine, fs, path, knowledge: copyOf(knowledge), openedTwice };
-  useSocketsOf(machine);
   try {
     await work(process);
     await onMoment?.({ process, trail, operation: THE_END, inFlight: undefined });

@@ -1,12 +1,4 @@
-import { fail } from 'node:assert/strict';
-import { AsyncLocalStorage } from 'node:async_hooks';
-import crypto from 'node:crypto';
-import { EventEmitter } from 'node:events';
-import { syncBuiltinESMExports } from 'node:module';
-import net from 'node:net';
 import { basename } from 'node:path';
-import { Readable } from 'node:stream';
-import timers from 'node:timers/promises';
 
 import type { FileSystem } from '../../dist/log/file.js';
 import { acquireLock } from '../../dist/log/lock.js';
@@ -105,16 +97,10 @@ interface Replay {
   readonly process: number;
   /** The result of a step; `undefined` if it is not known. */
   take(step: Step): Result | undefined;
-  onConnection: OnConnection;
+  /** What the process answers to a connection. */
+  answer: () => string;
+  /** How often it has looked at the clock. */
   looks: number;
-}
-
-type OnConnection = (socket: { on(): { end(text: string): void } }) => void;
-
-const replays = new AsyncLocalStorage<Replay>();
-
-function currentReplay(): Replay {
-  return replays.getStore() ?? fail('no replay is running');
 }
 
 /** The step that follows the results. */
@@ -128,99 +114,62 @@ function replay(
     const run: Replay = {
       process,
       take(step) {
-        if (taken++ === results.length) resolve({ step, answer: answerOf(run) });
+        if (taken++ === results.length) resolve({ step, answer: run.answer() });
         return results[taken - 1];
       },
-      onConnection: () => undefined,
+      answer: () => '',
       looks: 0,
     };
-    replays.run(run, () => void useLock(mutate(simulatedFs)));
+    void useLock(run, mutate(simulatedFs(run)));
   });
 }
 
-async function useLock(fs: FileSystem): Promise<void> {
+async function useLock(run: Replay, fs: FileSystem): Promise<void> {
   try {
     const lock = await acquireLock(fs, '/srv/data/plants.jsonl', INO);
-    await resultOf({ kind: 'hold' });
+    await resultOf(run, { kind: 'hold' });
     await lock.release();
   } catch {
     // Another process holds the lock, or a mutation makes an operation fail.
   }
-  await resultOf({ kind: 'end' });
+  await resultOf(run, { kind: 'end' });
 }
 
 /** Resolves to the result of a step; never if it is not known. */
-async function resultOf(step: Step): Promise<Result> {
-  return currentReplay().take(step) ?? new Promise(() => undefined);
+async function resultOf(run: Replay, step: Step): Promise<Result> {
+  return run.take(step) ?? new Promise(() => undefined);
 }
 
-async function change(step: Step): Promise<void> {
-  const code = await resultOf(step);
-  if (code === 'ENOENT') throw systemError(code, step.kind);
-}
-
-function answerOf({ onConnection }: Replay): string {
-  let answer = '';
-  onConnection({ on: () => ({ end: (text) => (answer = text) }) });
-  return answer;
-}
-
-const simulatedFs = {
-  open: async () => ({ fd: 0, close: async () => undefined }),
-  chmod: (path: string) => change({ kind: 'chmod', name: shortName(path) }),
-  rename: (from: string, to: string) =>
-    change({ kind: 'rename', name: shortName(from), to: shortName(to) }),
-  unlink: (path: string) => change({ kind: 'unlink', name: shortName(path) }),
-  async readdir() {
-    const names = await resultOf({ kind: 'list' });
-    return (names as string[]).map(fullName);
-  },
-} as unknown as FileSystem;
-
-class SimulatedServer extends EventEmitter {
-  constructor(onConnection: OnConnection) {
-    super();
-    currentReplay().onConnection = onConnection;
+/** A folder with sockets and a clock, as a process of a replay sees them. */
+function simulatedFs(run: Replay): FileSystem {
+  async function change(step: Step): Promise<void> {
+    const code = await resultOf(run, step);
+    if (code === 'ENOENT') throw systemError(code, step.kind);
   }
-  unref(): this {
-    return this;
-  }
-  listen({ path }: { readonly path: string }): void {
-    const listening = resultOf({ kind: 'listen', name: shortName(path) });
-    void listening.then(() => this.emit('listening'));
-  }
-  close(): void {
-    currentReplay().take({ kind: 'close' });
-  }
-}
-
-function connect(path: string): Readable {
-  const socket = new Readable({ read: () => undefined });
-  void resultOf({ kind: 'connect', name: shortName(path) }).then((result) => {
-    if (result === 'ENOENT' || result === 'ECONNREFUSED')
-      return socket.destroy(systemError(result, 'connect'));
-    socket.push(result);
-    return socket.push(null);
-  });
-  return Object.assign(socket, { setTimeout: () => undefined });
-}
-
-const realNow = performance.now.bind(performance);
-
-/** Time passes only when a process looks at the clock. Its first look gives the deadline. */
-function now(): number {
-  const run = replays.getStore();
-  if (!run) return realNow();
-  return run.looks++ > 0 && run.take({ kind: 'clock' }) === true ? Infinity : 0;
-}
-
-/** Puts the lock on a simulated folder, sockets and clock, for the rest of this process. */
-export function simulateLock(): void {
-  const createServer = (onConnection: OnConnection): EventEmitter =>
-    new SimulatedServer(onConnection);
-  Object.assign(net, { createServer, connect });
-  Object.assign(timers, { setTimeout: async () => undefined });
-  Object.assign(crypto, { randomBytes: () => rankOf(currentReplay().process) });
-  syncBuiltinESMExports();
-  performance.now = now;
+  const fs = {
+    open: async () => ({ fd: 0, close: async () => undefined }),
+    chmod: (path: string) => change({ kind: 'chmod', name: shortName(path) }),
+    rename: (from: string, to: string) =>
+      change({ kind: 'rename', name: shortName(from), to: shortName(to) }),
+    unlink: (path: string) => change({ kind: 'unlink', name: shortName(path) }),
+    async readdir() {
+      const names = await resultOf(run, { kind: 'list' });
+      return (names as string[]).map(fullName);
+    },
+    async listen(path: string, answer: () => string) {
+      run.answer = answer;
+      await resultOf(run, { kind: 'listen', name: shortName(path) });
+      return { close: () => void run.take({ kind: 'close' }) };
+    },
+    async ask(path: string) {
+      const result = await resultOf(run, { kind: 'connect', name: shortName(path) });
+      if (result === 'ENOENT' || result === 'ECONNREFUSED') throw systemError(result, 'connect');
+      return result;
+    },
+    /** Time passes only when a process looks at the clock. Its first look gives the deadline. */
+    now: () => (run.looks++ > 0 && run.take({ kind: 'clock' }) === true ? Infinity : 0),
+    sleep: async () => undefined,
+    randomBytes: () => rankOf(run.process),
+  };
+  return fs as unknown as FileSystem;
 }

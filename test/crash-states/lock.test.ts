@@ -9,7 +9,7 @@ import type { FileSystem } from '../../dist/log/file.js';
 import { byLength } from '../length.js';
 import { systemError } from '../log/support.js';
 import { exploreLock, type LockOptions, type Wrong } from './lock-explore.js';
-import { simulateLock, type Mutate } from './lock-steps.js';
+import type { Mutate } from './lock-steps.js';
 
 if (byLength(false, true, true)) t.setTimeout(0);
 const options = byLength<LockOptions[]>(
@@ -20,8 +20,6 @@ const options = byLength<LockOptions[]>(
   [{ processes: 3, looks: 1, listsAtOnce: false }],
   [{ processes: 3, looks: 2, listsAtOnce: true }],
 );
-
-simulateLock();
 
 for (const each of options)
   t.test(

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { basename, dirname } from 'node:path';
 
-import type { FileSystem, LogFile } from '../../dist/log/file.js';
+import { nodeFileSystem, type FileSystem, type LogFile } from '../../dist/log/file.js';
 import { systemError } from '../log/support.js';
 import { fileIn, folderIn, ROOT, SECTOR_BYTES, type Effect, type Inode } from './disk.js';
 import { flushed, withEffect, withFailed, withNewInode, type World } from './world.js';
@@ -15,20 +15,9 @@ export interface Machine {
   room: number;
   /** Which of the next writes fails with EIO: 1 is the next one, 0 none. */
   failingWrite: number;
-  /** Binds a Unix socket and listens on it. */
-  listen(path: string, onConnection: OnConnection): Promise<Listener>;
-  /** Connects to a Unix socket. */
-  connect(path: string): OnConnection;
   /** What the files in a folder hold, by their names. A socket holds nothing. */
   filesIn(path: string): Map<string, Buffer>;
   inoOf(path: string): number | undefined;
-}
-
-/** Called with each connection, to answer it. */
-export type OnConnection = (answer: (text: string) => void) => void;
-
-export interface Listener {
-  close(): void;
 }
 
 export interface MachineOptions {
@@ -44,11 +33,13 @@ interface OpenFile {
 }
 
 const { O_CREAT, O_DSYNC, O_EXCL, O_TRUNC } = constants;
+const { now, sleep, randomBytes } = nodeFileSystem;
 
 export function createMachine(start: World, options: MachineOptions = {}): Machine {
   const { dsyncIsDurable = true, onOperation } = options;
   const openFiles: OpenFile[] = [];
-  const listeners = new Map<number, OnConnection>();
+  /** What the sockets on which the process listens answer. */
+  const answers = new Map<number, () => string>();
   let world = start;
 
   /** What happens is visible at once. It becomes durable, if it does, when the operation returns. */
@@ -177,6 +168,19 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     chmod: async (path: string) => void find(path, 'chmod'),
     write,
     statSync: (path: string) => statOf(find(path, 'stat'), { bigint: true }),
+    async listen(path: string, answer: () => string) {
+      const ino = await create(path, { kind: 'socket' }, 'bind');
+      answers.set(ino, answer);
+      return { close: () => void answers.delete(ino) };
+    },
+    async ask(path: string) {
+      const answer = answers.get(find(path, 'connect'));
+      if (!answer) throw systemError('ECONNREFUSED', 'connect');
+      return answer();
+    },
+    now,
+    sleep,
+    randomBytes,
     dsyncIsDurable,
   };
 
@@ -187,16 +191,6 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     },
     room: Infinity,
     failingWrite: 0,
-    async listen(path, onConnection) {
-      const ino = await create(path, { kind: 'socket' }, 'bind');
-      listeners.set(ino, onConnection);
-      return { close: () => listeners.delete(ino) };
-    },
-    connect(path) {
-      const onConnection = listeners.get(find(path, 'connect'));
-      if (!onConnection) throw systemError('ECONNREFUSED', 'connect');
-      return onConnection;
-    },
     filesIn(path) {
       const files = new Map<string, Buffer>();
       const ino = inoOf(path);

@@ -70,8 +70,12 @@ export function faultyFileSystem(
     return intercept(result as FileHandle, perform);
   }
 
+  const { now, sleep, randomBytes } = nodeFileSystem;
   return {
     ...intercept({ ...withoutDisk, dsyncIsDurable }, perform),
+    now,
+    sleep,
+    randomBytes,
     operations,
     faults,
     get openFiles() {

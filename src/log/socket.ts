@@ -1,0 +1,24 @@
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import { text } from 'node:stream/consumers';
+
+/** A Unix socket on which this process listens. */
+export interface Listener {
+  close(): void;
+}
+
+/** Binds a Unix socket and listens on it. Each connection gets the answer of that moment. */
+export async function listen(path: string, answer: () => string): Promise<Listener> {
+  const server = createServer((socket) => socket.on('error', () => undefined).end(answer()));
+  // Without `exclusive`, the socket of a cluster worker would belong to the primary.
+  server.unref().listen({ path, exclusive: true });
+  await once(server, 'listening');
+  return server;
+}
+
+/** Connects to a Unix socket and resolves to its answer. Rejects if it is not complete in time. */
+export function ask(path: string, timeoutMs: number): Promise<string> {
+  const socket = connect(path);
+  socket.setTimeout(timeoutMs, () => socket.destroy());
+  return text(socket);
+}
