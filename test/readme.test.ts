@@ -8,6 +8,7 @@ import { MAX_TOKEN_LENGTH } from '../dist/http/auth.js';
 import {
   DEFAULT_LIMITS,
   DRAIN,
+  MAX_CONTENT_TYPE,
   MAX_HEADER_LINES,
   MAX_LIMITS,
   MAX_PENDING_REFUSALS,
@@ -24,6 +25,7 @@ import { readLogSettings } from '../dist/program/settings.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
+import { MAX_BLOCK_MS } from './hostile/time.js';
 import { noPromtool } from './metrics.js';
 import { block, blocks, codeSpans, DOCUMENTS, read, rows, tables } from './readme.js';
 import { launch, run, serving, start } from './system/program.js';
@@ -180,6 +182,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['error responses not yet flushed', MAX_PENDING_REFUSALS],
     ['rest of the body of a refused request', DRAIN.maxBytes, DRAIN.timeoutMs],
     ['token', MAX_TOKEN_LENGTH],
+    ['`Content-Type`', MAX_CONTENT_TYPE],
     ['header lines of a request', MAX_HEADER_LINES],
     ['header section', CONNECTION_LIMITS.maxHeaderSize],
     ['TLS handshake', CONNECTION_LIMITS.handshakeTimeout],
@@ -221,6 +224,16 @@ t.test('the alerts are valid rules about metrics that exist', { skip: noPromtool
   for (const [name] of rules.matchAll(/(?:plant_store|nodejs)_\w+/g))
     t.ok(metrics.includes(`\n${name}`) || metrics.startsWith(name), name);
 });
+
+t.test(
+  'the longest time that a body blocks the event loop is the one that is measured',
+  async (t) => {
+    t.match(
+      read('.github/SECURITY.md'),
+      `parsing 1 MiB can block the event loop for ${MAX_BLOCK_MS} ms`,
+    );
+  },
+);
 
 t.test('tokens rotate, and the log is copied, with the commands of the README', async (t) => {
   const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });

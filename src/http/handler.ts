@@ -6,7 +6,7 @@ import { createBudget, type Reservation } from './budget.js';
 import { closeAfterUpgrade, isClosing, observeClose } from './connection.js';
 import { encode } from './encoding.js';
 import { Failure, failures } from './failures.js';
-import { headFailure, isForPlants, protocolFailure } from './head.js';
+import { contentFailure, isForPlants, methodFailure, protocolFailure } from './head.js';
 import {
   MAX_PENDING_REFUSALS,
   memoryFor,
@@ -111,7 +111,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     const failure =
       protocolFailure(req) ??
       authenticate(req) ??
-      (isOurs ? headFailure(req, limits) : failures.notFound);
+      (isOurs ? methodFailure(req) : failures.notFound) ??
+      contentFailure(req, limits);
     return failure ? refuse(req, res, failure) : createPlant(req, res);
   }
 

@@ -43,6 +43,9 @@ export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
  */
 export const MAX_HEADER_LINES = 100;
 
+/** The longest Content-Type, in characters. */
+export const MAX_CONTENT_TYPE = 256;
+
 /**
  * The largest number of failure responses that are not flushed yet. Small requests are cheap to
  * pipeline: thousands fit into one read of a socket.

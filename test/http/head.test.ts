@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 
 import t from 'tap';
 
-import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
+import { MAX_CONTENT_TYPE, MAX_HEADER_LINES } from '../../dist/http/limits.js';
 import {
   byHost,
   connect,
@@ -170,6 +170,19 @@ t.test(
     await client.closed;
   },
 );
+
+t.test(`a Content-Type has at most ${MAX_CONTENT_TYPE} characters`, async (t) => {
+  const { port, log } = await serve(t);
+  const type = (length: number): string => `${'application/json; a='.padEnd(length - 1)}b`;
+  for (const length of [MAX_CONTENT_TYPE + 1, 8_000, 15_500]) {
+    const headers = { 'Content-Type': type(length) };
+    const answer = await exchange(t, port, message({ headers }));
+    isFailure(t, answer, { status: 400, error: 415 }, `${length} characters`);
+  }
+  t.equal(log.size, 0);
+  const longest = message({ headers: { 'Content-Type': type(MAX_CONTENT_TYPE) } });
+  t.equal((await exchange(t, port, longest)).status, 200);
+});
 
 t.test('more than one Content-Type or Content-Encoding is refused', async (t) => {
   const { port, log } = await serve(t);

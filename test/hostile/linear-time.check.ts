@@ -1,0 +1,347 @@
+/*
+ * Every function that sees the bytes of a client takes time linear in their number: the time for
+ * adversarial inputs, and for inputs that are sixteen times as long.
+ */
+import { strict as assert } from 'node:assert';
+import { isUtf8 } from 'node:buffer';
+
+import t, { type Test } from 'tap';
+
+import { createAuthenticator } from '../../dist/http/auth.js';
+import { Failure } from '../../dist/http/failures.js';
+import { contentFailure, isForPlants, protocolFailure } from '../../dist/http/head.js';
+import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
+import { parsePlant, plantFrom } from '../../dist/http/new-plant.js';
+import { isRepeated, type HttpRequest } from '../../dist/http/request.js';
+import { crc32 } from '../../dist/log/crc32.js';
+import { decodeRecord, encodeRecord, RecordReader } from '../../dist/log/record.js';
+import { rowsOf } from '../../dist/postgres/rows.js';
+import { TOKEN } from '../support.js';
+import { MAX_BLOCK_MS } from './time.js';
+
+/** How much longer the long input of each pair is. Quadratic time grows by the square of it. */
+const FACTOR = 16;
+/** More than linear time: the room is for caches and the garbage collection. */
+const MAX_GROWTH = 128;
+/** Shorter times are mostly noise, in ms. */
+const NOISE_MS = 0.5;
+const ATTEMPTS = 5;
+
+/** The largest head that node:http accepts unless an application changes that, in bytes. */
+const HEAD_BYTES = 16_384;
+const BODY_BYTES = DEFAULT_LIMITS.maxBodyBytes;
+
+t.setTimeout(600_000);
+
+type Call = (input: string) => unknown;
+
+/** The time of the processor that a call takes, in ms: unlike the time of day, other processes hardly matter. */
+function timeOf(call: Call, input: string): number {
+  const before = process.cpuUsage();
+  try {
+    call(input);
+  } catch (error) {
+    // What a client sends is refused. A RangeError would be a stack that has overflowed.
+    assert.ok(error instanceof Failure || error instanceof SyntaxError, String(error));
+  }
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1_000;
+}
+
+type Inputs = (length: number) => Iterable<string>;
+
+/** Checks that the time of a function grows with the length of an input, and no faster. */
+function isLinear(t: Test, name: string, call: Call, inputs: Inputs, length: number): void {
+  const shorter = inputs(Math.floor(length / FACTOR))[Symbol.iterator]();
+  let slowest = { ms: 0, shown: '' };
+  for (const long of inputs(length)) {
+    const { value: short } = shorter.next() as IteratorYieldResult<string>;
+    const shown = `${JSON.stringify(long.slice(0, 30))}, ${long.length} characters`;
+    let ms = timeOf(call, long);
+    let shortMs = timeOf(call, short);
+    const growth = (): number => ms / Math.max(shortMs, NOISE_MS);
+    // What is slow once may have been disturbed by other processes or by garbage collection.
+    for (let n = 0; n < ATTEMPTS && (growth() > MAX_GROWTH || ms > slowest.ms); n++) {
+      ms = Math.min(ms, timeOf(call, long));
+      shortMs = Math.min(shortMs, timeOf(call, short));
+    }
+    if (growth() > MAX_GROWTH) {
+      t.fail(`${name}: ${shown}: ${ms} ms, but ${shortMs} for a sixteenth`);
+      return;
+    }
+    if (ms > slowest.ms) slowest = { ms, shown };
+  }
+  t.comment(`${name}: at most ${slowest.ms.toFixed(1)} ms, for ${slowest.shown}`);
+  t.ok(slowest.ms < MAX_BLOCK_MS, `${name} takes less than ${MAX_BLOCK_MS} ms`);
+}
+
+const RUNS = [
+  ...[
+    ' ',
+    '\t',
+    '"',
+    '\\',
+    '\\"',
+    '0',
+    '9',
+    ',',
+    ':',
+    '%',
+    '%20',
+    '[',
+    ']',
+    '{',
+    '/',
+    '@',
+    '?',
+    '#',
+  ],
+  ...[
+    ';',
+    '=',
+    ';a=',
+    '; a=b',
+    '.',
+    '-',
+    '+',
+    '*',
+    'a',
+    'aA',
+    'a ',
+    ' a',
+    '\u00e9',
+    'v1.',
+    '::',
+    ', ,',
+  ],
+];
+
+/** Runs of characters, after each beginning and before each end. */
+const runs = (beginnings: readonly string[], ends: readonly string[]) =>
+  function* (length: number): Iterable<string> {
+    for (const run of RUNS)
+      for (const beginning of beginnings)
+        for (const end of ends) {
+          const room = Math.max(length - beginning.length - end.length, 0);
+          yield beginning + run.repeat(Math.floor(room / run.length)) + end;
+        }
+  };
+
+function requestWith(
+  headers: Readonly<Record<string, string>>,
+  { url = '/plants', lines = headers }: { url?: string; lines?: object } = {},
+): HttpRequest {
+  const rawHeaders = Object.entries({ Host: 'a', ...lines }).flat();
+  const req: unknown = {
+    method: 'POST',
+    url,
+    httpVersion: '1.1',
+    headers: { host: 'a', ...headers },
+    rawHeaders,
+    socket: {},
+  };
+  return req as HttpRequest;
+}
+
+const authenticate = createAuthenticator([TOKEN]);
+const checkContent = (req: HttpRequest): unknown => contentFailure(req, DEFAULT_LIMITS);
+const JSON_TYPE = { 'content-type': 'application/json' };
+
+/** By what they see: the functions that see a head, and the beginnings and ends of adversarial values. */
+const HEADS: Readonly<Record<string, readonly [call: Call, beginnings: string[], ends: string[]]>> =
+  {
+    'the target': [
+      (url) => {
+        const req = requestWith({}, { url });
+        return [isForPlants(req), protocolFailure(req)];
+      },
+      ['', '/', '/plants', 'http://', 'http://a:', 'https://a@', 'http://[', 'http:///plants'],
+      ['', '/plants', '@', '@a', ':', ']', 'x'],
+    ],
+    Host: [
+      (host) => protocolFailure(requestWith({ host })),
+      ['', 'a', '[', '[::', '[v1.', '[v', 'a:', '%'],
+      ['', ']', ':', ':80', 'x', '"', '%'],
+    ],
+    Expect: [(expect) => protocolFailure(requestWith({ expect })), ['', '100-continue'], ['', 'x']],
+    Authorization: [
+      (authorization) => authenticate(requestWith({ authorization })),
+      ['', 'Bearer', 'Bearer ', 'bearer a', 'Bearer a='],
+      ['', 'x', ' ', '=', '!'],
+    ],
+    'Content-Type': [
+      (type) => checkContent(requestWith({ 'content-type': type })),
+      [
+        ...[
+          '',
+          'application/json',
+          'application/json;',
+          'application/json;a',
+          'application/json;a=',
+        ],
+        ...['application/json;a=b', 'application/json;a="', 'application/json;charset=utf-8;a=b'],
+      ],
+      ['', 'c', ' ', '"', '"c', ';charset=utf-8'],
+    ],
+    'Content-Encoding': [
+      (coding) => checkContent(requestWith({ ...JSON_TYPE, 'content-encoding': coding })),
+      ['', 'identity'],
+      ['', 'identity', 'x'],
+    ],
+    'Transfer-Encoding': [
+      (coding) => checkContent(requestWith({ ...JSON_TYPE, 'transfer-encoding': coding })),
+      ['', 'chunked'],
+      ['', 'chunked', 'x'],
+    ],
+    'Content-Length': [
+      (length) => checkContent(requestWith({ ...JSON_TYPE, 'content-length': length })),
+      ['', '1', '-', '0x', '1e', '.'],
+      ['', '1', 'x', 'e9'],
+    ],
+  };
+
+for (const [name, [call, beginnings, ends]] of Object.entries(HEADS))
+  t.test(`${name} is checked in linear time`, async (t) => {
+    isLinear(t, name, call, runs(beginnings, ends), HEAD_BYTES);
+  });
+
+t.test('header lines are counted in linear time', async (t) => {
+  function* lines(length: number): Iterable<string> {
+    for (const name of ['a', 'Host', 'hOST', 'authorization', 'x'.repeat(200)])
+      yield `${name}\n`.repeat(length / (name.length + 1));
+  }
+  const count = (text: string): boolean => isRepeated({ rawHeaders: text.split('\n') }, 'host');
+  isLinear(t, 'header lines', count, lines, HEAD_BYTES);
+});
+
+/** Repeats a piece, which may depend on the number of pieces before it. */
+function repeated(piece: string | ((n: number) => string), length: number): string {
+  if (typeof piece === 'string')
+    return piece.repeat(Math.max(Math.floor(length / piece.length), 0));
+  const pieces: string[] = [];
+  for (let n = 0, room = length; room > 0; n++) {
+    const next = piece(n);
+    pieces.push(next);
+    room -= next.length;
+  }
+  return pieces.join('');
+}
+
+const MEMBERS: readonly (string | ((n: number) => string))[] = [
+  ...[
+    '"":0,',
+    '"a":0,',
+    '"i":{},',
+    '"\\u0069":0,',
+    '"\\\\":"\\"",',
+    '"a":[[[[]]]],',
+    '"a" : "," ,',
+  ],
+  (n) => `"${n}":0,`,
+  (n) => `"a${n}":0,`,
+  (n) => `"\\u0061${n}":0,`,
+  // Array indexes whose hashes share their lower bits.
+  (n) => `"${(n * 65_536) % 9_961_472}":0,`,
+  (n) => `"${n * 1_048_576}":0,`,
+  (n) => `"${'a'.repeat(n % 100)}":[],`,
+];
+
+/** Bodies: valid plants of every kind that takes long, and what is no JSON, or no plant. */
+function* bodies(length: number): Iterable<string> {
+  const room = length - 60;
+  for (const piece of [
+    ...RUNS,
+    '\\u0000',
+    '\\ud83c',
+    '\\\\',
+    '\\n',
+    '\u0416',
+    '\u{1f33f}',
+    '\ud83c',
+    '\0',
+  ]) {
+    const run = repeated(piece, (room / Buffer.byteLength(piece)) * piece.length);
+    yield `{"id":1,"name":"${run}"}`;
+    yield `{"id":1,"name":"n","tag":"${run}","more":0}`;
+    yield `{"id":${run},"name":"n"}`;
+    yield `{"id":1${run}`;
+    yield `{"id":"${run}","name":"n"}`;
+    yield `{"${run}":1,"id":1,"name":"n"}`;
+    yield `{"id":1, "name": "n"${run}}`;
+    yield run;
+  }
+  for (const piece of MEMBERS) {
+    const run = repeated(piece, room);
+    yield `{${run}"id":1,"name":"n"}`;
+    yield `{"id":1,"name":"n","more":{${run}"":0}}`;
+    yield `{${run}"id":1,"id":1}`;
+    yield `{${run}"":0}`;
+  }
+  for (const id of ['9', '0', '-1']) {
+    const digits = id + repeated(id.slice(-1), room / 2);
+    for (const number of [
+      digits,
+      `1${digits.slice(1)}e-${room / 2 - 1}`,
+      `0.${'0'.repeat(room / 2)}7e${Math.floor(room / 2) + 1}`,
+      `7.${'0'.repeat(room)}`,
+      `1e${digits}`,
+      `1e-${digits.replace('-', '')}`,
+    ])
+      yield `{"id":${number},"name":"n"}`;
+  }
+  for (const [open, close] of [
+    ['[', ']'],
+    ['{"":', '}'],
+    ['[{"id":', '}]'],
+  ] as const) {
+    const depth = Math.floor(room / (open.length + close.length)) - 1;
+    yield `{"id":1,"name":"n","more":${open.repeat(depth)}0${close.repeat(depth)}}`;
+    yield open.repeat(depth);
+    yield `{"id":1,"name":"n","more":${open.repeat(depth)}`;
+  }
+  const values = repeated('1,', room);
+  yield `{"id":1,"name":"n","more":[${values}1]}`;
+  yield `{"id":[${values}1],"name":"n"}`;
+  yield `{"id":1,"name":[${values}1],"tag":{}}`;
+}
+
+t.test('a body is parsed and checked in linear time', async (t) => {
+  const parse = (text: string): unknown => parsePlant(Buffer.from(text));
+  isLinear(t, 'a body', parse, bodies, BODY_BYTES);
+});
+
+t.test('bytes that are not UTF-8 are noticed in linear time', async (t) => {
+  function* bytes(length: number): Iterable<string> {
+    for (const run of ['80', 'c3', 'e28c', 'f09f8c', 'c3a9', 'f09f8cbf', 'eda0bc'])
+      yield run.repeat(length / (run.length / 2));
+  }
+  const check = (hex: string): boolean => isUtf8(Buffer.from(hex, 'hex'));
+  isLinear(t, 'bytes', check, bytes, BODY_BYTES);
+});
+
+t.test('a body that a parser has left is checked in linear time', async (t) => {
+  isLinear(t, 'a parsed body', (text) => plantFrom(JSON.parse(text)), bodies, BODY_BYTES);
+});
+
+t.test('a plant is written and read in linear time', async (t) => {
+  /** Names that take this length in JSON. */
+  function* names(length: number): Iterable<string> {
+    for (const run of [...RUNS, '\0', '\n', '\u0416', '\ud83c', '\u{1f33f}'])
+      yield run.repeat(length / (Buffer.byteLength(JSON.stringify(run)) - 2));
+  }
+  const calls: Readonly<Record<string, Call>> = {
+    'to the log': (name) => encodeRecord({ id: 1n, name, tag: name }),
+    'from the log': (name) => {
+      const line = Buffer.from(encodeRecord({ id: 1n, name }));
+      return new RecordReader(line).read(0) > 0 && decodeRecord(line);
+    },
+    'from a damaged line': (name) => new RecordReader(Buffer.from(`{"id":${name}\n`)).read(0),
+    'its checksum': (name) => {
+      const { buffer, byteOffset, length } = Buffer.from(name);
+      return crc32(new DataView(buffer, byteOffset, length), 0, length);
+    },
+    'to PostgreSQL': (name) => rowsOf([{ id: 1n, name, tag: name }]),
+    'to the client': (name) => JSON.stringify({ name, tag: name }),
+  };
+  for (const [name, call] of Object.entries(calls)) isLinear(t, name, call, names, BODY_BYTES / 2);
+});
