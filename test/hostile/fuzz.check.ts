@@ -11,8 +11,9 @@ import t, { type Test } from 'tap';
 import { TOKEN } from '../client.js';
 import { isLong, seed } from '../length.js';
 import { settingsFor, stopCleanly } from '../faults/support.js';
+import { scrape } from '../metrics.js';
 import { start, type Program } from '../system/program.js';
-import { exchange, rawRequest, type Answer } from './exchange.js';
+import { exchange as exchangeBytes, rawRequest, type Answer } from './exchange.js';
 import { createModel, judgeBody, same, type Model, type Plant, type Verdict } from './oracle.js';
 import { fragments, request, type Request } from './requests.js';
 import { invalid, valid } from './suite.js';
@@ -88,13 +89,37 @@ interface Trial {
 /** Runs a trial of a program, stops it, and compares its log with its answers. */
 async function withProgram(t: Test, trial: (trial: Trial) => Promise<void>): Promise<void> {
   const log = join(t.testdir(), 'plants.jsonl');
-  const program = await start(t, { env: settingsFor(log) });
+  const env = { ...settingsFor(log), PLANT_STORE_MONITOR_PORT: '0' };
+  const program = await start(t, { env });
+  const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
   const model = createModel();
+  received.clear();
   await trial({ program, model });
+  t.strictSame(await published(monitor), received, 'each response is published once');
   await stopCleanly(t, program);
   t.equal(program.stderr, '', 'no fault is reported');
   checkLog(log, model);
   t.comment(`${model.stored.size} plants stored`);
+}
+
+/** How many answers a program has sent, by status. */
+const received = new Map<number, number>();
+
+const exchange: typeof exchangeBytes = async (...args) => {
+  const result = await exchangeBytes(...args);
+  for (const { status } of result.answers) received.set(status, (received.get(status) ?? 0) + 1);
+  return result;
+};
+
+/** How many responses a program has published, by status. */
+async function published(monitor: string): Promise<Map<number, number>> {
+  const counts = new Map<number, number>();
+  for (const [name, count] of await scrape(monitor)) {
+    const [, status] = /^plant_store_http_responses_total\{status="(\d+)"/.exec(name) ?? [];
+    if (status === undefined || count === 0) continue;
+    counts.set(Number(status), (counts.get(Number(status)) ?? 0) + count);
+  }
+  return counts;
 }
 
 /** Checks that a log contains exactly the plants that were answered with 200. */
