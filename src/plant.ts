@@ -37,7 +37,13 @@ export const PlantSchema = {
 export const NewPlantSchema = {
   type: 'object',
   properties: {
-    id: { type: 'integer', format: 'int64', description: 'Identification number of the plant' },
+    id: {
+      type: 'integer',
+      format: 'int64',
+      description:
+        'Identification number of the plant. Clients that hold it in a double, such as a number of ' +
+        'JavaScript, send other digits beyond 2^53: they need an exact type and serializer.',
+    },
     ...PlantSchema.properties,
   },
   required: ['id', ...PlantSchema.required],

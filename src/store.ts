@@ -4,21 +4,15 @@ import type { NewPlant, Plant } from './plant.js';
  * Where the handler stores plants: the log that `openPlantLog` opens, or any other object that
  * keeps these promises.
  *
- * @example A store that keeps plants in memory and loses them when the process ends:
+ * @example A store that refuses to grow beyond a number of plants. (The README shows a whole one, in memory.)
  * ```ts
- * const plants = new Map<bigint, NewPlant>();
- * let closed = false;
- * const store: PlantStore = {
+ * const limited = (log: PlantLog, max: number): PlantStore => ({
  *   async add(plant) {
- *     if (closed) throw new PlantStoreError('unavailable', 'the store is closed');
- *     const stored = plants.get(plant.id);
- *     if (!stored) plants.set(plant.id, plant);
- *     else if (stored.name !== plant.name || stored.tag !== plant.tag)
- *       throw new PlantStoreError('conflict', 'the id belongs to a different plant');
- *     return stored ? 'unchanged' : 'created';
+ *     if (log.size >= max) throw new PlantStoreError('unavailable', `there are ${max} plants`);
+ *     return log.add(plant);
  *   },
- *   close: async () => void (closed = true),
- * };
+ *   close: () => log.close(),
+ * });
  * ```
  */
 export interface PlantStore {

@@ -8,7 +8,7 @@ import { run } from './command.js';
 import { RELEASES, RESOLUTIONS, typeFaults } from './compile.js';
 import { EMBEDDINGS, HANDLER } from './embedding/embeddings.js';
 import { isLong } from './length.js';
-import { block } from './readme.js';
+import { block, read } from './readme.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const MODULES = join(ROOT, 'node_modules');
@@ -71,7 +71,12 @@ interface Tarball {
   readonly files: readonly { readonly path: string }[];
 }
 
-for (const name of ['package.json', 'README.md', 'LICENSE', 'tsconfig.json', 'src'])
+/** The files that the README links to. */
+const LINKED = [...read('README.md').matchAll(/\]\((?!https?:)([^)#]+)/g)].map(
+  ([, path = '']) => path,
+);
+
+for (const name of ['package.json', 'README.md', 'LICENSE', 'tsconfig.json', 'src', ...LINKED])
   cpSync(join(ROOT, name), join(source, name), { recursive: true });
 const [tarball] = JSON.parse(await run(source, 'npm', 'pack', '--json')) as [Tarball];
 const tarballPath = join(source, tarball.filename);
@@ -82,19 +87,24 @@ const MODULE_NAMES = readdirSync(join(ROOT, 'src'), { encoding: 'utf8', recursiv
   .filter((name) => name.endsWith('.ts'))
   .map((name) => name.slice(0, -'.ts'.length));
 
-t.test('the tarball contains the build output, the license and the README', async (t) => {
-  t.strictSame(
-    tarball.files.map(({ path }) => path).toSorted(),
-    [
-      ...['LICENSE', 'README.md', 'package.json', 'dist/openapi.json'],
-      ...MODULE_NAMES.flatMap((name) =>
-        ['.d.ts', '.js', '.js.map'].map((extension) => `dist/${name}${extension}`),
-      ),
-    ].toSorted(),
-  );
-  for (const { path } of tarball.files)
-    t.ok(readFileSync(join(source, path)).equals(readFileSync(join(ROOT, path))), path);
-});
+t.test(
+  'the tarball contains the build output and every file that the README links to',
+  async (t) => {
+    const paths = tarball.files.map(({ path }) => path);
+    for (const path of LINKED) t.ok(paths.includes(path), path);
+    t.strictSame(
+      paths.filter((path) => !/^(?:\.github|src|test)\//.test(path)).toSorted(),
+      [
+        ...['LICENSE', 'README.md', 'package.json', 'dist/openapi.json'],
+        ...MODULE_NAMES.flatMap((name) =>
+          ['.d.ts', '.js', '.js.map'].map((extension) => `dist/${name}${extension}`),
+        ),
+      ].toSorted(),
+    );
+    for (const { path } of tarball.files)
+      t.ok(readFileSync(join(source, path)).equals(readFileSync(join(ROOT, path))), path);
+  },
+);
 
 t.test('each module has a source map that contains its source', async (t) => {
   for (const name of MODULE_NAMES) {

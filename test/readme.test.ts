@@ -85,7 +85,7 @@ t.test('the commands of npm that the documents name exist', async (t) => {
   for (const document of DOCUMENTS)
     for (const [command, name = ''] of read(document).matchAll(/npm (?:run )?([a-z][\w:]*)/g))
       t.ok(
-        name in scripts || ['ci', 'install', 'ls', 'sbom'].includes(name),
+        name in scripts || ['ci', 'init', 'install', 'ls', 'pack', 'sbom'].includes(name),
         `${document}: ${command}`,
       );
   t.equal(block('Contributing', 'sh'), 'npm ci && npm test\n');

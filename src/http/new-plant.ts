@@ -75,7 +75,10 @@ function faultsOf(value: object, id: bigint | undefined): string[] {
     ),
   );
   if (id === undefined) faulty.add('id');
-  return MEMBERS.filter((member) => faulty.has(member)).map((member) => RULES[member]);
+  const { id: given } = value as { readonly id?: unknown };
+  return MEMBERS.filter((member) => faulty.has(member)).map((member) =>
+    member === 'id' && typeof given === 'string' ? `${RULES.id}, not a string` : RULES[member],
+  );
 }
 
 function isObject(value: unknown): value is { readonly id?: unknown } {

@@ -8,6 +8,7 @@ import { parsePlant, plantFrom } from '../../dist/http/new-plant.js';
 import type { NewPlant } from '../../dist/plant.js';
 
 const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
+const STRING_RULE = `${ID_RULE}, not a string`;
 const NAME_RULE = 'name: must be a string';
 const TAG_RULE = 'tag: must be a string';
 const NOT_JSON = { error: 400, message: 'the body must be one JSON text in UTF-8' };
@@ -47,7 +48,8 @@ function plainly(outcome: NewPlant | Failure): unknown {
 function idOf(spelling: string): bigint | undefined {
   const plant = parse(`{"id":${spelling},"name":"fern"}`);
   if (!(plant instanceof Failure)) return plant.id;
-  deepEqual(JSON.parse(plant.body), { error: 422, message: ID_RULE });
+  const message = spelling.startsWith('"') ? STRING_RULE : ID_RULE;
+  deepEqual(JSON.parse(plant.body), { error: 422, message });
   return undefined;
 }
 
@@ -313,7 +315,7 @@ t.test('the message lists every fault of a NewPlant', async (t) => {
   };
   const all = ({ good, bad }: (typeof members)['id' | 'name' | 'tag'], rule: string) => [
     ...good.map((json) => ({ json, faults: [] as string[] })),
-    ...bad.map((json) => ({ json, faults: [rule] })),
+    ...bad.map((json) => ({ json, faults: [json === '"7"' ? STRING_RULE : rule] })),
   ];
   for (const id of all(members.id, ID_RULE))
     for (const name of all(members.name, NAME_RULE))
@@ -426,7 +428,7 @@ t.test('a value that a body parser has parsed has to meet the same rules', async
     ],
     [
       { id: '7', name: 'fern' },
-      { error: 422, message: ID_RULE },
+      { error: 422, message: STRING_RULE },
     ],
     [
       { id: 7, name: 7, tag: 7 },

@@ -69,7 +69,9 @@ t.test('the document matches the interface', async (t) => {
   const id = {
     type: 'integer',
     format: 'int64',
-    description: 'Identification number of the plant',
+    description:
+      'Identification number of the plant. Clients that hold it in a double, such as a number of ' +
+      'JavaScript, send other digits beyond 2^53: they need an exact type and serializer.',
   };
   const error = { type: 'integer', format: 'int32', description: 'Numeric error indicator' };
   const text = { type: 'string', description: 'Text message describing the error' };
@@ -275,10 +277,14 @@ const CODES = `{
   503: 503;
 }`;
 
+/** A client that sends any id exactly. */
+const EXACT_CLIENT = `${block('OpenAPI', 'ts')}\n${block('Ids beyond 2^53', 'ts')}`;
+
 t.test('a typed client is generated from the document as the README says', async (t) => {
   const folder = t.testdir({
     node_modules: { 'plant-store': t.fixture('symlink', PACKAGE) },
     'client.ts': block('OpenAPI', 'ts'),
+    'exact.ts': EXACT_CLIENT,
     'mistake.ts': block('OpenAPI', 'ts').replace('id: 7', "id: 'seven'"),
     'codes.ts': `
       import type { paths } from './plant-store.js';
@@ -301,7 +307,7 @@ t.test('a typed client is generated from the document as the README says', async
   );
   execFileSync(process.execPath, [fileURLToPath(bin), ...command], { cwd: folder });
 
-  const programs = ['client.ts', 'codes.ts', 'mistake.ts'];
+  const programs = ['client.ts', 'codes.ts', 'exact.ts', 'mistake.ts'];
   const compilation = { release: '5.9', folder, programs, skipLibCheck: true } as const;
   t.match(
     await typeFaults({ resolution: 'bundler', ...compilation }),
@@ -316,6 +322,19 @@ t.test('a typed client is generated from the document as the README says', async
     t.equal(error, undefined);
     t.equal(log.size, 1);
   });
+
+  await t.test(
+    'the typed client with the serializer of the README sends any id exactly',
+    async (t) => {
+      const { port, log } = await serve(t, { tokens: ['a-secret-token'] });
+      const lines = EXACT_CLIENT.replaceAll('8080', String(port));
+      const { stored } = await runExample(t, `${lines}\nexport { stored };`);
+      t.match(stored, { data: { name: 'Boston fern' } });
+      const ids = [];
+      for await (const { id } of log.plants()) ids.push(id);
+      t.strictSame(ids, [7n, 2n ** 63n - 1n]);
+    },
+  );
 
   await t.test('the typed client gets the error of a refused plant', async (t) => {
     const { port } = await serve(t);
