@@ -11,14 +11,14 @@ const TYPESCRIPT = {
   '6': join(ROOT, 'node_modules/typescript'),
   '7': join(CONSUMERS, 'typescript-7/node_modules/typescript'),
 } as const;
-const MODULES = { nodenext: 'nodenext', bundler: 'esnext' } as const;
+const MODULES = { nodenext: 'nodenext', bundler: 'esnext', node10: 'commonjs' } as const;
 
 export const RELEASES = ['5.9', '6', '7'] as const;
 export const RESOLUTIONS = ['nodenext', 'bundler'] as const;
 
 export interface Compilation {
   readonly release: (typeof RELEASES)[number];
-  readonly resolution: (typeof RESOLUTIONS)[number];
+  readonly resolution: keyof typeof MODULES;
   readonly folder: string;
   /** The names of the programs in the folder. */
   readonly programs: readonly string[];

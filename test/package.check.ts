@@ -152,6 +152,11 @@ for (const release of RELEASES)
       t.equal(await typeFaults(compilation), '');
     });
 
+t.test('the types compile with TypeScript 5.9 and module commonjs, its default', async (t) => {
+  const compilation = { release: '5.9', resolution: 'node10', folder: consumer } as const;
+  t.equal(await typeFaults({ ...compilation, programs: Object.keys(COMMONJS) }), '');
+});
+
 for (const resolution of RESOLUTIONS)
   t.test(`the embedding examples compile, ${resolution}`, async (t) => {
     const programs = Object.keys(HOST_PROGRAMS);
