@@ -11,7 +11,7 @@
 
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdir, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -20,13 +20,10 @@ import { parseArgs } from 'node:util';
 import { machine, table } from './log/report.js';
 import { run, start } from './measure.js';
 import { median } from './report.js';
-import { count, installPackages, refuseMemory, temporaryFolder } from './setup.js';
+import { count, refuseMemory, temporaryFolder } from './setup.js';
 
 const READERS = ['plant-store', 'JSON.parse, Set', 'JSON.parse'];
 const INDEXES = ['plant-store', 'flat array'];
-/** The time limit for a data structure that does not finish. */
-const PATIENCE_SECONDS = 20;
-const NO_LIMIT_SECONDS = 1e6;
 const ADD_SECONDS = 0.5;
 /** Two processes that run the same code differ in speed, so several pairs are started. */
 const ADD_PAIRS = 5;
@@ -64,7 +61,6 @@ function prepare({ folder }) {
   if (!existsSync(script('../../../dist/index.js')))
     throw new Error('dist is missing: npm run build');
   refuseMemory(folder);
-  installPackages();
 }
 
 async function measureAll({ folder: parent, plants, rounds }) {
@@ -74,9 +70,8 @@ async function measureAll({ folder: parent, plants, rounds }) {
     shuffled: join(folder, 'shuffled.jsonl'),
     empty: join(folder, 'empty'),
   };
-  const stalls = await measureStalls(2 * plants, rounds, folder);
-  const memory = await measureMemory(plants, folder);
-  const nedb = await measureNedb(folder);
+  const stalls = await measureStalls(2 * plants, rounds);
+  const memory = await measureMemory(plants);
 
   for (const order of ['sequential', 'shuffled']) {
     say(`writing ${plants.toLocaleString('en')} plants, ids ${order}`);
@@ -85,32 +80,23 @@ async function measureAll({ folder: parent, plants, rounds }) {
   const readings = await measureReading(logs, rounds);
   await rm(logs.shuffled);
   const adds = await measureAdds(logs.empty, logs.sequential);
-  return { readings, nedb, memory, stalls, adds };
+  return { readings, memory, stalls, adds };
 }
 
 /** How long the index blocks the event loop while it grows. */
-async function measureStalls(plants, rounds, folder) {
+async function measureStalls(plants, rounds) {
   const stalls = [];
   for (let round = 1; round <= rounds; round++)
     for (const index of INDEXES)
-      stalls.push({ round, index, ...(await grow(index, plants, 'stall', NO_LIMIT_SECONDS)) });
-  const map = await grow('Map', plants, 'stall', NO_LIMIT_SECONDS);
-  await mkdir(join(folder, 'nedb'));
-  const nedb = await grow('NeDB', plants, 'stall', PATIENCE_SECONDS, join(folder, 'nedb'));
-  return { ours: stalls, map, nedb };
+      stalls.push({ round, index, ...(await grow(index, plants, 'stall')) });
+  const map = await grow('Map', plants, 'stall');
+  return { ours: stalls, map };
 }
 
-async function measureMemory(plants, folder) {
-  const ours = await grow('plant-store', 10 * plants, 'memory', NO_LIMIT_SECONDS);
-  const map = await grow('Map', 2 * plants, 'memory', NO_LIMIT_SECONDS);
+async function measureMemory(plants) {
+  const ours = await grow('plant-store', 10 * plants, 'memory');
+  const map = await grow('Map', 2 * plants, 'memory');
   return { ours, map };
-}
-
-/** Reads the file that NeDB wrote while it grew. */
-async function measureNedb(folder) {
-  const reading = await read('NeDB', join(folder, 'nedb', 'plants.db'));
-  await rm(join(folder, 'nedb'), { recursive: true });
-  return reading;
 }
 
 /** Each round starts with another reader. */
@@ -185,11 +171,11 @@ async function read(reader, path) {
   return result;
 }
 
-async function grow(index, plants, figure, seconds, ...folder) {
-  const output = await node('grow.js', index, plants, figure, seconds, ...folder);
+async function grow(index, plants, figure) {
+  const output = await node('grow.js', index, plants, figure);
   const result = JSON.parse(output);
-  const { size, end, seconds: taken } = result;
-  say(`${index} to ${size.toLocaleString('en')} (${end}), ${figure}: ${taken.toFixed(1)} s`);
+  const { size, end, seconds } = result;
+  say(`${index} to ${size.toLocaleString('en')} (${end}), ${figure}: ${seconds.toFixed(1)} s`);
   return result;
 }
 

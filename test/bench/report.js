@@ -174,8 +174,6 @@ export function targets(summary) {
     ...rates(1, 'fastify', 256, 1024),
     ...rates(1.3, 'lmdb', 16, 64, 256),
     ...rates(4, 'classic-level', 64, 256),
-    ...rates(8, 'nedb', 64, 256),
-    ...rates(8, 'express', 64, 256),
     ...latencies(2, FLOOR, 64, 256),
     ...latencies(1.5, FLOOR, 1024),
     ...mainThread(1.35, FLOOR, 64, 256, 1024),

@@ -38,12 +38,6 @@ export const SYSTEMS = [
     title: `node:http + classic-level ${version('classic-level')}`,
     work: DURABLE,
   },
-  {
-    name: 'nedb',
-    title: `node:http + NeDB ${version('@seald-io/nedb')}, no sync`,
-    work: [...CHECKED, 'unique id'],
-  },
-  { name: 'express', title: `Express ${version('express')} + appendFile`, work: DURABLE },
 ].map((system) => ({ script: path(`servers/${system.name}.js`), ...system }));
 
 function version(name) {

@@ -1,15 +1,13 @@
 /**
- * Adds plants to an index until all are added, it fails or time is up, and prints the result:
+ * Adds plants to an index until all are added or it fails, and prints the result:
  *
- *   node --expose-gc grow.js INDEX PLANTS memory|stall SECONDS [FOLDER]
+ *   node --expose-gc grow.js INDEX PLANTS memory|stall
  *
  * It adds a batch of plants in each iteration of the event loop, like a server under load.
  */
 
-import { join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import Datastore from '@seald-io/nedb';
 import { createIdIndex } from '../../../dist/log/id-index.js';
 
 const PLANTS_PER_TURN = 256;
@@ -23,7 +21,7 @@ const SAMPLE_EVERY = 250_000;
 /** Bytes per plant are not representative of a smaller index. */
 const SMALL = 1_000_000;
 
-const [name, plants, figure, seconds, folder] = process.argv.slice(2);
+const [name, plants, figure] = process.argv.slice(2);
 
 /** `add` gets the ids of one batch: all integers from `first` up to but not including `end`. */
 const INDEXES = {
@@ -44,16 +42,6 @@ const INDEXES = {
       },
       has: (id) => index.has(id),
       size: () => index.size,
-    };
-  },
-  NeDB() {
-    const db = new Datastore({ filename: join(folder, 'plants.db'), autoload: true });
-    return {
-      async add(first, end) {
-        const ids = Array.from({ length: end - first }, (_, n) => first + n);
-        await db.insertAsync(ids.map((_id) => ({ _id, name: 'Boston fern', tag: 'indoor' })));
-      },
-      has: async (_id) => (await db.findOneAsync({ _id })) !== null,
     };
   },
   /** Does not grow: shows how long the machine alone delays the event loop. */
@@ -82,25 +70,20 @@ const delay = monitorEventLoopDelay({ resolution: 1 });
 if (figure === 'stall') delay.enable();
 const result = await grow();
 delay.disable();
-await check(result.size);
+check(result.size);
 console.log(JSON.stringify({ ...result, stall: delay.max / 1e6, samples }));
 
 async function grow() {
   const startedAt = performance.now();
-  const deadline = startedAt + Number(seconds) * 1000;
   let size = 0;
   let end = 'complete';
   let turnCpu = 0;
   while (size < Number(plants)) {
-    if (performance.now() > deadline) {
-      end = 'time limit';
-      break;
-    }
     const sampleAt = Math.min(size - (size % SAMPLE_EVERY) + SAMPLE_EVERY, Number(plants));
     const next = Math.min(size + PLANTS_PER_TURN, sampleAt);
     const cpuBefore = process.cpuUsage();
     try {
-      await index.add(size + 1, next + 1);
+      index.add(size + 1, next + 1);
     } catch (error) {
       end = error.message;
       size = index.size?.() ?? size;
@@ -129,10 +112,10 @@ function memory() {
 }
 
 /** The index contains all ids that were added, and no others. */
-async function check(size) {
+function check(size) {
   const step = Math.ceil(size / 1000);
   for (let id = 1; id <= size; id += step)
-    if (!(await index.has(id))) throw new Error(`${name} lacks ${id}`);
-  if (await index.has(size + PLANTS_PER_TURN))
+    if (!index.has(id)) throw new Error(`${name} lacks ${id}`);
+  if (index.has(size + PLANTS_PER_TURN))
     throw new Error(`${name} contains an id that was not added`);
 }

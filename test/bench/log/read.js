@@ -5,7 +5,6 @@
  */
 
 import { createReadStream } from 'node:fs';
-import Datastore from '@seald-io/nedb';
 import { openPlantLog } from '../../../dist/index.js';
 
 const CHUNK_BYTES = 262_144;
@@ -38,11 +37,6 @@ const READERS = {
       }
     }
     return { plants };
-  },
-  async NeDB(path) {
-    const db = new Datastore({ filename: path });
-    await db.loadDatabaseAsync();
-    return { plants: db.getAllData().length, kept: db };
   },
 };
 

@@ -4,7 +4,7 @@ import { cpus, release, totalmem } from 'node:os';
 import { aligned, median, ratio, significant, whole } from '../report.js';
 
 const FULL_SIZE = 10_000_000;
-const HEAD = ['', 'plant-store', 'target', '', 'JSON.parse, Set', 'JSON.parse', 'Map', 'NeDB'];
+const HEAD = ['', 'plant-store', 'target', '', 'JSON.parse, Set', 'JSON.parse', 'Map'];
 
 export function machine() {
   const [{ model }] = cpus();
@@ -14,7 +14,7 @@ export function machine() {
 
 /** @typedef {{ value: number, show: (value: number) => string }} Figure */
 
-export function table({ readings, nedb, memory, stalls, adds }, { plants, rounds }) {
+export function table({ readings, memory, stalls, adds }, { plants, rounds }) {
   const of = (reader, order = 'sequential') =>
     readings.filter((each) => each.reader === reader && each.order === order);
   const ours = of('plant-store');
@@ -47,12 +47,7 @@ export function table({ readings, nedb, memory, stalls, adds }, { plants, rounds
     }),
     row('  µs per plant', ratio, {
       value: figure(ours, 'seconds', plants / 1e6),
-      others: [
-        figure(withSet, 'seconds', plants / 1e6),
-        figure(bare, 'seconds', plants / 1e6),
-        NaN,
-        (nedb.seconds / nedb.plants) * 1e6,
-      ],
+      others: [figure(withSet, 'seconds', plants / 1e6), figure(bare, 'seconds', plants / 1e6)],
     }),
     row('  times as fast as JSON.parse, Set', ratio, { value: times(withSet) }),
     row('  times as fast as JSON.parse alone', ratio, { value: times(bare), atLeast: 1.5 }),
@@ -94,12 +89,12 @@ export function table({ readings, nedb, memory, stalls, adds }, { plants, rounds
     row('plants added', whole, {
       value: memory.ours.size,
       atLeast: 10 * plants,
-      others: [NaN, NaN, memory.map.size, stalls.nedb.size],
+      others: [NaN, NaN, memory.map.size],
     }),
     row(`longest stall up to ${size(2 * plants)}, ms`, significant, {
       value: stallOf('plant-store'),
       atMost: 25,
-      others: [NaN, NaN, stalls.map.stall, stalls.nedb.stall],
+      others: [NaN, NaN, stalls.map.stall],
     }),
     row('  CPU time of the longest batch, ms', significant, {
       value: stallOf('plant-store', 'turnCpu'),
@@ -119,7 +114,7 @@ Medians of ${rounds} rounds (durable adds: ${adds.length}); ratios compare the t
   each line's format and CRC-32, and keeps its offset.
 - Bytes per plant: heap and buffers in use after a forced GC, sampled every 250,000 plants from
   1,000,000 on; resident: growth of the process's resident set.
-- Map ended at ${size(memory.map.size)}: ${memory.map.end}. NeDB, at ${size(stalls.nedb.size)}: ${stalls.nedb.end}.
+- Map ended at ${size(memory.map.size)}: ${memory.map.end}.
 - Stall: the longest delay of the event loop (monitorEventLoopDelay, 1 ms) while 256 plants are added
   in each iteration. "Without growth": writes to a flat array that is allocated at the start.`;
 }
@@ -134,6 +129,6 @@ function row(title, show, { value, atMost, atLeast, others = [] }) {
       ? ''
       : `${atMost === undefined ? '≥' : '≤'} ${target.toLocaleString('en')}`,
     target === undefined ? '' : isMet ? 'pass' : 'MISS',
-    ...Array.from({ length: 4 }, (_, n) => (Number.isFinite(others[n]) ? show(others[n]) : '')),
+    ...Array.from({ length: 3 }, (_, n) => (Number.isFinite(others[n]) ? show(others[n]) : '')),
   ];
 }

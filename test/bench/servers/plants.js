@@ -18,7 +18,7 @@ export const AUTHORIZATION = `Bearer ${TOKEN}`;
 
 export const UNAUTHORIZED = { error: 401, message: 'A bearer token is needed.' };
 export const INVALID = { error: 422, message: 'The body must be a plant.' };
-export const CONFLICT = { error: 409, message: 'The id belongs to another plant.' };
+const CONFLICT = { error: 409, message: 'The id belongs to another plant.' };
 
 /** @param {import('node:http').Server} server */
 export function listen(server) {
