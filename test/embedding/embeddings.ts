@@ -38,16 +38,10 @@ app.use(handler);
 app.listen(8080);
 `,
   fastifyHook: FASTIFY,
-  fastifyRoute: FASTIFY.replace(
-    /^app\.addHook[^]*?^\}\);\n/m,
-    `app.post('/plants', (request, reply) => {
-  reply.hijack();
-  handler(Object.assign(request.raw, { body: request.body }), reply.raw);
-});
-`,
-  ),
+  fastifyRoute: FASTIFY.replace(/^app\.addHook[^]*?^\}\);\n/m, block('Fastify, as a route', 'ts')),
   koa: KOA,
-  koaAfterParser: KOA.replace(/^/, "import { bodyParser } from '@koa/bodyparser';\n")
-    .replace('new Koa();\n', '$&app.use(bodyParser());\n')
-    .replace('ctx.req,', 'Object.assign(ctx.req, { body: ctx.request.body }),'),
+  koaAfterParser: KOA.replace(/^/, "import { bodyParser } from '@koa/bodyparser';\n").replace(
+    /^app\.use[^]*?^\}\);\n/m,
+    `app.use(bodyParser());\n${block('Koa, after a body parser', 'ts')}`,
+  ),
 };
