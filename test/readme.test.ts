@@ -26,7 +26,6 @@ import { REPORT_RATE } from '../dist/report.js';
 import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
-import { noPromtool } from './metrics.js';
 import { block, blocks, codeSpans, DOCUMENTS, read, rows, tables } from './readme.js';
 import { launch, run, serving, start } from './system/program.js';
 
@@ -85,7 +84,7 @@ t.test('the commands of npm that the documents name exist', async (t) => {
   for (const document of DOCUMENTS)
     for (const [command, name = ''] of read(document).matchAll(/npm (?:run )?([a-z][\w:]*)/g))
       t.ok(
-        name in scripts || ['ci', 'init', 'install', 'ls', 'pack', 'sbom'].includes(name),
+        name in scripts || ['ci', 'init', 'install', 'ls', 'pack', 'prune', 'sbom'].includes(name),
         `${document}: ${command}`,
       );
   t.equal(block('Contributing', 'sh'), 'npm ci && npm test\n');
@@ -214,15 +213,6 @@ t.test('the table of metrics lists every metric', async (t) => {
     paths?.map(([path]) => path),
     ['`/livez`', '`/readyz`', '`/metrics`'],
   );
-});
-
-t.test('the alerts are valid rules about metrics that exist', { skip: noPromtool }, async (t) => {
-  const rules = block('The monitor', 'yaml');
-  const folder = t.testdir({ 'rules.yml': rules });
-  t.match(await shell('promtool check rules rules.yml', folder), /SUCCESS: 5 rules found/);
-  const metrics = startMetrics()({ open: 0, dropped: 0, limit: 0 });
-  for (const [name] of rules.matchAll(/(?:plant_store|nodejs)_\w+/g))
-    t.ok(metrics.includes(`\n${name}`) || metrics.startsWith(name), name);
 });
 
 t.test(

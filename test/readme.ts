@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 export const DOCUMENTS = [
   'README.md',
   '.github/CONTRIBUTING.md',
+  '.github/DEPLOYING.md',
   '.github/FRAMEWORKS.md',
   '.github/SECURITY.md',
   'src/log/README.md',
