@@ -75,7 +75,7 @@ interface Batch {
   bytes: number;
 }
 
-/** A batch that is larger takes no more plants. */
+/** A batch whose lines are longer than this takes no more plants. */
 const FULL_BATCH_BYTES = 4_194_304;
 
 const { errno } = constants;

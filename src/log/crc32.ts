@@ -9,7 +9,7 @@ const SHORT_BYTES = 512;
 const SLICES = 8;
 const POLYNOMIAL = 0xedb88320;
 
-/** What a byte contributes if 0 to 7 bytes follow it: eight tables of 256 entries. */
+/** Eight tables of 256 entries: what each byte contributes if 0 to 7 bytes follow it. */
 const TABLE = new Int32Array(256 * SLICES);
 for (let byte = 0; byte < 256; byte++) {
   let sum = byte;

@@ -24,7 +24,7 @@ export const damages = {
   repeatedId: (earlier: number): string => `it repeats the id of the line at byte ${earlier}`,
 } as const;
 
-/** Why a log cannot be used. {@link toStoreError} adds its path. */
+/** Why the file of a log cannot be used. {@link toStoreError} adds its path. */
 export const faults = {
   notRegular: () => new Error('it is not a regular file'),
   nothingWritten: () => new Error('the system wrote 0 bytes'),

@@ -36,13 +36,13 @@ export interface FileSystem {
   chmod(path: string, mode: number): Promise<void>;
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
-  /** Takes a descriptor: `FileHandle.write` costs half as much again. */
+  /** Takes a descriptor, because `FileHandle.write` costs half as much again. */
   write(descriptor: number, bytes: Buffer): Promise<{ readonly bytesWritten: number }>;
   /** Synchronous: the inode is in memory, and the thread pool would take ten times as long. */
   statSync(path: string, options: { bigint: true }): BigIntStats;
   listen(path: string, answer: () => string): Promise<Listener>;
   ask(path: string, timeoutMs: number): Promise<string>;
-  /** The time in milliseconds, from some moment on. */
+  /** Milliseconds on a clock that never goes back. */
   readonly now: () => number;
   readonly sleep: (ms: number) => Promise<unknown>;
   readonly randomBytes: (size: number) => Buffer;
@@ -90,7 +90,10 @@ export async function createFolder(fs: FileSystem, path: string): Promise<void> 
   await (created ? synced : synced.catch(() => undefined));
 }
 
-/** Resolves to false if there is one by now. Not recursive: below /proc, that would never return. */
+/**
+ * Resolves to false if the folder exists by now. Not recursive: below /proc, the recursive mkdir of
+ * Node 20 to 26 never returns.
+ */
 async function makeFolder(fs: FileSystem, path: string): Promise<boolean> {
   try {
     await fs.mkdir(path);
@@ -115,13 +118,13 @@ export function openLogFile(fs: FileSystem, path: string): Promise<LogFile> {
   return fs.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
 }
 
-/** Opens a regular file to read it. */
+/** Opens a file to read it. */
 export function openToRead(fs: FileSystem, path: string): Promise<LogFile> {
   // O_NONBLOCK: opening a FIFO that has no writer would block forever.
   return fs.open(path, O_RDONLY | O_NONBLOCK);
 }
 
-/** @throws Error if the file is not a regular one: no other kind keeps what is written to it. */
+/** @throws Error if the file is not a regular one. No other kind keeps what is written to it. */
 export async function statRegularFile(file: LogFile): Promise<BigIntStats> {
   const stats = await file.stat({ bigint: true });
   if (!stats.isFile()) throw faults.notRegular();

@@ -22,7 +22,7 @@ export interface Lock {
  * is withdrawn. No name is used twice, so removing a dead claim never removes a live one.
  */
 
-/** How the answer of a claim begins whose owner holds the lock. The others answer nothing. */
+/** The first word of the answer, if the owner of a claim holds the lock. The others answer nothing. */
 const HELD = 'held';
 /**
  * The answer of a claim of this process that holds the lock. It has the time at which the process
@@ -31,7 +31,7 @@ const HELD = 'held';
 const HELD_HERE = `${HELD} ${performance.timeOrigin}`;
 /** The suffix of a claim until it listens. */
 const HIDDEN = '.new';
-/** A claim to any log: a killed repair leaves one for the inode that it has replaced. */
+/** Claims to any log: a killed repair leaves one to the inode that it has replaced. */
 const ANY_CLAIM = /^\.plant-store-\d+-[0-9a-f]{16}-\d+(?:\.new)?$/;
 const ACQUIRE_TIMEOUT_MS = 3_000;
 const RETRY_DELAY_MS = 10;
@@ -92,7 +92,7 @@ interface Claim extends Lock {
   markHeld(): void;
 }
 
-/** Resolves to `undefined` if a rival removed the claim as dead, between bind and listen. */
+/** Resolves to `undefined` if a rival took the claim for dead, between bind and listen, and removed it. */
 async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | undefined> {
   const { fs, folder } = claims;
   const path = join(folder, name);

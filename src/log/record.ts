@@ -41,9 +41,9 @@ const HEX_DIGITS = Buffer.from('0123456789abcdefABCDEF');
 /** The bytes before the colon of a member: four to eight of them, compared as two 32-bit words. */
 interface MemberName {
   readonly length: number;
-  /** The first four bytes … */
+  /** The first four bytes. */
   readonly first: number;
-  /** … and the last four, which may overlap. */
+  /** The last four bytes, which may overlap with the first ones. */
   readonly last: number;
 }
 

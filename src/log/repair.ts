@@ -94,7 +94,7 @@ async function moveDamage(
   }
 }
 
-/** The lock is on the inode: before it was taken, another repair may have replaced the file. */
+/** Another repair may have replaced the file before this one took the lock, which is on the inode. */
 function throwIfChanged(fs: FileSystem, { path, ino, bytes }: ReadLog): void {
   const now = fs.statSync(path, { bigint: true });
   if (now.ino !== ino || now.size !== BigInt(bytes)) throw faults.changed();

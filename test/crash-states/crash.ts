@@ -35,8 +35,8 @@ export interface Moment {
 export const THE_END = 'the end';
 
 /**
- * Runs a process on the state that a crash has left. Calls `onMoment` during each of its
- * operations, once everything has happened that does not wait for the operation, and at the end.
+ * Runs a process on the state that a crash has left. Calls `onMoment` at its end, and during each of its
+ * operations: as late as possible, when all that remains to be done waits for that operation.
  *
  * @throws Violation if a promise is broken or anything else fails.
  */
@@ -113,8 +113,8 @@ export function killsAt({ process, trail, operation, inFlight }: Moment): CrashS
 }
 
 /**
- * A key that is equal for equal states after the same number of crashes. After the last crash, it
- * does not matter what is durable.
+ * A key that is equal for equal states after the same number of crashes. After the last crash, only what
+ * processes see matters, not whether it is durable.
  */
 export function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): string {
   const key = isLast ? keyOf(reachable(world.visible)) : keyOfWorld(world);

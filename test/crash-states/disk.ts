@@ -43,11 +43,11 @@ export interface WriteEffect {
   readonly offset: number;
   readonly bytes: Buffer;
   /**
-   * What the page cache holds after the write, from the start of the first sector on. A sector is
-   * written from here, with the bytes in it that were there before.
+   * What the page cache holds after the write, from the start of its first sector on. The disk gets
+   * whole sectors of this, with the bytes that were in them before.
    */
   readonly sectors: Buffer;
-  /** Whether the write has failed: the page cache holds the bytes, but takes them for written. */
+  /** Whether the write has failed: then the page cache holds its bytes, but never writes them again. */
   readonly failed: boolean;
 }
 
@@ -151,13 +151,13 @@ function withSectors(
     if (isWritten(sector)) {
       const from = (sector - first) * SECTOR_BYTES;
       const target = content.subarray(sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES);
-      // Where the file is longer than the page cache knows, the rest of the sector becomes zeros.
+      // If the file is longer than the page cache knows, the rest of the sector becomes zeros.
       target.fill(0, sectors.copy(target, 0, from, from + SECTOR_BYTES));
     }
   return withInode(disk, ino, { kind: 'file', content });
 }
 
-/** What a process that is killed may have done of an effect: a write ends after any sector. */
+/** The parts of an effect that a killed process may have carried out: a write ends after any sector. */
 export function* beginningsOf(effect: Effect): Iterable<Effect> {
   if (effect.kind !== 'write') return;
   const { offset, bytes, sectors } = effect;

@@ -18,18 +18,18 @@ import { knowledgeOf, lineOf } from './knowledge.js';
 import { createRandom, type Random } from './random.js';
 import { worldWith } from './world.js';
 
-/** Few, so that plants are sent again, and other plants with the same id. */
+/** Few ids, so that plants are sent again, and different plants are sent with the same id. */
 const IDS = 10;
 const MOST_CRASHES = 5;
 const MOST_MOMENTS = 40;
-/** The share of the moments at which a crash is tried that does not become part of the history. */
+/** At this share of the moments, a crash is tried, too, that does not become part of the history. */
 const TRIED = 0.4;
 
 const FOLDER = '/srv/data';
 
 /**
- * Lives through a history: a log is used and crashes, is recovered and used again, or crashes during
- * the recovery. Every state that a crash leaves is recovered, unless `seen` has it.
+ * Lives through a history: a log is used until a crash, then recovered and used until the next crash,
+ * which may come during the recovery. Recovers every state that a crash leaves, unless it is in `seen`.
  *
  * @throws Violation if a promise is not kept.
  */

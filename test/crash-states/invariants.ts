@@ -133,7 +133,7 @@ async function checkRefusal(process: Process, { bytes, damaged }: Reading): Prom
   if (read(process).bytes !== bytes) throw new Violation('a damaged log was changed');
 }
 
-/** Does something on a disk that may be full. If it fails, it does no harm, and succeeds later. */
+/** Performs an operation on a disk that may be full. If it fails, it has to succeed once there is room. */
 async function evenIfFull<T>(process: Process, work: () => Promise<T>): Promise<T> {
   const { machine } = process;
   const { bytes } = read(process);
@@ -211,7 +211,7 @@ function hasHoleIn({ offset, bytes }: InterruptedWrite, start: number, line: str
   return written !== line.slice(from - start, from - start + written.length);
 }
 
-/** Torn tails and damaged lines are in the log, or in another file once they are not. */
+/** Torn tails and damaged lines are in the log until they are in another file. */
 function checkKept({ machine, path, knowledge: { tails, damaged } }: Process): void {
   const files = machine.filesIn(dirname(path));
   const log = textOf(machine, path);
@@ -230,7 +230,7 @@ function checkKept({ machine, path, knowledge: { tails, damaged } }: Process): v
 
 const SIDE_FILE = /^\.(?:torn-\d+-|damaged-)[0-9a-f]+$/;
 
-/** Nothing but the log, files that are documented and the token is beside the log. */
+/** There are no files but the log, those that its document names, and the token. */
 function checkNames({ machine, path }: Process): void {
   const log = basename(path);
   for (const name of machine.filesIn(dirname(path)).keys()) {
@@ -239,7 +239,7 @@ function checkNames({ machine, path }: Process): void {
   }
 }
 
-/** A text in a message. */
+/** A text as it is shown in a message. */
 function shown(text: string): string {
   return JSON.stringify(text.length > 100 ? `${text.slice(0, 50)}…${text.slice(-30)}` : text);
 }

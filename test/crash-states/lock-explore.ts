@@ -3,7 +3,7 @@ import { beginningOf, type Mutate } from './lock-steps.js';
 
 export interface LockOptions {
   readonly processes: number;
-  /** How often each of them finds, before an attempt or a pause, that it is not late yet. */
+  /** How often each of them looks at the clock before its time is over. */
   readonly looks: number;
   /** Whether a folder is read in one step; otherwise names can come and go meanwhile. */
   readonly listsAtOnce?: boolean;
@@ -20,15 +20,15 @@ export interface LockExploration {
   readonly violations: ReadonlyMap<Wrong, string>;
 }
 
-/** A state, and how it came to that. */
+/** A state, and the visit from which it was reached. */
 interface Visit {
   readonly state: LockState;
   readonly from?: Visit;
 }
 
 /**
- * Has processes take the lock at once: in every order of their steps, with each of them stopped or
- * killed at any moment. In every state, the next process must get the lock if all of these are killed.
+ * Lets processes acquire the lock at once, in every order of their steps, with each of them stopped or
+ * killed at any moment. If all of them are killed in any state, the next process must get the lock.
  */
 export async function exploreLock(options: LockOptions): Promise<LockExploration> {
   const { processes, looks, listsAtOnce = false, mutate } = options;

@@ -14,11 +14,11 @@ interface Socket {
   readonly listens: boolean;
 }
 
-/** What there is at one moment. */
+/** All processes and their folder, at one moment. */
 export interface LockState {
   /** The processes that want the lock; `undefined` once they have ended or were killed. */
   readonly contenders: readonly (Contender | undefined)[];
-  /** The sockets in the folder, by their names: each as it was called when it was bound. */
+  /** The names in the folder, each with the name under which its socket was bound. */
   readonly folder: ReadonlyMap<string, string>;
   /** The sockets that are open. */
   readonly sockets: ReadonlyMap<string, Socket>;
@@ -52,8 +52,9 @@ export function holdersIn({ contenders }: LockState): number {
 }
 
 /**
- * Every state that may come next: one process takes a step, or is killed. One that is stopped takes
- * no step. A step that no other process can observe comes before all other steps.
+ * Every state that may come next: one process takes a step, or is killed. A process that is stopped is
+ * one that takes no step. If a process can take a step that no other process can observe, only that step
+ * is taken: its place in the order makes no difference.
  */
 export function nextStates(
   state: LockState,
@@ -171,7 +172,7 @@ function listings(before: readonly string[], after: readonly string[]): string[]
   return all;
 }
 
-/** What comes of a connection: nothing, if the owner is stopped or ends before it answers. */
+/** What a connection may return: nothing, if the owner is stopped or ends before it answers. */
 function answersOf({ contenders, sockets }: LockState, name: string): string[] {
   const socket = sockets.get(name);
   const answer = socket && contenders[socket.owner]?.position.answer;

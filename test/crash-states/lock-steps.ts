@@ -5,8 +5,8 @@ import { acquireLock } from '../../dist/log/lock.js';
 import { systemError } from '../log/support.js';
 
 /*
- * The steps of the real lock. What a process does next depends on nothing but the results of its
- * steps so far, so the code is run once for each list of results, and its steps form a tree.
+ * The steps of the real lock. What a process does next depends only on the results of its steps so far.
+ * The code is therefore run once for each list of results, and its steps form a tree.
  */
 
 /** What a process does next. Sockets have short names: `2-1` is the first one of the process 2. */
@@ -23,7 +23,7 @@ export type Step =
   | { readonly kind: 'hold' }
   | { readonly kind: 'end' };
 
-/** What a socket answered, or the code of an error; the names in the folder; whether it is late. */
+/** The answer of a socket or the code of an error; the names in the folder; whether it is too late. */
 export type Result = string | readonly string[] | boolean;
 
 /** How far a process has come. */
@@ -53,7 +53,7 @@ function shortName(path: string): string {
     .replace(/^(\d)[^-]*/, '$1');
 }
 
-/** The random part of the names of a process. That of the lower number is the lower one. */
+/** The random part of the names of a process: the lower its number, the lower its names. */
 function rankOf(number: number): Buffer {
   return Buffer.alloc(8, number);
 }
@@ -62,7 +62,7 @@ let positions = 0;
 
 /** A process that has done nothing yet. */
 export function beginningOf(process: number, mutate?: Mutate): Promise<Position> {
-  /** Where it begins its attempts: of the earlier ones, it remembers only how many they were. */
+  /** The beginnings of its attempts, by the number of earlier ones, which is all that it remembers. */
   const attempts = new Map<number, Position>();
   const isOwn = (name: string): boolean => name.startsWith(`${process}-`);
   return positionAfter([], 0);

@@ -9,8 +9,8 @@ import { explore, type ExploreOptions } from './explore.js';
 import { workloads } from './workloads.js';
 
 /*
- * The simulation must be able to fail: each of these changes breaks the log, which must be
- * detected.
+ * The simulation must be able to fail. Each of these changes breaks the log, and the exploration must
+ * detect it.
  */
 
 interface Mutation extends Partial<ExploreOptions> {

@@ -1,4 +1,4 @@
-/** Numbers at random, the same ones for the same seed. */
+/** Random numbers, the same ones for the same seed. */
 export interface Random {
   /** A number from 0 up to but not including 1. */
   (): number;

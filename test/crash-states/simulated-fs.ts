@@ -42,7 +42,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
   const answers = new Map<number, () => string>();
   let world = start;
 
-  /** What happens is visible at once. It becomes durable, if it does, when the operation returns. */
+  /** An effect is visible at once. If the operation makes it durable, it is so when that returns. */
   async function change(name: string, effect: Effect): Promise<void> {
     world = withEffect(world, effect);
     await onOperation?.(name, effect);
@@ -109,7 +109,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     if (size < before) await change(`truncate to ${size}`, { kind: 'truncate', ino, size });
   }
 
-  /** Every write of the log is to the end of a file. */
+  /** Appends to a file: the log never writes anywhere else. */
   async function write(fd: number, given: Buffer): Promise<{ readonly bytesWritten: number }> {
     const { ino, flags } = openFiles[fd] as OpenFile;
     if (machine.room === 0) throw systemError('ENOSPC', 'write');

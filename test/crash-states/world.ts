@@ -14,7 +14,7 @@ import {
   type WriteEffect,
 } from './disk.js';
 
-/** What a file system holds at one moment. It is immutable, too. */
+/** What a file system holds at one moment: a disk, and the page cache above it. Immutable, like a disk. */
 export interface World {
   /** What is on the disk for sure. */
   readonly durable: Disk;
@@ -96,7 +96,7 @@ export function showsFailedWrite({ pending }: World): boolean {
   return failed !== -1 && !pending.slice(failed).some(({ kind }) => kind === 'truncate');
 }
 
-/** The worlds that a process can leave that is killed in the middle of an operation. */
+/** The worlds that can be left when a process is killed in the middle of an operation. */
 export function afterKill(world: World, inFlight: Effect): World[] {
   const n = world.pending.indexOf(inFlight);
   const instead = (effects: readonly Effect[]): World => {

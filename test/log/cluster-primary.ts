@@ -1,8 +1,8 @@
 import cluster from 'node:cluster';
 
 /*
- * Runs a command of Node, which is in argv from [2] on, in a worker of a cluster. A worker that a
- * signal has ended is replaced.
+ * Runs a command in a worker of a cluster. The command follows in argv, from the path of Node on. A worker
+ * that is ended by a signal is replaced.
  */
 
 const [, , , exec = '', ...args] = process.argv;

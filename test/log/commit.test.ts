@@ -338,7 +338,7 @@ t.test('a modified line poisons the log, but a write in progress is completed', 
   t.equal(content(), changed + encodeRecord(IVY));
 });
 
-/** A committer for a file that keeps nothing. Collects the offsets of its lines. */
+/** A committer for a file that keeps no bytes. Collects the offsets of the lines. */
 function bottomless(end: number, offsets: number[] = []): Committer {
   let size = end;
   const write = async (_descriptor: number, bytes: Buffer) => {
@@ -356,10 +356,10 @@ function bottomless(end: number, offsets: number[] = []): Committer {
   });
 }
 
-/** A plant whose line is so long, in bytes, and has an é. */
+/** A plant with an é in its name and a line of a given length, in bytes. */
 function plantOfLine(bytes: number): NewPlant {
   let length = bytes - Buffer.byteLength(encodeRecord({ id: 100n, name: '\u00e9' }));
-  // Another id has another checksum, which may have a digit more or less.
+  // The checksum of another id may have one digit more or less, so several ids are tried.
   for (let id = 100n; ; id++) {
     const plant = { id, name: `\u00e9${'x'.repeat(length)}` };
     const missing = bytes - Buffer.byteLength(encodeRecord(plant));
@@ -373,7 +373,7 @@ t.test('a line may have the length limit of a record, but not one byte more', as
   const stillWaiting: unknown[] = [];
   const committer = bottomless(0, offsets);
   const longest = plantOfLine(MAX_RECORD_BYTES);
-  // Its strings alone fill the line.
+  // The escaped name alone is as long as a line may be.
   const tooLong = { id: -1n, name: '\u0001'.repeat(MAX_RECORD_BYTES / 6) };
   const append = async (plant: NewPlant): Promise<void> => {
     t.equal(await committer.append(plant), 'created');

@@ -18,8 +18,8 @@ import {
 } from './support.js';
 
 /*
- * Every operation in the life of a log fails in turn, with every fault. In any case, an
- * acknowledged plant is found by the process that opens the log next, and the file consists of
+ * A log is opened, used and closed, again and again, and each time another of its operations fails in
+ * another way. Whatever fails, the next process finds every acknowledged plant, and the file consists of
  * complete lines.
  */
 
@@ -58,7 +58,7 @@ const writeFailures: Record<string, Fault> = {
   'EIO, though all was written': { writes: Infinity, fails: 'EIO' },
 };
 
-/** What has become of a log so far. */
+/** What has happened to a log so far. */
 interface Life {
   /** How many operations it took to open it, if it was opened. */
   opened?: number;
@@ -105,7 +105,7 @@ function begin(t: Test, name: string, { content, dsyncIsDurable }: Beginning) {
   return { path, fs, life };
 }
 
-/** What is wrong with a log after its life. */
+/** What the next process finds wrong with a log. */
 async function wrongsAfter(path: string, fs: FaultyFileSystem, life: Life): Promise<string[]> {
   const wrongs: string[] = [];
   if (fs.openFiles > 0) wrongs.push(`${fs.openFiles} files were left open`);
@@ -125,14 +125,14 @@ async function wrongsAfter(path: string, fs: FaultyFileSystem, life: Life): Prom
   return wrongs;
 }
 
-/** What is wrong with how the log went on after a fault of one operation. */
+/** What was wrong with how the log continued after an operation failed. */
 function wrongsOf(
   { kind, number }: { readonly kind: string; readonly number: number },
   fault: Fault,
   life: Life,
 ): string[] {
   if (life.opened === undefined) return [];
-  // It takes no room to look at a file, so whatever comes of this is well.
+  // The system never answers like this: statSync takes no room on the disk.
   if (kind === 'statSync' && fault.fails === 'ENOSPC') return [];
   const poisons =
     ['statSync', 'write', 'sync'].includes(kind) &&
@@ -144,7 +144,7 @@ function wrongsOf(
 }
 
 /**
- * Which operation was the nth of all, or the nth write, from 1 on. Not always the same one is: a
+ * The nth operation of all, or the nth write, from 1 on. It is not the same one in every run, because a
  * plant may be read back while others are written.
  */
 function operationMet({ operations }: FaultyFileSystem, nth: number, onlyWrites: boolean) {
@@ -209,7 +209,7 @@ for (const [name, beginning] of Object.entries(beginnings))
       await Promise.race([gate.reached, end]);
       const kind = fs.operations[number - 1];
       if (kind === undefined) break;
-      // What is synchronous cannot hang.
+      // A synchronous operation cannot hang.
       if (kind === 'statSync') continue;
       const found = (await isPending(end)) ? [] : ['it did not wait'];
       for (const plant of life.acknowledged)

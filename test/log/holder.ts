@@ -8,8 +8,8 @@ import { PlantStoreError } from '../../dist/store.js';
 
 /*
  * A process that executes the commands on stdin on the log at argv[2], and writes the result of
- * each to stdout. While it has the log open, its process id is in a file beside the log. If that
- * file exists before, another process has the log open as well, or was killed while it had.
+ * each to stdout. While it has the log open, its process id is in a file beside the log. If it finds
+ * such a file, another process has the log open as well, or was killed while it had it open.
  */
 
 const [, , path = ''] = process.argv;

@@ -60,7 +60,7 @@ t.test('offsets are exact far beyond 4 GiB', async (t) => {
   for (const [id, offset] of offsets.entries()) t.equal(index.get(idOf(id)), offset);
 });
 
-/** Ids, some of which may come again. */
+/** Sequences of ids, in which some may be repeated. */
 const sequences: Record<string, (n: number) => bigint> = {
   'from 0 on': (n) => BigInt(n),
   'from -1 down': (n) => -1n - BigInt(n),
@@ -133,7 +133,7 @@ t.test('addStaged returns the first repeated id by offset, whatever the hashes a
 t.test('addStaged takes at most 40 bytes a plant, and frees the staged ids', async (t) => {
   setFlagsFromString('--expose-gc');
   const gc = runInNewContext('gc') as () => void;
-  /** What array buffers take that are alive: the first collection may leave its sweeping for later. */
+  /** The bytes of reachable array buffers. Two collections: the first may postpone its sweeping. */
   function arrayBuffers(): number {
     gc();
     gc();

@@ -9,7 +9,7 @@ import type { Test } from 'tap';
 import { openPlantLog } from '../../dist/log/log.js';
 import { byLength } from '../length.js';
 
-/** More of them find rarer races. */
+/** The number of rounds: more of them find rarer races. */
 export const ROUNDS = byLength(3, 50, 500);
 
 export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
@@ -29,7 +29,7 @@ export interface Holder {
   end(signal: 'SIGKILL' | 'SIGTERM'): Promise<void>;
 }
 
-/** Starts a holder; with a wrapper, a command that starts the one that follows it. */
+/** Starts a holder. The wrapper is a command that runs another command, such as `unshare -n`. */
 export async function startHolder(t: Test, path: string, ...wrapper: string[]): Promise<Holder> {
   // The preload of tap and the coverage of c8 would cost more than all the rest.
   const plain = ['-u', 'NODE_OPTIONS', '-u', 'NODE_V8_COVERAGE'];

@@ -7,13 +7,13 @@ import t from 'tap';
 import { openPlantLog } from '../../dist/log/log.js';
 import { claimsIn } from './lock-support.js';
 
-// In a file, and so in a process, of its own, because it changes the user of the process.
+// This test changes the user of its process. Each file of tests runs in a process of its own.
 t.test('the lock of another user is not taken, and its socket is named', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'plants-'));
   const path = join(folder, 'plants.jsonl');
   const log = await openPlantLog(path);
   const [claim = ''] = claimsIn(folder);
-  // Not even this user may connect, unless it is root.
+  // Now only root may connect to it.
   chmodSync(join(folder, claim), 0);
   chmodSync(path, 0o666);
   chmodSync(folder, 0o777);

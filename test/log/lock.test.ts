@@ -197,7 +197,7 @@ function ifLocked(error: unknown): undefined {
   if (!(error instanceof PlantStoreError && error.code === 'locked')) throw error;
 }
 
-/** Waits for some turns of the event loop: short or long, as chance will have it. */
+/** Waits for a random number of turns of the event loop. */
 async function wander(maxTurns: number): Promise<void> {
   for (let turns = Math.random() * maxTurns; turns > 0; turns--) await nextTurn();
 }
@@ -285,10 +285,10 @@ t.test('if 8 processes open a log by different paths, exactly one succeeds', asy
   t.equal(await sizeOf(path), 3);
 });
 
-t.test('the path of a lock may be as long as the path of any file', async (t) => {
+t.test('a log can be locked however long the path of its folder is', async (t) => {
   const root = mkdtempSync(join(tmpdir(), 'plants-'));
   t.teardown(() => rmSync(root, { recursive: true }));
-  // A path for a socket ends at 103 bytes, and the name of a claim takes about 50 of them.
+  // The path of a socket has at most 103 bytes, of which the name of a claim takes about 50.
   for (let length = Math.max(35, root.length + 2); length <= 65; length++) {
     const folder = join(root, 'x'.repeat(length - root.length));
     const log = await openPlantLog(join(folder, 'plants.jsonl'));
@@ -299,7 +299,7 @@ t.test('the path of a lock may be as long as the path of any file', async (t) =>
   }
 });
 
-t.test('claims of dead processes are removed, other files are not', async (t) => {
+t.test('the claims of dead processes are removed, and no other files are', async (t) => {
   const path = logAt(t);
   await (await openPlantLog(path)).close();
   const { ino } = statSync(path);

@@ -39,7 +39,7 @@ function logAt(t: Test, content: string | Buffer = ''): string {
   return join(t.testdir({ 'plants.jsonl': content }), 'plants.jsonl');
 }
 
-/** What became of plants that were added all at once: how often each outcome came. */
+/** Adds plants all at once, and counts the outcomes. */
 async function outcomesOf(log: PlantLog, plants: readonly NewPlant[]): Promise<object> {
   const results = await Promise.allSettled(plants.map((plant) => log.add(plant)));
   const outcomes = new Map<string, number>();

@@ -61,7 +61,7 @@ export function faultyFileSystem(
       const result = await operation(descriptor, bytes.subarray(0, writes));
       if (fails === undefined) return result;
     }
-    // After an error of close(2), the descriptor is closed all the same.
+    // If close(2) fails, the descriptor is closed nevertheless.
     if (fails !== undefined && kind === 'close') await operation();
     if (fails !== undefined) throw systemError(fails, kind);
     const result = await operation(...args);
@@ -93,7 +93,7 @@ const withoutDisk: FileSystem = {
   },
 };
 
-/** Gives every method of an object to `perform`, to do as it sees fit. */
+/** Lets `perform` handle every call of a method of an object. */
 function intercept<T extends object>(
   target: T,
   perform: (kind: string, operation: Operation, args: unknown[]) => unknown,
@@ -108,7 +108,7 @@ function intercept<T extends object>(
   });
 }
 
-/** A file system that notes which folders are synced. */
+/** A file system that records what is synced. */
 export function notingSyncs(): { fs: FileSystem; synced: string[] } {
   const synced: string[] = [];
   const open: FileSystem['open'] = async (path, flags, mode) => {
@@ -123,7 +123,7 @@ export function notingSyncs(): { fs: FileSystem; synced: string[] } {
   return { fs: { ...nodeFileSystem, open }, synced };
 }
 
-/** An error as Node makes it of one of the system's. */
+/** An error of the system, as Node reports it. */
 export function systemError(code: string, syscall: string): NodeJS.ErrnoException {
   const errno = (systemConstants.errno as Record<string, number | undefined>)[code];
   const error = new Error(`${code}: a fault of the test, ${syscall}`);
