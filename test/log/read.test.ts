@@ -13,9 +13,10 @@ import { join } from 'node:path';
 import t from 'tap';
 
 import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
+import type { Part } from '../../dist/log/lines.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
-import { readPlants } from '../../dist/log/read.js';
+import { plantsIn, readPlants } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { runExample } from '../example.js';
 import { block } from '../readme.js';
@@ -57,6 +58,16 @@ t.test('a damaged line is reported by its number and offset', async (t) => {
     const message = `${path}: line 5, at byte ${bytes.length}: it is not a valid record`;
     await t.rejects(readAll(path), { code: 'damaged', message: new RegExp(message) });
   }
+});
+
+t.test('a line longer than any record is damaged', async (t) => {
+  async function* parts(): AsyncGenerator<Part> {
+    yield { kind: 'lines', offset: 0, bytes: logOf(PLANTS) };
+    yield { kind: 'long line', offset: 1_000, length: 2 ** 30 };
+  }
+  const reading = plantsIn(parts(), (offset) => new Error(`damaged at byte ${offset}`));
+  for (const plant of PLANTS) t.strictSame((await reading.next()).value, plant);
+  await t.rejects(reading.next(), { message: 'damaged at byte 1000' });
 });
 
 t.test('a FIFO is refused at once', async (t) => {
