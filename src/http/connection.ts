@@ -1,5 +1,4 @@
-import { isHttp2, type HttpRequest } from './request.js';
-import type { HttpResponse } from './response.js';
+import { isHttp2, type HttpRequest, type HttpResponse } from './request.js';
 
 /**
  * The final response of each HTTP/1 connection that is to be closed. RFC 9112, section 9.6: no later

@@ -14,9 +14,8 @@ import {
   type PlantHandlerLimits,
 } from './limits.js';
 import { parsePlant, plantFrom } from './new-plant.js';
-import type { HttpRequest } from './request.js';
+import type { HttpRequest, HttpResponse } from './request.js';
 import { releaseWhenFlushed, sendFailure, sendPlant } from './respond.js';
-import type { HttpResponse } from './response.js';
 import type { NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';

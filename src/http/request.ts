@@ -1,6 +1,6 @@
 import type { EventEmitter } from 'node:events';
-import type { IncomingHttpHeaders } from 'node:http';
-import type { Readable } from 'node:stream';
+import type { IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http';
+import type { Readable, Writable } from 'node:stream';
 
 /** The part of a request that the handler uses: node:http's and node:http2's both have it. */
 export interface HttpRequest extends Readable {
@@ -25,6 +25,20 @@ export interface HttpRequest extends Readable {
   readonly rawBody?: unknown;
   /** The body, as a body parser has left it. */
   readonly body?: unknown;
+}
+
+/** The part of a response that the handler uses: node:http's and node:http2's both have it. */
+export interface HttpResponse extends Writable {
+  readonly headersSent: boolean;
+  /** Whether the connection persists after this response; HTTP/2's always does. */
+  readonly shouldKeepAlive?: boolean;
+  /** In HTTP/1, the connection while this response is the next one to be sent on it. */
+  readonly socket: unknown;
+  /** Both have it, but the types of HTTP/2 do not. */
+  flushHeaders?(): void;
+  getHeader(name: string): number | string | string[] | undefined;
+  setHeader(name: string, value: string): unknown;
+  writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
 }
 
 /**

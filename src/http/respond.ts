@@ -8,8 +8,7 @@ import type { Reservation } from './budget.js';
 import { closeAfter, isClosing } from './connection.js';
 import { failures, type Failure } from './failures.js';
 import { DRAIN } from './limits.js';
-import { declaredLength, isHttp2, type HttpRequest } from './request.js';
-import type { HttpResponse } from './response.js';
+import { declaredLength, isHttp2, type HttpRequest, type HttpResponse } from './request.js';
 
 /** What travels together in a failure; in a 200, `error` is 0. */
 type Answer = Pick<Failure, 'status' | 'error' | 'headers' | 'body'>;

@@ -74,7 +74,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   }
 
   const server = createServer((req, res) => {
-    const [path = ''] = (req.url ?? '').split('?');
+    const path = String(req.url).replace(/\?.*/, '');
     const page = pages.get(path);
     if (!page) send(res, 404, 'not found');
     else if (req.method !== 'GET' && req.method !== 'HEAD')

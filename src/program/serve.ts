@@ -52,7 +52,7 @@ export async function serve(
   for (const line of lines) console.log(line);
   console.log(`token: ${tokenFile?.path ?? 'from PLANT_STORE_TOKEN'}`);
   if (monitor) console.log(`monitor: ${monitor.url}`);
-  const stop = AbortSignal.any([signals.stop, ...(poisoned ? [poisoned] : [])]);
+  const stop = AbortSignal.any([signals.stop, poisoned].filter((signal) => signal !== undefined));
   monitor?.watch({ ...served, listener, stop });
 
   let reloaded = Promise.resolve();
