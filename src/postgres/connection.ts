@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 
 import { codeOf } from '../system-error.js';
+import { passwordFrom, type Password } from './password.js';
 import { checkRefusal, REFUSAL } from './refusal.js';
 import { type Row, type Statement } from './rows.js';
 
@@ -49,7 +50,7 @@ const PREPARE = `SELECT count(set_config(name, value, false)), ${REFUSAL} FROM (
 
 export interface ConnectorOptions {
   readonly hosts: readonly URL[];
-  readonly password: string | (() => string | Promise<string>) | undefined;
+  readonly password: Password | undefined;
   readonly timeoutMs: number;
   readonly acceptDataLoss: boolean;
 }
@@ -69,7 +70,7 @@ export function createConnector(options: ConnectorOptions): () => Connection {
     async function connect(): Promise<Client> {
       host = current;
       const url = new URL(String(hosts[host]));
-      const given = typeof password === 'function' ? await inTime(password()) : password;
+      const given = await passwordFrom(password, timeoutMs / hosts.length);
       if (given) url.password = encodeURIComponent(given);
       const opened = (client = new Client({
         ssl: false,
@@ -91,15 +92,6 @@ export function createConnector(options: ConnectorOptions): () => Connection {
       const { rows } = await opened.query<(string | null)[]>({ ...PLAIN, text: PREPARE });
       checkRefusal(rows, acceptDataLoss);
       return opened;
-    }
-
-    /** @throws Error once the time for connecting is over: the function may never settle. */
-    function inTime(given: string | Promise<string>): Promise<string> {
-      const expired = delay(timeoutMs / hosts.length, undefined, { ref: false });
-      return Promise.race([
-        given,
-        expired.then(() => Promise.reject(new Error('the password function timed out'))),
-      ]);
     }
 
     function close(): void {

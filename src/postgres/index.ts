@@ -6,6 +6,7 @@ import { PlantStoreError, type PlantStore } from '../store.js';
 import { codeOf, messageOf } from '../system-error.js';
 import { createCheck } from './check.js';
 import { createConnector, type Connection } from './connection.js';
+import type { Password } from './password.js';
 import { COMPARE, CREATE_TABLE, INSERT, PAGE, rowsOf, plantIn } from './rows.js';
 import { createStore } from './store.js';
 
@@ -25,7 +26,7 @@ export interface PostgresStoreOptions {
    */
   readonly url: string;
   /** Instead of the password in the URL. A function is called for each new connection. */
-  readonly password?: string | (() => string | Promise<string>);
+  readonly password?: Password;
   /** The number of connections, each with one statement in flight: at most 1000. Default: 2. */
   readonly connections?: number;
   /** How long connecting and each statement may take, in ms: at most 2147483647. Default: 5000. */
@@ -69,7 +70,7 @@ export interface PostgresStore extends PlantStore {
  * missing. While no server can be reached, plants are refused as `unavailable`.
  *
  * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is.
- * @throws TypeError if the URL is not valid.
+ * @throws TypeError if the URL or the type of the password is not valid.
  * @throws RangeError if a number is not an integer in its range.
  *
  * @example
@@ -82,6 +83,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const { connections = 2, timeoutMs = 5_000, acceptDataLoss = false } = options;
   checkRange('connections', connections, 1_000);
   checkRange('timeoutMs', timeoutMs, 2_147_483_647);
+  if (!['undefined', 'string', 'function'].includes(typeof options.password))
+    throw new TypeError('password: must be a string or a function');
   const fault = databaseUrlFault(options.url);
   if (fault) throw new TypeError(`url: ${fault}`);
   const hosts = parseDatabaseUrl(options.url);

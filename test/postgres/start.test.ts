@@ -5,8 +5,8 @@ import t from 'tap';
 
 import { openPostgresStore, type PostgresStoreOptions } from '../../dist/postgres/index.js';
 import { selfSigned } from '../certificate.js';
-import { freePort, missing, query, startCluster, USER } from './cluster.js';
-import { FERN, IVY, openStore } from './support.js';
+import { freePort, missing, query, startCluster, until, USER } from './cluster.js';
+import { addUntilStored, FERN, IVY, openStore } from './support.js';
 
 const SECRET = 'pa:ss/w@rd%,';
 const PASSWORD = encodeURIComponent(SECRET);
@@ -162,6 +162,48 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     t.match(await refusalOf({ url, password, timeoutMs: 50 }), /password function timed out/);
   });
 
+  t.test('a password function of a process without types', async (t) => {
+    const url = await prepared(TABLE, GRANT);
+    const revoked = Proxy.revocable({}, {});
+    revoked.revoke();
+    const failures: Record<string, [fails: () => unknown, message: RegExp]> = {
+      'rejects with nothing': [async () => raise(undefined), /: the password function failed$/],
+      'rejects with null': [async () => raise(null), /: the password function failed$/],
+      'rejects with a string': [async () => raise('?'), /: the password function failed$/],
+      'rejects with a revoked proxy': [async () => raise(revoked.proxy), /revoked$/],
+      'throws null': [() => raise(null), /: the password function failed$/],
+      'throws an error': [() => raise(new Error('no such file')), /: no such file$/],
+      'returns nothing': [() => undefined, /: the password function returned no string$/],
+      'returns a number': [() => 7, /: the password function returned no string$/],
+      'resolves to bytes': [async () => Buffer.from(SECRET), /returned no string$/],
+    };
+    for (const [how, [fails, message]] of Object.entries(failures)) {
+      let isFailing = true;
+      const password = (): string => (isFailing ? (fails() as string) : SECRET);
+      t.match(await refusalOf({ url, password }), message, how);
+      isFailing = false;
+      const store = await openStore(t, { url, password, connections: 1 });
+      isFailing = true;
+      await cluster.sql(
+        `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '${new URL(url).username}'`,
+      );
+      await until(() =>
+        store.add(FERN).then(
+          () => false,
+          (error: unknown) => message.test(String(error)),
+        ),
+      );
+      await t.rejects(store.check(), { code: 'unavailable', message }, how);
+      isFailing = false;
+      t.match(await addUntilStored(store, FERN), /created|unchanged/);
+    }
+    for (const password of [7, null, {}, Buffer.from(SECRET)])
+      await t.rejects(openPostgresStore({ url, password } as unknown as PostgresStoreOptions), {
+        name: 'TypeError',
+        message: 'password: must be a string or a function',
+      });
+  });
+
   t.test('over TLS, only to the server that the certificate names', async (t) => {
     const { key, cert } = selfSigned();
     const files = { 'server.key': key, 'server.crt': cert };
@@ -182,6 +224,11 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     t.match(await refusalOf({ url: urlOf('localhost', `&sslrootcert=${ca}`) }), /ENOENT/);
   });
 });
+
+/** Throws something that need not be an error. */
+function raise(thrown: unknown): never {
+  throw thrown as Error;
+}
 
 async function chownAll(paths: readonly string[]): Promise<void> {
   const { chown } = await import('node:fs/promises');

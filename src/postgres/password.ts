@@ -1,0 +1,29 @@
+import { setTimeout as delay } from 'node:timers/promises';
+
+/** A password, or a function that is called for each new connection. */
+export type Password = string | (() => string | Promise<string>);
+
+/**
+ * Resolves to the password, or to nothing if there is none.
+ *
+ * @throws Error, whatever a function throws; also once the time is over, as it may never settle.
+ */
+export async function passwordFrom(
+  password: Password | undefined,
+  timeoutMs: number,
+): Promise<string | undefined> {
+  if (typeof password !== 'function') return password;
+  let given: unknown;
+  try {
+    given = await Promise.race([password(), expire(timeoutMs)]);
+  } catch (cause) {
+    throw cause instanceof Error ? cause : new Error('the password function failed', { cause });
+  }
+  if (typeof given !== 'string') throw new Error('the password function returned no string');
+  return given;
+}
+
+async function expire(timeoutMs: number): Promise<never> {
+  await delay(timeoutMs, undefined, { ref: false });
+  throw new Error('the password function timed out');
+}
