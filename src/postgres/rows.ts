@@ -15,9 +15,10 @@ export type Statement = ReturnType<typeof statement>;
 /**
  * `exact` is null unless the type `text` cannot hold a string of the plant: then it is the JSON of
  * name and tag, which themselves have U+FFFD in place of NUL and lone surrogates. Takes a lock,
- * because two instances that create a table at the same time may both fail.
+ * because two instances that create a table at the same time may both fail, and waits for it however long.
  */
 export const CREATE_TABLE = statement(`DO $$ BEGIN
+  PERFORM set_config('lock_timeout', '0', true);
   PERFORM pg_advisory_xact_lock(hashtext('CREATE TABLE plants'));
   CREATE TABLE IF NOT EXISTS plants
     (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text);

@@ -5,7 +5,8 @@ import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
 import { messageOf } from '../system-error.js';
-import { isAboutRows, type Connection } from './connection.js';
+import type { Connection } from './connection.js';
+import { isAboutRows } from './errors.js';
 import { COMPARE, INSERT, rowsOf } from './rows.js';
 
 interface Pending {
@@ -18,6 +19,11 @@ interface Pending {
 
 /** A batch is full when it reaches one of these. CockroachDB limits statements to 16 MiB. */
 const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
+/**
+ * A batch in which a row is refused is split into this many parts, and these are split again. More make
+ * fewer levels, each of which may have to wait for the lock of a row.
+ */
+const PARTS = 10;
 const MAX_QUEUED_BYTES = 67_108_864;
 /** The memory of a plant besides its strings. */
 const PLANT_BYTES = 512;
@@ -62,49 +68,56 @@ export function createStore(
       bytes += pending.bytes;
     }
     queuedBytes -= bytes;
-    const overdue = performance.now() - timeoutMs;
-    return queue.splice(0, count).filter(({ since, reject }) => {
-      if (since < overdue) reject(unavailable('the database is too slow'));
-      return since >= overdue;
-    });
+    return queue.splice(0, count);
   }
 
-  async function storeBatch(connection: Connection, batch: readonly Pending[]): Promise<void> {
+  function isInTime({ since, reject }: Pending): boolean {
+    const isOverdue = performance.now() - since > timeoutMs;
+    if (isOverdue) reject(unavailable('the database is too slow'));
+    return !isOverdue;
+  }
+
+  async function storeBatch(connection: Connection, taken: readonly Pending[]): Promise<void> {
+    const batch = taken.filter(isInTime);
     if (batch.length === 0) return;
     const failuresBefore = failures;
     const publish = measureCommit(name);
-    let plants = 0;
+    let created: ReadonlySet<Pending> = new Set();
     try {
-      await insertOrCompare(connection, batch, (created) => (plants = created));
-      publish?.({ plants });
+      await insertOrCompare(connection, batch, (inserted) => (created = inserted));
+      publish?.({ plants: created.size });
       if (!isAway || failures > failuresBefore) return;
       isAway = false;
       report(`${name}: plants are stored again`);
     } catch (error) {
-      publish?.({ plants, error });
-      if (isAboutRows(error) && batch.length > 1) {
-        const middle = batch.length / 2;
-        await storeBatch(connection, batch.slice(0, middle));
-        await storeBatch(connection, batch.slice(middle));
-      } else rejectBatch(batch, error);
+      publish?.({ plants: created.size, error });
+      const rest = batch.filter((pending) => !created.has(pending));
+      if (isAboutRows(error) && batch.length > 1) await storeParts(connection, rest);
+      else rejectBatch(rest, error);
     }
   }
 
-  /** Calls `onInserted` with the number of plants that are durable, even if it rejects afterwards. */
+  async function storeParts(connection: Connection, batch: readonly Pending[]): Promise<void> {
+    const size = Math.ceil(batch.length / PARTS);
+    for (let start = 0; start < batch.length; start += size)
+      await storeBatch(connection, batch.slice(start, start + size));
+  }
+
+  /** Calls `onInserted` with the plants that are durable, even if it rejects afterwards. */
   async function insertOrCompare(
     connection: Connection,
     batch: readonly Pending[],
-    onInserted: (plants: number) => void,
+    onInserted: (created: ReadonlySet<Pending>) => void,
   ): Promise<void> {
     // Of plants with the same id, the first is inserted, and the others are compared with it.
     const firsts = new Map(
       batch.toReversed().map((pending) => [String(pending.plant.id), pending]),
     );
-    const created = await connection.query(INSERT, rowsOf(Array.from(firsts.values(), plantOf)));
-    const stored = new Set(created.map(([id]) => firsts.get(id as string)));
-    for (const pending of stored) pending?.resolve('created');
-    onInserted(stored.size);
-    const others = batch.filter((pending) => !stored.has(pending));
+    const rows = await connection.query(INSERT, rowsOf(Array.from(firsts.values(), plantOf)));
+    const created = new Set(rows.flatMap(([id]) => firsts.get(id as string) ?? []));
+    for (const { resolve } of created) resolve('created');
+    onInserted(created);
+    const others = batch.filter((pending) => !created.has(pending));
     if (others.length === 0) return;
     const compared = await connection.query(COMPARE, rowsOf(others.map(plantOf)));
     const isSame = new Map(compared.map(([n, same]) => [others[Number(n) - 1], same === 't']));

@@ -279,6 +279,17 @@ export async function query(url: string, text: string): Promise<Record<string, u
   }
 }
 
+/** Runs PL/pgSQL before each row is inserted. */
+export async function trigger(url: string, body: string): Promise<void> {
+  await query(
+    url,
+    `CREATE OR REPLACE FUNCTION before_plant() RETURNS trigger LANGUAGE plpgsql
+      AS $$ BEGIN ${body} END $$;
+    CREATE OR REPLACE TRIGGER before_plant BEFORE INSERT ON plants
+      FOR EACH ROW EXECUTE FUNCTION before_plant()`,
+  );
+}
+
 /** Tries again until a condition is met; the limit is that of the whole test. */
 export async function until(isMet: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await isMet())) await delay(10);

@@ -14,7 +14,7 @@ import { PAGE } from '../../dist/postgres/rows.js';
 import { run } from '../command.js';
 import { exactly } from '../exactly.js';
 import { testStoreContract } from '../store-contract.js';
-import { missing, query, startCluster, until } from './cluster.js';
+import { missing, query, startCluster, trigger, until } from './cluster.js';
 import { startProxy } from './proxy.js';
 import { addUntilStored, FERN, IVY, openStore, type TestStore } from './support.js';
 
@@ -223,7 +223,6 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
 
   t.test('each batch is published, with the plants that are new', async (t) => {
     const url = await cluster.createSchema();
-    await query(url, `ALTER ROLE CURRENT_USER SET lock_timeout = 10`);
     const contexts = new AsyncLocalStorage<string>();
     const store = await contexts.run('open', () => openStore(t, { url, connections: 1 }));
     const seen: unknown[] = [];
@@ -272,7 +271,11 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     await rival.query('BEGIN; SELECT FROM plants WHERE id = 1 FOR UPDATE');
     // lock_not_available
     const half = { plants: 1, code: '55P03' };
-    await publishes('a comparison that fails', [...stored, plant(6n, 'new')], half);
+    await publishes(
+      'a comparison that fails, and then for each plant',
+      [...stored, plant(6n, 'new')],
+      ...[half, { plants: 0, code: '55P03' }, { plants: 0 }],
+    );
   });
 
   t.test('a setting that is changed while the store is open', async (t) => {
@@ -372,7 +375,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     await query(url, 'ALTER SEQUENCE tries RESTART');
     await trigger(url, fails(10));
     await t.rejects(store.add(IVY), { code: 'unavailable' });
-    t.match(store.reports, exactly(/plants are refused/));
+    t.match(store.reports, exactly(/the database refuses a plant/));
   });
 
   t.test('a batch that fails to serialize is tried again later', async (t) => {
@@ -404,7 +407,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     await trigger(
       url,
       `IF NEW.name = 'slow' THEN PERFORM pg_sleep(0.2); END IF;
-      IF NEW.name = 'full' THEN RAISE SQLSTATE '53100'; END IF;
+      IF NEW.name = 'full' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
       RETURN NEW;`,
     );
     const [slow, full, next] = plantsNamed('slow', 'full', 'next') as [
@@ -434,13 +437,10 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   t.test('plants that have waited too long are refused', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url, connections: 1, timeoutMs: 300 });
-    const other = new pg.Client(url);
-    await other.connect();
-    await other.query('BEGIN; LOCK TABLE plants');
+    await trigger(url, 'IF NEW.id = 7 THEN PERFORM pg_sleep(3600); END IF; RETURN NEW;');
     // The first one fills a batch.
     const plants = [{ ...FERN, name: 'x'.repeat(1_500_000) }, IVY];
     const outcomes = await Promise.allSettled(plants.map((plant) => store.add(plant)));
-    await other.end();
     t.match(
       outcomes,
       exactly(
@@ -500,14 +500,3 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.equal(await store.add(FERN), 'created');
   });
 });
-
-/** Runs PL/pgSQL before each row is inserted. */
-async function trigger(url: string, body: string): Promise<void> {
-  await query(
-    url,
-    `CREATE OR REPLACE FUNCTION before_plant() RETURNS trigger LANGUAGE plpgsql
-      AS $$ BEGIN ${body} END $$;
-    CREATE OR REPLACE TRIGGER before_plant BEFORE INSERT ON plants
-      FOR EACH ROW EXECUTE FUNCTION before_plant()`,
-  );
-}
