@@ -24,7 +24,7 @@ ${settingsHelp(LOG_SETTINGS)}
 Without a token, a random one is written to the file token beside the log.
 
 SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
-the token file again.`;
+the token file, the certificate and its key again; with a terminal as its input, it stops.`;
 
 main(HELP, commandTyped(), (command, file, ...more) => {
   if (more.length > 0) return undefined;

@@ -25,7 +25,7 @@ Settings are environment variables. Those of the database and a token have to be
 ${settingsHelp(DATABASE_SETTINGS)}
 
 SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
-the token file again.`;
+the token file, the certificate and its key again; with a terminal as its input, it stops.`;
 
 /** Opens a store in a database. */
 export type OpenStore = (options: StoreOptions) => Promise<DatabaseStore>;

@@ -29,6 +29,8 @@ export interface ListenerOptions {
 export interface Listener {
   /** Resolves to the URL of the server once it listens. */
   listen(host: string, port: number): Promise<string>;
+  /** Uses another certificate and key for the connections from now on. */
+  renewTls(tls: TlsMaterial): void;
   /** How many connections are open, and how many more were closed at once so far. */
   connections(): Promise<{ readonly open: number; readonly dropped: number }>;
   /**
@@ -83,9 +85,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   const report = limitRate(listenerOptions.report);
   // node:http would answer a request without Host with an empty body.
   const options = { ...CONNECTION_LIMITS, requireHostHeader: false };
-  const server = tls
-    ? createTlsServer({ ...options, ...tls, allowHalfOpen: true })
-    : createServer(options);
+  const tlsServer = tls && createTlsServer({ ...options, ...tls, allowHalfOpen: true });
+  const server = tlsServer ?? createServer(options);
   server.maxConnections = maxConnections;
   // One more than the handler accepts, so that it can see that there are too many.
   server.maxHeadersCount = MAX_HEADER_LINES + 1;
@@ -165,6 +166,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
         });
       });
     },
+
+    renewTls: (renewed) => tlsServer?.setSecureContext(renewed),
 
     async connections() {
       return { open: await promisify(server.getConnections.bind(server))(), dropped };

@@ -2,7 +2,13 @@ import { createPlantHandler, type PlantHandler } from '../http/handler.js';
 import { pluralize, reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
-import { createTokenFile, readTokens, type NamedFile } from './credentials.js';
+import {
+  createTokenFile,
+  readTls,
+  readTokens,
+  type NamedFile,
+  type TlsFiles,
+} from './credentials.js';
 import { EXIT, exitWithin, type ExitCode } from './exit.js';
 import { createListener, STOPPING, type Listener } from './listener.js';
 import { startMonitor, type Watched } from './monitor.js';
@@ -57,8 +63,12 @@ export async function serve(
 
   let reloaded = Promise.resolve();
   signals.onReload(() => {
-    if (tokenFile) reloaded = reloaded.then(() => reloadTokens(tokenFile, handler));
-    else report('SIGHUP: no token is read again; those of PLANT_STORE_TOKEN change with a restart');
+    if (!tokenFile)
+      report('SIGHUP: no token is read again; those of PLANT_STORE_TOKEN change with a restart');
+    reloaded = reloaded.then(async () => {
+      if (tokenFile) await reloadTokens(tokenFile, handler);
+      if (settings.tls) await reloadTls(settings.tls.files, listener);
+    });
   });
   await aborted(stop);
   exitWithin(STOPPING.totalMs);
@@ -86,5 +96,15 @@ async function reloadTokens(file: NamedFile, handler: PlantHandler): Promise<voi
     report(`${file.path}: accepts ${pluralize(tokens.length, 'token')}`);
   } catch (error) {
     report(`${reasonOf(error)}; the tokens stay as they were`);
+  }
+}
+
+/** Never rejects, so that the next reload works. */
+async function reloadTls(files: TlsFiles, listener: Listener): Promise<void> {
+  try {
+    listener.renewTls(await readTls(files));
+    report(`${files.cert.path}: the certificate and its key were read again`);
+  } catch (error) {
+    report(`${reasonOf(error)}; the certificate stays as it was`);
   }
 }

@@ -1,0 +1,70 @@
+/* SIGHUP renews the certificate. */
+import { writeFileSync } from 'node:fs';
+import { get } from 'node:https';
+import { join } from 'node:path';
+
+import t from 'tap';
+
+import { selfSigned } from '../certificate.js';
+import { TOKEN } from '../client.js';
+import { startLoad } from './load.js';
+import { start } from './program.js';
+
+const SETTINGS = {
+  PLANT_STORE_TOKEN_FILE: 'tokens',
+  PLANT_STORE_TLS_CERT: 'cert',
+  PLANT_STORE_TLS_KEY: 'key',
+};
+
+t.test('SIGHUP renews the certificate, and no request fails', async (t) => {
+  const [old, renewed] = [selfSigned(), selfSigned()];
+  const cwd = t.testdir({ tokens: TOKEN, cert: old.cert, key: old.key });
+  const program = await start(t, { cwd, env: SETTINGS });
+  const load = startLoad(program.port, [
+    { secure: true, keepAlive: true },
+    { secure: true, keepAlive: false },
+  ]);
+  const accepts = (ca: string): Promise<boolean> => isTrusted(program.port, ca);
+  await load.goesOn();
+
+  writeFileSync(join(cwd, 'cert'), renewed.cert);
+  program.send('SIGHUP');
+  const pair = `PLANT_STORE_TLS_CERT: ${cwd}/cert and PLANT_STORE_TLS_KEY: ${cwd}/key`;
+  const misfit = `${pair}: are not a certificate and its private key in PEM; the certificate stays as it was\n`;
+  await program.says('stderr', /stays as it was\n/);
+  const afterTokens = `plant-store: ${cwd}/tokens: accepts 1 token\nplant-store: `;
+  t.equal(program.stderr, afterTokens + misfit, 'tokens are read before the certificate');
+  t.equal(await accepts(old.cert), true);
+  await load.goesOn();
+
+  writeFileSync(join(cwd, 'key'), renewed.key);
+  program.send('SIGHUP');
+  await program.says('stderr', /cert: the certificate and its key were read again\n/);
+  t.equal(await accepts(renewed.cert), true);
+  t.equal(await accepts(old.cert), false);
+  await load.goesOn();
+  await load.stop();
+  t.strictSame([...load.outcomes.keys()], ['200']);
+});
+
+t.test('tokens that cannot be read do not keep the certificate from being renewed', async (t) => {
+  const [old, renewed] = [selfSigned(), selfSigned()];
+  const cwd = t.testdir({ tokens: TOKEN, cert: old.cert, key: old.key });
+  const program = await start(t, { cwd, env: SETTINGS });
+  for (const [name, content] of Object.entries({ tokens: '', ...renewed }))
+    writeFileSync(join(cwd, name), content);
+  program.send('SIGHUP');
+  await program.says('stderr', /the tokens stay as they were\n.+were read again\n/);
+  t.equal(await isTrusted(program.port, renewed.cert), true);
+});
+
+/** Whether a client that trusts only this certificate accepts the server's. */
+function isTrusted(port: number, ca: string): Promise<boolean> {
+  const options = { host: '127.0.0.1', port, ca, servername: 'localhost', agent: false as const };
+  return new Promise((resolve) => {
+    get(options, (res) => {
+      res.resume();
+      resolve(true);
+    }).on('error', () => resolve(false));
+  });
+}
