@@ -139,12 +139,12 @@ t.test(
   },
 );
 
-t.test('the program reads no environment variables but PLANT_STORE_*', async (t) => {
+t.test('the program reads no environment variables but those that SECURITY.md lists', async (t) => {
   installProgram();
   await serves(t, { command: [process.execPath, '--import', WATCH, 'dist/server.js'] });
   const names = JSON.parse(readFileSync(join(INSTALLATION, 'names.json'), 'utf8')) as string[];
   t.ok(names.includes('PLANT_STORE_FILE'));
-  for (const name of names) t.match(name, /^(?:PLANT_STORE_.*|all of them)$/);
+  for (const name of names) t.match(name, /^(?:PLANT_STORE_.*|LISTEN_PID|LISTEN_FDS|all of them)$/);
 });
 
 /** Notes which environment variables are read by code that is not Node's own. */

@@ -1,5 +1,7 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { createServer, type AddressInfo } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -225,9 +227,40 @@ t.test(
   },
 );
 
+const noSystemd =
+  spawnSync('systemd-analyze', ['--version']).status !== 0 && 'needs systemd-analyze';
+
+t.test('systemd accepts the units', { skip: noSystemd }, async (t) => {
+  const units = blocks('Operating it', 'ini').map((unit) =>
+    unit.replace('/usr/bin/node', process.execPath),
+  );
+  const named = units.map((unit) => [/system\/(\S+)/.exec(unit)?.[1] ?? '', unit]);
+  const folder = t.testdir(Object.fromEntries(named) as Record<string, string>);
+  const paths = named.map(([name = '']) => join(folder, name));
+  const { status, stderr } = spawnSync('systemd-analyze', ['verify', ...paths], {
+    encoding: 'utf8',
+  });
+  t.equal(status, 0, stderr);
+  t.notMatch(stderr, 'plant-store');
+});
+
+t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async (t) => {
+  const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  await new Promise((closed) => server.close(closed));
+  const [, activate = ''] = blocks('Operating it', 'sh');
+  const command = ['sh', '-euc', `exec ${activate.replace('8080', String(port))}`];
+  const program = launch(t, { cwd, command });
+  await program.says('stderr', /^Listening on /);
+  t.equal((await fetch(`http://127.0.0.1:${port}/plants`)).status, 401);
+  t.match((await serving(program)).url, `http://127.0.0.1:${port}`);
+});
+
 t.test('tokens rotate, and the log is copied, with the commands of the README', async (t) => {
   const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });
-  const [starting = '', ...commands] = block('Operating it', 'sh').split(/(?<=\n)/);
+  const [starting = '', ...commands] = (blocks('Operating it', 'sh')[0] ?? '').split(/(?<=\n)/);
   const script = `${starting}echo "$PID" >&2; wait "$PID"`;
   const program = await serving(launch(t, { cwd, command: ['sh', '-euc', script] }));
   const [PID = ''] = await program.says('stderr', /^\d+(?=\n)/);
@@ -252,7 +285,8 @@ t.test('tokens rotate, and the log is copied, with the commands of the README', 
 });
 
 t.test('the systemd unit starts, reloads and stops the program', async (t) => {
-  const lines = block('Operating it', 'ini').matchAll(/^(\w+)=(.*)$/gm);
+  const [service = ''] = blocks('Operating it', 'ini');
+  const lines = service.matchAll(/^(\w+)=(.*)$/gm);
   const unit = new Map([...lines].map(([, key, value]) => [key, value ?? '']));
   t.match(unit.get('ExecStart'), /node \S+\/dist\/server\.js$/);
 

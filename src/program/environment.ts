@@ -96,7 +96,7 @@ export function createReader(given: Environment) {
     return settings;
   }
 
-  return { environment, fault, text, path, integer, flag, result, valid };
+  return { given, environment, fault, text, path, integer, flag, result, valid };
 }
 
 /** Settings as `--help` shows them. */

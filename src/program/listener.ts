@@ -1,7 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import { Server as NetServer, type AddressInfo, type Socket } from 'node:net';
+import { Server as NetServer, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
@@ -12,9 +12,9 @@ import { MAX_HEADER_LINES } from '../http/limits.js';
 import { observeClose } from '../http/connection.js';
 import { sendFailure } from '../http/respond.js';
 import { limitRate, type Report } from '../report.js';
-import { reasonOf } from '../system-error.js';
 import type { TlsMaterial } from './credentials.js';
 import { endGently, endWith } from './end-connection.js';
+import { listen } from './listen.js';
 
 export interface ListenerOptions {
   readonly handler: PlantHandler;
@@ -29,6 +29,8 @@ export interface ListenerOptions {
 export interface Listener {
   /** Resolves to the URL of the server once it listens. */
   listen(host: string, port: number): Promise<string>;
+  /** The same with a socket that the process has inherited: connections wait in it while it restarts. */
+  listenOn(descriptor: number): Promise<string>;
   /** Uses another certificate and key for the connections from now on. */
   renewTls(tls: TlsMaterial): void;
   /** How many connections are open, and how many more were closed at once so far. */
@@ -66,9 +68,6 @@ export const IDLE_MS = 75_000;
  * and sending 503 to those that remain.
  */
 export const STOPPING = { totalMs: 10_000, clientsMs: 8_000, lastResponsesMs: 500 } as const;
-
-/** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
-const BACKLOG = 4096;
 
 /** How long a connection may be idle while the server stops, in milliseconds: a request may be on its way. */
 const STOPPING_IDLE_MS = 500;
@@ -151,21 +150,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   });
 
   return {
-    listen(host, port) {
-      return new Promise((resolve, reject) => {
-        server.once('error', onError);
-        function onError(cause: Error): void {
-          const message = `cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
-          reject(new Error(message, { cause }));
-        }
-        // Otherwise the primary of a cluster accepts connections for its workers: it would share
-        // the port between logs, and offer a connection that a worker drops again and again.
-        server.listen({ host, port, backlog: BACKLOG, exclusive: true }, () => {
-          server.off('error', onError);
-          resolve(urlOf(server.address() as AddressInfo, tls !== undefined));
-        });
-      });
-    },
+    listen: (host, port) => listen(server, { host, port }),
+    listenOn: (fd) => listen(server, { fd }),
 
     renewTls: (renewed) => tlsServer?.setSecureContext(renewed),
 
@@ -241,9 +227,4 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 
 function refuse(res: ServerResponse): void {
   void sendFailure(res.req, res, failures.unavailable);
-}
-
-export function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {
-  const host = family === 'IPv6' ? `[${address}]` : address;
-  return `${secure ? 'https' : 'http'}://${host}:${port}`;
 }

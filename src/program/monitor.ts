@@ -4,7 +4,8 @@ import type { AddressInfo } from 'node:net';
 
 import { reportToConsole as report } from '../report.js';
 import { reasonOf } from '../system-error.js';
-import { urlOf, type Listener } from './listener.js';
+import { urlOf } from './listen.js';
+import type { Listener } from './listener.js';
 import { METRICS_TYPE, startMetrics, type LogGauges } from './metrics.js';
 
 export interface MonitorOptions {

@@ -12,6 +12,7 @@ import {
 import { EXIT, exitWithin, type ExitCode } from './exit.js';
 import { createListener, STOPPING, type Listener } from './listener.js';
 import { startMonitor, type Watched } from './monitor.js';
+import { SettingsError } from './settings-error.js';
 import type { ServerSettings } from './settings.js';
 import { aborted, handleSignals } from './signals.js';
 
@@ -78,11 +79,14 @@ export async function serve(
 }
 
 /** Listens, or rejects with the setting that has to be changed. */
-async function listen(listener: Listener, { host, port }: ServerSettings): Promise<string> {
+async function listen(listener: Listener, settings: ServerSettings): Promise<string> {
+  const { host, port, inheritedSocket } = settings;
   try {
-    return await listener.listen(host, port);
+    if (inheritedSocket === undefined) return await listener.listen(host, port);
+    return await listener.listenOn(inheritedSocket);
   } catch (error) {
     const { message, cause } = error as Error;
+    if (inheritedSocket !== undefined) throw new SettingsError([`LISTEN_FDS: ${message}`]);
     const isPort = ['EADDRINUSE', 'EACCES'].includes(String(codeOf(cause)));
     throw new Error(`${isPort ? 'PLANT_STORE_PORT' : 'PLANT_STORE_HOST'}: ${message}`, { cause });
   }

@@ -19,6 +19,8 @@ import type { Environment } from './setting-names.js';
 export interface ServerSettings {
   readonly host: string;
   readonly port: number;
+  /** A listening socket that the process has inherited, which is used instead of host and port. */
+  readonly inheritedSocket: number | undefined;
   /** The bearer tokens; none if the token file has to be created. */
   readonly tokens: readonly string[];
   /** The file that holds the tokens, unless they are set directly. */
@@ -122,9 +124,23 @@ async function readDatabase(reader: Reader): Promise<DatabaseSettings> {
   };
 }
 
+/** SD_LISTEN_FDS_START of systemd. */
+const FIRST_INHERITED = 3;
+
 /** Reads the settings of both programs. A token file with the default path may be missing. */
 async function readShared(reader: Reader, defaultTokenFile?: string): Promise<ServerSettings> {
-  const { text, path, integer, fault, result } = reader;
+  const { given, environment, text, path, integer, fault, result } = reader;
+
+  /** The protocol of systemd: sd_listen_fds(3). The variables of another process have no effect. */
+  function inheritedSocket(): number | undefined {
+    const { LISTEN_PID, LISTEN_FDS } = given;
+    if (LISTEN_PID !== String(process.pid)) return undefined;
+    if (LISTEN_FDS !== '1') fault('LISTEN_FDS: must be 1');
+    for (const name of ['PLANT_STORE_HOST', 'PLANT_STORE_PORT'] as const)
+      if (environment[name] !== undefined)
+        fault(`${name}: must not be set, because a socket is inherited (LISTEN_PID)`);
+    return FIRST_INHERITED;
+  }
 
   function splitTokens(): string[] | undefined {
     const tokens = text('PLANT_STORE_TOKEN')?.split(/\s+/).filter(Boolean);
@@ -155,20 +171,22 @@ async function readShared(reader: Reader, defaultTokenFile?: string): Promise<Se
 
   function monitor(): ServerSettings['monitor'] {
     const host = text('PLANT_STORE_MONITOR_HOST') ?? SETTINGS.PLANT_STORE_MONITOR_HOST[0];
-    if (reader.environment.PLANT_STORE_MONITOR_PORT === undefined) return undefined;
+    if (environment.PLANT_STORE_MONITOR_PORT === undefined) return undefined;
     const monitorPort = integer('PLANT_STORE_MONITOR_PORT', 0, 65_535);
-    if (monitorPort === port && port !== 0)
+    if (monitorPort === port && port !== 0 && socket === undefined)
       fault('PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT');
     return { host, port: monitorPort };
   }
 
   const host = text('PLANT_STORE_HOST') ?? SETTINGS.PLANT_STORE_HOST[0];
   const port = integer('PLANT_STORE_PORT', 0, 65_535);
+  const socket = inheritedSocket();
   const maxBodyBytes = integer('PLANT_STORE_MAX_BODY', 1, MAX_LIMITS.maxBodyBytes);
   const tokens = splitTokens();
   return {
     host,
     port,
+    inheritedSocket: socket,
     maxBodyBytes,
     maxBufferedBytes: integer(
       'PLANT_STORE_MAX_BUFFERED',

@@ -66,6 +66,7 @@ t.test('an empty environment is valid', async (t) => {
   t.strictSame(await readLogSettings({}), {
     host: '127.0.0.1',
     port: 8080,
+    inheritedSocket: undefined,
     file: resolve('data/plants.jsonl'),
     tokens: [],
     tokenFile: { path: resolve('data/token'), setting: undefined },
@@ -167,6 +168,15 @@ t.test('the monitor must not have the port of the service', async (t) => {
   t.strictSame(await ports('9090', '9091'), []);
   t.strictSame(await ports('0', '0'), []);
   t.strictSame(await faultsIn({ PLANT_STORE_MONITOR_PORT: '8080' }), [fault]);
+});
+
+t.test('with a socket from systemd, the default port is free for the monitor', async (t) => {
+  const socket = { LISTEN_PID: String(process.pid), LISTEN_FDS: '1' };
+  await isRead(
+    t,
+    { ...socket, PLANT_STORE_MONITOR_PORT: '8080' },
+    { inheritedSocket: 3, monitor: { host: '127.0.0.1', port: 8080 } },
+  );
 });
 
 t.test('PLANT_STORE_MAX_BUFFERED must not be less than PLANT_STORE_MAX_BODY', async (t) => {

@@ -73,6 +73,12 @@ t.test('workers with different logs do not share a port', async (t) => {
   t.match(third.stderr, `cannot listen on 127.0.0.1, port ${first.port}: address already in use`);
 });
 
+t.test('a socket that the primary has inherited has no effect in a worker', async (t) => {
+  t.testdir();
+  const { port } = await start(t, { LISTEN_PID: String(process.pid), LISTEN_FDS: '1' });
+  t.equal((await exchange(t, port, message())).status, 200);
+});
+
 t.test('a worker closes excess connections and reports that', async (t) => {
   t.testdir();
   const program = await start(t, { PLANT_STORE_MAX_CONNECTIONS: '1' });

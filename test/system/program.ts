@@ -19,6 +19,8 @@ export interface LaunchOptions {
   readonly under?: readonly string[];
   /** What starts the program, in place of `node` and the script. */
   readonly command?: readonly string[];
+  /** What the program inherits as its descriptor 3. */
+  readonly descriptor?: number;
 }
 
 /** How a process ended. */
@@ -81,6 +83,7 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
     script = SERVER,
     preload,
     under = [],
+    descriptor,
   } = options;
   const given = Object.entries(process.env).filter(([name]) => !name.startsWith('PLANT_STORE_'));
   const imports =
@@ -92,7 +95,7 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
   const child = spawn('env', ['-u', 'NODE_OPTIONS', ...under, ...command, ...args], {
     cwd,
     env: { ...Object.fromEntries(given), PLANT_STORE_PORT: '0', ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['ignore', 'pipe', 'pipe', ...(descriptor === undefined ? [] : [descriptor])],
   });
   return follow(t, child);
 }

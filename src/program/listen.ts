@@ -1,0 +1,41 @@
+import type { Server } from 'node:http';
+import { Server as TlsServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+
+import { reasonOf } from '../system-error.js';
+
+/** An address, or the descriptor of a socket that the process has inherited. */
+export type Place = { readonly host: string; readonly port: number } | { readonly fd: number };
+
+/** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
+const BACKLOG = 4096;
+
+/**
+ * Resolves to the URL of a server once it listens.
+ *
+ * @throws Error that says where it cannot listen, with the error of the system as its cause.
+ */
+export function listen(server: Server, place: Place): Promise<string> {
+  return new Promise((resolve, reject) => {
+    server.once('error', onError);
+    function onError(cause: Error): void {
+      const where = 'fd' in place ? `descriptor ${place.fd}` : `${place.host}, port ${place.port}`;
+      reject(new Error(`cannot listen on ${where}: ${reasonOf(cause)}`, { cause }));
+    }
+    // Otherwise the primary of a cluster accepts connections for its workers: it would share
+    // the port between logs, and offer a connection that a worker drops again and again.
+    const options = { ...place, exclusive: true };
+    // As an option, the backlog would have no effect on a descriptor (Node 20-26).
+    server.listen(options, BACKLOG, () => {
+      server.off('error', onError);
+      const address = server.address();
+      if (address === null || typeof address === 'string') onError(new Error('it is not TCP'));
+      else resolve(urlOf(address, server instanceof TlsServer));
+    });
+  });
+}
+
+export function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {
+  const host = family === 'IPv6' ? `[${address}]` : address;
+  return `${secure ? 'https' : 'http'}://${host}:${port}`;
+}
