@@ -98,6 +98,14 @@ t.test('the command that runs one test names one that exists', async (t) => {
   t.match(readFileSync(`${file}.ts`, 'utf8'), new RegExp(`t\\.test\\('.*${name}`));
 });
 
+t.test('the oldest and the newest release of PostgreSQL are tested', async (t) => {
+  const tested = /for release in (\d+)\.\S+ (\d+)\.\S+; do\n.*x86_64/;
+  const [, oldest, newest] = tested.exec(readFileSync('.ci/run', 'utf8')) ?? [];
+  const range = `${oldest} to ${newest}`;
+  t.match(read('src/postgres/README.md'), `PostgreSQL ${range} are supported`);
+  t.match(read('README.md'), `[PostgreSQL](src/postgres/README.md) ${range} |`);
+});
+
 t.test('the map of src/ names every file once', async (t) => {
   const named = rows('A map of `src/`').flatMap(([files = '']) =>
     [...files.matchAll(/\]\(\.\.\/src\/(\S+\.ts)\)/g)].map(([, file]) => file),

@@ -30,6 +30,8 @@ const RELEASES = existsSync(DEBIAN)
   ? readdirSync(DEBIAN).toSorted((a, b) => Number(b) - Number(a))
   : [];
 const PATH = [
+  // The folder with `initdb`, `pg_ctl` and `postgres` of another release.
+  ...(process.env.TEST_POSTGRES_BIN ? [process.env.TEST_POSTGRES_BIN] : []),
   ...RELEASES.map((release) => join(DEBIAN, release, 'bin')),
   ...(process.env.PATH ?? '').split(delimiter),
   '/usr/sbin',
@@ -150,19 +152,19 @@ async function createData(data: string, options: readonly string[] = []): Promis
   );
 }
 
-/** A copy takes a third of the time of `initdb`. The next build removes the template. */
-const TEMPLATE = fileURLToPath(new URL('template', import.meta.url));
-
+/** A copy takes a third of the time of `initdb`. The next build removes the templates. */
 async function copyTemplate(data: string): Promise<void> {
-  if (existsSync(TEMPLATE)) {
-    await execute('cp', ['-a', TEMPLATE, data]);
+  const [release = ''] = /\d+/.exec(await runAsServer('initdb', '--version')) ?? [];
+  const template = fileURLToPath(new URL(`template-${release}`, import.meta.url));
+  if (existsSync(template)) {
+    await execute('cp', ['-a', template, data]);
     return;
   }
   await createData(data);
-  const copy = `${TEMPLATE}-${process.pid}`;
+  const copy = `${template}-${process.pid}`;
   await execute('cp', ['-a', data, copy]);
   try {
-    renameSync(copy, TEMPLATE);
+    renameSync(copy, template);
   } catch {
     // Another test file was faster.
     rmSync(copy, { recursive: true });
@@ -256,7 +258,14 @@ async function serve(
     configure: () => appendFileSync(join(data, 'postgresql.conf'), lines.join('')),
     async createStandby(t, name) {
       const folder = serverFolder(t);
-      await cluster.copyTo(join(folder, 'data'), name);
+      const copy = join(folder, 'data');
+      // Not by pg_basebackup, which must not be older than the server.
+      await cluster.stop();
+      await runAsServer('cp', '-a', data, copy);
+      await cluster.start();
+      const primary = `host=127.0.0.1 port=${port} user=postgres application_name=${name}`;
+      appendFileSync(join(copy, 'postgresql.conf'), `primary_conninfo = '${primary}'\n`);
+      await runAsServer('touch', join(copy, 'standby.signal'));
       return serve(t, folder);
     },
   };
