@@ -45,6 +45,7 @@ t.test('SIGHUP renews the certificate, and no request fails', async (t) => {
   await load.goesOn();
   await load.stop();
   t.strictSame([...load.outcomes.keys()], ['200']);
+  t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
 });
 
 t.test('tokens that cannot be read do not keep the certificate from being renewed', async (t) => {
