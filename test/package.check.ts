@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { cpSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -174,5 +175,18 @@ t.test('once it is installed, npx runs the programs in any folder', async (t) =>
       run(folder, 'npx', '--no', '--prefix', consumer, program, argument);
     t.equal(await npx(consumer, '--version'), `${version}\n`);
     t.match(await npx('/', '--help'), new RegExp(`^Usage: ${program} `));
+  }
+});
+
+t.test('a Node that is too old says which one is needed', async (t) => {
+  for (const release of ['14.21.3', '18.20.8', '20.10.0']) {
+    const npx = ['--yes', `--package=node@${release}`, '--', 'node', '-p', 'process.execPath'];
+    const node = (await run(source, 'npx', ...npx)).trim();
+    for (const script of ['dist/server.js', 'dist/postgres/server.js']) {
+      const env = ['-u', 'NODE_OPTIONS', '-u', 'NODE_V8_COVERAGE', node, join(ROOT, script)];
+      const { status, stdout, stderr } = spawnSync('env', env, { encoding: 'utf8' });
+      const sentence = `plant-store: needs Node 20.19 or later; this is Node ${release}\n`;
+      t.strictSame({ status, stdout, stderr }, { status: 2, stdout: '', stderr: sentence });
+    }
   }
 });

@@ -1,8 +1,12 @@
 #!/usr/bin/env node
-import { databaseProgram } from '../program/database.js';
+import { isNodeSupported } from '../program/node-release.js';
 
 // With this variable, pg loads another client library.
 delete process.env.NODE_PG_FORCE_NATIVE;
 
-// Not a static import, so that the program can say what to install.
-databaseProgram(async () => (await import('./index.js')).openPostgresStore);
+// Not a static import, which an old Node would fail to load before it could say so.
+if (isNodeSupported())
+  void import('../program/database.js').then(({ databaseProgram }) =>
+    // Nor this one, so that the program can say what to install.
+    databaseProgram(async () => (await import('./index.js')).openPostgresStore),
+  );
