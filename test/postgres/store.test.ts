@@ -340,12 +340,14 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   t.test('rows that the server does not keep are not acknowledged', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url });
-    await trigger(url, `IF NEW.name = 'lost' THEN RETURN NULL; END IF; RETURN NEW;`);
-    const outcomes = plantsNamed('lost', 'kept').map((plant) => store.add(plant));
-    t.match(
-      await Promise.allSettled(outcomes),
-      exactly({ reason: { code: 'unavailable' } }, { value: 'created' }),
+    await trigger(
+      url,
+      `IF NEW.name = 'lost' THEN RETURN NULL; END IF;
+      IF NEW.name = 'moved' THEN NEW.id = -1; END IF; RETURN NEW;`,
     );
+    const outcomes = plantsNamed('lost', 'moved', 'kept').map((plant) => store.add(plant));
+    const refused = { reason: { code: 'unavailable', message: /neither inserted nor found$/ } };
+    t.match(await Promise.allSettled(outcomes), exactly(refused, refused, { value: 'created' }));
   });
 
   t.test('a warning about something else changes nothing', async (t) => {
