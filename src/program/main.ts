@@ -1,10 +1,12 @@
-import { readFileSync } from 'node:fs';
 import { basename, relative } from 'node:path';
 
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { EXIT, exit, fail, outputTaken, type ExitCode } from './exit.js';
 import { SettingsError } from './settings-error.js';
+
+/** The version in package.json, which is not there when the program is bundled into one file. */
+const VERSION = '1.0.0';
 
 /** Runs a command, or returns `undefined` if there is no such command. */
 export type Run = (
@@ -46,7 +48,7 @@ export function commandTyped(): string {
 async function dispatch(help: string, run: Run): Promise<ExitCode> {
   const [command, ...operands] = process.argv.slice(2);
   if (['--help', '-h', 'help'].includes(command ?? '') && operands.length === 0) return print(help);
-  if (command === '--version' && operands.length === 0) return print(version());
+  if (command === '--version' && operands.length === 0) return print(VERSION);
   const isOption = operands.some((operand) => operand.startsWith('-'));
   const code = isOption ? undefined : await run(command, ...operands);
   return code ?? fail(EXIT.usage, 'unknown arguments; see --help');
@@ -55,9 +57,4 @@ async function dispatch(help: string, run: Run): Promise<ExitCode> {
 function print(text: string): ExitCode {
   console.log(text);
   return EXIT.done;
-}
-
-function version(): string {
-  const packageFile = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(packageFile) as { version: string }).version;
 }

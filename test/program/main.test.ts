@@ -1,5 +1,5 @@
-import { readdirSync, readFileSync, symlinkSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { cpSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { join, relative, resolve } from 'node:path';
 
 import t from 'tap';
 
@@ -14,6 +14,18 @@ t.test('--version prints the version of the package', async (t) => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
   const { code, stdout, stderr } = await run(t, { args: ['--version'] });
   t.strictSame({ code, stdout, stderr }, { code: 0, stdout: `${version}\n`, stderr: '' });
+});
+
+t.test('the version is known without package.json, as in a bundle', async (t) => {
+  const cwd = t.testdir({ 'package.json': '{ "type": "module" }', node_modules: {} });
+  cpSync('dist', join(cwd, 'dist'), { recursive: true });
+  symlinkSync(resolve('node_modules/typebox'), join(cwd, 'node_modules/typebox'));
+  const script = join(cwd, 'dist/server.js');
+  const [bundled, packaged] = [
+    await run(t, { script, args: ['--version'] }),
+    await run(t, { args: ['--version'] }),
+  ];
+  t.equal(bundled.stdout, packaged.stdout);
 });
 
 t.test('unknown arguments are refused', async (t) => {
