@@ -17,8 +17,9 @@ t.test(`${CONNECTIONS} connections are cut at random`, { skip: missing() }, asyn
   const proxy = await startProxy(t, port);
   const throughProxy = `postgres://postgres@127.0.0.1:${proxy.port}/postgres`;
   const store = await openStore(t, { url: throughProxy, timeoutMs: 300, connections: 4 });
+  // Enough for the start of a connection, and for a batch of all clients.
   proxy.nextCut = () => ({
-    bytes: Math.floor(Math.random() * 8_000),
+    bytes: Math.floor(Math.random() * 24_000),
     mode: MODES[Math.floor(Math.random() * MODES.length)] ?? 'fin',
   });
   // Those that are open already are not cut by the proxy.
