@@ -185,9 +185,10 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     limit,
     ...[...value.matchAll(/\d+/g)].map(Number),
   ]);
+  const { bodyTimes, lineBytes, minBytes } = REQUEST_COST;
   t.strictSame(shown, [
     ['`maxBodyBytes`, `PLANT_STORE_MAX_BODY`', MAX_LIMITS.maxBodyBytes],
-    ['memory reserved for a request', REQUEST_COST.bodyTimes, REQUEST_COST.minBytes],
+    ['memory reserved for a request', bodyTimes, lineBytes, minBytes],
     ['error responses not yet flushed', MAX_PENDING_REFUSALS],
     ['rest of the body of a refused request', DRAIN.maxBytes, DRAIN.timeoutMs],
     ['token', MAX_TOKEN_LENGTH],

@@ -20,26 +20,30 @@ export async function readBody(
   let body: Buffer = NOTHING;
   let length = 0;
 
-  await consume(req, limits.bodyTimeoutMs, (chunk) => {
+  function add(chunk: Buffer): Failure | undefined {
     const needed = length + chunk.length;
     if (needed > limits.maxBodyBytes) return failures.tooLarge(limits.maxBodyBytes);
     if (needed > body.length) {
       // Doubling the buffer bounds the copying, and a body that trickles in is not held as a million chunks.
       const capacity = Math.min(Math.max(needed, 2 * body.length), limits.maxBodyBytes);
-      if (!memory.growTo(memoryFor(capacity, limits))) return failures.overloaded;
+      if (!memory.growTo(memoryFor(req, capacity, limits))) return failures.overloaded;
       // Most bodies arrive in one chunk, which needs no copy.
       body = length === 0 ? chunk : Buffer.concat([body], capacity);
     }
     if (length > 0) chunk.copy(body, length);
     length = needed;
     return undefined;
-  });
+  }
+
+  // Most bodies arrive together with their heads, and need no timer.
+  await consume(req, limits.bodyTimeoutMs, add, endOfTurn());
   return body.length === length ? body : body.subarray(0, length);
 }
 
 /**
  * Reads and drops the rest of a body within the bounds of {@link DRAIN}, so that a client that is still
- * sending gets to see its response. Resolves to whether the end of the body was reached.
+ * sending gets to see its response. Resolves to whether the end of the body was reached: at once, as
+ * requests that wait for others would hold their heads in memory.
  */
 export async function drainBody(req: HttpRequest): Promise<boolean> {
   let length = 0;
@@ -55,7 +59,8 @@ export async function drainBody(req: HttpRequest): Promise<boolean> {
 }
 
 /**
- * Calls `take` with each chunk of a body, until it returns a failure.
+ * Calls `take` with each chunk of a body, until it returns a failure. Looks whether the body has ended
+ * once `arrived` resolves.
  *
  * @throws Failure if `take` has returned one, or if the body is too slow or aborted.
  */
@@ -63,6 +68,7 @@ async function consume(
   req: HttpRequest,
   timeoutMs: number,
   take: (chunk: Buffer) => Failure | undefined,
+  arrived?: Promise<void>,
 ): Promise<void> {
   let failure: Failure | undefined;
 
@@ -73,8 +79,7 @@ async function consume(
   }
 
   req.on('data', onData).on('error', ignore);
-  await endOfTurn();
-  // Most bodies arrive together with their heads.
+  await arrived;
   if (!failure && !req.readableEnded && !req.destroyed) {
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {

@@ -12,40 +12,31 @@ export interface Reservation {
   shrinkTo(amount: number): void;
 }
 
-/**
- * Creates a budget. `onChange` is called once the budget is exhausted, and once half of it is free
- * again, always from within `reserve` or `shrinkTo`: `growTo` may run in an event handler that has lost
- * the caller's asynchronous context.
- */
+/** Creates a budget. `onChange` is called once it is exhausted, and once half of it is free again. */
 export function createBudget(
   max: number,
   onChange: (isExhausted: boolean, reserved: number) => void = () => undefined,
 ): Budget {
   let reserved = 0;
   let isExhausted = false;
-  let hasReported = false;
 
   function take(amount: number): boolean {
     const fits = reserved + amount <= max;
     if (fits) reserved += amount;
-    else isExhausted = true;
+    else change(true);
     return fits;
   }
 
-  function reportChange(): void {
-    if (isExhausted && hasReported && reserved <= max / 2) isExhausted = false;
-    if (isExhausted === hasReported) return;
-    hasReported = isExhausted;
+  function change(exhausted: boolean): void {
+    if (isExhausted === exhausted) return;
+    isExhausted = exhausted;
     onChange(isExhausted, reserved);
   }
 
   return {
     reserve(amount) {
       let held = amount;
-      if (!take(amount)) {
-        reportChange();
-        return undefined;
-      }
+      if (!take(amount)) return undefined;
       return {
         growTo(target) {
           if (target > held) {
@@ -58,7 +49,7 @@ export function createBudget(
           const kept = Math.min(target, held);
           reserved -= held - kept;
           held = kept;
-          reportChange();
+          if (reserved <= max / 2) change(false);
         },
       };
     },

@@ -68,8 +68,8 @@ export interface PlantHandler {
  * that passes on their requests and responses.
  *
  * The handler has its own limits for the size of a body, for the time that a client takes, and for the
- * memory of all requests together. `store.add`, `report` and `next` run
- * in the asynchronous context in which the handler was called.
+ * memory of all requests together. `store.add`, `report` and `next` run in the asynchronous context in
+ * which the handler was called; only a report that requests hold too much memory may run in any.
  *
  * @throws TypeError if there is no store, no token, a token that no request could carry (RFC 6750,
  * section 2.1), or if `report` is not a function.
@@ -116,7 +116,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   }
 
   async function createPlant(req: HttpRequest, res: HttpResponse): Promise<void> {
-    const reservation = memory.reserve(memoryFor(0, limits));
+    const reservation = memory.reserve(memoryFor(req, 0, limits));
     if (!reservation) return refuse(req, res, failures.overloaded);
     let ended: Promise<void> | undefined;
     try {
@@ -164,8 +164,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   }
 
   /** Returns the plant in what is left of a request that a body parser has read before the handler. */
-  function plantLeftIn({ rawBody, body }: HttpRequest, reservation: Reservation): NewPlant {
-    const left = rawBody ?? body;
+  function plantLeftIn(req: HttpRequest, reservation: Reservation): NewPlant {
+    const left = req.rawBody ?? req.body;
     if (left === undefined) {
       report('a body parser has left neither rawBody nor body; mount the handler before it');
       throw failures.consumed;
@@ -173,19 +173,19 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     const bytes = bytesIn(left);
     if (bytes instanceof Failure) throw bytes;
     if (bytes) {
-      admit(bytes.length, reservation);
+      admit(req, bytes.length, reservation);
       return parsePlant(bytes);
     }
     const plant = plantFrom(left);
     // The body that was parsed has at least one byte for each character.
-    admit(plant.name.length + (plant.tag ?? '').length, reservation);
+    admit(req, plant.name.length + (plant.tag ?? '').length, reservation);
     return plant;
   }
 
   /** Applies the limits of a body to one that has been read. */
-  function admit(bytes: number, reservation: Reservation): void {
+  function admit(req: HttpRequest, bytes: number, reservation: Reservation): void {
     if (bytes > limits.maxBodyBytes) throw failures.tooLarge(limits.maxBodyBytes);
-    if (!reservation.growTo(memoryFor(bytes, limits))) throw failures.overloaded;
+    if (!reservation.growTo(memoryFor(req, bytes, limits))) throw failures.overloaded;
   }
 
   return Object.assign(handle, {

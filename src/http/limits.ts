@@ -1,4 +1,5 @@
 import { checkRange } from '../range.js';
+import type { HttpRequest } from './request.js';
 
 /** The limits of a request handler. Each is an integer of at least 1. */
 export interface PlantHandlerLimits {
@@ -6,8 +7,8 @@ export interface PlantHandlerLimits {
   readonly maxBodyBytes: number;
   /**
    * The memory reserved for all requests together, in bytes: not less than `maxBodyBytes`. A request
-   * reserves four times the size of its body, and at least 4096 bytes. Beyond the limit, plants are
-   * answered with 503. Default: 67108864.
+   * reserves four times the size of its body, at least 256 bytes for each header line, and at least 4096
+   * bytes. Beyond the limit, plants are answered with 503. Default: 67108864.
    */
   readonly maxBufferedBytes: number;
   /**
@@ -32,10 +33,11 @@ export const MAX_LIMITS: PlantHandlerLimits = {
 };
 
 /**
- * The memory that a request reserves: at least enough for its objects and its place in the queue,
- * and a multiple of its body, which is also held as text, as strings and in the response.
+ * The memory that a request reserves: at least enough for its objects and its place in the queue, for
+ * its header lines, whose names and values are strings in two tables, and for a multiple of its body,
+ * which is also held as text, as strings and in the response.
  */
-export const REQUEST_COST = { minBytes: 4096, bodyTimes: 4 } as const;
+export const REQUEST_COST = { minBytes: 4096, lineBytes: 256, bodyTimes: 4 } as const;
 
 /**
  * The largest number of header lines of a request: that of Apache httpd and of Python's http.client. A
@@ -50,7 +52,7 @@ export const MAX_CONTENT_TYPE = 256;
  * The largest number of failure responses that are not flushed yet. Small requests are cheap to
  * pipeline: thousands fit into one read of a socket.
  */
-export const MAX_PENDING_REFUSALS = 16_384;
+export const MAX_PENDING_REFUSALS = 4_096;
 
 /**
  * How much of a refused request's body is read and dropped, and for how long, before the connection is
@@ -79,7 +81,14 @@ export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandle
  * The memory that a request with a body of `bodyBytes` reserves, in bytes. A body within
  * `maxBodyBytes` never needs more than `maxBufferedBytes`, so it fits at least when it is alone.
  */
-export function memoryFor(bodyBytes: number, { maxBufferedBytes }: PlantHandlerLimits): number {
-  const copies = Math.min(REQUEST_COST.bodyTimes * bodyBytes, maxBufferedBytes / 2);
-  return Math.min(Math.max(REQUEST_COST.minBytes, bodyBytes, copies), maxBufferedBytes);
+export function memoryFor(
+  { rawHeaders }: Pick<HttpRequest, 'rawHeaders'>,
+  bodyBytes: number,
+  { maxBufferedBytes }: PlantHandlerLimits,
+): number {
+  const { minBytes, lineBytes, bodyTimes } = REQUEST_COST;
+  // Names and values alternate.
+  const head = Math.max(minBytes, (lineBytes * rawHeaders.length) / 2);
+  const copies = Math.min(bodyTimes * bodyBytes, maxBufferedBytes / 2);
+  return Math.min(Math.max(head, bodyBytes, copies), maxBufferedBytes);
 }

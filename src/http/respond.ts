@@ -1,4 +1,3 @@
-import { AsyncResource } from 'node:async_hooks';
 import type { OutgoingHttpHeaders } from 'node:http';
 
 import { responseChannel } from '../channels.js';
@@ -116,13 +115,12 @@ export function releaseWhenFlushed(
     release();
     res.destroy();
   }, timeoutMs);
-  // What the reservation reports belongs to the request, whatever event releases it.
-  const release = AsyncResource.bind(() => {
+  function release(): void {
     clearTimeout(timer);
     res.off('close', release);
     if (mayBeQueued) socket.off('close', release);
     reservation.shrinkTo(0);
-  });
+  }
   res.once('close', release);
   if (mayBeQueued) socket.setMaxListeners(0).once('close', release);
 }

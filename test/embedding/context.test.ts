@@ -12,7 +12,6 @@ import t, { type Test } from 'tap';
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
 import { chunk, connect, message, TOKEN } from '../client.js';
-import { exactly } from '../exactly.js';
 import { listen } from '../service.js';
 import { storeOf } from '../stores.js';
 
@@ -203,32 +202,3 @@ for (const [name, { makeServer, speaks }] of Object.entries(HOSTS))
     t.equal(count('report'), REPORT_RATE.count, 'plants that the store failed to add');
     t.equal(count('next'), 14, 'requests for other paths');
   });
-
-t.test('overload by a growing body is reported in the context of its request', async (t) => {
-  const seen: unknown[] = [];
-  const handler = createPlantHandler({
-    store: storeOf(() => Promise.resolve('created')),
-    tokens: [TOKEN],
-    maxBodyBytes: 8_192,
-    maxBufferedBytes: 8_192,
-    report: (text) => seen.push([text, contexts.getStore()]),
-  });
-  const server = createServer((req, res) => enter(req, () => handler(req, res)));
-  const port = await listen(t, server);
-  const [holder, growing] = [await connect(t, port), await connect(t, port)];
-  const headers = (id: string): Record<string, string> => ({
-    'X-Context': id,
-    'Content-Length': '8000',
-  });
-  for (const [client, id] of [
-    [holder, '1'],
-    [growing, '2'],
-  ] as const) {
-    const requested = new Promise((resolve) => server.once('request', resolve));
-    client.send(message({ headers: headers(id), body: 'x' }));
-    await requested;
-  }
-  growing.send('x'.repeat(5_000));
-  t.equal((await growing.answer()).status, 503);
-  t.match(seen, exactly(exactly(/^overloaded: /, '2')));
-});

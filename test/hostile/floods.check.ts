@@ -5,7 +5,7 @@
 import { strict as assert } from 'node:assert';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { createReadStream, readdirSync } from 'node:fs';
+import { createReadStream, readdirSync, readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -15,6 +15,8 @@ import { connect as connectSecurely } from 'node:tls';
 
 import t, { type Test } from 'tap';
 
+import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
+import { CONNECTION_LIMITS } from '../../dist/program/listener.js';
 import { selfSigned } from '../certificate.js';
 import { TOKEN } from '../client.js';
 import { injecting } from '../faults/strace.js';
@@ -89,6 +91,56 @@ t.test(
   },
 );
 
+/** The largest head with the most lines. */
+const HEAD =
+  'POST /plants HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n' +
+  `${'x'.repeat(34)}: ${'x'.repeat(42)}\r\n`.repeat(MAX_HEADER_LINES - 2) +
+  '\r\n';
+assert.ok(HEAD.length <= CONNECTION_LIMITS.maxHeaderSize);
+
+/** The number of heads that a connection pipelines. */
+const PIPELINED_HEADS = 10;
+/** The size of the pieces of a head that trickles, in bytes. */
+const TRICKLE = 400;
+
+/** How each of thousands of connections sends the largest head, without a token. */
+const HEADS: Readonly<Record<string, (socket: Socket) => unknown>> = {
+  'that are pipelined': (socket) => {
+    socket.write(HEAD.repeat(PIPELINED_HEADS));
+    return once(socket, 'data');
+  },
+  'that end': (socket) => {
+    socket.write(HEAD);
+    return once(socket, 'data');
+  },
+  'that do not end': (socket) => socket.write(HEAD.slice(0, -2)),
+  'that trickle': async (socket) => {
+    for (let sent = 0; sent < HEAD.length - TRICKLE; sent += TRICKLE) {
+      socket.write(HEAD.slice(sent, sent + TRICKLE));
+      await nextTurn();
+    }
+  },
+};
+
+for (const [form, begin] of Object.entries(HEADS))
+  for (const tls of [undefined, selfSigned()]) {
+    const count = tls && !isLong ? IDLE / 10 : IDLE - 10;
+    t.test(
+      `${count} heads ${form}${tls ? ', over TLS' : ''}, and a plant is stored beside them`,
+      { skip: tooFewFiles },
+      (t) => {
+        const boundMib = BOUND_MIB + (tls ? (count * TLS_KIB) / 1024 : 0);
+        return flood(t, { tls, boundMib }, async (trial) => {
+          const sockets = await openSome(trial.program, count, begin, trial.ca);
+          while (hasUnread(trial.program.port)) await nextTurn();
+          const ms = await timed(() => storeOne(trial));
+          for (const socket of sockets) socket.destroy();
+          return `a plant in ${ms} ms`;
+        });
+      },
+    );
+  }
+
 t.test(`${PIPELINED} pipelined requests on one connection are answered in order`, (t) =>
   flood(t, {}, async (trial) => {
     const plants = Array.from({ length: PIPELINED }, () => trial.next());
@@ -159,7 +211,7 @@ interface Plant {
 
 interface FloodOptions {
   /** What makes the program serve HTTPS. */
-  readonly tls?: Readonly<Record<'key' | 'cert', string>>;
+  readonly tls?: Readonly<Record<'key' | 'cert', string>> | undefined;
   /** The command that runs the program with a log at this path. */
   readonly under?: (log: string) => readonly string[];
   readonly boundMib?: number;
@@ -315,9 +367,10 @@ async function openSome(
   { port }: Program,
   count: number,
   begin: (socket: Socket) => unknown = () => undefined,
+  ca?: string,
 ): Promise<Socket[]> {
   async function open(): Promise<Socket> {
-    const socket = await opened(port);
+    const socket = ca === undefined ? await opened(port) : await openedSecurely(port, ca);
     await begin(socket);
     return socket;
   }
@@ -334,6 +387,19 @@ async function openedSecurely(port: number, ca: string): Promise<Socket> {
   await once(socket, 'secureConnect');
   return socket;
 }
+
+/** Whether bytes wait on a connection of a program to be read. */
+function hasUnread(port: number): boolean {
+  const local = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  const rows = readFileSync('/proc/net/tcp', 'latin1').split('\n');
+  return rows.some((row) => {
+    const [, address = '', , state, queues = ''] = row.trim().split(/\s+/);
+    return address.endsWith(local) && state === ESTABLISHED && !queues.endsWith(':00000000');
+  });
+}
+
+/** A state of `/proc/net/tcp`. */
+const ESTABLISHED = '01';
 
 /** The first message of a TLS client. */
 function clientHello(): Promise<Buffer> {

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
-import { DRAIN, MAX_PENDING_REFUSALS } from '../../dist/http/limits.js';
+import { DRAIN, MAX_PENDING_REFUSALS, REQUEST_COST } from '../../dist/http/limits.js';
 import { createPlantHandler, PlantStoreError } from '../../dist/index.js';
 import {
   chunk,
@@ -368,6 +368,37 @@ t.test('the number of refusals that are not flushed is limited', async (t) => {
   while (statuses().length < 2_001) await once(socket, 'data');
   t.strictSame(statuses(), ['200', ...Array.from({ length: 2_000 }, () => '401')], 'in order');
   t.equal((await exchange(t, port, message({ target: '/other' }))).status, 404, 'a later client');
+});
+
+t.test(
+  'more requests than that are refused at once, as none of them waits for another',
+  async (t) => {
+    const { port } = await serve(t);
+    const request = 'POST /plants HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}';
+    const count = 1_000;
+    const answered = Array.from({ length: (2 * MAX_PENDING_REFUSALS) / count }, async () => {
+      const client = await connect(t, port);
+      let answers = '';
+      client.socket.on('data', (data: Buffer) => (answers += data.toString()));
+      client.send(request.repeat(count - 1), request.replace('Host', 'Connection: close\r\nHost'));
+      await client.closed;
+      return answers.match(/HTTP\/1\.1 401 /g)?.length;
+    });
+    t.strictSame(new Set(await Promise.all(answered)), new Set([count]));
+  },
+);
+
+t.test('the header lines of a request count, as its body does', async (t) => {
+  const store = gatedStore();
+  const { minBytes, lineBytes } = REQUEST_COST;
+  const limits = { maxBodyBytes: 100, maxBufferedBytes: 50 * lineBytes + minBytes - 1 };
+  const { port } = await serve(t, { store, ...limits });
+  const headers = Object.fromEntries(Array.from({ length: 50 }, (_, n) => [`X-${n}`, 'x']));
+  const first = exchange(t, port, message({ headers }));
+  await store.arrived(1);
+  t.equal((await exchange(t, port, message())).status, 503);
+  store.letGo();
+  t.equal((await first).status, 200);
 });
 
 t.test('the bodies of all requests together are limited by the budget', async (t) => {
