@@ -48,18 +48,18 @@ export default defineConfig(
   },
   {
     files: ['src/**/*.ts'],
-    ignores: ['src/program/**', 'src/server.ts', 'src/postgres/server.ts'],
+    ignores: ['src/program/**', 'src/server.ts', 'src/postgres-server.ts'],
     rules: { 'no-restricted-globals': ['error', 'process'] },
   },
   wall(
-    ['src/{channels,copy,database-url,plant,range,report,store,system-error}.ts'],
+    ['src/{channels,database-url,plant,range,report,store,system-error}.ts'],
     ['http', 'log', 'postgres', 'program'],
   ),
   wall(['src/index.ts'], ['postgres', 'program']),
   wall(['src/http/**'], ['log', 'postgres', 'program']),
   wall(['src/log/**'], ['http', 'postgres', 'program']),
-  wall(['src/postgres/!(server).ts'], ['http', 'log', 'program']),
-  wall(['src/program/**'], ['postgres'], []),
+  wall(['src/postgres/**'], ['http', 'log', 'program']),
+  wall(['src/program/!(database).ts'], ['postgres'], []),
   {
     files: ['test/**/*.ts'],
     rules: {

@@ -162,7 +162,7 @@ t.test('the tables of settings are those that --help prints', async (t) => {
 
   const ofDatabase = DATABASE_SETTINGS.filter((name) => !LOG_SETTINGS.includes(name));
   t.equal(helpIn('Settings of the database'), settingsHelp(ofDatabase));
-  const { code, stdout } = await run(t, { args: ['--help'], script: 'dist/postgres/server.js' });
+  const { code, stdout } = await run(t, { args: ['--help'], script: 'dist/postgres-server.js' });
   t.equal(code, 0);
   t.match(stdout, settingsHelp(DATABASE_SETTINGS));
 });

@@ -65,7 +65,7 @@ t.test('settings of a database are refused with the name of its program', async 
     PLANT_STORE_DATABASE_PASSWORD_FILE: 'password',
   };
   const sentences = Object.keys(env).map(
-    (name) => `${name}: is a setting of plant-store-postgres (dist/postgres/server.js)`,
+    (name) => `${name}: is a setting of plant-store-postgres (dist/postgres-server.js)`,
   );
   await failsToRun(t, MISUSED, sentences, { cwd, env });
   t.strictSame(readdirSync(cwd), [], 'no log is created');

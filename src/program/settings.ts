@@ -59,7 +59,7 @@ export async function readLogSettings(environment: Environment): Promise<LogSett
   const reader = createReader(environment);
   for (const name of NAMES.filter(isOfDatabase))
     if (reader.environment[name] !== undefined)
-      reader.fault(`${name}: is a setting of plant-store-postgres (dist/postgres/server.js)`);
+      reader.fault(`${name}: is a setting of plant-store-postgres (dist/postgres-server.js)`);
   const file = logPath(reader);
   const settings = await readShared(reader, join(dirname(file), 'token'));
   if (file === settings.tokenFile?.path)

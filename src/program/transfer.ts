@@ -1,9 +1,9 @@
-import { copyPlants, type CopyCounts, type CopyOptions } from '../copy.js';
 import { openPlantLog } from '../log/log.js';
 import { readPlants } from '../log/read.js';
 import type { NewPlant } from '../plant.js';
 import { pluralize } from '../report.js';
 import type { PlantStore } from '../store.js';
+import { copyPlants, type CopyCounts, type CopyOptions } from './copy.js';
 import { EXIT, exitWithin, fail, type ExitCode } from './exit.js';
 import { STOPPING } from './listener.js';
 import { oncePerSecond, reportProgress } from './progress.js';

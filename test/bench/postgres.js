@@ -80,7 +80,7 @@ async function prepare() {
       ...database,
       name: OURS,
       title: 'plant-store on PostgreSQL',
-      script: fileURLToPath(new URL('../../dist/postgres/server.js', import.meta.url)),
+      script: fileURLToPath(new URL('../../dist/postgres-server.js', import.meta.url)),
       env: { PLANT_STORE_DATABASE_URL: cluster.url },
     },
     {

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { copyPlants } from '../../dist/copy.js';
+import { copyPlants } from '../../dist/program/copy.js';
 import { openPlantLog } from '../../dist/index.js';
 import { readPlants } from '../../dist/log/read.js';
 import { missing, query, startCluster } from './cluster.js';

@@ -5,7 +5,7 @@ import t from 'tap';
 import { failsToRun, run } from '../system/program.js';
 
 const MISUSED = 2;
-const SCRIPTS = ['dist/server.js', 'dist/postgres/server.js'];
+const SCRIPTS = ['dist/server.js', 'dist/postgres-server.js'];
 
 /** A preload: the program takes its Node for another release. */
 const release = (node: string): string =>

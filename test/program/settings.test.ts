@@ -343,7 +343,7 @@ t.test('all faults of the database settings are reported, and no URL is repeated
 t.test('a setting of the other program is refused: it would have no effect', async (t) => {
   for (const name of ['URL', 'PASSWORD_FILE', 'CONNECTIONS', 'ACCEPT_DATA_LOSS'])
     t.strictSame(await faultsIn({ [`PLANT_STORE_DATABASE_${name}`]: '' }), [
-      `PLANT_STORE_DATABASE_${name}: is a setting of plant-store-postgres (dist/postgres/server.js)`,
+      `PLANT_STORE_DATABASE_${name}: is a setting of plant-store-postgres (dist/postgres-server.js)`,
     ]);
   const env = { ...DATABASE, PLANT_STORE_FILE: 'a', PLANT_STORE_TOKEN: 'a' };
   const fault = 'PLANT_STORE_FILE: is a setting of plant-store (dist/server.js)';

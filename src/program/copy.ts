@@ -1,5 +1,5 @@
-import type { NewPlant } from './plant.js';
-import { isSame, PlantStoreError, type PlantStore } from './store.js';
+import type { NewPlant } from '../plant.js';
+import { isSame, PlantStoreError, type PlantStore } from '../store.js';
 
 export interface CopyOptions {
   /** Called after each plant with the counts so far. */

@@ -1,8 +1,8 @@
 import t from 'tap';
 
-import { copyPlants, type CopyCounts } from '../dist/copy.js';
-import { PlantStoreError, type NewPlant } from '../dist/index.js';
-import { openLog, storeOf } from './stores.js';
+import { copyPlants, type CopyCounts } from '../../dist/program/copy.js';
+import { PlantStoreError, type NewPlant } from '../../dist/index.js';
+import { openLog, storeOf } from '../stores.js';
 
 async function* plantsFrom(count: number): AsyncGenerator<NewPlant> {
   for (let n = 0; n < count; n++) yield { id: BigInt(n), name: `plant ${n}`, tag: '\ud800' };
