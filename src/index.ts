@@ -2,7 +2,9 @@
 export type { CommitMessage, ResponseMessage } from './channels.js';
 export { ErrorSchema, type ErrorBody } from './http/failures.js';
 export { createPlantHandler, type PlantHandler, type PlantHandlerOptions } from './http/handler.js';
+export type { PlantHandlerLimits } from './http/limits.js';
 export { openapi } from './http/openapi.js';
+export type { HttpRequest, HttpResponse } from './http/request.js';
 export { openPlantLog, type PlantLog, type PlantLogOptions } from './log/log.js';
 export { NewPlantSchema, PlantSchema, type NewPlant, type Plant } from './plant.js';
 export type { Report } from './report.js';

@@ -1,25 +1,58 @@
+import { resolve } from 'node:path';
+
 import t from 'tap';
 import ts from 'typescript';
 
 const ENTRIES = ['dist/index.d.ts', 'dist/postgres/index.d.ts'];
 
+// Neither the standard library nor @types is needed to read the comments.
+const program = ts.createProgram(ENTRIES, {
+  module: ts.ModuleKind.NodeNext,
+  noLib: true,
+  types: [],
+});
+const checker = program.getTypeChecker();
+
+/** What a symbol stands for in the module that declares it. */
+function declared(symbol: ts.Symbol): ts.Symbol {
+  const isAlias = (symbol.flags & ts.SymbolFlags.Alias) !== 0;
+  return isAlias ? checker.getAliasedSymbol(symbol) : symbol;
+}
+
+const exported = ENTRIES.flatMap((entry) => {
+  const file = program.getSourceFile(entry);
+  const module = file && checker.getSymbolAtLocation(file);
+  return module ? checker.getExportsOfModule(module).map(declared) : [];
+});
+
 t.test('every export of the package is documented, with an example', async (t) => {
-  // Neither the standard library nor @types is needed to read the comments.
-  const options = { module: ts.ModuleKind.NodeNext, noLib: true, types: [] };
-  const program = ts.createProgram(ENTRIES, options);
-  const checker = program.getTypeChecker();
-  const names = ENTRIES.flatMap((entry) => {
-    const file = program.getSourceFile(entry);
-    const module = file && checker.getSymbolAtLocation(file);
-    return module ? checker.getExportsOfModule(module) : [];
-  });
-  t.ok(names.some(({ name }) => name === 'openPlantLog'));
-  t.ok(names.some(({ name }) => name === 'openPostgresStore'));
-  for (const name of names) {
-    const isAlias = (name.flags & ts.SymbolFlags.Alias) !== 0;
-    const symbol = isAlias ? checker.getAliasedSymbol(name) : name;
+  const names = exported.map(({ name }) => name);
+  for (const name of ['openPlantLog', 'openPostgresStore']) t.ok(names.includes(name));
+  for (const symbol of exported) {
     const tags = symbol.getJsDocTags(checker).map((tag) => tag.name);
-    t.not(symbol.getDocumentationComment(checker).length, 0, `${name.name}: documentation`);
-    t.ok(tags.includes('example'), `${name.name}: an example`);
+    t.not(symbol.getDocumentationComment(checker).length, 0, `${symbol.name}: documentation`);
+    t.ok(tags.includes('example'), `${symbol.name}: an example`);
   }
 });
+
+t.test('every type in the signature of an export is exported, too', async (t) => {
+  const types = new Set(exported.flatMap((symbol) => symbol.declarations ?? []).flatMap(typesIn));
+  t.ok([...types].some(({ name }) => name === 'PlantStore'));
+  for (const type of types) t.ok(exported.includes(type), type.name);
+});
+
+/** The types of the package to which a declaration refers, except those that are private to a module. */
+function typesIn(node: ts.Node): ts.Symbol[] {
+  const found: ts.Symbol[] = [];
+  const name = ts.isTypeReferenceNode(node) ? node.typeName : undefined;
+  const used = name ?? (ts.isExpressionWithTypeArguments(node) ? node.expression : undefined);
+  const symbol = used && checker.getSymbolAtLocation(used);
+  if (symbol && declared(symbol).declarations?.some(isExported)) found.push(declared(symbol));
+  ts.forEachChild(node, (child) => void found.push(...typesIn(child)));
+  return found;
+}
+
+function isExported(declaration: ts.Declaration): boolean {
+  const isOurs = declaration.getSourceFile().fileName.startsWith(resolve('dist'));
+  return isOurs && (ts.getCombinedModifierFlags(declaration) & ts.ModifierFlags.Export) !== 0;
+}

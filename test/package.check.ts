@@ -18,6 +18,15 @@ const MODULES = join(ROOT, 'node_modules');
 const PROGRAMS = {
   'server.ts': `${HANDLER}\n${EMBEDDINGS.http}`,
   'store.ts': block('A store of your own', 'ts'),
+  'types.ts': `
+    import { createServer } from 'node:http';
+    import type { HttpRequest, HttpResponse, PlantHandler, PlantHandlerLimits } from 'plant-store';
+    export const limits: Partial<PlantHandlerLimits> = { maxBodyBytes: 65_536 };
+    export const serve = (handler: PlantHandler): unknown => {
+      const handle = (req: HttpRequest, res: HttpResponse) => handler(req, res);
+      return createServer(handle);
+    };
+  `,
   'postgres.ts': `
     import { openPostgresStore, type PostgresStore } from 'plant-store/postgres';
     export const store: Promise<PostgresStore> = openPostgresStore({ url: 'postgres://a:b@c/d' });

@@ -2,7 +2,14 @@ import type { EventEmitter } from 'node:events';
 import type { IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http';
 import type { Readable, Writable } from 'node:stream';
 
-/** The part of a request that the handler uses: node:http's and node:http2's both have it. */
+/**
+ * The part of a request that the handler uses: node:http's and node:http2's both have it.
+ *
+ * @example
+ * ```ts
+ * const isPublic = ({ url }: HttpRequest): boolean => url === '/health';
+ * ```
+ */
 export interface HttpRequest extends Readable {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
@@ -27,7 +34,17 @@ export interface HttpRequest extends Readable {
   readonly body?: unknown;
 }
 
-/** The part of a response that the handler uses: node:http's and node:http2's both have it. */
+/**
+ * The part of a response that the handler uses: node:http's and node:http2's both have it.
+ *
+ * @example
+ * ```ts
+ * function sendHealth(res: HttpResponse): void {
+ *   res.writeHead(200, { 'Content-Type': 'text/plain' });
+ *   res.end('ok');
+ * }
+ * ```
+ */
 export interface HttpResponse extends Writable {
   readonly headersSent: boolean;
   /** Whether the connection persists after this response; HTTP/2's always does. */

@@ -10,6 +10,8 @@ import type { Password } from './password.js';
 import { COMPARE, CREATE_TABLE, INSERT, PAGE, rowsOf, plantIn } from './rows.js';
 import { createStore } from './store.js';
 
+export type { Password } from './password.js';
+
 /**
  * The options of {@link openPostgresStore}.
  *

@@ -1,6 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** A password, or a function that is called for each new connection. */
+/**
+ * A password, or a function that is called for each new connection.
+ *
+ * @example
+ * ```ts
+ * const password: Password = async () => (await readFile('password', 'utf8')).trim();
+ * ```
+ */
 export type Password = string | (() => string | Promise<string>);
 
 /**
