@@ -15,7 +15,7 @@ const NOTHING = Buffer.alloc(0);
 export async function readBody(
   req: HttpRequest,
   limits: PlantHandlerLimits,
-  memory: Reservation,
+  reservation: Reservation,
 ): Promise<Buffer> {
   let body: Buffer = NOTHING;
   let length = 0;
@@ -26,7 +26,7 @@ export async function readBody(
     if (needed > body.length) {
       // Doubling the buffer bounds the copying, and a body that trickles in is not held as a million chunks.
       const capacity = Math.min(Math.max(needed, 2 * body.length), limits.maxBodyBytes);
-      if (!memory.growTo(memoryFor(req, capacity, limits))) return failures.overloaded;
+      if (!reservation.growTo(memoryFor(req, capacity, limits))) return failures.overloaded;
       // Most bodies arrive in one chunk, which needs no copy.
       body = length === 0 ? chunk : Buffer.concat([body], capacity);
     }
@@ -78,6 +78,7 @@ async function consume(
     failure ??= chunk instanceof Failure ? chunk : take(chunk);
   }
 
+  // The listeners that remain belong to the request, and go with it.
   req.on('data', onData).on('error', ignore);
   await arrived;
   if (!failure && !req.readableEnded && !req.destroyed) {

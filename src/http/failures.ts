@@ -30,7 +30,10 @@ export const ErrorSchema = {
  */
 export type ErrorBody = Readonly<XStatic<typeof ErrorSchema>>;
 
-/** A response that is not a 200: status, `error`, message and headers travel together. */
+/**
+ * A response that is not a 200: status, `error`, message and headers travel together. It is thrown, but is
+ * not an Error: each exists once, so a stack trace would tell nothing, and cost more than the response.
+ */
 export class Failure {
   readonly body: string;
 

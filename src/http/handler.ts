@@ -105,7 +105,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       return Promise.resolve(handedOn).then(() => undefined);
     }
     observeClose(req, res);
-    // This response is queued behind the final one of its connection, and never sent.
+    // This response is queued behind the final one of its connection and never sent. It is ended all the
+    // same, so that nothing waits for it and its request is not held.
     if (isDropped) return refuse(req, res, failures.unavailable);
     const failure =
       protocolFailure(req) ??

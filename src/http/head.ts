@@ -74,8 +74,8 @@ export function contentFailure(req: HttpRequest, limits: PlantHandlerLimits): Fa
   const { headers } = req;
   if (isRepeated(req, 'content-type') || !isJson(headers['content-type']))
     return failures.mediaType;
-  if (!isOnly('identity', headers['content-encoding'])) return failures.contentCoding;
-  if (!isOnly('chunked', headers['transfer-encoding'])) return failures.transferCoding;
+  if (!isAbsentOr('identity', headers['content-encoding'])) return failures.contentCoding;
+  if (!isAbsentOr('chunked', headers['transfer-encoding'])) return failures.transferCoding;
   if (declaredLength(req) > limits.maxBodyBytes) return failures.tooLarge(limits.maxBodyBytes);
   return undefined;
 }
@@ -94,6 +94,6 @@ function isJson(contentType = ''): boolean {
   }
 }
 
-function isOnly(coding: string, header = coding): boolean {
-  return header.toLowerCase() === coding;
+function isAbsentOr(coding: string, header: string | undefined): boolean {
+  return header === undefined || header.toLowerCase() === coding;
 }

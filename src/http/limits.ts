@@ -97,6 +97,7 @@ export function memoryFor(
   const { minBytes, lineBytes, bodyTimes } = REQUEST_COST;
   // Names and values alternate.
   const head = Math.max(minBytes, (lineBytes * rawHeaders.length) / 2);
+  // At most half, so that other requests have room beside one whose copies would fill the budget.
   const copies = Math.min(bodyTimes * bodyBytes, maxBufferedBytes / 2);
   return Math.min(Math.max(head, bodyBytes, copies), maxBufferedBytes);
 }

@@ -46,7 +46,7 @@ function write(
   { status, error, headers, body }: Answer,
   moreHeaders: OutgoingHttpHeaders = {},
 ): void {
-  if (!canRespond(req, res)) return;
+  if (!destroyUnlessSendable(req, res)) return;
   res.writeHead(status, {
     'Content-Type': 'application/json',
     'Content-Length': Buffer.byteLength(body),
@@ -67,10 +67,10 @@ function write(
 }
 
 /**
- * Whether a response can be sent. One that the host has ended is left alone; one that it has begun is
- * destroyed, and so is the response to a request that the client or the host has aborted.
+ * Returns whether a response can be sent. One that the application has ended is left alone. One that it
+ * has begun is destroyed, and so is the response to a request that it or the client has aborted.
  */
-function canRespond(req: HttpRequest, res: HttpResponse): boolean {
+function destroyUnlessSendable(req: HttpRequest, res: HttpResponse): boolean {
   if (res.writableEnded || res.destroyed) return false;
   const isAborted = req.aborted || (req.destroyed && !req.readableEnded);
   if (res.headersSent || isAborted) res.destroy();
