@@ -92,23 +92,23 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
 
-  /** The last response of each open connection, until it is closed; `undefined` while it is idle. */
+  /** The latest response of each open connection, until it is closed; `undefined` while it is idle. */
   const responses = new Map<Duplex, ServerResponse | undefined>();
   /** The connections that were idle at the last check, with the bytes received on each. */
   let idle = new Map<Duplex, number>();
   /** The connections on which a parse error has been handled. */
   const broken = new WeakSet<Duplex>();
-  /** Refuse requests in their asynchronous contexts, if anyone has subscribed to responses. */
-  const refusals = new WeakMap<ServerResponse, typeof refuse>();
+  /** The asynchronous contexts of the requests, if anyone has subscribed to responses. */
+  const contexts = new WeakMap<ServerResponse, AsyncResource>();
   let stopping = false;
   let dropped = 0;
   const idleCheck = setInterval(checkIdle, IDLE_MS).unref();
 
   function serve(req: IncomingMessage, res: ServerResponse): void {
     responses.set(req.socket, res);
-    // A connection that held its last response would keep a request alive until the next one.
+    // Otherwise an idle connection would hold its latest request and response in memory.
     res.on('close', forget);
-    if (responseChannel.hasSubscribers) refusals.set(res, AsyncResource.bind(refuse));
+    if (responseChannel.hasSubscribers) contexts.set(res, new AsyncResource('plant-store'));
     if (stopping) res.setHeader('Connection', 'close');
     void handler(req, res);
   }
@@ -169,7 +169,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
         // An immediate runs after everything that has arrived has been read.
         const sweep = setInterval(() => setImmediate(closeIdle), STOPPING_IDLE_MS);
         let deadline = setTimeout(() => {
-          for (const res of unanswered()) (refusals.get(res) ?? refuse)(res);
+          for (const res of unanswered()) refuse(res, contexts.get(res));
           deadline = setTimeout(done, STOPPING.lastResponsesMs);
         }, timeoutMs);
         function done(): void {
@@ -200,7 +200,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     }
   }
 
-  /** The last response of each connection, if it has not begun. */
+  /** The latest response of each connection, if it has not begun. */
   function* unanswered(): Generator<ServerResponse> {
     for (const res of responses.values()) if (res && !res.headersSent) yield res;
   }
@@ -225,6 +225,9 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   }
 }
 
-function refuse(res: ServerResponse): void {
-  void sendFailure(res.req, res, failures.unavailable);
+/** Refuses a request, in its asynchronous context if that is known. */
+function refuse(res: ServerResponse, context?: AsyncResource): void {
+  const send = (): unknown => sendFailure(res.req, res, failures.unavailable);
+  if (context) context.runInAsyncScope(send);
+  else send();
 }
