@@ -103,6 +103,29 @@ t.test('each answer is published once, in the asynchronous context of its reques
   }
 });
 
+t.test(
+  'answers in the queue are published, too, if a later one is the last of its connection',
+  async (t) => {
+    const seen = observeResponses(t);
+    const store = gatedStore();
+    const port = await listen(t, contextualServer(store));
+    const client = await connect(t, port);
+    const last = message({ body: '{}', headers: { Upgrade: 'h2c', Connection: 'Upgrade' } });
+    client.send(message(), message({ body: '[]' }), last, message());
+    await store.arrived(1);
+    store.letGo();
+    t.equal((await client.answer()).status, 200);
+    for (const expected of ['422', '422'])
+      t.match((await client.answer()).body, `"error":${expected}`);
+    await client.closed;
+    t.strictSame(outcomes(seen).sort(), [
+      [200, 0],
+      [400, 422],
+      [400, 422],
+    ]);
+  },
+);
+
 t.test('an answer is published before it is sent', async (t) => {
   const { port, log } = await serve(t);
   const sizes: unknown[] = [];

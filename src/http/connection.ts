@@ -6,8 +6,23 @@ import { isHttp2, type HttpRequest, type HttpResponse } from './request.js';
  */
 const finalResponses = new WeakMap<object, HttpResponse>();
 
-/** Whether an earlier response on the same connection is its final one. */
-export function isClosing({ socket }: HttpRequest, res: HttpResponse): boolean {
+/** The responses that are queued behind the final one of their connection, and never sent. */
+const dropped = new WeakSet<HttpResponse>();
+
+/**
+ * Drops a response if an earlier one on the same connection is its final one. Returns whether it does. To be
+ * called when the request arrives: later, nothing tells the order of two responses that are both queued.
+ */
+export function dropIfClosing(req: HttpRequest, res: HttpResponse): boolean {
+  if (isClosing(req, res)) dropped.add(res);
+  return dropped.has(res);
+}
+
+export function isDropped(res: HttpResponse): boolean {
+  return dropped.has(res);
+}
+
+function isClosing({ socket }: HttpRequest, res: HttpResponse): boolean {
   const final = finalResponses.get(socket);
   // An application may call the handler several times for one request, at several paths.
   if (!final || final === res) return false;

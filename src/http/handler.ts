@@ -3,7 +3,7 @@ import { types } from 'node:util';
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
 import { createBudget, type Reservation } from './budget.js';
-import { closeAfterUpgrade, isClosing, observeClose } from './connection.js';
+import { closeAfterUpgrade, dropIfClosing, observeClose } from './connection.js';
 import { encode } from './encoding.js';
 import { Failure, failures } from './failures.js';
 import { contentFailure, isForPlants, methodFailure, protocolFailure } from './head.js';
@@ -96,7 +96,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   // Not an async function: what `next` throws is thrown, not returned as a rejected promise.
   function handle(req: HttpRequest, res: HttpResponse, next?: () => unknown): Promise<void> {
     const isOurs = isForPlants(req);
-    const isDropped = isClosing(req, res);
+    const isDropped = dropIfClosing(req, res);
     closeAfterUpgrade(req, res);
     if (!isOurs && next) {
       const handedOn = next();

@@ -4,7 +4,7 @@ import { responseChannel } from '../channels.js';
 import type { Plant } from '../plant.js';
 import { drainBody } from './body.js';
 import type { Reservation } from './budget.js';
-import { closeAfter, isClosing } from './connection.js';
+import { closeAfter, isDropped } from './connection.js';
 import { failures, type Failure } from './failures.js';
 import { DRAIN } from './limits.js';
 import { declaredLength, isHttp2, type HttpRequest, type HttpResponse } from './request.js';
@@ -79,7 +79,7 @@ function destroyUnlessSendable(req: HttpRequest, res: HttpResponse): boolean {
 
 /** Whether a response that has begun can reach the client: nothing follows the last one of a connection. */
 function canBeSent(req: HttpRequest, res: HttpResponse): boolean {
-  return req.socket.writable !== false && !isClosing(req, res);
+  return req.socket.writable !== false && !isDropped(res);
 }
 
 /** Whether the connection can be used again after a failure: the end of the request must be in sight. */

@@ -206,6 +206,7 @@ export const request: fc.Arbitrary<Request> = fc
         isFlawed ||
         choice.version !== '1.1' ||
         choice.expectation[0].length > 0 ||
+        choice.others.includes('Upgrade: h2c') ||
         framingLines.some((line) => line.startsWith('Transfer-Encoding')),
       expected: expected(),
       [fc.toStringMethod]: () => JSON.stringify(bytes.toString('latin1')),
