@@ -5,6 +5,7 @@ import { pathToFileURL } from 'node:url';
 
 import t from 'tap';
 
+import { STOPPING } from '../../dist/program/listener.js';
 import { connect, exchange, message, TOKEN } from '../client.js';
 import { missing } from '../postgres/cluster.js';
 import {
@@ -172,7 +173,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
 
   t.test('it ends in time although the database hangs', async (t) => {
     const env = await configured(t);
-    const program = await start(t, { env, preload: hasten(10_000) });
+    const program = await start(t, { env, preload: hasten(STOPPING.totalMs, STOPPING.clientsMs) });
     const hanging = await connect(t, program.port);
     const processes = await cluster.sql(
       `SELECT pid FROM pg_stat_activity WHERE datname = '${nameIn(env)}'`,

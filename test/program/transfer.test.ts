@@ -101,7 +101,7 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
     const program = launchProgram(t, {
       args: ['export', path],
       env: { ...env, UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' },
-      preload: STILL + block + hasten(STOPPING.totalMs),
+      preload: STILL + block + hasten(STOPPING.totalMs, STOPPING.totalMs),
     });
     await program.says('stderr', /hangs/);
     program.send('SIGTERM');

@@ -58,12 +58,12 @@ export interface Program extends Process {
   stop(signal: NodeJS.Signals): Promise<Ending>;
 }
 
-/** A preload that makes timers of up to `maxMs` fire twenty times as fast. */
-export const hasten = (maxMs: number): string => `
+/** A preload that makes timers of `minMs` to `maxMs` fire twenty times as fast. */
+export const hasten = (maxMs: number, minMs = 0): string => `
 for (const name of ['setTimeout', 'setInterval']) {
   const set = globalThis[name];
   globalThis[name] = (callback, ms, ...args) =>
-    set(callback, ms <= ${maxMs} ? ms / 20 : ms, ...args);
+    set(callback, ms >= ${minMs} && ms <= ${maxMs} ? ms / 20 : ms, ...args);
 }`;
 
 /** A log of 2000 plants, which is read in several steps. */
