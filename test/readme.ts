@@ -7,6 +7,7 @@ export const DOCUMENTS = [
   '.github/DEPLOYING.md',
   '.github/FRAMEWORKS.md',
   '.github/SECURITY.md',
+  'src/http/README.md',
   'src/log/README.md',
   'src/postgres/README.md',
   'test/bench/README.md',
