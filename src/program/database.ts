@@ -5,7 +5,7 @@ import { reportToConsole } from '../report.js';
 import { readPassword } from './credentials.js';
 import { DATABASE_SETTINGS, settingsHelp } from './environment.js';
 import type { ExitCode } from './exit.js';
-import { main } from './main.js';
+import { commandTyped, main } from './main.js';
 import { serve } from './serve.js';
 import {
   readDatabaseServerSettings,
@@ -28,7 +28,9 @@ the token file, the certificate and its key again; with a terminal as its input,
 
 /** Runs the program that keeps plants in a database. */
 export function databaseProgram(): void {
-  main(HELP, 'plant-store', (command, file, ...more) => {
+  // For the program that keeps plants in a log, which is beside this one.
+  const logCommand = commandTyped().replace(/postgres-(?=server\.js$)|-postgres$/, '');
+  main(HELP, logCommand, (command, file, ...more) => {
     if (command === undefined) return serveDatabase();
     if (file === undefined || more.length > 0) return undefined;
     const path = resolve(file);

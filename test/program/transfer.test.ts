@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t from 'tap';
@@ -8,7 +8,7 @@ import { openPlantLog } from '../../dist/index.js';
 import { STOPPING } from '../../dist/program/listener.js';
 import { claimsIn } from '../log/lock-support.js';
 import { missing, until } from '../postgres/cluster.js';
-import { checkOutputs, ends, launchProgram, startDatabase } from '../postgres/program.js';
+import { checkOutputs, ends, launchProgram, SCRIPT, startDatabase } from '../postgres/program.js';
 import { startProxy } from '../postgres/proxy.js';
 import { hasten } from '../system/program.js';
 
@@ -145,12 +145,19 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
   t.test('a damaged log is imported up to the damage', async (t) => {
     const path = join(folder, 'damaged.jsonl');
     writeFileSync(path, '{"id":50000,"name":"fern"}\n{"id":50001}\n');
-    const stderr = [
+    const stderr = (command: string): string[] => [
       `${path}: line 2, at byte 27: it is not a valid record, or its checksum does not match`,
-      'the log was not changed; plant-store verify lists its damaged lines, plant-store repair moves them aside',
+      `the log was not changed; ${command} verify lists its damaged lines, ${command} repair moves them aside`,
     ];
     const args = ['import', path];
-    await ends(t, { code: 1, stdout: [summary(path, 1)], stderr }, { ...importing, args });
+    const typed = { code: 1, stdout: [summary(path, 1)], stderr: stderr('node dist/server.js') };
+    await ends(t, typed, { ...importing, args });
+
+    // As npm links a program.
+    const link = join(folder, 'plant-store-postgres');
+    symlinkSync(SCRIPT, link);
+    const linked = { code: 1, stdout: [summary(path, 0, 1)], stderr: stderr('plant-store') };
+    await ends(t, linked, { ...importing, args, script: link });
   });
 });
 
