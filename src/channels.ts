@@ -8,7 +8,7 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
  *
  * There is one message for each request that is answered: not for those passed to `next`, nor for those
  * whose answer cannot be sent, because the client has closed the connection, because an earlier answer on
- * it said `Connection: close`, or because the host has begun the response itself.
+ * it said `Connection: close`, or because the application has begun the response itself.
  *
  * If a subscriber throws, the request goes on, and Node emits `uncaughtException` of `process`, which ends
  * the process unless there is a listener.

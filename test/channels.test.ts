@@ -18,7 +18,7 @@ import {
 } from '../dist/index.js';
 import { openLog } from '../dist/log/log.js';
 import { createListener } from '../dist/program/listener.js';
-import { byHost, chunkedMessage, connect, exchange, message, TOKEN } from './client.js';
+import { anyAnswer, chunkedMessage, connect, exchange, message, TOKEN } from './client.js';
 import { createGate, faultyFileSystem, plantsNamed } from './log/support.js';
 import { listen, serve } from './service.js';
 import { gatedStore, storeOf } from './stores.js';
@@ -68,7 +68,7 @@ const storesAll = storeOf(async ({ id }) => {
 t.test('each answer is published once, in the asynchronous context of its request', async (t) => {
   const seen = observeResponses(t);
   const port = await listen(t, contextualServer(storesAll));
-  const client = await connect(t, port, byHost);
+  const client = await connect(t, port, anyAnswer);
   const requests = [
     message(),
     message({ headers: { Authorization: undefined } }),
@@ -196,11 +196,11 @@ t.test('an answer is not published if', async (t) => {
     ]);
   });
 
-  await t.test('the host has begun the response, or has changed it', async (t) => {
+  await t.test('the application has begun the response, or has changed it', async (t) => {
     const seen = observeResponses(t);
     const handler = createPlantHandler({ store: storesAll, tokens: [TOKEN], report: () => 0 });
     const server = createServer((req, res) => {
-      if (req.headers['x-host'] === 'begins') res.writeHead(200);
+      if (req.headers['x-application'] === 'begins') res.writeHead(200);
       else
         res.writeHead = () => {
           throw new Error('changed');
@@ -210,7 +210,7 @@ t.test('an answer is not published if', async (t) => {
     const port = await listen(t, server);
     for (const does of ['begins', 'changes']) {
       const client = await connect(t, port);
-      client.send(message({ headers: { 'X-Host': does } }));
+      client.send(message({ headers: { 'X-Application': does } }));
       await client.closed;
     }
     t.strictSame(seen, []);

@@ -57,8 +57,8 @@ export interface Answer {
 /** Says that the client may send the body; the answer is yet to come. */
 const CONTINUE = 100;
 
-/** Takes any answer: for those that a host gives, not the handler. */
-export const byHost: typeof conforms = () => undefined;
+/** Accepts any answer: for those that an application gives, not the handler. */
+export const anyAnswer: typeof conforms = () => undefined;
 
 /** A connection of a client with as much of HTTP as a test needs. */
 export interface Client {

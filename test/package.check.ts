@@ -36,7 +36,7 @@ const PROGRAMS = {
     export const description: string = document.paths['/plants'].post.description;
   `,
 };
-const HOST_PROGRAMS = Object.fromEntries(
+const APPLICATIONS = Object.fromEntries(
   Object.entries(EMBEDDINGS).map(([name, lines]) => [`${name}.ts`, `${HANDLER}\n${lines}`]),
 );
 const COMMONJS = {
@@ -67,7 +67,7 @@ const folder = t.testdir({
   consumer: {
     'package.json': '{ "private": true, "type": "module" }',
     ...PROGRAMS,
-    ...HOST_PROGRAMS,
+    ...APPLICATIONS,
     ...COMMONJS,
     ...SCRIPTS,
   },
@@ -169,8 +169,8 @@ t.test('the types compile with TypeScript 5.9 and module commonjs, its default',
 
 for (const resolution of RESOLUTIONS)
   t.test(`the embedding examples compile, ${resolution}`, async (t) => {
-    const programs = Object.keys(HOST_PROGRAMS);
-    // What the hosts' packages declare is their own.
+    const programs = Object.keys(APPLICATIONS);
+    // What the packages of the frameworks declare is their own.
     const compilation = { release: '6', folder: consumer, programs, skipLibCheck: true } as const;
     t.equal(await typeFaults({ resolution, ...compilation }), '');
   });

@@ -104,7 +104,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   let dropped = 0;
   const idleCheck = setInterval(checkIdle, IDLE_MS).unref();
 
-  function serve(req: IncomingMessage, res: ServerResponse): void {
+  function handle(req: IncomingMessage, res: ServerResponse): void {
     responses.set(req.socket, res);
     // Otherwise an idle connection would hold its latest request and response in memory.
     res.on('close', forget);
@@ -126,14 +126,14 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     dropped++;
     report(`overloaded: ${maxConnections} connections are open, more are closed at once`);
   });
-  server.on('request', serve);
-  server.on('checkExpectation', serve);
+  server.on('request', handle);
+  server.on('checkExpectation', handle);
   server.on('checkContinue', (req, res) => {
     // The handler reads the body only if the head is in order.
     req.once('resume', () => {
       if (!res.headersSent) res.writeContinue();
     });
-    serve(req, res);
+    handle(req, res);
   });
   server.on('connect', (_req, socket) => {
     // node:http has detached itself from this connection.

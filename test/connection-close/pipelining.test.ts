@@ -14,7 +14,7 @@ import { storeOf } from '../stores.js';
 import {
   CHUNKED,
   chunked,
-  HOSTS,
+  SERVERS,
   listener,
   makeService,
   MAX_BODY_BYTES,
@@ -59,15 +59,15 @@ const REFUSED: Readonly<Record<string, readonly [error: number, request: Buffer]
   ],
 };
 
-/** Not answered by the handler, but by its host, if that is not the program's listener. */
+/** Not answered by the handler, but by the application, if that is not the program's listener. */
 const EXPECTATION = [417, chunked({ headers: { Expect: '200-ok' } })] as const;
 
-for (const [name, { start, secure, isListener, passesOn }] of Object.entries(HOSTS))
+for (const [name, { start, secure, isListener, passesOn }] of Object.entries(SERVERS))
   t.test(`${name}: no request is processed after a response that closes`, async (t) => {
     const send = secure ? sendSecurely : sendPlainly(t);
     const rows = { ...REFUSED, ...(isListener && { 'another expectation': EXPECTATION }) };
     for (const [about, [error, request]] of Object.entries(rows)) {
-      // With `next`, another path is the host's.
+      // With `next`, another path is the application's.
       if (passesOn && about.includes('path')) continue;
       const { handler, stored } = makeService();
       const port = await start(t, handler);
@@ -94,32 +94,35 @@ t.test('a request before the one with the last response is processed', async (t)
   t.strictSame(stored, [1n, 2n]);
 });
 
-t.test('an earlier request that the host passes to the handler later is processed', async (t) => {
-  const { handler, stored } = makeService();
-  const isPassedOn: Promise<void>[] = [];
-  const server = createServer((req, res) => {
-    // The first request waits until the handler has refused the second one.
-    if (isPassedOn.length === 0)
-      isPassedOn.push(new Promise((resolve) => setImmediate(() => setImmediate(resolve))));
-    else {
-      void handler(req, res);
-      return;
-    }
-    void isPassedOn[0]?.then(() => handler(req, res));
-  });
-  const port = await listen(t, server);
-  const refused = chunked({ headers: { Authorization: undefined } });
-  const received = await sendPlainly(t)(port, Buffer.concat([plant(1), refused, plant(2)]));
-  t.match(
-    parseResponses(received),
-    exactly({ status: 200, closes: false }, { status: 401, closes: true }),
-  );
-  t.strictSame(stored, [1n]);
-});
+t.test(
+  'an earlier request that the application passes to the handler later is processed',
+  async (t) => {
+    const { handler, stored } = makeService();
+    const isPassedOn: Promise<void>[] = [];
+    const server = createServer((req, res) => {
+      // The first request waits until the handler has refused the second one.
+      if (isPassedOn.length === 0)
+        isPassedOn.push(new Promise((resolve) => setImmediate(() => setImmediate(resolve))));
+      else {
+        void handler(req, res);
+        return;
+      }
+      void isPassedOn[0]?.then(() => handler(req, res));
+    });
+    const port = await listen(t, server);
+    const refused = chunked({ headers: { Authorization: undefined } });
+    const received = await sendPlainly(t)(port, Buffer.concat([plant(1), refused, plant(2)]));
+    t.match(
+      parseResponses(received),
+      exactly({ status: 200, closes: false }, { status: 401, closes: true }),
+    );
+    t.strictSame(stored, [1n]);
+  },
+);
 
-t.test('no request is processed after a host sends Connection: close itself', async (t) => {
+t.test('no request is processed after an application sends Connection: close itself', async (t) => {
   const { handler, stored } = makeService();
-  const hosts: Record<string, RequestListener> = {
+  const applications: Record<string, RequestListener> = {
     'before it calls the handler': (req, res) => {
       if (req.url === '/elsewhere') res.setHeader('Connection', 'close');
       void handler(req, res, () => res.end('{}'));
@@ -132,8 +135,8 @@ t.test('no request is processed after a host sends Connection: close itself', as
       .use((_req, res) => void res.set('Connection', 'close').json({})),
   };
   const elsewhere = message({ target: '/elsewhere', body: '' });
-  for (const [when, host] of Object.entries(hosts)) {
-    const port = await listen(t, createServer(host));
+  for (const [when, application] of Object.entries(applications)) {
+    const port = await listen(t, createServer(application));
     const received = await sendPlainly(t)(port, Buffer.concat([elsewhere, plant(2)]));
     t.match(parseResponses(received), exactly({ status: 200, closes: true }), when);
     t.strictSame(stored, [], when);
@@ -212,7 +215,7 @@ t.test(
   },
 );
 
-t.test('a host can set Connection: close on a response', async (t) => {
+t.test('an application can set Connection: close on a response', async (t) => {
   const closings: Readonly<Record<string, (handler: PlantHandler) => Server>> = {
     'by a header': (handler) =>
       createServer((req, res) => {

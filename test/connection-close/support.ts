@@ -98,7 +98,7 @@ const tls = (): { cert: Buffer; key: Buffer } => {
   return { cert: Buffer.from(cert), key: Buffer.from(key) };
 };
 
-export interface Host {
+export interface TestServer {
   readonly start: (t: Test, handler: PlantHandler) => Promise<number>;
   readonly secure?: boolean;
   readonly isListener?: boolean;
@@ -110,7 +110,7 @@ const embedIn =
   async (t: Test, handler: PlantHandler): Promise<number> =>
     listen(t, await makeServer(handler));
 
-export const HOSTS: Readonly<Record<string, Host>> = {
+export const SERVERS: Readonly<Record<string, TestServer>> = {
   'the listener': { start: listener, isListener: true },
   'the listener with TLS': {
     start: (t, handler) => listener(t, handler, { tls: tls() }),

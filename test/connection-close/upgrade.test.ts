@@ -7,10 +7,10 @@ import { connect as connectSecurely } from 'node:tls';
 import t from 'tap';
 
 import { createPlantHandler, type NewPlant } from '../../dist/index.js';
-import { byHost, connect, message, TOKEN, type Message } from '../client.js';
+import { anyAnswer, connect, message, TOKEN, type Message } from '../client.js';
 import { listen } from '../service.js';
 import { gatedStore } from '../stores.js';
-import { HOSTS, listener, makeService, parseResponses, plant } from './support.js';
+import { SERVERS, listener, makeService, parseResponses, plant } from './support.js';
 
 /*
  * The parser of node:http stops behind a request with `Connection: Upgrade` and `Upgrade`. If no listener
@@ -76,7 +76,7 @@ async function serveAnother(port: number, secure?: boolean): Promise<void> {
   socket.destroy();
 }
 
-for (const [name, { start, secure, passesOn }] of Object.entries(HOSTS)) {
+for (const [name, { start, secure, passesOn }] of Object.entries(SERVERS)) {
   t.test(`${name}: a request with Upgrade is the last one of its connection`, async (t) => {
     for (const [about, [error, request]] of Object.entries(REQUESTS)) {
       // With `next`, another path is the application's.
@@ -151,7 +151,7 @@ t.test('a response that the application has begun stays as it is', async (t) => 
     res.writeHead(200, { 'Content-Length': 2 }).write('{');
     void handler(req, res, () => res.end('}'));
   });
-  const client = await connect(t, await listen(t, server), byHost);
+  const client = await connect(t, await listen(t, server), anyAnswer);
   client.send(upgrade({ target: '/elsewhere', body: '' }));
   t.match(await client.answer(), {
     status: 200,

@@ -15,7 +15,7 @@ import { chunk, connect, message, TOKEN } from '../client.js';
 import { listen } from '../service.js';
 import { storeOf } from '../stores.js';
 
-/** The id of the request whose context is current; a host enters it before it calls the handler. */
+/** The id of the request whose context is current; an application enters it before it calls the handler. */
 const contexts = new AsyncLocalStorage<string>();
 
 /** What ran for requests: the id of its plant, or a path, and the context in which it ran. */
@@ -41,7 +41,7 @@ function enter(req: { headers: Readonly<Record<string, unknown>> }, next: () => 
   contexts.run(String(req.headers['x-context']), next);
 }
 
-interface Host {
+interface Application {
   readonly makeServer: (handler: PlantHandler, seen: Seen) => Server | Promise<Server>;
   readonly speaks?: 'HTTP/2';
 }
@@ -50,7 +50,7 @@ const elsewhere = (seen: Seen, req: { url?: string | undefined }) => (): void =>
   seen.push(['next', req.url?.slice(1), contexts.getStore()]);
 };
 
-const HOSTS: Readonly<Record<string, Host>> = {
+const APPLICATIONS: Readonly<Record<string, Application>> = {
   'node:http': {
     makeServer: (handler, seen) =>
       createServer((req, res) =>
@@ -190,7 +190,7 @@ async function sendPlantsByHttp2(t: Test, port: number): Promise<void> {
   await Promise.all(responses);
 }
 
-for (const [name, { makeServer, speaks }] of Object.entries(HOSTS))
+for (const [name, { makeServer, speaks }] of Object.entries(APPLICATIONS))
   t.test(`${name}: callbacks for a request run in its asynchronous context`, async (t) => {
     const seen: Seen = [];
     const port = await listen(t, await makeServer(observedHandler(seen), seen));

@@ -12,7 +12,7 @@ const TLS = `import { readFileSync } from 'node:fs';
 const tls = { cert: readFileSync('cert.pem'), key: readFileSync('key.pem') };
 `;
 
-/** Programs that mount that handler: those of the README, and others for the hosts that it names. */
+/** Programs that mount that handler: those of the README, and others for the servers that it names. */
 export const EMBEDDINGS = {
   http: HTTP,
   https:

@@ -16,27 +16,27 @@ import {
   type PlantHandlerOptions,
 } from '../../dist/index.js';
 import { selfSigned } from '../certificate.js';
-import { byHost, chunk, connect, exchange, FERN, isFailure, message, TOKEN } from '../client.js';
+import { anyAnswer, chunk, connect, exchange, FERN, isFailure, message, TOKEN } from '../client.js';
 import { conforms } from '../conformance.js';
 import { hastenTimers, listen, serve, type Service } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
 
 const FERN_ANSWER = '{"name":"Boston fern","tag":"indoor"}';
 
-type Host = (handler: PlantHandler, req: IncomingMessage, res: ServerResponse) => void;
+type Application = (handler: PlantHandler, req: IncomingMessage, res: ServerResponse) => void;
 
-/** Serves the handler in a host that decides when and with which arguments to call it. */
+/** Serves the handler in an application that decides when and with which arguments to call it. */
 async function embed(
   t: Test,
-  host: Host,
+  application: Application,
   options?: Partial<PlantHandlerOptions>,
 ): Promise<Omit<Service, 'handler'>> {
   const { handler, log, reported } = await serve(t, options);
-  const server = createServer((req, res) => host(handler, req, res));
+  const server = createServer((req, res) => application(handler, req, res));
   return { port: await listen(t, server), server, log, reported };
 }
 
-t.test('a host may set and delete the credentials of a request', async (t) => {
+t.test('an application may set and delete the credentials of a request', async (t) => {
   const setting = await embed(t, (handler, req, res) => {
     req.headers.authorization = `Bearer ${TOKEN}`;
     void handler(req, res);
@@ -56,7 +56,7 @@ t.test('a request for another path is passed to next before any other check', as
       t.strictSame(args, [], 'next gets no arguments');
       t.notOk(req.readableDidRead, 'the body is not read');
       t.notOk(res.headersSent, 'nothing is sent');
-      void text(req).then((body) => res.end(`host: ${body}`));
+      void text(req).then((body) => res.end(`application: ${body}`));
     });
   });
   const strangers = {
@@ -72,9 +72,9 @@ t.test('a request for another path is passed to next before any other check', as
       ['POST', '//plants'],
     ] as const) {
       const request = message({ method, target, headers, body: 'a body' });
-      const answer = await exchange(t, port, request, byHost);
+      const answer = await exchange(t, port, request, anyAnswer);
       t.match(answer, { status: 200 }, `${method} ${target} ${about}`);
-      t.match(answer.text, 'host: a body');
+      t.match(answer.text, 'application: a body');
     }
   t.strictSame(reported, []);
 });
@@ -97,7 +97,7 @@ t.test('a request for /plants is never passed to next', async (t) => {
   }
 });
 
-t.test('a host can mount the handler below a path of its own', async (t) => {
+t.test('an application can mount the handler below a path of its own', async (t) => {
   const { port, log } = await embed(t, (handler, req, res) => {
     req.url = req.url?.replace(/^\/api/, '') ?? '';
     void handler(req, res);
@@ -188,11 +188,11 @@ t.test('the rawBody or body that a body parser has left is used', async (t) => {
 
 t.test('a body that a parser has consumed is answered with a 500 of its own', async (t) => {
   const messages: string[] = [];
-  const host: Host = (handler, req, res) => {
+  const application: Application = (handler, req, res) => {
     void text(req).then(() => handler(req, res));
   };
   const report = (message: string) => void messages.push(message);
-  const { port } = await embed(t, host, { report });
+  const { port } = await embed(t, application, { report });
   const answer = await exchange(t, port, message());
   isFailure(t, answer, { status: 500 }, 'consumed');
   t.notMatch(answer.body, /again/, 'it does not ask for a retry, which would fail in the same way');
@@ -202,7 +202,7 @@ t.test('a body that a parser has consumed is answered with a 500 of its own', as
 });
 
 t.test('a request is answered if the application listens for readable', async (t) => {
-  const hosts: Record<string, Host> = {
+  const applications: Record<string, Application> = {
     before: (handler, req, res) => {
       req.on('readable', () => undefined);
       void handler(req, res);
@@ -216,8 +216,8 @@ t.test('a request is answered if the application listens for readable', async (t
       void handler(req, res);
     },
   };
-  for (const [about, host] of Object.entries(hosts)) {
-    const { port } = await embed(t, host);
+  for (const [about, application] of Object.entries(applications)) {
+    const { port } = await embed(t, application);
     const client = await connect(t, port);
     const halves = [message().subarray(0, -10), message().subarray(-10)];
     for (const [first, second] of [halves, [message(), '']]) {
@@ -297,7 +297,7 @@ t.test('the handler throws, and its promise follows, only what next does', async
   });
   const port = await listen(t, server);
   for (const about of Object.keys(nexts))
-    await exchange(t, port, message({ target: `/${encodeURI(about)}` }), byHost);
+    await exchange(t, port, message({ target: `/${encodeURI(about)}` }), anyAnswer);
   t.strictSame(outcomes, [undefined, undefined, 'rejects: rejected', 'throws: thrown']);
 });
 
@@ -338,10 +338,10 @@ t.test('the body limit applies to what a body parser has left, in bytes', async 
       [most, 200],
       [most - 1, 400],
     ] as const) {
-      const host: Host = (handler, req, res) => {
+      const application: Application = (handler, req, res) => {
         void text(req).then(() => handler(Object.assign(req, left), res));
       };
-      const { port } = await embed(t, host, { maxBodyBytes });
+      const { port } = await embed(t, application, { maxBodyBytes });
       // In chunks: a Content-Length would give it away.
       const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
       const request = message({ headers, body: Buffer.concat([body, ''].map(chunk)) });
@@ -357,12 +357,12 @@ t.test('the budget applies to what a body parser has left', async (t) => {
   const request = message({ body });
   for (const left of [{ rawBody: Buffer.from(body) }, { body }, { body: { id: 7, name } }]) {
     const store = gatedStore();
-    const host: Host = (handler, req, res) => {
+    const application: Application = (handler, req, res) => {
       void text(req).then(() => handler(Object.assign(req, left), res));
     };
     // Each body counts four times.
     const limits = { maxBodyBytes: 20_000, maxBufferedBytes: 60_000 };
-    const { port } = await embed(t, host, { store, ...limits });
+    const { port } = await embed(t, application, { store, ...limits });
     const waiting = [exchange(t, port, request), exchange(t, port, request)];
     await store.arrived(2);
     isFailure(t, await exchange(t, port, request), { status: 503 }, 'a third does not fit');
@@ -371,7 +371,7 @@ t.test('the budget applies to what a body parser has left', async (t) => {
   }
 });
 
-t.test('an unread body is read, whatever properties the host has set', async (t) => {
+t.test('an unread body is read, whatever properties the application has set', async (t) => {
   const left = [{ body: {} }, { body: undefined }, { body: 'x' }, { rawBody: Buffer.from('x') }];
   for (const some of left) {
     const { port } = await embed(t, (handler, req, res) => {
@@ -381,14 +381,14 @@ t.test('an unread body is read, whatever properties the host has set', async (t)
   }
 });
 
-t.test('an empty body is answered as empty, even if the host has read it', async (t) => {
+t.test('an empty body is answered as empty, even if the application has read it', async (t) => {
   const { port } = await embed(t, (handler, req, res) => {
     req.resume().on('end', () => handler(req, res));
   });
   isFailure(t, await exchange(t, port, message({ body: '' })), { status: 400 }, 'empty');
 });
 
-t.test('a body that the host has read in part is answered with 500 at once', async (t) => {
+t.test('a body that the application has read in part is answered with 500 at once', async (t) => {
   const { port, reported, log } = await embed(t, (handler, req, res) => {
     req.once('data', () => {
       req.pause();
@@ -405,7 +405,7 @@ t.test('a body that the host has read in part is answered with 500 at once', asy
   t.equal(log.size, 0);
 });
 
-t.test('a response that the host has ended is not changed', async (t) => {
+t.test('a response that the application has ended is not changed', async (t) => {
   const { port, reported } = await embed(t, (handler, req, res) => {
     res.end('theirs');
     void handler(req, res);
@@ -415,7 +415,7 @@ t.test('a response that the host has ended is not changed', async (t) => {
     'a fault': message({ body: '{}' }),
     'no token': message({ headers: { Authorization: undefined } }),
   };
-  const client = await connect(t, port, byHost);
+  const client = await connect(t, port, anyAnswer);
   for (const [about, request] of [...Object.entries(requests), ...Object.entries(requests)]) {
     client.send(request);
     t.match(await client.answer(), { status: 200, body: 'theirs' }, about);
@@ -423,34 +423,37 @@ t.test('a response that the host has ended is not changed', async (t) => {
   t.strictSame(reported, []);
 });
 
-t.test('a response that the host has begun is destroyed, which is no internal error', async (t) => {
-  const { port, reported } = await embed(t, (handler, req, res) => {
-    res.writeHead(200, { 'Content-Length': 100 }).write('theirs');
-    void handler(req, res);
-  });
-  for (const request of [message(), message({ body: '{}' }), message({ method: 'PUT' })]) {
-    const client = await connect(t, port);
-    client.send(request);
-    await t.rejects(client.answer(), /closed after \d+ bytes/);
-  }
-  t.strictSame(reported, []);
-});
+t.test(
+  'a response that the application has begun is destroyed, which is no internal error',
+  async (t) => {
+    const { port, reported } = await embed(t, (handler, req, res) => {
+      res.writeHead(200, { 'Content-Length': 100 }).write('theirs');
+      void handler(req, res);
+    });
+    for (const request of [message(), message({ body: '{}' }), message({ method: 'PUT' })]) {
+      const client = await connect(t, port);
+      client.send(request);
+      await t.rejects(client.answer(), /closed after \d+ bytes/);
+    }
+    t.strictSame(reported, []);
+  },
+);
 
-t.test('a response that the host ends while a plant is stored is not changed', async (t) => {
+t.test('a response that the application ends while a plant is stored is not changed', async (t) => {
   for (const end of [
     (res: ServerResponse) => res.writeHead(504).end('theirs'),
     (res: ServerResponse) => res.destroy(),
   ]) {
     const store = gatedStore();
-    const host: Host = (handler, req, res) => {
+    const application: Application = (handler, req, res) => {
       void handler(req, res);
       void store.arrived(1).then(() => {
         end(res);
         store.letGo();
       });
     };
-    const { port, reported } = await embed(t, host, { store });
-    const client = await connect(t, port, byHost);
+    const { port, reported } = await embed(t, application, { store });
+    const client = await connect(t, port, anyAnswer);
     client.send(message());
     const answer = await client.answer().catch(() => undefined);
     if (answer) t.match(answer, { status: 504 });
@@ -474,11 +477,11 @@ t.test('a response that throws when it is written closes the connection', async 
   };
   for (const [about, change] of Object.entries(changes)) {
     let isChanged = true;
-    const host: Host = (handler, req, res) => {
+    const application: Application = (handler, req, res) => {
       if (isChanged) change(res);
       void handler(req, res);
     };
-    const { port } = await embed(t, host, limits);
+    const { port } = await embed(t, application, limits);
     for (const request of [message(), message({ headers: { Authorization: undefined } })]) {
       const { socket, closed } = await connect(t, port);
       socket.write(request);
@@ -507,31 +510,34 @@ t.test('a request that is aborted before the handler runs stores nothing', async
   t.strictSame(reported, []);
 });
 
-t.test('a request that the host destroys is not answered and releases its memory', async (t) => {
-  let destroyed = 0;
-  const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096 };
-  const host: Host = (handler, req, res) => {
-    if (destroyed === 0) req.destroy();
-    void handler(req, res);
-    if (destroyed === 1) req.destroy();
-    if (destroyed === 2) setTimeout(() => req.destroy(), 20);
-    destroyed++;
-  };
-  const { port, log, reported } = await embed(t, host, limits);
-  const requests = {
-    'before the handler runs': message(),
-    'while the handler reads it': message(),
-    'while the handler waits for more': message().subarray(0, -1),
-  };
-  for (const [when, request] of Object.entries(requests)) {
-    const client = await connect(t, port);
-    client.send(request);
-    await client.closed;
-    t.equal(log.size, 0, when);
-  }
-  t.equal((await exchange(t, port, message())).status, 200, 'the memory is released');
-  t.strictSame(reported, []);
-});
+t.test(
+  'a request that the application destroys is not answered and releases its memory',
+  async (t) => {
+    let destroyed = 0;
+    const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096 };
+    const application: Application = (handler, req, res) => {
+      if (destroyed === 0) req.destroy();
+      void handler(req, res);
+      if (destroyed === 1) req.destroy();
+      if (destroyed === 2) setTimeout(() => req.destroy(), 20);
+      destroyed++;
+    };
+    const { port, log, reported } = await embed(t, application, limits);
+    const requests = {
+      'before the handler runs': message(),
+      'while the handler reads it': message(),
+      'while the handler waits for more': message().subarray(0, -1),
+    };
+    for (const [when, request] of Object.entries(requests)) {
+      const client = await connect(t, port);
+      client.send(request);
+      await client.closed;
+      t.equal(log.size, 0, when);
+    }
+    t.equal((await exchange(t, port, message())).status, 200, 'the memory is released');
+    t.strictSame(reported, []);
+  },
+);
 
 t.test('a client that disconnects while its plant is stored does not undo it', async (t) => {
   const gate = gatedStore();
@@ -876,7 +882,7 @@ t.test('HTTP/2: responses leave no listeners on their connection', async (t) => 
   t.equal(socket.listenerCount('close'), before);
 });
 
-t.test('HTTP/2: a request that the host destroys is closed', async (t) => {
+t.test('HTTP/2: a request that the application destroys is closed', async (t) => {
   const { handler, log } = await serve(t);
   let destroyed = 0;
   const server = http2.createServer((req, res) => {

@@ -11,7 +11,7 @@ import { writeExample } from '../example.js';
 import { HANDLER, HTTP } from './embeddings.js';
 
 /** The README's server, in a process of its own. */
-interface Host {
+interface Application {
   readonly port: number;
   /** The path of its log. */
   readonly log: string;
@@ -20,7 +20,7 @@ interface Host {
   readonly exited: Promise<unknown>;
 }
 
-async function startHost(t: Test): Promise<Host> {
+async function startApplication(t: Test): Promise<Application> {
   const { folder, path } = writeExample(
     t,
     `${HANDLER}
@@ -50,8 +50,8 @@ function plant(id: number): Buffer {
   return message({ headers, body: `{"id":${id},"name":"Ivy"}` });
 }
 
-/** Resolves once a host has stopped listening. */
-async function refusesConnections(t: Test, { port }: Host): Promise<void> {
+/** Resolves once an application has stopped listening. */
+async function refusesConnections(t: Test, { port }: Application): Promise<void> {
   for (;;)
     try {
       const { socket } = await connect(t, port);
@@ -62,29 +62,29 @@ async function refusesConnections(t: Test, { port }: Host): Promise<void> {
 }
 
 t.test('on SIGTERM, the request in flight is answered, and the exit code is 0', async (t) => {
-  const host = await startHost(t);
-  const client = await connect(t, host.port);
+  const application = await startApplication(t);
+  const client = await connect(t, application.port);
   const [head = '', body = ''] = plant(1).toString().split('\r\n\r\n');
   client.send(`${head}\r\nExpect: 100-continue\r\n\r\n`);
   // The request has arrived.
   t.equal((await client.answer()).status, 100);
-  host.kill('SIGTERM');
-  await refusesConnections(t, host);
+  application.kill('SIGTERM');
+  await refusesConnections(t, application);
   client.send(body);
   t.match(await client.answer(), { status: 200 });
   client.socket.destroy();
-  t.equal(await host.exited, 0);
-  t.match(readFileSync(host.log, 'utf8'), /^\{"id":1,.*\n$/);
-  t.strictSame(readdirSync(dirname(host.log)), ['plants.jsonl'], 'the lock is released');
+  t.equal(await application.exited, 0);
+  t.match(readFileSync(application.log, 'utf8'), /^\{"id":1,.*\n$/);
+  t.strictSame(readdirSync(dirname(application.log)), ['plants.jsonl'], 'the lock is released');
 });
 
 t.test('when the log is poisoned, the exit code is 1', async (t) => {
-  const host = await startHost(t);
-  appendFileSync(host.log, 'by another program\n');
-  const client = await connect(t, host.port);
+  const application = await startApplication(t);
+  appendFileSync(application.log, 'by another program\n');
+  const client = await connect(t, application.port);
   client.send(plant(1));
   t.match(await client.answer(), { status: 503 });
   client.socket.destroy();
-  t.equal(await host.exited, 1);
-  t.equal(readFileSync(host.log, 'utf8'), 'by another program\n');
+  t.equal(await application.exited, 1);
+  t.equal(readFileSync(application.log, 'utf8'), 'by another program\n');
 });

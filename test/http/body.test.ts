@@ -491,7 +491,7 @@ t.test('answers to a client that has disconnected release their memory', async (
   t.equal(answer.status, 200);
 });
 
-t.test('the host may have set an encoding for the body', async (t) => {
+t.test('the application may have set an encoding for the body', async (t) => {
   const text = '{"id":7,"name":"F\u00e5rn \u{1f33f}"}';
   const body = Buffer.from(text);
   for (const encoding of ['utf8', 'latin1', 'hex', 'base64', 'base64url'] as const)
@@ -535,7 +535,7 @@ t.test('a body that the application decodes is refused unless its bytes are know
   t.equal(store.size, 1);
 });
 
-t.test('the host may pause the request before and after calling the handler', async (t) => {
+t.test('the application may pause the request before and after calling the handler', async (t) => {
   const handler = createPlantHandler({ store: await openLog(t), tokens: [TOKEN] });
   const paused = createServer((req, res) => {
     req.pause();

@@ -299,7 +299,7 @@ t.test('a HEAD is answered before its body has arrived', async (t) => {
   t.equal((await client.answer('HEAD')).status, 405);
 });
 
-t.test('a HEAD is answered even if the host rejects a body for it', async (t) => {
+t.test('a HEAD is answered even if the application rejects a body for it', async (t) => {
   const { handler } = await serve(t);
   const port = await listen(t, createServer({ rejectNonStandardBodyWrites: true }, handler));
   t.equal((await exchange(t, port, message({ method: 'HEAD' }))).status, 405);

@@ -4,7 +4,7 @@ import t, { type Test } from 'tap';
 
 import { conforms } from '../conformance.js';
 import { EMBEDDINGS, HANDLER } from './embeddings.js';
-import { hangUp, send, startHost, type Host, type Protocol } from './host.js';
+import { hangUp, send, startApplication, type Application, type Protocol } from './application.js';
 
 // Otherwise Express and Koa write about a client that hangs up.
 process.env.NODE_ENV = 'test';
@@ -29,7 +29,7 @@ const BY_EXPRESS = { lines: EMBEDDINGS.express, elsewhere: /Cannot POST \/elsewh
 const BY_FASTIFY = /Route POST:\/elsewhere not found/;
 const BY_KOA = /^Not Found$/;
 
-const HOSTS: readonly Embedding[] = [
+const APPLICATIONS: readonly Embedding[] = [
   { name: 'node:http', lines: EMBEDDINGS.http, elsewhere: OURS },
   {
     name: 'node:https',
@@ -64,37 +64,37 @@ const HOSTS: readonly Embedding[] = [
   },
 ];
 
-for (const embedding of HOSTS) {
+for (const embedding of APPLICATIONS) {
   t.test(`in ${embedding.name}`, async (t) => {
-    const host = await startHost(t, `${HANDLER}\n${embedding.lines}`);
+    const application = await startApplication(t, `${HANDLER}\n${embedding.lines}`);
     for (const protocol of embedding.protocols ?? ['HTTP/1.1'])
-      await t.test(protocol, (t) => works(t, host, protocol, embedding));
+      await t.test(protocol, (t) => works(t, application, protocol, embedding));
   });
 }
 
 async function works(
   t: Test,
-  host: Host,
+  application: Application,
   protocol: Protocol,
   { path = '/plants', parsed = false, elsewhere }: Embedding,
 ): Promise<void> {
   const message = { path, token: TOKEN, body: '{"id":7,"name":"Boston fern"}' };
 
   await t.test('a plant is stored', async (t) => {
-    const answer = await send(host, protocol, message);
+    const answer = await send(application, protocol, message);
     conforms(answer);
     t.match(answer, { status: 200, body: '{"name":"Boston fern"}' });
     t.match(storedPlants(), '{"id":7,"name":"Boston fern",');
   });
 
   await t.test('a wrong token is answered with 401', async (t) => {
-    const answer = await send(host, protocol, { ...message, token: 'wrong' });
+    const answer = await send(application, protocol, { ...message, token: 'wrong' });
     conforms(answer);
     t.match(answer, { status: 401, body: '{"error":401,' });
   });
 
   await t.test('JSON that is not a plant is answered with error 422', async (t) => {
-    const answer = await send(host, protocol, { ...message, body: '{"id":8,"name":null}' });
+    const answer = await send(application, protocol, { ...message, body: '{"id":8,"name":null}' });
     conforms(answer);
     t.match(answer, { status: 400, body: '{"error":422,' });
   });
@@ -102,23 +102,23 @@ async function works(
   const exactly = parsed ? 'refused' : 'stored exactly';
   await t.test(`an id beyond 2^53 is ${exactly}`, async (t) => {
     const body = '{"id":9007199254740993,"name":"Ivy"}';
-    const answer = await send(host, protocol, { ...message, body });
+    const answer = await send(application, protocol, { ...message, body });
     conforms(answer);
     t.match(answer, parsed ? { status: 400, body: '{"error":422,' } : { status: 200 });
     t.equal(storedPlants().includes('{"id":9007199254740993,'), !parsed);
     t.notMatch(storedPlants(), '{"id":9007199254740992,');
   });
 
-  await t.test('a request for another path is answered by the host', async (t) => {
-    const answer = await send(host, protocol, { ...message, path: '/elsewhere' });
+  await t.test('a request for another path is answered by the application', async (t) => {
+    const answer = await send(application, protocol, { ...message, path: '/elsewhere' });
     t.match(answer.body, elsewhere);
   });
 
   await t.test('nothing is stored for a client that disconnects within its body', async (t) => {
     const half = { ...message, body: '{"id":9,"name":"Half a plant"}' };
-    await hangUp(host, protocol, half);
+    await hangUp(application, protocol, half);
     const whole = { ...message, body: '{"id":9,"name":"Whole"}' };
-    const answer = await send(host, protocol, whole);
+    const answer = await send(application, protocol, whole);
     conforms(answer);
     t.match(answer, { status: 200 });
   });

@@ -14,7 +14,7 @@ import type { Received } from '../conformance.js';
 import { runExample } from '../example.js';
 
 /** A server of the README, on a port of its own. */
-export interface Host {
+export interface Application {
   readonly server: Server;
   readonly port: number;
   /** The certificate of a server that speaks TLS. */
@@ -25,7 +25,7 @@ export interface Host {
  * Runs the lines of the README that make a server, in a folder of the test's own. The one thing that
  * is changed is the port.
  */
-export async function startHost(t: Test, lines: string): Promise<Host> {
+export async function startApplication(t: Test, lines: string): Promise<Application> {
   const { key, cert } = selfSigned();
   const files = { 'key.pem': key, 'cert.pem': cert };
   const { servers, release } = captureServers();
@@ -70,19 +70,27 @@ export interface Message {
   readonly body: string;
 }
 
-/** Sends a plant to a host. */
-export async function send(host: Host, protocol: Protocol, message: Message): Promise<Received> {
-  const exchange = begin(host, protocol, message);
+/** Sends a plant to an application. */
+export async function send(
+  application: Application,
+  protocol: Protocol,
+  message: Message,
+): Promise<Received> {
+  const exchange = begin(application, protocol, message);
   exchange.request.end(message.body);
   const answer = await exchange.answer;
   exchange.leave();
   return answer;
 }
 
-/** Hangs up when a host has got one half of a plant, and waits until it has noticed. */
-export async function hangUp(host: Host, protocol: Protocol, message: Message): Promise<void> {
-  const requested = once(host.server, 'request');
-  const exchange = begin(host, protocol, message);
+/** Hangs up when an application has got one half of a plant, and waits until it has noticed. */
+export async function hangUp(
+  application: Application,
+  protocol: Protocol,
+  message: Message,
+): Promise<void> {
+  const requested = once(application.server, 'request');
+  const exchange = begin(application, protocol, message);
   exchange.answer.catch(() => undefined);
   exchange.request.write(message.body.slice(0, message.body.length / 2));
   const [received] = (await requested) as [Readable];
@@ -98,7 +106,7 @@ interface Exchange {
   leave(): void;
 }
 
-function begin({ port, cert }: Host, protocol: Protocol, message: Message): Exchange {
+function begin({ port, cert }: Application, protocol: Protocol, message: Message): Exchange {
   const { path } = message;
   const headers = {
     authorization: `Bearer ${message.token}`,
