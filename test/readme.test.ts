@@ -18,7 +18,8 @@ import {
 } from '../dist/http/limits.js';
 import { openapi } from '../dist/http/openapi.js';
 import { MAX_RECORD_BYTES } from '../dist/log/record.js';
-import { CONNECTION_LIMITS, IDLE_MS, STOPPING } from '../dist/program/listener.js';
+import { IDLE_MS } from '../dist/program/connections.js';
+import { CONNECTION_LIMITS, STOPPING } from '../dist/program/listener.js';
 import { startMetrics } from '../dist/program/metrics.js';
 import { MONITOR_LIMITS } from '../dist/program/monitor.js';
 import { MAX_SECRET_BYTES } from '../dist/program/secret-file.js';

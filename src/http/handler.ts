@@ -14,8 +14,9 @@ import {
   type PlantHandlerLimits,
 } from './limits.js';
 import { parsePlant, plantFrom } from './new-plant.js';
+import { releaseWhenFlushed } from './release.js';
 import type { HttpRequest, HttpResponse } from './request.js';
-import { releaseWhenFlushed, sendFailure, sendPlant } from './respond.js';
+import { sendFailure, sendPlant } from './respond.js';
 import type { NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';

@@ -3,7 +3,6 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import { responseChannel } from '../channels.js';
 import type { Plant } from '../plant.js';
 import { drainBody } from './body.js';
-import type { Reservation } from './budget.js';
 import { closeAfter, isDropped } from './connection.js';
 import { failures, type Failure } from './failures.js';
 import { DRAIN } from './limits.js';
@@ -92,35 +91,4 @@ function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   if (complete) return true;
   if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;
   return !(declaredLength(req) > DRAIN.maxBytes);
-}
-
-/**
- * Holds a reservation until the response is flushed. Destroys the response if that takes longer than
- * `timeoutMs`.
- */
-export function releaseWhenFlushed(
-  req: HttpRequest,
-  res: HttpResponse,
-  reservation: Reservation,
-  timeoutMs: number,
-): void {
-  const { socket } = req;
-  const pending = socket.destroyed ? 0 : res.writableLength;
-  reservation.shrinkTo(pending);
-  // Most responses have been flushed by now, and need no timer.
-  if (pending === 0) return;
-  // A pipelined response that is still queued emits no `close` when its connection does.
-  const mayBeQueued = !isHttp2(req);
-  const timer = setTimeout(() => {
-    release();
-    res.destroy();
-  }, timeoutMs);
-  function release(): void {
-    clearTimeout(timer);
-    res.off('close', release);
-    if (mayBeQueued) socket.off('close', release);
-    reservation.shrinkTo(0);
-  }
-  res.once('close', release);
-  if (mayBeQueued) socket.setMaxListeners(0).once('close', release);
 }

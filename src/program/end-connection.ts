@@ -1,9 +1,23 @@
-import { STATUS_CODES } from 'node:http';
+import { STATUS_CODES, type ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 
 import { responseChannel } from '../channels.js';
 import type { Failure } from '../http/failures.js';
 import { DRAIN } from '../http/limits.js';
+
+/** Ends a connection with a failure, after its latest response, if there is one, and those before. */
+export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failure: Failure): void {
+  if (!res) endWith(socket, failure);
+  else if (res.req.complete) res.once('close', () => endWith(socket, failure));
+  else if (res.socket) endIncomplete();
+  // node:http emits `socket` when the responses before are sent, then sends what the response holds.
+  else res.once('socket', () => queueMicrotask(endIncomplete));
+
+  function endIncomplete(): void {
+    if (res?.headersSent) endGently(socket);
+    else endWith(socket, failure);
+  }
+}
 
 /** Responds on a connection whose request was too malformed for node:http to create a response. */
 export function endWith(socket: Duplex, { status, error, headers, body }: Failure): void {

@@ -1,7 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import { Server as NetServer, type Socket } from 'node:net';
+import { Server as NetServer } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
@@ -13,7 +13,8 @@ import { observeClose } from '../http/connection.js';
 import { sendFailure } from '../http/respond.js';
 import { limitRate, type Report } from '../report.js';
 import type { TlsMaterial } from './credentials.js';
-import { endGently, endWith } from './end-connection.js';
+import { trackConnections } from './connections.js';
+import { endInTurn } from './end-connection.js';
 import { listen } from './listen.js';
 
 export interface ListenerOptions {
@@ -58,12 +59,6 @@ export const CONNECTION_LIMITS = {
 } as const;
 
 /**
- * The shortest time after which an idle connection is closed, in milliseconds; the longest is twice that.
- * Proxies keep unused connections for less, so it is the proxy that closes them and no request is lost.
- */
-export const IDLE_MS = 75_000;
-
-/**
  * How long the program may take to stop, in milliseconds: in total, waiting for requests in flight,
  * and sending 503 to those that remain.
  */
@@ -92,36 +87,21 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
 
-  /** The latest response of each open connection, until it is closed; `undefined` while it is idle. */
-  const responses = new Map<Duplex, ServerResponse | undefined>();
-  /** The connections that were idle at the last check, with the bytes received on each. */
-  let idle = new Map<Duplex, number>();
+  const connections = trackConnections(tls ? 'secureConnection' : 'connection', server);
   /** The connections on which a parse error has been handled. */
   const broken = new WeakSet<Duplex>();
   /** The asynchronous contexts of the requests, if anyone has subscribed to responses. */
   const contexts = new WeakMap<ServerResponse, AsyncResource>();
   let stopping = false;
   let dropped = 0;
-  const idleCheck = setInterval(checkIdle, IDLE_MS).unref();
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
-    responses.set(req.socket, res);
-    // Otherwise an idle connection would hold its latest request and response in memory.
-    res.on('close', forget);
+    connections.begin(res);
     if (responseChannel.hasSubscribers) contexts.set(res, new AsyncResource('plant-store'));
     if (stopping) res.setHeader('Connection', 'close');
     void handler(req, res);
   }
 
-  function forget(this: ServerResponse): void {
-    const { socket } = this.req;
-    if (responses.get(socket) === this) responses.set(socket, undefined);
-  }
-
-  server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => {
-    responses.set(socket, undefined);
-    socket.once('close', () => responses.delete(socket));
-  });
   server.on('drop', () => {
     dropped++;
     report(`overloaded: ${maxConnections} connections are open, more are closed at once`);
@@ -138,15 +118,16 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   server.on('connect', (_req, socket) => {
     // node:http has detached itself from this connection.
     socket.on('error', () => undefined).resume();
-    endInTurn(socket, failures.method);
+    endInTurn(socket, connections.latest(socket), failures.method);
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // Emitted again for everything else that arrives on the connection.
     if (broken.has(socket)) return;
     broken.add(socket);
     // A TLS handshake that failed.
-    if (!responses.has(socket)) socket.destroy();
-    else endInTurn(socket, FAILURES.get(error.code) ?? failures.malformed);
+    if (!connections.has(socket)) socket.destroy();
+    else
+      endInTurn(socket, connections.latest(socket), FAILURES.get(error.code) ?? failures.malformed);
   });
 
   return {
@@ -161,22 +142,24 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 
     stop(timeoutMs) {
       stopping = true;
-      for (const res of unanswered()) {
+      for (const res of connections.unanswered()) {
         res.setHeader('Connection', 'close');
         observeClose(res.req, res);
       }
       return new Promise((resolve) => {
         // An immediate runs after everything that has arrived has been read.
-        const sweep = setInterval(() => setImmediate(closeIdle), STOPPING_IDLE_MS);
+        const sweep = setInterval(
+          () => setImmediate(() => connections.closeIdle()),
+          STOPPING_IDLE_MS,
+        );
         let deadline = setTimeout(() => {
-          for (const res of unanswered()) refuse(res, contexts.get(res));
+          for (const res of connections.unanswered()) refuse(res, contexts.get(res));
           deadline = setTimeout(done, STOPPING.lastResponsesMs);
         }, timeoutMs);
         function done(): void {
-          clearInterval(idleCheck);
           clearInterval(sweep);
           clearTimeout(deadline);
-          for (const socket of responses.keys()) socket.destroy();
+          connections.destroyAll();
           resolve();
         }
         // close() of http.Server also destroys idle connections at once, even with a request on its way.
@@ -184,45 +167,6 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
       });
     },
   };
-
-  /** Ends a connection with a failure, after the responses to the requests before it. */
-  function endInTurn(socket: Duplex, failure: Failure): void {
-    const res = responses.get(socket);
-    if (!res) endWith(socket, failure);
-    else if (res.req.complete) res.once('close', () => endWith(socket, failure));
-    else if (res.socket) endIncomplete();
-    // node:http emits `socket` when the responses before are sent, then sends what the response holds.
-    else res.once('socket', () => queueMicrotask(endIncomplete));
-
-    function endIncomplete(): void {
-      if (res?.headersSent) endGently(socket);
-      else endWith(socket, failure);
-    }
-  }
-
-  /** The latest response of each connection, if it has not begun. */
-  function* unanswered(): Generator<ServerResponse> {
-    for (const res of responses.values()) if (res && !res.headersSent) yield res;
-  }
-
-  function closeIdle(): void {
-    for (const socket of idleConnections()) socket.destroy();
-  }
-
-  function* idleConnections(): Generator<Duplex> {
-    for (const [socket, res] of responses) if (!res) yield socket;
-  }
-
-  /** Closes connections that have been idle, and have sent nothing, since the last check. */
-  function checkIdle(): void {
-    const before = idle;
-    idle = new Map();
-    for (const socket of idleConnections()) {
-      const { bytesRead } = socket as Duplex & Pick<Socket, 'bytesRead'>;
-      if (before.get(socket) === bytesRead) socket.destroy();
-      else idle.set(socket, bytesRead);
-    }
-  }
 }
 
 /** Refuses a request, in its asynchronous context if that is known. */

@@ -14,10 +14,10 @@ import t, { type Test } from 'tap';
 
 import { createPlantHandler } from '../../dist/http/handler.js';
 import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
+import { IDLE_MS } from '../../dist/program/connections.js';
 import {
   CONNECTION_LIMITS,
   createListener,
-  IDLE_MS,
   type Listener,
   type ListenerOptions,
 } from '../../dist/program/listener.js';

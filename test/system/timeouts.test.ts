@@ -6,7 +6,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import t from 'tap';
 
 import { DRAIN } from '../../dist/http/limits.js';
-import { IDLE_MS } from '../../dist/program/listener.js';
+import { IDLE_MS } from '../../dist/program/connections.js';
 import { selfSigned } from '../certificate.js';
 import { connect, isFailure, message, TOKEN } from '../client.js';
 import { hasten, start } from './program.js';

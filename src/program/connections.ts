@@ -1,0 +1,81 @@
+import type { Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+
+/**
+ * The shortest time after which an idle connection is closed, in milliseconds; the longest is twice that.
+ * Proxies keep unused connections for less, so it is the proxy that closes them and no request is lost.
+ */
+export const IDLE_MS = 75_000;
+
+/** The open connections of a server. One is idle while no request on it is being answered. */
+export interface Connections {
+  has(socket: Duplex): boolean;
+  /** Tells that a request has arrived on a connection, which is idle again once this response is closed. */
+  begin(res: ServerResponse): void;
+  /** The latest response on a connection, or `undefined` if it is idle. */
+  latest(socket: Duplex): ServerResponse | undefined;
+  /** The latest response of each connection, if it has not begun. */
+  unanswered(): Iterable<ServerResponse>;
+  closeIdle(): void;
+  destroyAll(): void;
+}
+
+/**
+ * Tracks the connections of a server, of which `event` tells, and closes those that are idle for
+ * {@link IDLE_MS}.
+ */
+export function trackConnections(
+  event: 'connection' | 'secureConnection',
+  server: Server,
+): Connections {
+  const responses = new Map<Duplex, ServerResponse | undefined>();
+  /** The connections that were idle at the last check, with the bytes received on each. */
+  let idle = new Map<Duplex, number>();
+
+  server.on(event, (socket: Socket) => {
+    responses.set(socket, undefined);
+    socket.once('close', () => responses.delete(socket));
+  });
+  const idleCheck = setInterval(checkIdle, IDLE_MS).unref();
+  server.once('close', () => clearInterval(idleCheck));
+
+  function forget(this: ServerResponse): void {
+    const { socket } = this.req;
+    if (responses.get(socket) === this) responses.set(socket, undefined);
+  }
+
+  function* idleConnections(): Generator<Duplex> {
+    for (const [socket, res] of responses) if (!res) yield socket;
+  }
+
+  /** Closes connections that have been idle, and have sent nothing, since the last check. */
+  function checkIdle(): void {
+    const before = idle;
+    idle = new Map();
+    for (const socket of idleConnections()) {
+      const { bytesRead } = socket as Duplex & Pick<Socket, 'bytesRead'>;
+      if (before.get(socket) === bytesRead) socket.destroy();
+      else idle.set(socket, bytesRead);
+    }
+  }
+
+  return {
+    has: (socket) => responses.has(socket),
+    begin(res) {
+      responses.set(res.req.socket, res);
+      // Otherwise an idle connection would hold its latest request and response in memory.
+      res.on('close', forget);
+    },
+    latest: (socket) => responses.get(socket),
+    *unanswered() {
+      for (const res of responses.values()) if (res && !res.headersSent) yield res;
+    },
+    closeIdle() {
+      for (const socket of idleConnections()) socket.destroy();
+    },
+    destroyAll() {
+      for (const socket of responses.keys()) socket.destroy();
+    },
+  };
+}
