@@ -1,3 +1,4 @@
+// The declarations need the types of Node, which TypeScript would otherwise leave for their user to name.
 /// <reference types="node" preserve="true" />
 export type { CommitMessage, ResponseMessage } from './channels.js';
 export { ErrorSchema, type ErrorBody } from './http/failures.js';

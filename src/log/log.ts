@@ -155,13 +155,13 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       throwIfRefused();
       const plant = copyPlant(given);
       const pending = committer.pending(plant.id);
-      if (pending) return pending.stored.then(() => compare(pending.plant, plant));
+      if (pending) return pending.stored.then(() => requireSame(pending.plant, plant));
       const offset = index.get(toWords(plant.id, words));
       if (offset === undefined) return committer.append(plant);
       // One after the other: a line may be much larger than the plant that it is compared with.
       const reading = lastReadBack.then(() => readBack(plant.id, offset));
       lastReadBack = reading.catch(() => undefined);
-      return reading.then((stored) => compare(stored, plant));
+      return reading.then((stored) => requireSame(stored, plant));
     } catch (error) {
       const cause = error as Error;
       return Promise.reject(cause);
@@ -172,7 +172,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     if (committer.refusal) throw committer.refusal;
   }
 
-  function compare(stored: Plant, given: Plant): 'unchanged' {
+  function requireSame(stored: Plant, given: Plant): 'unchanged' {
     if (isSame(stored, given)) return 'unchanged';
     throw failures.conflict();
   }
