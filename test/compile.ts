@@ -24,11 +24,14 @@ export interface Compilation {
   readonly programs: readonly string[];
   /** Skips the declarations of other packages. */
   readonly skipLibCheck?: boolean;
+  /** Uses the newest types of Node, and not those of the oldest release. */
+  readonly hasNewestNode?: boolean;
 }
 
 /** The errors that a release of TypeScript reports for programs and all types that they import. */
 export async function typeFaults(compilation: Compilation): Promise<string> {
-  const { release, resolution, folder, programs, skipLibCheck = false } = compilation;
+  const { release, resolution, folder, programs } = compilation;
+  const { skipLibCheck = false, hasNewestNode = false } = compilation;
   const config = {
     compilerOptions: {
       module: MODULES[resolution],
@@ -37,6 +40,7 @@ export async function typeFaults(compilation: Compilation): Promise<string> {
       // No `dom`: a program for Node does not need it, and it would double the time.
       lib: ['es2023'],
       types: ['node'],
+      ...(hasNewestNode && { typeRoots: [join(CONSUMERS, 'typescript-7/node_modules/@types')] }),
       strict: true,
       exactOptionalPropertyTypes: true,
       resolveJsonModule: true,

@@ -175,6 +175,19 @@ for (const resolution of RESOLUTIONS)
     t.equal(await typeFaults({ resolution, ...compilation }), '');
   });
 
+for (const release of ['5.9', '7'] as const)
+  t.test(
+    `TypeScript ${release} compiles all of it with the newest types of Node, too`,
+    async (t) => {
+      const programs = Object.keys({ ...PROGRAMS, ...COMMONJS, ...APPLICATIONS });
+      const compilation = { release, folder: consumer, programs, skipLibCheck: true } as const;
+      t.equal(
+        await typeFaults({ resolution: 'nodenext', hasNewestNode: true, ...compilation }),
+        '',
+      );
+    },
+  );
+
 t.test('once it is installed, npx runs the programs in any folder', async (t) => {
   const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
     version: string;

@@ -36,9 +36,10 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
 
 /** Whether there are more header lines than the handler accepts, or may have been more than are left. */
 function hasTooManyLines({ rawHeaders, socket }: HttpRequest): boolean {
+  const { server } = socket;
   // Once it has this many names and values, node:http drops those that follow (Node 20; later releases
   // refuse the request).
-  const kept = (socket.server?.maxHeadersCount ?? 0) << 1;
+  const kept = server && 'maxHeadersCount' in server ? Number(server.maxHeadersCount) << 1 : 0;
   return rawHeaders.length > 2 * MAX_HEADER_LINES || (kept > 0 && rawHeaders.length >= kept);
 }
 

@@ -20,8 +20,8 @@ export interface HttpRequest extends Readable {
   readonly socket: EventEmitter & {
     readonly destroyed: boolean;
     readonly writable?: boolean;
-    /** The server that accepted it; node:http's has a limit for the header lines that it keeps. */
-    readonly server?: { readonly maxHeadersCount?: number | null };
+    /** The server that accepted it; `null` and a server of node:net since version 26.6 of Node's types. */
+    readonly server?: object | null;
     destroy(): unknown;
   };
   /** Whether all of the request has arrived. */
