@@ -260,7 +260,7 @@ t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async 
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   await new Promise((closed) => server.close(closed));
-  const [, activate = ''] = blocks('Operating it', 'sh');
+  const [, , activate = ''] = blocks('Operating it', 'sh');
   const command = ['sh', '-euc', `exec ${activate.replace('8080', String(port))}`];
   const program = launch(t, { cwd, command });
   await program.says('stderr', /^Listening on /);
@@ -270,7 +270,8 @@ t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async 
 
 t.test('tokens rotate, and the log is copied, with the commands of the README', async (t) => {
   const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });
-  const [starting = '', ...commands] = (blocks('Operating it', 'sh')[0] ?? '').split(/(?<=\n)/);
+  const [starting = '', operating = ''] = blocks('Operating it', 'sh');
+  const commands = operating.split(/(?<=\n)/);
   const script = `${starting}echo "$PID" >&2; wait "$PID"`;
   const program = await serving(launch(t, { cwd, command: ['sh', '-euc', script] }));
   const [PID = ''] = await program.says('stderr', /^\d+(?=\n)/);
