@@ -209,6 +209,8 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       if (part.kind === 'torn tail') throw modifiedAt(part.offset);
       yield part;
     }
+    // A closed log no longer knows which file there is.
+    throwIfRefused();
     committer.checkFile();
   }
 

@@ -226,6 +226,26 @@ t.test('an iteration rejects once the log is closed', async (t) => {
   await t.rejects(idsOf(log.plants()), { ...UNAVAILABLE, message: `${path}: the log is closed` });
 });
 
+t.test('an iteration rejects if the log is closed after its last read', async (t) => {
+  const path = join(t.testdir(), 'plants.jsonl');
+  const log = await openPlantLog(path);
+  await Promise.all(
+    plantsNamed(...Array<string>(1_000).fill('fern')).map((plant) => log.add(plant)),
+  );
+  let n = 0;
+  const reading = (async () => {
+    for await (const { id } of log.plants()) {
+      n++;
+      if (id !== 1n) continue;
+      await log.close();
+      renameSync(path, `${path}.old`);
+    }
+  })();
+  await t.rejects(reading, { ...UNAVAILABLE, message: `${path}: the log is closed` });
+  t.equal(n, 1_000);
+  t.notOk(log.poisoned.aborted, 'the file of a closed log may be moved');
+});
+
 t.test('close during a read of an iteration waits for it, and the iteration rejects', async (t) => {
   const path = join(t.testdir({ 'plants.jsonl': logOf(MANY) }), 'plants.jsonl');
   const fs = faultyFileSystem();
