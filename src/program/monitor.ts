@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
 import { reportToConsole as report } from '../report.js';
@@ -74,14 +74,18 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
     send(res, 200, metrics, { 'Content-Type': METRICS_TYPE });
   }
 
-  const server = createServer((req, res) => {
+  function answer(req: IncomingMessage, res: ServerResponse): void {
     const path = String(req.url).replace(/\?.*/, '');
     const page = pages.get(path);
     if (!page) send(res, 404, 'not found');
     else if (req.method !== 'GET' && req.method !== 'HEAD')
       send(res, 405, 'method not allowed', { Allow: 'GET, HEAD' });
     else page(res);
-  });
+  }
+
+  const server = createServer(answer).on('checkExpectation', answer);
+  // Of pipelined requests, node:http itself answers all but the first, without their pages.
+  server.maxRequestsPerSocket = 1;
   server.maxConnections = MONITOR_LIMITS.maxConnections;
   server.on('connection', (socket) => {
     socket.unref();

@@ -113,12 +113,21 @@ t.test('a port in use is a fault of its setting', async (t) => {
 });
 
 t.test('a connection carries one request', async (t) => {
-  const { url } = await startMonitor(OPTIONS);
-  const socket = connectTo(Number(new URL(url).port), '127.0.0.1');
-  socket.write('GET /livez HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2));
-  const received = await text(socket);
-  t.equal(received.match(/HTTP\/1\.1 200 OK/g)?.length, 1);
-  t.match(received, '\r\nConnection: close\r\n');
+  const monitor = await startMonitor(OPTIONS);
+  const { url } = monitor;
+  let checks = 0;
+  const check = async (): Promise<void> => {
+    checks++;
+  };
+  monitor.watch({ ...SERVING, check });
+  for (const expectation of ['', 'Expect: x\r\n']) {
+    const socket = connectTo(Number(new URL(url).port), '127.0.0.1');
+    socket.write(`GET /readyz HTTP/1.1\r\nHost: x\r\n${expectation}\r\n`.repeat(3));
+    const received = await text(socket);
+    t.equal(received.match(/HTTP\/1\.1 200 OK/g)?.length, 1);
+    t.match(received, '\r\nConnection: close\r\n');
+  }
+  t.equal(checks, 2, 'the pages of the others are not made');
 });
 
 t.test('a connection is closed when its time is over', async (t) => {
