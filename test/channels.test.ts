@@ -145,19 +145,26 @@ t.test('an answer in HTTP/2 is published', async (t) => {
   const server = http2.createServer((req, res) => contexts.run(req, () => handler(req, res)));
   const session = http2.connect(`http://127.0.0.1:${await listen(t, server)}`);
   t.teardown(() => session.destroy());
-  for (const path of ['/plants', '/elsewhere']) {
+  for (const [method, path] of [
+    ['POST', '/plants'],
+    ['POST', '/elsewhere'],
+    ['HEAD', '/plants'],
+  ]) {
     const request = session.request({
-      ':method': 'POST',
+      ':method': method,
       ':path': path,
       authorization: `Bearer ${TOKEN}`,
       'content-type': 'application/json',
     });
-    request.end('{"id":7,"name":"ivy"}').resume();
+    request.resume();
+    // A HEAD has no body, and has ended already.
+    if (method === 'POST') request.end('{"id":7,"name":"ivy"}');
     await once(request, 'end');
   }
   t.strictSame(outcomes(seen), [
     [200, 0],
     [404, 404],
+    [405, 405],
   ]);
   for (const { message, context } of seen) t.equal(message.request, context);
 });

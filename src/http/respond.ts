@@ -46,14 +46,15 @@ function write(
   moreHeaders: OutgoingHttpHeaders = {},
 ): void {
   if (!destroyUnlessSendable(req, res)) return;
+  const isPublished = responseChannel.hasSubscribers && canBeSent(req, res);
   res.writeHead(status, {
     'Content-Type': 'application/json',
     'Content-Length': Buffer.byteLength(body),
     ...headers,
     ...moreHeaders,
   });
-  if (responseChannel.hasSubscribers && canBeSent(req, res))
-    responseChannel.publish({ request: req, response: res, status, error });
+  // Not before, as that may throw; in HTTP/2 it ends the response to a HEAD.
+  if (isPublished) responseChannel.publish({ request: req, response: res, status, error });
   // With `rejectNonStandardBodyWrites`, a body in the response to a HEAD throws.
   if (req.method === 'HEAD') {
     res.flushHeaders?.();
@@ -76,9 +77,9 @@ function destroyUnlessSendable(req: HttpRequest, res: HttpResponse): boolean {
   return !res.headersSent && !isAborted;
 }
 
-/** Whether a response that has begun can reach the client: nothing follows the last one of a connection. */
+/** Whether a response can reach the client: nothing follows the final one of a connection. */
 function canBeSent(req: HttpRequest, res: HttpResponse): boolean {
-  return req.socket.writable !== false && !isDropped(res);
+  return !req.socket.destroyed && !isDropped(res);
 }
 
 /** Whether the connection can be used again after a failure: the end of the request must be in sight. */
