@@ -19,6 +19,7 @@ export interface HttpRequest extends Readable {
   /** The connection; in HTTP/2 a proxy of it that belongs to the request's stream. */
   readonly socket: EventEmitter & {
     readonly destroyed: boolean;
+    readonly writable?: boolean;
     /** The server that accepted it; `null` and a server of node:net since version 26.6 of Node's types. */
     readonly server?: object | null;
     destroy(): unknown;

@@ -79,7 +79,9 @@ function destroyUnlessSendable(req: HttpRequest, res: HttpResponse): boolean {
 
 /** Whether a response can reach the client: nothing follows the final one of a connection. */
 function canBeSent(req: HttpRequest, res: HttpResponse): boolean {
-  return !req.socket.destroyed && !isDropped(res);
+  const { destroyed, writable } = req.socket;
+  // In HTTP/2, it belongs to the stream, which for a HEAD is not writable from the beginning.
+  return (isHttp2(req) ? !destroyed : writable !== false) && !isDropped(res);
 }
 
 /** Whether the connection can be used again after a failure: the end of the request must be in sight. */
