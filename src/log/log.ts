@@ -87,7 +87,8 @@ export interface PlantLog extends PlantStore {
  * Opens the log of plants at `path`. Creates it (mode 0600) and its folder if they are missing.
  *
  * Every line is checked. Bytes after the last newline were never acknowledged: they are copied to a
- * file beside the log, then cut off. Only one process at a time can have a log open.
+ * file beside the log, then cut off. Only one process at a time can have a log open. Close a log that
+ * is no longer used: Node 26 throws when it finds an open file that nothing refers to any more.
  *
  * @throws {@link PlantStoreError} `locked` if another process has the log open, or this one;
  * `damaged` if a line is not what was written (nothing is changed then); `unavailable` if the file

@@ -45,15 +45,13 @@ export async function serve(
   // As long as no plant can be sent, there is nothing to wait for.
   const served = await Promise.race([open(signals.stop), aborted(signals.stop)]);
   if (!served) return EXIT.done;
-  let { tokens } = settings;
-  if (tokenFile && tokens.length === 0) {
-    await createTokenFile(tokenFile.path);
-    tokens = await readTokens(tokenFile);
-  }
   const { store, lines, poisoned } = served;
-  const handler = createPlantHandler({ ...settings, tokens, store });
-  const listener = createListener({ ...settings, handler });
-  const url = await listen(listener, settings);
+  const { handler, listener, url } = await startServer(settings, store).catch(
+    async (error: unknown) => {
+      await store.close();
+      throw error;
+    },
+  );
 
   console.log(`plant-store listening on ${url}`);
   for (const line of lines) console.log(line);
@@ -76,6 +74,19 @@ export async function serve(
   await listener.stop(STOPPING.clientsMs);
   await store.close();
   return poisoned?.aborted ? EXIT.failed : EXIT.done;
+}
+
+/** Serves a store on the configured port. Creates the token file if there is no token. */
+async function startServer(settings: ServerSettings, store: PlantStore) {
+  const { tokenFile } = settings;
+  let { tokens } = settings;
+  if (tokenFile && tokens.length === 0) {
+    await createTokenFile(tokenFile.path);
+    tokens = await readTokens(tokenFile);
+  }
+  const handler = createPlantHandler({ ...settings, tokens, store });
+  const listener = createListener({ ...settings, handler });
+  return { handler, listener, url: await listen(listener, settings) };
 }
 
 /** Listens, or rejects with the setting that has to be changed. */
