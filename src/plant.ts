@@ -24,8 +24,8 @@ export const PlantSchema = {
 } as const;
 
 /**
- * The JSON Schema of the body of a request: a Plant with an id. The id is an int64, which the
- * schema expresses by `format` only: it accepts any integer.
+ * The JSON Schema of the body of a request: a Plant with an id. The id is an int64, but only the `format`
+ * says so: the schema accepts any integer.
  *
  * @example
  * ```ts
@@ -42,7 +42,7 @@ export const NewPlantSchema = {
       format: 'int64',
       description:
         'Identification number of the plant. Clients that hold it in a double, such as a number of ' +
-        'JavaScript, send other digits beyond 2^53: they need an exact type and serializer.',
+        'JavaScript, round it beyond 2^53: they need an exact type and serializer.',
     },
     ...PlantSchema.properties,
   },

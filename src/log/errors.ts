@@ -4,7 +4,7 @@ import { reasonOf } from '../system-error.js';
 /** Which process has a log open. */
 export type Holder = 'this process' | 'another process';
 
-/** A line of the log that is not what was written. */
+/** A line of the log that is not a valid record, or repeats the id of an earlier one. */
 export interface Damage {
   /** The number of the line, from 1. */
   readonly line: number;
@@ -33,7 +33,10 @@ export const faults = {
   lineTooLong: () => new RangeError('a line is longer than any record'),
   truncated: () => new Error('the log was truncated while it was read'),
   otherUser: (socket: string, cause: unknown) =>
-    new Error(`another user has locked it; remove ${socket} if that process has ended`, { cause }),
+    new Error(
+      `a process of another user has locked it; remove ${socket} if that process has ended`,
+      { cause },
+    ),
 } as const;
 
 /** The errors that the store throws. */

@@ -24,7 +24,7 @@ export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 /** The upper bounds of the buckets of a histogram, in seconds. */
 const BUCKETS = [0.0005, ...Array.from({ length: 14 }, (_, n) => 0.001 * 2 ** n), Infinity];
 
-/** A metric without its labels, and the values by suffixes of its name, which have the labels. */
+/** A metric: its name and its value, or several values, each with the suffix and labels for the name. */
 type Metric = readonly [
   name: string,
   type: 'counter' | 'gauge' | 'histogram',
@@ -75,8 +75,8 @@ export function startMetrics(): (gauges: Gauges) => string {
     yield ['plant_store_commit_failures_total', 'counter', commitFailures, 'Failed batches'];
     yield ['plant_store_plants_stored_total', 'counter', plantsStored, 'New plants stored'];
     yield ['plant_store_connections', 'gauge', open, 'Open connections'];
-    yield ['plant_store_connections_limit', 'gauge', limit, 'Maximum of open connections'];
-    yield ['plant_store_connections_dropped_total', 'counter', dropped, 'Beyond the limit'];
+    yield ['plant_store_connections_limit', 'gauge', limit, 'Maximum number of connections'];
+    yield ['plant_store_connections_dropped_total', 'counter', dropped, 'Closed: over the limit'];
     if (log) {
       yield ['plant_store_log_plants', 'gauge', log.size, 'Plants in the log'];
       yield ['plant_store_log_size_bytes', 'gauge', log.bytes, 'Size of the log'];
@@ -97,7 +97,7 @@ export function startMetrics(): (gauges: Gauges) => string {
   return (gauges) => [...metricsOf(gauges)].map(textOf).join('');
 }
 
-/** A number, because a string would be made for each response. */
+/** A number, because a string would have to be created for each response. */
 function keyOf(status: number, error: number): number {
   return status * 1e3 + error;
 }

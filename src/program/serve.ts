@@ -30,9 +30,9 @@ export interface ServedStore {
 }
 
 /**
- * Serves a store. `open` may fail once its signal is aborted.
- * Resolves to the exit code: once a signal has stopped the program and the requests in flight are
- * answered, or once the store is poisoned. {@link STOPPING}`.totalMs` after that began, the process ends.
+ * Serves a store until a signal stops the program or the store is poisoned. Resolves to the exit code once
+ * the requests in flight are answered and the store is closed; if that takes {@link STOPPING}`.totalMs`,
+ * the process ends. `open` may reject once its signal is aborted.
  */
 export async function serve(
   settings: ServerSettings,
@@ -42,7 +42,7 @@ export async function serve(
   const signals = handleSignals();
   const { monitor: place } = settings;
   const monitor = place && (await startMonitor({ ...settings, ...place }));
-  // As long as no plant can be sent, there is nothing to wait for.
+  // Before the program listens, nobody can have sent a plant, so a signal ends it without waiting.
   const served = await Promise.race([open(signals.stop), aborted(signals.stop)]);
   if (!served) return EXIT.done;
   const { store, lines, poisoned } = served;
@@ -62,8 +62,7 @@ export async function serve(
 
   let reloaded = Promise.resolve();
   signals.onReload(() => {
-    if (!tokenFile)
-      report('SIGHUP: no token is read again; those of PLANT_STORE_TOKEN change with a restart');
+    if (!tokenFile) report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
     reloaded = reloaded.then(async () => {
       if (tokenFile) await reloadTokens(tokenFile, handler);
       if (settings.tls) await reloadTls(settings.tls.files, listener);

@@ -71,7 +71,7 @@ t.test('the document matches the interface', async (t) => {
     format: 'int64',
     description:
       'Identification number of the plant. Clients that hold it in a double, such as a number of ' +
-      'JavaScript, send other digits beyond 2^53: they need an exact type and serializer.',
+      'JavaScript, round it beyond 2^53: they need an exact type and serializer.',
   };
   const error = { type: 'integer', format: 'int32', description: 'Numeric error indicator' };
   const text = { type: 'string', description: 'Text message describing the error' };

@@ -24,7 +24,7 @@ t.test('the lock of another user is not taken, and its socket is named', async (
   const socket = join(folder, claim);
   t.match(refusal, {
     code: 'unavailable',
-    message: `${path}: another user has locked it; remove ${socket} if that process has ended`,
+    message: `${path}: a process of another user has locked it; remove ${socket} if that process has ended`,
   });
   await log.close();
   rmSync(folder, { recursive: true });
