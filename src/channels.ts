@@ -6,9 +6,9 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
  * Published on the channel `plant-store:response` of `node:diagnostics_channel` when the answer to a
  * request is decided, before its first byte is written, in the asynchronous context of the request.
  *
- * There is one message for each request that is answered: not for those passed to `next`, nor for those
- * whose answer cannot be sent, because the client has closed the connection, because an earlier answer on
- * it said `Connection: close`, or because the application has begun the response itself.
+ * There is one message for each request that is answered. There is none for a request that is passed to
+ * `next`, and none for an answer that cannot be sent, because the client has closed the connection, an
+ * earlier answer on it said `Connection: close`, or the application has begun the response itself.
  *
  * If a subscriber throws, the request goes on, and Node emits `uncaughtException` of `process`, which ends
  * the process unless there is a listener.
@@ -25,8 +25,8 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
  */
 export interface ResponseMessage {
   /**
-   * The request, as it was passed to the handler. Missing, like `response`, if the program answers on the
-   * connection itself: malformed HTTP, and `CONNECT`.
+   * The request, as it was passed to the handler. It is missing, like `response`, in answers to malformed
+   * HTTP and to `CONNECT`, which the program writes to the connection itself.
    */
   readonly request?: IncomingMessage | Http2ServerRequest;
   readonly response?: ServerResponse | Http2ServerResponse;
@@ -41,7 +41,7 @@ export interface ResponseMessage {
  * that the log or the PostgreSQL store has tried to store together. A batch belongs to many requests, so
  * the asynchronous context is that in which the store was opened.
  *
- * A batch of which the database refuses a plant has failed; it is tried again in parts, each a batch.
+ * If the database refuses a plant, its batch fails and is tried again in parts, each of which is a batch.
  *
  * If a subscriber throws, the plants are acknowledged all the same, and Node emits `uncaughtException` of
  * `process`, which ends the process unless there is a listener.
@@ -65,7 +65,7 @@ export interface CommitMessage {
   readonly bytes?: number;
   /** How long it took, in milliseconds. */
   readonly durationMs: number;
-  /** Why plants of the batch were refused, if any were. With PostgreSQL, others may have been stored. */
+  /** Why plants of the batch were not stored, if so. With PostgreSQL, others of it may have been. */
   readonly error?: unknown;
 }
 

@@ -1,6 +1,6 @@
 const SHAPE = /^(postgres(?:ql)?:\/\/[^@/?#]+@)([^@/?#]+)(\/[^/?#]+(?:\?[^#]*)?)$/;
 
-/** Returns why a URL is not valid, if so. Does not repeat it, because it may contain a password. */
+/** Returns why a URL is not valid, if so. The reason does not contain the URL, which may hold a password. */
 export function databaseUrlFault(url: string): string | undefined {
   const isValid = urlsIn(url).every((each) => URL.canParse(each));
   return isValid && isPercentEncoded(url)
@@ -8,7 +8,7 @@ export function databaseUrlFault(url: string): string | undefined {
     : 'must be postgres://user[:password]@host[:port][,…]/database';
 }
 
-/** Returns a URL for each host, with all that pg would otherwise take from the environment. */
+/** Returns a URL for each host, always with port and password: pg takes neither from the environment. */
 export function parseDatabaseUrl(url: string): URL[] {
   return urlsIn(url).map((each) => {
     const parsed = new URL(each);

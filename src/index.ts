@@ -1,4 +1,5 @@
-// The declarations need the types of Node, which TypeScript would otherwise leave for their user to name.
+// Loads the types of Node, which the published declarations use. Without this reference, an application
+// would have to name them in `types` of its tsconfig.
 /// <reference types="node" preserve="true" />
 export type { CommitMessage, ResponseMessage } from './channels.js';
 export { ErrorSchema, type ErrorBody } from './http/failures.js';

@@ -23,8 +23,8 @@ export function pluralize(count: number, thing: string): string {
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 
 /**
- * Limits the rate of reports. Those beyond the limit are dropped; the next report after the period
- * says how many they were. The returned function never throws, even if `report` throws or rejects.
+ * Limits the rate of reports. Those beyond the limit are dropped, and counted in a report of its own before
+ * the first one of a later period. The returned function never throws, even if `report` throws or rejects.
  *
  * @throws TypeError if `report` is not a function.
  */
@@ -32,7 +32,7 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
   if (typeof report !== 'function') throw new TypeError('report: must be a function');
   let periodEnd = 0;
   let count = 0;
-  // An async function is a Report, too.
+  // An async function is a Report, too; its promise may reject.
   const given: (...args: Parameters<Report>) => unknown = report;
   async function pass(message: string, cause?: unknown): Promise<void> {
     try {

@@ -12,7 +12,7 @@ export function reasonOf(error: unknown): string {
   return words === undefined ? message : `${words} (${code})`;
 }
 
-/** The message of an error, or its code: Node's message is empty if no address is reachable. */
+/** The message of an error, or its code: if no address of a host can be reached, Node's message is empty. */
 export function messageOf(error: unknown): string {
   return (error as Error).message || String(codeOf(error));
 }

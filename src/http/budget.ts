@@ -1,14 +1,14 @@
-/** Bounds what all requests hold together: bytes of memory, or responses not yet flushed. */
+/** A bound for all requests together: for the memory that they hold, or for responses not yet flushed. */
 export interface Budget {
-  /** Reserves an amount. Returns `undefined` if less than that is left. */
+  /** Reserves an amount. Returns `undefined` if less than the amount is left. */
   reserve(amount: number): Reservation | undefined;
 }
 
 /** What one request holds of a {@link Budget}. */
 export interface Reservation {
-  /** Grows to an amount, unless it is as large already. Returns `false` if less than that is left. */
+  /** Grows to an amount, if it is smaller. Returns `false`, and stays as it is, if too little is left. */
   growTo(amount: number): boolean;
-  /** Gives back all but an amount. */
+  /** Shrinks to an amount, if it is larger. */
   shrinkTo(amount: number): void;
 }
 

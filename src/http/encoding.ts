@@ -3,10 +3,10 @@ import { Failure, failures } from './failures.js';
 /** U+FFFD, with which a decoder replaces invalid UTF-8. */
 const REPLACEMENT_CHARACTER = '\ufffd';
 
-/** The encodings from which a text returns to the bytes it was decoded from; UTF-8 if they were valid. */
+/** The encodings that can be undone: a decoded text has the same bytes again. In UTF-8, only valid bytes. */
 const EXACT_ENCODINGS: readonly unknown[] = ['utf8', 'latin1', 'hex', 'base64', 'base64url'];
 
-/** Whether a text that was decoded from UTF-8 may have replaced some of its bytes. */
+/** Whether invalid bytes may have been replaced when a text was decoded from UTF-8. */
 export function mayBeInexact(text: string): boolean {
   return text.includes(REPLACEMENT_CHARACTER);
 }
@@ -15,7 +15,7 @@ export function mayBeInexact(text: string): boolean {
 export function encode(text: string, encoding: BufferEncoding | null): Buffer | Failure {
   if (encoding === null || !EXACT_ENCODINGS.includes(encoding)) return failures.inexact;
   const bytes = Buffer.from(text, encoding);
-  // Encoding replaces lone surrogates in the same way.
+  // Lone surrogates are encoded as U+FFFD, too.
   const isExact = encoding !== 'utf8' || !bytes.includes(REPLACEMENT_CHARACTER);
   return isExact ? bytes : failures.inexact;
 }

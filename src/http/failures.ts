@@ -32,7 +32,8 @@ export type ErrorBody = Readonly<XStatic<typeof ErrorSchema>>;
 
 /**
  * A response that is not a 200: status, `error`, message and headers travel together. It is thrown, but is
- * not an Error: each exists once, so a stack trace would tell nothing, and cost more than the response.
+ * not an Error, which would collect a stack trace: that takes time, and shows nothing, because almost all
+ * failures are created once, when this file is loaded.
  */
 export class Failure {
   readonly body: string;

@@ -45,9 +45,9 @@ export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
  * Responds to `POST /plants`. A request for another path is passed to `next`, or answered with 404 if
  * there is no `next`.
  *
- * The returned promise resolves once the response is ended, or once `next` has returned and the promise
- * that it may have returned is fulfilled. Nobody has to wait for it: the handler reports its own errors,
- * throws only what `next` throws, and its promise rejects only if that of `next` does.
+ * The returned promise resolves once the response is ended, or once `next` has returned; if `next` returns
+ * a promise, once that is fulfilled. Nobody has to wait for it: the handler reports its own errors, throws
+ * only what `next` throws, and its promise rejects only if that of `next` does.
  *
  * @example
  * ```ts
@@ -70,7 +70,8 @@ export interface PlantHandler {
  *
  * The handler has its own limits for the size of a body, for the time that a client takes, and for the
  * memory of all requests together. `store.add`, `report` and `next` run in the asynchronous context in
- * which the handler was called; only a report that requests hold too much memory may run in any.
+ * which the handler was called. Only reports of overload, which is not that of one request, may run in
+ * another context.
  *
  * @throws TypeError if there is no store, no token, a token that no request could carry (RFC 6750,
  * section 2.1), or if `report` is not a function.
@@ -106,8 +107,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       return Promise.resolve(handedOn).then(() => undefined);
     }
     observeClose(req, res);
-    // This response is queued behind the final one of its connection and never sent. It is ended all the
-    // same, so that nothing waits for it and its request is not held.
+    // node:http never sends this response, which is queued behind the final one of its connection. It is
+    // ended all the same, so that nobody waits for its end, and nothing keeps its request in memory.
     if (isDropped) return refuse(req, res, failures.unavailable);
     const failure =
       protocolFailure(req) ??
@@ -134,7 +135,10 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     return ended;
   }
 
-  /** Responds with a failure to a request that reserves no memory, unless too many are not flushed yet. */
+  /**
+   * Responds with a failure to a request that has reserved no memory. If too many such responses are not
+   * flushed yet, destroys the connection instead.
+   */
   async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
     const reservation = refusals.reserve(1);
     if (!reservation) {
@@ -165,7 +169,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     return failures.fault;
   }
 
-  /** Returns the plant in what is left of a request that a body parser has read before the handler. */
+  /** Returns the plant in the `rawBody` or `body` of a request that a body parser has read. */
   function plantLeftIn(req: HttpRequest, reservation: Reservation): NewPlant {
     const left = req.rawBody ?? req.body;
     if (left === undefined) {
@@ -179,12 +183,12 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       return parsePlant(bytes);
     }
     const plant = plantFrom(left);
-    // The body that was parsed has at least one byte for each character.
+    // The body had at least one byte for each of these characters.
     admit(req, plant.name.length + (plant.tag ?? '').length, reservation);
     return plant;
   }
 
-  /** Applies the limits of a body to one that has been read. */
+  /** Applies the limits of size and memory to a body that a body parser has read. */
   function admit(req: HttpRequest, bytes: number, reservation: Reservation): void {
     if (bytes > limits.maxBodyBytes) throw failures.tooLarge(limits.maxBodyBytes);
     if (!reservation.growTo(memoryFor(req, bytes, limits))) throw failures.overloaded;
@@ -197,7 +201,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   });
 }
 
-/** The bytes of a body that has been read but not parsed. */
+/** The bytes of a body that a body parser has left; `undefined` if it has parsed them. */
 function bytesIn(left: unknown): Buffer | Failure | undefined {
   if (typeof left === 'string') return encode(left, 'utf8');
   if (ArrayBuffer.isView(left)) return Buffer.from(left.buffer, left.byteOffset, left.byteLength);

@@ -13,7 +13,7 @@ export function isForPlants({ url = '' }: HttpRequest): boolean {
   return PLANTS.test(url);
 }
 
-/** The failure of a request that HTTP forbids or that has too many header lines, whatever its target is. */
+/** Why a request fails, whatever its path is: HTTP forbids it, or it has too many header lines. */
 export function protocolFailure(req: HttpRequest): Failure | undefined {
   if (hasTooManyLines(req)) return failures.headersTooLarge;
   // RFC 9113, section 8.3.1: HTTP/2 has a pseudo-header field for the host, and no transfer codings.
@@ -21,24 +21,24 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
   // The parser of node:http accepts the versions 0.9 and 2.0, too.
   if (!req.httpVersion.startsWith('1.')) return failures.malformed;
   const isHttp10 = req.httpVersion === '1.0';
-  // Section 6.1: the framing of such a message is faulty.
+  // RFC 9112, section 6.1: the framing of such a message is faulty.
   if (isHttp10 && req.headers['transfer-encoding'] !== undefined)
     return failures.http10TransferCoding;
-  // Section 3.2: one Host, which may be missing only from HTTP/1.0.
+  // RFC 9112, section 3.2: one Host, which may be missing only in HTTP/1.0.
   const { host, expect } = req.headers;
   if (isRepeated(req, 'host') || (host === undefined && !isHttp10)) return failures.host;
   if (!isHost(host ?? '') || !isTarget(req.url ?? '')) return failures.host;
-  // RFC 9110, section 10.1.1. node:http looks for 100-continue among several expectations.
+  // RFC 9110, section 10.1.1. For node:http, a list of expectations may contain 100-continue.
   if (expect !== undefined && !isHttp10 && expect.toLowerCase() !== '100-continue')
     return failures.expectation;
   return undefined;
 }
 
-/** Whether there are more header lines than the handler accepts, or may have been more than are left. */
+/** Whether there are more header lines than the handler accepts, or node:http may have dropped some. */
 function hasTooManyLines({ rawHeaders, socket }: HttpRequest): boolean {
   const { server } = socket;
-  // Once it has this many names and values, node:http drops those that follow (Node 20; later releases
-  // refuse the request).
+  // node:http keeps this many names and values and drops the others (Node 20; later releases refuse the
+  // request).
   const kept = server && 'maxHeadersCount' in server ? Number(server.maxHeadersCount) << 1 : 0;
   return rawHeaders.length > 2 * MAX_HEADER_LINES || (kept > 0 && rawHeaders.length >= kept);
 }
@@ -52,7 +52,7 @@ function isHost(host: string): boolean {
   if (!match) return false;
   const [, literal] = match;
   if (literal === undefined) return true;
-  // isIPv6 accepts a zone, which a URI does not have.
+  // isIPv6 accepts a zone, which a URI must not have.
   return (isIPv6(literal) && !literal.includes('%')) || IP_FUTURE.test(literal);
 }
 
@@ -85,7 +85,7 @@ const JSON_TYPE = 'application/json';
 
 function isJson(contentType = ''): boolean {
   if (contentType === JSON_TYPE) return true;
-  // The time that MIMEType takes grows with the square of the length (Node 20 to 26).
+  // MIMEType takes time that grows with the square of the length (Node 20 to 26).
   if (contentType.length > MAX_CONTENT_TYPE) return false;
   try {
     const { essence, params } = new MIMEType(contentType);

@@ -41,15 +41,15 @@ export const MAX_LIMITS: PlantHandlerLimits = {
 };
 
 /**
- * The memory that a request reserves: at least enough for its objects and its place in the queue, for
- * its header lines, whose names and values are strings in two tables, and for a multiple of its body,
- * which is also held as text, as strings and in the response.
+ * The memory that a request reserves is the largest of three: a minimum for its objects and its place in
+ * the queue; an amount for each header line, whose name and value are strings in two tables; and a multiple
+ * of its body, which is also held as text, as strings and in the response.
  */
 export const REQUEST_COST = { minBytes: 4096, lineBytes: 256, bodyTimes: 4 } as const;
 
 /**
- * The largest number of header lines of a request: that of Apache httpd and of Python's http.client. A
- * client sends ten, and a proxy adds ten.
+ * The largest number of header lines of a request, as in Apache httpd and Python's http.client. Clients
+ * send about ten, and a proxy adds ten more.
  */
 export const MAX_HEADER_LINES = 100;
 
@@ -97,7 +97,7 @@ export function memoryFor(
   const { minBytes, lineBytes, bodyTimes } = REQUEST_COST;
   // Names and values alternate.
   const head = Math.max(minBytes, (lineBytes * rawHeaders.length) / 2);
-  // At most half, so that other requests have room beside one whose copies would fill the budget.
+  // The copies reserve at most half of the budget: one large body must not leave no room for others.
   const copies = Math.min(bodyTimes * bodyBytes, maxBufferedBytes / 2);
   return Math.min(Math.max(head, bodyBytes, copies), maxBufferedBytes);
 }

@@ -20,7 +20,7 @@ export interface HttpRequest extends Readable {
   readonly socket: EventEmitter & {
     readonly destroyed: boolean;
     readonly writable?: boolean;
-    /** The server that accepted it; `null` and a server of node:net since version 26.6 of Node's types. */
+    /** The server that accepted it. Node's types allow `null` and a server of node:net since 26.6. */
     readonly server?: object | null;
     destroy(): unknown;
   };
@@ -49,9 +49,9 @@ export interface HttpResponse extends Writable {
   readonly headersSent: boolean;
   /** Whether the connection persists after this response; HTTP/2's always does. */
   readonly shouldKeepAlive?: boolean;
-  /** In HTTP/1, the connection while this response is the next one to be sent on it. */
+  /** In HTTP/1, the connection, but only while this response is the next one to be sent on it. */
   readonly socket: unknown;
-  /** Both have it, but the types of HTTP/2 do not. */
+  /** Both have this method, but Node's types lack that of HTTP/2. */
   flushHeaders?(): void;
   getHeader(name: string): number | string | string[] | undefined;
   setHeader(name: string, value: string): unknown;
@@ -59,8 +59,9 @@ export interface HttpResponse extends Writable {
 }
 
 /**
- * Whether a request was sent in HTTP/2. Its version does not tell: the parser of HTTP/1 accepts `HTTP/2.0`
- * in a request line, but no name of a header field with a colon in it (RFC 9113, section 8.3).
+ * Whether a request was sent in HTTP/2. Its `httpVersion` cannot show that, because the parser of HTTP/1
+ * accepts `HTTP/2.0` in a request line. But it accepts no header name with a colon, as all names of
+ * pseudo-header fields have (RFC 9113, section 8.3).
  */
 export function isHttp2({ headers }: Pick<HttpRequest, 'headers'>): boolean {
   return ':method' in headers;
@@ -68,7 +69,7 @@ export function isHttp2({ headers }: Pick<HttpRequest, 'headers'>): boolean {
 
 /**
  * Whether a header field, whose `name` is in lower case, has several lines. Of some fields, among them
- * Host, Authorization and Content-Type, `req.headers` has only the first one.
+ * Host, Authorization and Content-Type, `req.headers` has only the first line.
  */
 export function isRepeated({ rawHeaders }: Pick<HttpRequest, 'rawHeaders'>, name: string): boolean {
   let lines = 0;

@@ -8,7 +8,7 @@ import { failures, type Failure } from './failures.js';
 import { DRAIN } from './limits.js';
 import { declaredLength, isHttp2, type HttpRequest, type HttpResponse } from './request.js';
 
-/** What travels together in a failure; in a 200, `error` is 0. */
+/** A response. The `error` of a 200 is 0. */
 type Answer = Pick<Failure, 'status' | 'error' | 'headers' | 'body'>;
 
 /** Sends the 200 that says a plant is stored. */
@@ -20,7 +20,7 @@ export function sendPlant(req: HttpRequest, res: HttpResponse, { name, tag }: Pl
 
 /**
  * Responds with a failure to a request of which a part may still be on its way. The rest of the body is
- * drained, so that the client gets to see the response. Resolves once the response is ended.
+ * drained, so that the client gets to see the response. Resolves once the response is ended or destroyed.
  *
  * @throws an error if the application has changed the response so that sending throws.
  */
@@ -38,7 +38,7 @@ export async function sendFailure(
   else res.destroy();
 }
 
-/** Writes the head and the body of a response. `res.end(body)` would make two writes, which cost more. */
+/** Writes the head and the body of a response in one write. `res.end(body)` would need two. */
 function write(
   req: HttpRequest,
   res: HttpResponse,
@@ -53,22 +53,24 @@ function write(
     ...headers,
     ...moreHeaders,
   });
-  // Not before, as that may throw; in HTTP/2 it ends the response to a HEAD.
+  // Not before `writeHead`, which may throw. In HTTP/2, `writeHead` ends the response to a HEAD, so what is
+  // published is decided before.
   if (isPublished) responseChannel.publish({ request: req, response: res, status, error });
-  // With `rejectNonStandardBodyWrites`, a body in the response to a HEAD throws.
+  // With `rejectNonStandardBodyWrites`, writing a body in the response to a HEAD throws.
   if (req.method === 'HEAD') {
     res.flushHeaders?.();
     return;
   }
-  // Otherwise node:http writes at the end of the tick, and `res.end()` before that makes another write.
+  // Uncorking writes at once. Otherwise node:http would write at the end of the tick, and a `res.end()`
+  // before that would need a second write.
   res.cork();
   res.write(body);
   res.uncork();
 }
 
 /**
- * Returns whether a response can be sent. One that the application has ended is left alone. One that it
- * has begun is destroyed, and so is the response to a request that it or the client has aborted.
+ * Returns whether a response can be sent. A response that the application has ended is left alone. One that
+ * the application has begun is destroyed, and so is one to a request that it or the client has aborted.
  */
 function destroyUnlessSendable(req: HttpRequest, res: HttpResponse): boolean {
   if (res.writableEnded || res.destroyed) return false;
@@ -77,10 +79,10 @@ function destroyUnlessSendable(req: HttpRequest, res: HttpResponse): boolean {
   return !res.headersSent && !isAborted;
 }
 
-/** Whether a response can reach the client: nothing follows the final one of a connection. */
+/** Whether a response can reach the client: nothing is sent after the final one of a connection. */
 function canBeSent(req: HttpRequest, res: HttpResponse): boolean {
   const { destroyed, writable } = req.socket;
-  // In HTTP/2, it belongs to the stream, which for a HEAD is not writable from the beginning.
+  // In HTTP/2, `writable` is that of the stream, which for a HEAD is false from the beginning.
   return (isHttp2(req) ? !destroyed : writable !== false) && !isDropped(res);
 }
 
@@ -90,7 +92,7 @@ function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   if (isHttp2(req)) return true;
   // RFC 9110, section 15.5.9, and RFC 9112, section 6.1.
   if (failure === failures.timeout || failure === failures.http10TransferCoding) return false;
-  // After a request that is not complete, nothing on its connection has been processed yet.
+  // Behind an incomplete request, no other has been read, so closing the connection loses none.
   if (complete) return true;
   if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;
   return !(declaredLength(req) > DRAIN.maxBytes);

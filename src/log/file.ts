@@ -25,8 +25,8 @@ export type LogFile = Pick<
 >;
 
 /**
- * All file operations of the log go through this interface, so that tests can fail any one; and so do
- * the sockets, the clock and the random numbers of its lock, so that tests can simulate them.
+ * All file operations of the log go through this interface, so that tests can make each of them fail. So do
+ * the sockets, the clock and the random numbers of the lock, so that tests can simulate them.
  */
 export interface FileSystem {
   open(path: string, flags: number, mode?: number): Promise<LogFile>;
@@ -36,7 +36,7 @@ export interface FileSystem {
   chmod(path: string, mode: number): Promise<void>;
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
-  /** Takes a descriptor, because `FileHandle.write` costs half as much again. */
+  /** Takes a descriptor, because `FileHandle.write` takes 1.5 times as long. */
   write(descriptor: number, bytes: Buffer): Promise<{ readonly bytesWritten: number }>;
   /** Synchronous: the inode is in memory, and the thread pool would take ten times as long. */
   statSync(path: string, options: { bigint: true }): BigIntStats;
@@ -84,15 +84,15 @@ export async function createFolder(fs: FileSystem, path: string): Promise<void> 
     created = await makeFolder(fs, path);
   }
   const synced = syncFolder(fs, parent);
-  // The parent of an existing folder is synced as well: the process that created the folder may
-  // have been killed before it did so. If an operator created the folder, its parent may not be
-  // readable.
+  // The parent of an existing folder is synced as well: the process that created the folder may have
+  // been killed before it synced the parent. That may fail for a folder that an operator created, whose
+  // parent may not be readable.
   await (created ? synced : synced.catch(() => undefined));
 }
 
 /**
- * Resolves to false if the folder exists by now. Not recursive: below /proc, the recursive mkdir of
- * Node 20 to 26 never returns.
+ * Creates a folder. Resolves to false if it exists by now. Not recursive: below /proc, the recursive
+ * mkdir of Node 20 to 26 never returns.
  */
 async function makeFolder(fs: FileSystem, path: string): Promise<boolean> {
   try {
@@ -124,7 +124,7 @@ export function openToRead(fs: FileSystem, path: string): Promise<LogFile> {
   return fs.open(path, O_RDONLY | O_NONBLOCK);
 }
 
-/** @throws Error if the file is not a regular one. No other kind keeps what is written to it. */
+/** @throws Error if the file is not a regular one: only a regular file keeps what is written to it. */
 export async function statRegularFile(file: LogFile): Promise<BigIntStats> {
   const stats = await file.stat({ bigint: true });
   if (!stats.isFile()) throw faults.notRegular();

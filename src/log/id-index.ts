@@ -7,11 +7,11 @@ import { createIdWords, type IdWords } from './id.js';
 export interface IdIndex {
   readonly size: number;
   get(id: IdWords): number | undefined;
-  /** Adds an id, unless the index has it: then the offset that it has is returned. */
+  /** Adds an id. If the index has it already, returns the offset of the earlier record instead. */
   add(id: IdWords, offset: number): number | undefined;
   /**
-   * Stages an id for {@link IdIndex.addStaged}. Adding millions of ids in random order one by one
-   * misses the cache on each; adding them grouped by shard takes half the time.
+   * Stages an id for {@link IdIndex.addStaged}. Adding millions of ids one by one in random order
+   * misses the processor's cache each time; adding them grouped by shard takes half the time.
    */
   stage(id: IdWords, offset: number): void;
   /** Adds the staged ids. Resolves to the first record, by offset, that repeats an id. */
@@ -34,13 +34,16 @@ const SLOTS = 2 ** SLOT_BITS;
 /** Right after all shards have been split, a plant takes 16 bytes / (0.85 / 2) = 38 bytes. */
 const MAX_USED = Math.floor(0.85 * SLOTS);
 const HASH_BITS = 32;
-/** Staged ids are grouped by the first bits of their hashes: the shards of a group fit a cache. */
+/** Staged ids are grouped by the first bits of their hashes: the shards of one group fit into the cache. */
 const GROUP_BITS = 8;
-/** The hash keeps these bits of an id: sequential ids have adjacent slots and share cache lines. */
+/**
+ * Ids that differ only in these bits are neighbours. Their hashes differ only in the same bits, so
+ * neighbours have adjacent slots and share cache lines.
+ */
 const NEIGHBOUR_MASK = 0b1111111;
 /**
- * Bits that are set in the step from one probed slot to the next. It is odd, so that a probe reaches
- * all slots; and longer than a run of neighbours, so that it leaves the run at once.
+ * The shortest step from one probed slot to the next. Every step is this one plus a multiple of the number
+ * of neighbours. So it is odd, and a probe reaches all slots; and it leaves the slots of neighbours at once.
  */
 const STEP = NEIGHBOUR_MASK + 2;
 
@@ -50,7 +53,7 @@ interface Shard {
   used: number;
   /** A slot has 16 bytes. The words of its id are here, at 4n and 4n + 1. */
   readonly words: Int32Array;
-  /** The same buffer. The offset of the slot plus one is at 2n + 1, or 0 if the slot is free. */
+  /** The same buffer. At 2n + 1 is the byte offset of the record plus one, or 0 if the slot is free. */
   readonly offsets: Float64Array;
 }
 
@@ -63,7 +66,7 @@ export function createIdIndex(): IdIndex {
   const hash = createHash();
   const scratch = createShard();
   const spare: Shard[] = [];
-  /** The staged ids. The slots of these shards are filled one after the other. */
+  /** The staged ids. These shards are only lists: their slots are filled one after the other. */
   const groups: Shard[][] = Array.from({ length: 2 ** GROUP_BITS }, () => []);
   let directoryBits = 1;
   let directory = [emptyShard(1), emptyShard(1)];
@@ -157,7 +160,6 @@ function find({ words, offsets }: Shard, hashed: number, id: IdWords): number {
   const low = id[0];
   const high = id[1];
   let slot = hashed % SLOTS;
-  // Without the bits in which neighbours differ: a probe skips all neighbours of an id at once.
   const step = ((hashed >>> SLOT_BITS) & ~NEIGHBOUR_MASK) | STEP;
   while (offsets[2 * slot + 1] !== 0 && (words[4 * slot] !== low || words[4 * slot + 1] !== high))
     slot = (slot + step) % SLOTS;

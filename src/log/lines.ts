@@ -2,7 +2,7 @@ import { faults } from './errors.js';
 import type { LogFile } from './file.js';
 import { MAX_RECORD_BYTES, NEWLINE } from './record.js';
 
-/** A part of a log. Together, the parts are the file, in its order. */
+/** A part of a log. The parts follow each other without a gap, and together are the whole file. */
 export type Part = Lines | LongLine | (TornTail & { readonly kind: 'torn tail' });
 
 /** Whole lines, each with its newline. The buffer is used again when the next part is requested. */
@@ -68,12 +68,12 @@ export async function* partsOf(file: LogFile, end = Infinity): AsyncGenerator<Pa
     const position = offset + held;
     const length = Math.min(buffer.length - held, end - position);
     const read = file.read(buffer, held, length, position);
-    // It may fail while the caller handles a part, before its result is awaited.
+    // It may fail while the caller handles a part, before it is awaited: no unhandled rejection.
     read.catch(() => undefined);
     return read;
   }
 
-  /** Takes the first bytes, and moves the rest to a buffer that the caller does not have. */
+  /** Takes the first bytes for the caller, and moves the rest to another buffer. */
   function takeLines(length: number): Lines {
     const lines: Lines = { kind: 'lines', offset, bytes: buffer.subarray(0, length) };
     const rest = buffer.subarray(length, held);

@@ -22,16 +22,16 @@ export interface Lock {
  * is withdrawn. No name is used twice, so removing a dead claim never removes a live one.
  */
 
-/** The first word of the answer, if the owner of a claim holds the lock. The others answer nothing. */
+/** The first word that the owner of a claim answers if it holds the lock. Otherwise its answer is empty. */
 const HELD = 'held';
 /**
- * The answer of a claim of this process that holds the lock. It has the time at which the process
- * began, in fractions of a microsecond, which all threads of a process have in common.
+ * The answer if this process holds the lock. It contains the time at which the process began, which is the
+ * same in all its threads, and exact to a fraction of a microsecond, so that no other process has it.
  */
 const HELD_HERE = `${HELD} ${performance.timeOrigin}`;
-/** The suffix of a claim until it listens. */
+/** The suffix of a claim's name until it listens. */
 const HIDDEN = '.new';
-/** Claims to any log: a killed repair leaves one to the inode that it has replaced. */
+/** A claim to any log: a repair that is killed may leave one to the inode that it has replaced. */
 const ANY_CLAIM = /^\.plant-store-\d+-[0-9a-f]{16}-\d+(?:\.new)?$/;
 const ACQUIRE_TIMEOUT_MS = 3_000;
 const RETRY_DELAY_MS = 10;
@@ -43,8 +43,8 @@ const MAX_SOCKET_PATH_BYTES = 103;
 /**
  * Locks the file at `path`, by its inode.
  *
- * @throws PlantStoreError `locked` if another process holds the lock, or may hold it: a process that
- * is stopped (SIGSTOP) does not answer. Also if this process holds it.
+ * @throws PlantStoreError `locked` if another process or this one holds the lock, or if another one may
+ * hold it: a process that is stopped (SIGSTOP) does not answer.
  */
 export async function acquireLock(fs: FileSystem, path: string, ino: bigint): Promise<Lock> {
   const folder = dirname(path);
@@ -71,7 +71,7 @@ export async function acquireLock(fs: FileSystem, path: string, ino: bigint): Pr
     }
     throw failures.locked(path, 'another process');
   } finally {
-    // Nothing was written through it, so a failure has no consequences.
+    // Nothing was written through the handle, so that closing it fails has no consequences.
     await handle.close().catch(() => undefined);
   }
 }
@@ -169,7 +169,7 @@ async function liveRivals(claims: ClaimFolder, names: readonly string[]): Promis
 /**
  * The answer of the owner of a claim: empty if it is stopped, `undefined` if it is dead.
  *
- * @throws Error if the claim belongs to another user: then it cannot be known.
+ * @throws Error if the claim belongs to another user, because this process must not connect to it.
  */
 async function queryState(fs: FileSystem, path: string): Promise<string | undefined> {
   try {

@@ -159,7 +159,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       if (pending) return pending.stored.then(() => requireSame(pending.plant, plant));
       const offset = index.get(toWords(plant.id, words));
       if (offset === undefined) return committer.append(plant);
-      // One after the other: a line may be much larger than the plant that it is compared with.
+      // One after the other, to hold one line at a time: it may be much larger than the given plant.
       const reading = lastReadBack.then(() => readBack(plant.id, offset));
       lastReadBack = reading.catch(() => undefined);
       return reading.then((stored) => requireSame(stored, plant));
@@ -195,12 +195,12 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     try {
       yield* plantsIn(storedParts(), modifiedAt);
     } catch (error) {
-      // Reading fails because the log is closed, too.
+      // A log that has been closed cannot be read either: then that is the reason.
       throw committer.refusal ?? toStoreError(path, error);
     }
   }
 
-  /** The parts of the file that are durable, as long as it still is the file that was written. */
+  /** The parts of the file that are durable. Throws if the file was modified or replaced. */
   async function* storedParts(): AsyncGenerator<Part> {
     throwIfRefused();
     for await (const part of partsOf(file, committer.end)) {
@@ -210,7 +210,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       if (part.kind === 'torn tail') throw modifiedAt(part.offset);
       yield part;
     }
-    // A closed log no longer knows which file there is.
+    // In this order: once the log is closed, another file may be at its path.
     throwIfRefused();
     committer.checkFile();
   }

@@ -65,10 +65,10 @@ function memberName(text: string): MemberName {
  * reading takes twice as long.
  */
 export class RecordReader {
-  /** The id of the last record. */
+  /** The id of the record that was read last. */
   readonly id = createIdWords();
   private readonly view: DataView;
-  /** The words of the last number. */
+  /** The words of the number that was read last. */
   private low = 0;
   private high = 0;
 
@@ -91,7 +91,7 @@ export class RecordReader {
     return at && this.end(at);
   }
 
-  // Each method takes the start of a part and returns its end, or 0 if the part is missing.
+  // Each method takes the start of a part and returns its end, or 0 if the part is missing or malformed.
 
   private member(start: number, { length, first, last }: MemberName): number {
     const end = start + length;

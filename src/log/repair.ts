@@ -75,7 +75,7 @@ async function moveDamage(
   const { path, file } = log;
   const copyPath = `${path}.repair.new`;
   throwIfChanged(fs, log);
-  // An interrupted repair may have left one.
+  // An interrupted repair may have left a copy.
   await removeIfPresent(fs, copyPath);
   try {
     const checksum = await copyRanges(fs, file, damaged, copyPath);
@@ -94,7 +94,7 @@ async function moveDamage(
   }
 }
 
-/** Another repair may have replaced the file before this one took the lock, which is on the inode. */
+/** The lock is on an inode: before this repair took it, another one may have replaced the file. */
 function throwIfChanged(fs: FileSystem, { path, ino, bytes }: ReadLog): void {
   const now = fs.statSync(path, { bigint: true });
   if (now.ino !== ino || now.size !== BigInt(bytes)) throw faults.changed();

@@ -7,7 +7,7 @@ export interface Listener {
   close(): void;
 }
 
-/** Binds a Unix socket and listens on it. Each connection gets the answer of that moment. */
+/** Binds a Unix socket and listens on it. Each connection is sent what `answer` returns at that moment. */
 export async function listen(path: string, answer: () => string): Promise<Listener> {
   const server = createServer((socket) => socket.on('error', () => undefined).end(answer()));
   // Without `exclusive`, the socket of a cluster worker would belong to the primary.

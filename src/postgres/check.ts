@@ -1,7 +1,10 @@
 import type { Connection } from './connection.js';
 import { CHECK } from './rows.js';
 
-/** Checks on a connection that is opened when it is needed. Concurrent checks share one statement. */
+/**
+ * Checks whether plants can be stored, on a connection that the first check opens. Checks at the same time
+ * share one statement.
+ */
 export function createCheck(connection: Connection): {
   check: () => Promise<void>;
   close: () => Promise<void>;

@@ -10,7 +10,7 @@ export interface Connection {
   /**
    * Runs one statement at a time, as a transaction. Resolves once the transaction is durable.
    *
-   * @throws Error also if the server may lose what was stored, or does not say so.
+   * @throws Error also if the server may lose what was stored, or would not report that.
    */
   readonly query: (statement: Statement, ...values: string[]) => Promise<Row[]>;
   readonly close: () => void;
@@ -29,7 +29,7 @@ export interface ConnectorOptions {
 export function createConnector(options: ConnectorOptions): () => Connection {
   const { hosts, password, timeoutMs, acceptDataLoss } = options;
   const connectionTimeoutMs = timeoutMs / hosts.length;
-  /** The index of the host to try next. A failure of that host moves it to the next one. */
+  /** The index of the host to try next. If that host fails, it is the turn of the one after it. */
   let current = 0;
   let prepares = true;
 

@@ -2,8 +2,8 @@ import pg from 'pg';
 
 /**
  * What an error is about: the rows of the statement, while everything else is in order; a conflict of
- * transactions; a statement that is not prepared; a server that does not take it at the moment; or
- * anything else, also without an answer of the server.
+ * transactions; a statement that is not prepared; a server that accepts no statement, or no write, at the
+ * moment; or anything else, such as a server that does not answer.
  */
 export type ErrorKind = 'rows' | 'conflict' | 'unprepared' | 'server' | 'other';
 

@@ -35,7 +35,10 @@ export interface PostgresStoreOptions {
   readonly timeoutMs?: number;
   /** Accepts `synchronous_commit=off`, `fsync=off` and a table that is not permanent. Default: false. */
   readonly acceptDataLoss?: boolean;
-  /** Told of outages, of their ends, and of refused plants, at most 10 times in 10 seconds. Default: `console.error`. */
+  /**
+   * Called with `(message, cause)` when the database is away, when plants are stored again, and when the
+   * database refuses a plant; at most 10 times in 10 seconds. Default: `console.error`.
+   */
   readonly report?: Report;
 }
 
@@ -104,7 +107,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   }
   const report = limitRate(options.report);
   const store = createStore(all, name, { timeoutMs, report });
-  // Half of the time for connecting, and half for the statement.
+  // Connecting may take half of the time, and the statement the other half.
   const checkMs = Math.ceil(timeoutMs / 2);
   const checks = createCheck(
     createConnector({ hosts, password, timeoutMs: checkMs, acceptDataLoss })(),

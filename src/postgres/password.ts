@@ -13,7 +13,7 @@ export type Password = string | (() => string | Promise<string>);
 /**
  * Resolves to the password, or to nothing if there is none.
  *
- * @throws Error, whatever a function throws; also once the time is over, as it may never settle.
+ * @throws Error if the function throws, or does not settle within `timeoutMs`.
  */
 export async function passwordFrom(
   password: Password | undefined,

@@ -1,23 +1,23 @@
-/** How reasons end that an operator may accept. */
+/** The end of each reason that an operator can accept, with `acceptDataLoss`. */
 const LOSS = 'can lose plants';
 
-/** PostgreSQL itself would look at it only when a plant is inserted. */
+/** PostgreSQL itself would refuse such a key only when a plant is inserted. */
 const HAS_DEFERRABLE_KEY = `EXISTS (
       SELECT FROM pg_index WHERE indrelid = plants AND indisunique AND NOT indimmediate
         AND indnkeyatts = 1 AND 'id' =
           (SELECT attname FROM pg_attribute WHERE attrelid = plants AND attnum = indkey[0]))`;
 
-/** Null for a column that is not of the store. */
+/** The type that a column must have; null for columns that the store does not use. */
 const TYPE = `CASE attname WHEN 'id' THEN 'bigint'::regtype
       WHEN 'name' THEN 'text' WHEN 'tag' THEN 'text' WHEN 'exact' THEN 'text' END`;
 
-/** A column of a similar type would change plants or refuse them. */
+/** Why a column has the wrong type, or null. Even a similar type would change plants or refuse them. */
 const WRONG_COLUMN = `(
     SELECT format('the column %s must be of the type %s, not %s',
       attname, ${TYPE}, format_type(atttypid, atttypmod))
     FROM pg_attribute WHERE attrelid = plants AND atttypid <> ${TYPE} LIMIT 1)`;
 
-/** Null if there is no table. With INHERITS, an id could be in the table and in its children. */
+/** True also if there is no table. With INHERITS, an id could be in the table and in its children. */
 const IS_PERMANENT = `CASE relkind
       WHEN 'r' THEN relpersistence = 'p'
         AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = plants)
@@ -53,7 +53,7 @@ export const REFUSAL = `(SELECT coalesce(
   END)
   FROM (VALUES (to_regclass('plants'))) AS named (plants) LEFT JOIN pg_class ON oid = plants)`;
 
-/** @throws Error if rows end with a {@link REFUSAL} that the operator does not accept. */
+/** @throws Error if the last column is a {@link REFUSAL} that the operator does not accept. */
 export function checkRefusal(
   rows: readonly (readonly (string | null)[])[],
   acceptDataLoss: boolean,

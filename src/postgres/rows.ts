@@ -14,8 +14,8 @@ export type Statement = ReturnType<typeof statement>;
 
 /**
  * `exact` is null unless the type `text` cannot hold a string of the plant: then it is the JSON of
- * name and tag, which themselves have U+FFFD in place of NUL and lone surrogates. Takes a lock,
- * because two instances that create a table at the same time may both fail, and waits for it however long.
+ * name and tag, which themselves have U+FFFD in place of NUL and lone surrogates. Without a lock, two
+ * instances that create the table at the same time could both fail. There is no limit for waiting for it.
  */
 export const CREATE_TABLE = statement(`DO $$ BEGIN
   PERFORM set_config('lock_timeout', '0', true);
@@ -40,9 +40,10 @@ export const CHECK = statement(`WITH none AS (
   SELECT ${REFUSAL}`);
 
 /**
- * For each plant that has a row, its index from 1, and whether they are the same: the rows may be much
- * larger. `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous
- * standby has everything before it, including a row whose own transaction gave up that wait.
+ * For each plant that has a row: its index from 1, and whether plant and row are the same. The rows are not
+ * returned, because they may be much larger than the plants. `FOR UPDATE` makes this a transaction that
+ * writes. Its commit waits until a synchronous standby has everything before it, including a row whose own
+ * transaction gave up that wait.
  */
 export const COMPARE = statement(`SELECT batch.n, stored.name COLLATE "C" = batch.name
     AND stored.tag COLLATE "C" IS NOT DISTINCT FROM batch.tag
@@ -50,7 +51,7 @@ export const COMPARE = statement(`SELECT batch.n, stored.name COLLATE "C" = batc
   FROM plants AS stored JOIN ${BATCH}
   ON stored.id = batch.id ORDER BY stored.id FOR UPDATE OF stored`);
 
-/** Up to 10,000 plants, and none after the plant whose strings reach 1 MiB in total. */
+/** Up to 10,000 plants, and none after the one with which the strings reach 1 MiB in total. */
 export const PAGE = statement(`SELECT id, name, tag, exact, ${REFUSAL} FROM (
     SELECT id, name, tag, exact, sum(bytes) OVER (ORDER BY id) - bytes AS bytes_before FROM (
       SELECT *, octet_length(name) + coalesce(octet_length(tag), 0)

@@ -36,14 +36,14 @@ class Client extends pg.Client {
   }
 }
 
-/** Returns columns as text, whatever type parsers the application has registered with pg. */
+/** Makes pg return columns as text, whatever type parsers the application has registered. */
 const PLAIN = { rowMode: 'array', types: { getTypeParser: () => String } } as const;
 
-/** Sets what must not depend on the configuration of the role, then looks for what cannot be set. */
+/** Sets what must not depend on the configuration of the role, and checks what cannot be set. */
 const PREPARE = `SELECT count(set_config(name, value, false)), ${REFUSAL}
   FROM json_each_text($1::json) AS wanted (name, value) JOIN pg_settings USING (name)`;
 
-/** Those that a release does not have are left out. */
+/** The settings for {@link PREPARE}, which leaves out those that the server's release does not have. */
 function settings(timeoutMs: number): Readonly<Record<string, string | number>> {
   return {
     client_min_messages: 'warning',
@@ -51,7 +51,7 @@ function settings(timeoutMs: number): Readonly<Record<string, string | number>> 
     idle_session_timeout: 0,
     transaction_timeout: 0,
     statement_timeout: timeoutMs,
-    // Plants that arrive with one whose row is held wait for several of these, but not too long.
+    // Short: plants in a batch with one whose row is locked may have to wait for this several times.
     lock_timeout: Math.ceil(timeoutMs / 50),
   };
 }
@@ -80,7 +80,7 @@ export async function openSession(url: URL, options: SessionOptions): Promise<Se
   function close(): void {
     if (isClosed) return;
     isClosed = true;
-    // Not end(), which waits for the server. PgBouncer forgets a client that has gone.
+    // Not end(), which waits for the server. Last, because PgBouncer forgets a client that disconnects.
     const destroy = (): unknown => client.connection.stream.destroy();
     if (isRunning) cancel(client, timeoutMs, destroy);
     else destroy();
@@ -113,9 +113,9 @@ export async function openSession(url: URL, options: SessionOptions): Promise<Se
 }
 
 /**
- * Ends what runs on a connection: a statement that its client has given up would live on, with its
- * locks. A wait for a synchronous standby ends, too, and is no acknowledgement, because nobody listens
- * any more. As libpq does, without TLS: the server takes it, and the key is of no use afterwards.
+ * Cancels what runs on a connection: a statement that its client has given up would run on, and keep its
+ * locks. A wait for a synchronous standby ends, too, but nobody takes that for an acknowledgement any more.
+ * The request is sent without TLS, as by libpq: the server accepts it, and its key is of no use afterwards.
  */
 function cancel(client: Client, timeoutMs: number, done: () => unknown): void {
   const { host, port, processID, secretKey } = client;
@@ -127,7 +127,7 @@ function cancel(client: Client, timeoutMs: number, done: () => unknown): void {
   // A failure changes nothing: then the timeouts of the server have to end the statement.
   socket.on('error', () => undefined).on('close', done);
   socket.setTimeout(timeoutMs, () => socket.destroy());
-  // Not end(): PgBouncer would take that for a client that has gone.
+  // Not end(), which PgBouncer would take for a client that has disconnected.
   socket.resume().write(request);
   // Neither connection keeps the process alive.
   socket.unref();

@@ -20,8 +20,8 @@ interface Pending {
 /** A batch is full when it reaches one of these. CockroachDB limits statements to 16 MiB. */
 const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
 /**
- * A batch in which a row is refused is split into this many parts, and these are split again. More make
- * fewer levels, each of which may have to wait for the lock of a row.
+ * A batch in which a row is refused is split into this many parts, and these are split again. With more
+ * parts there are fewer levels, each of which may have to wait for the lock of a row.
  */
 const PARTS = 10;
 const MAX_QUEUED_BYTES = 67_108_864;
@@ -103,7 +103,10 @@ export function createStore(
       await storeBatch(connection, batch.slice(start, start + size));
   }
 
-  /** Calls `onInserted` with the plants that are durable, even if it rejects afterwards. */
+  /**
+   * Inserts the plants that have no row, and calls `onInserted` with them once they are durable. Then
+   * compares the others with their rows, which may fail.
+   */
   async function insertOrCompare(
     connection: Connection,
     batch: readonly Pending[],

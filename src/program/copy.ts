@@ -18,7 +18,7 @@ export type CopyCounts = Readonly<Record<Outcome, number>>;
 
 type Outcome = 'created' | 'unchanged' | 'different';
 
-/** The limits of what is being added at a time, in plants and in UTF-16 code units. */
+/** The limits of the plants that are being added at a time: their number, and their UTF-16 code units. */
 const MAX_PENDING = { plants: 4_000, length: 8_388_608 };
 
 /**

@@ -61,8 +61,8 @@ export async function readTokensIfPresent(file: NamedFile): Promise<readonly str
 }
 
 /**
- * Creates a token file, mode 0600, with one random token. Does nothing if there is a file by now, of
- * another program or of the operator.
+ * Creates a token file, mode 0600, with one random token. Does nothing if another program or the operator
+ * has created it by now.
  *
  * @throws Error with the path if it cannot be created.
  */
@@ -80,7 +80,11 @@ export async function createTokenFile(path: string): Promise<void> {
   }
 }
 
-/** @throws SettingsError if a password cannot be read. */
+/**
+ * Reads a password, without the newline that may end its file.
+ *
+ * @throws SettingsError if it cannot be read or is empty.
+ */
 export async function readPassword(file: NamedFile): Promise<string> {
   const password = String(await read(file)).replace(/\r?\n$/, '');
   if (password === '') throw new SettingsError([`${nameOf(file)}: holds no password`]);

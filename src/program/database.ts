@@ -28,7 +28,7 @@ the token file, the certificate and its key again; with a terminal as its input,
 
 /** Runs the program that keeps plants in a database. */
 export function databaseProgram(): void {
-  // For the program that keeps plants in a log, which is beside this one.
+  // The command of the program that keeps plants in a log: its file is beside that of this program.
   const logCommand = commandTyped().replace(/postgres-(?=server\.js$)|-postgres$/, '');
   main(HELP, logCommand, (command, file, ...more) => {
     if (command === undefined) return serveDatabase();

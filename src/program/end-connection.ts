@@ -5,12 +5,15 @@ import { responseChannel } from '../channels.js';
 import type { Failure } from '../http/failures.js';
 import { DRAIN } from '../http/limits.js';
 
-/** Ends a connection with a failure, after its latest response, if there is one, and those before. */
+/**
+ * Ends a connection with a failure, once its earlier responses are sent. `res` is the latest response, if
+ * there is one. The failure takes its place if its request is incomplete; if it has begun, nothing is added.
+ */
 export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failure: Failure): void {
   if (!res) endWith(socket, failure);
   else if (res.req.complete) res.once('close', () => endWith(socket, failure));
   else if (res.socket) endIncomplete();
-  // node:http emits `socket` when the responses before are sent, then sends what the response holds.
+  // node:http emits `socket` once the responses before this one are sent, then sends what it holds.
   else res.once('socket', () => queueMicrotask(endIncomplete));
 
   function endIncomplete(): void {
@@ -19,7 +22,7 @@ export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failu
   }
 }
 
-/** Responds on a connection whose request was too malformed for node:http to create a response. */
+/** Writes a failure to a connection, because there is no response of node:http to send it with. */
 export function endWith(socket: Duplex, { status, error, headers, body }: Failure): void {
   if (socket.writable && responseChannel.hasSubscribers) responseChannel.publish({ status, error });
   const lines = Object.entries({

@@ -56,7 +56,7 @@ function withoutServiceLinks(environment: Environment): Partial<Record<Name, str
   return settings;
 }
 
-/** Functions that read one setting, or what it names, and note its faults until `valid` throws them. */
+/** Functions that read one setting, or what it names, and collect faults, all of which `valid` throws. */
 export function createReader(given: Environment) {
   const environment = withoutServiceLinks(given);
   const faults = misspelledNames(given, NAMES);

@@ -44,7 +44,7 @@ export function exitWithin(ms: number): void {
   );
 }
 
-/** Resolves once all that was written to stdout and stderr has been taken, or its reader is gone. */
+/** Resolves once all that was written to stdout and stderr has been taken, or the reader has closed them. */
 export async function outputTaken(): Promise<void> {
   for (const stream of [process.stdout, process.stderr])
     await new Promise<void>((resolve) => stream.write('', () => resolve()));

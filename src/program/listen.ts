@@ -22,8 +22,8 @@ export function listen(server: Server, place: Place): Promise<string> {
       const where = 'fd' in place ? `descriptor ${place.fd}` : `${place.host}, port ${place.port}`;
       reject(new Error(`cannot listen on ${where}: ${reasonOf(cause)}`, { cause }));
     }
-    // Otherwise the primary of a cluster accepts connections for its workers: it would share
-    // the port between logs, and offer a connection that a worker drops again and again.
+    // Otherwise the primary of a cluster would accept connections for its workers: it would share the
+    // port between logs, and pass a connection that one worker drops to the next, again and again.
     const options = { ...place, exclusive: true };
     // As an option, the backlog would have no effect on a descriptor (Node 20-26).
     server.listen(options, BACKLOG, () => {

@@ -30,11 +30,11 @@ export interface ListenerOptions {
 export interface Listener {
   /** Resolves to the URL of the server once it listens. */
   listen(host: string, port: number): Promise<string>;
-  /** The same with a socket that the process has inherited: connections wait in it while it restarts. */
+  /** The same with an inherited socket, in which connections wait while the program restarts. */
   listenOn(descriptor: number): Promise<string>;
-  /** Uses another certificate and key for the connections from now on. */
+  /** Uses another certificate and key for new connections. */
   renewTls(tls: TlsMaterial): void;
-  /** How many connections are open, and how many more were closed at once so far. */
+  /** How many connections are open, and how many were closed at once so far because of the limit. */
   connections(): Promise<{ readonly open: number; readonly dropped: number }>;
   /**
    * Accepts no more connections, responds to the requests in flight, and closes connections as they
@@ -48,7 +48,7 @@ export interface Listener {
 /** The limits of a connection, in milliseconds and bytes. */
 export const CONNECTION_LIMITS = {
   handshakeTimeout: 10_000,
-  /** For the head of a request, from its first byte, or from the connection for the first request. */
+  /** For a head, from its first byte; for the first head on a connection, from when that was accepted. */
   headersTimeout: 10_000,
   /** For a whole request: longer than the handler allows for a body, so that the handler responds first. */
   requestTimeout: 60_000,
@@ -82,7 +82,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   const tlsServer = tls && createTlsServer({ ...options, ...tls, allowHalfOpen: true });
   const server = tlsServer ?? createServer(options);
   server.maxConnections = maxConnections;
-  // One more than the handler accepts, so that it can see that there are too many.
+  // One more than the handler accepts, so that it notices if there are too many.
   server.maxHeadersCount = MAX_HEADER_LINES + 1;
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
@@ -90,7 +90,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   const connections = trackConnections(tls ? 'secureConnection' : 'connection', server);
   /** The connections on which a parse error has been handled. */
   const broken = new WeakSet<Duplex>();
-  /** The asynchronous contexts of the requests, if anyone has subscribed to responses. */
+  /** The asynchronous contexts of the requests, if responses have subscribers. */
   const contexts = new WeakMap<ServerResponse, AsyncResource>();
   let stopping = false;
   let dropped = 0;
@@ -109,7 +109,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   server.on('request', handle);
   server.on('checkExpectation', handle);
   server.on('checkContinue', (req, res) => {
-    // The handler reads the body only if the head is in order.
+    // The handler reads the body only if the head is valid.
     req.once('resume', () => {
       if (!res.headersSent) res.writeContinue();
     });

@@ -20,23 +20,23 @@ export interface Watched {
   readonly listener: Pick<Listener, 'connections'>;
   /** The log, if plants are kept in one. */
   readonly log?: LogGauges | undefined;
-  /** Rejects if the store cannot store plants at the moment; without it, the store always can. */
+  /** Rejects if the store cannot store plants at the moment. A store without it is always ready. */
   readonly check?: (() => Promise<void>) | undefined;
   /** Aborted when the program begins to stop. */
   readonly stop: AbortSignal;
 }
 
-/** A server on a port of its own that tells how the program is, until the process ends. */
+/** A server on a port of its own that reports the state of the program until the process ends. */
 export interface Monitor {
   readonly url: string;
   /** To be called when the program begins to serve. */
   watch(watched: Watched): void;
 }
 
-/** Each connection carries one request, and is closed after this time. */
+/** Each connection carries one request, and is closed after `connectionMs`. */
 export const MONITOR_LIMITS = { maxConnections: 100, connectionMs: 15_000 } as const;
 
-/** @throws Error if it cannot listen there. */
+/** @throws Error if the monitor cannot listen on its host and port. */
 export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   const { host, port, maxConnections } = options;
   const renderMetrics = startMetrics();
@@ -84,7 +84,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   }
 
   const server = createServer(answer).on('checkExpectation', answer);
-  // Of pipelined requests, node:http itself answers all but the first, without their pages.
+  // To further requests on a connection, node:http itself responds, so that no page is created for them.
   server.maxRequestsPerSocket = 1;
   server.maxConnections = MONITOR_LIMITS.maxConnections;
   server.on('connection', (socket) => {
@@ -101,7 +101,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
     const message = `PLANT_STORE_MONITOR_PORT: cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
     throw new Error(message, { cause });
   }
-  // Of a connection that could not be accepted.
+  // From here on, an error is that of a connection that could not be accepted.
   server.on('error', (error) => report('the monitor could not accept a connection', error));
 
   return {

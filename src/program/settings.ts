@@ -127,7 +127,7 @@ async function readDatabase(reader: Reader): Promise<DatabaseSettings> {
 /** SD_LISTEN_FDS_START of systemd. */
 const FIRST_INHERITED = 3;
 
-/** Reads the settings of both programs. A token file with the default path may be missing. */
+/** Reads the settings that both programs have. A token file with the default path may be missing. */
 async function readShared(reader: Reader, defaultTokenFile?: string): Promise<ServerSettings> {
   const { given, environment, text, path, integer, fault, result } = reader;
 

@@ -4,7 +4,7 @@ import { isatty } from 'node:tty';
 import { reportToConsole as report } from '../report.js';
 import { EXIT, exit } from './exit.js';
 
-/** What the process is asked for from outside. */
+/** What signals, the terminal, or the primary of a cluster ask of the process. */
 export interface Signals {
   /** Aborted on the first SIGTERM or SIGINT, when a terminal is closed, and when the primary of a cluster disconnects. */
   readonly stop: AbortSignal;
@@ -34,7 +34,7 @@ export function handleSignals(): Signals {
   let onHangup = (): void => {
     isReloadDue = true;
   };
-  // After the hangup it would no longer be a terminal.
+  // Not later: after the hangup, the standard input is no longer a terminal.
   const hasTerminal = isatty(STDIN);
   process.on('SIGHUP', () => {
     if (!hasTerminal) {

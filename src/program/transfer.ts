@@ -57,8 +57,8 @@ async function transfer(
 }
 
 /**
- * Resolves on the first signal, from which on the process has {@link STOPPING}`.totalMs`; the next one
- * ends it at once.
+ * Resolves on the first signal. From then on, the process has {@link STOPPING}`.totalMs` to end; the same
+ * signal again ends it at once.
  */
 function interruption(): Promise<'interrupted'> {
   return new Promise((resolve) => {

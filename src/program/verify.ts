@@ -6,7 +6,7 @@ import { reportProgress } from './progress.js';
 
 /**
  * The command `verify`: checks every line of a log and prints the damaged ones. Ends early, without a
- * summary, if the reader of its output is gone.
+ * summary, if the reader of its output has closed it.
  */
 export async function verify(path: string): Promise<ExitCode> {
   const readerGone = new AbortController();
