@@ -112,7 +112,7 @@ t.test('the package imports only typebox and the modules that SECURITY.md lists'
   t.strictSame([...new Set(imported)].toSorted(), [...listed, 'typebox/schema'].toSorted());
 });
 
-/** The files in a folder that end so, parsed. */
+/** The files in a folder whose names have this ending, parsed. */
 function* filesOf(folder: string, ending: string): Generator<[name: string, ts.SourceFile]> {
   for (const name of readdirSync(join(ROOT, folder), { encoding: 'utf8', recursive: true }))
     if (name.endsWith(ending)) {

@@ -104,7 +104,7 @@ t.test('each answer is published once, in the asynchronous context of its reques
 });
 
 t.test(
-  'answers in the queue are published, too, if a later one is the last of its connection',
+  'queued answers are published, too, if a later one is the final one of their connection',
   async (t) => {
     const seen = observeResponses(t);
     const store = gatedStore();
@@ -186,11 +186,11 @@ t.test('an answer is not published if', async (t) => {
     t.strictSame(seen, []);
   });
 
-  await t.test('an earlier answer on its connection is the last one', async (t) => {
+  await t.test('an earlier answer on its connection is the final one', async (t) => {
     const seen = observeResponses(t);
     const port = await listen(t, contextualServer(storesAll));
     const client = await connect(t, port);
-    // The end of its body is not in sight when it is refused.
+    // It is refused before the end of its body has arrived.
     const last = chunkedMessage('a body').toString().replace(TOKEN, 'wrong');
     const later = message({ headers: { Connection: 'close' } });
     client.send([message(), last, message(), last, later].join(''));

@@ -3,7 +3,7 @@ import { promisify } from 'node:util';
 
 const execute = promisify(execFile);
 
-/** Options of env(1): without the variables with which tap, c8 and npx change every child. */
+/** Options of env(1) that remove the variables with which tap, c8 and npx change every child. */
 const PLAIN = ['NODE_OPTIONS', 'NODE_V8_COVERAGE', 'npm_config_package'].flatMap((name) => [
   '-u',
   name,

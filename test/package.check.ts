@@ -177,7 +177,7 @@ for (const resolution of RESOLUTIONS)
 
 for (const release of ['5.9', '7'] as const)
   t.test(
-    `TypeScript ${release} compiles all of it with the newest types of Node, too`,
+    `TypeScript ${release} compiles all programs with the newest types of Node, too`,
     async (t) => {
       const programs = Object.keys({ ...PROGRAMS, ...COMMONJS, ...APPLICATIONS });
       const compilation = { release, folder: consumer, programs, skipLibCheck: true } as const;

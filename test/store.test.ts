@@ -11,7 +11,7 @@ t.test('the log fulfils the contract of a store', async (t) => {
   testStoreContract(t, (t) => openPlantLog(join(t.testdir(), 'plants.jsonl')));
 });
 
-t.test("the README's store keeps the promises of a store", async (t) => {
+t.test("the README's store fulfils the contract of a store", async (t) => {
   const example = await runExample(t, block('A store of your own', 'ts'));
   testStoreContract(t, example.memoryStore as () => PlantStore);
 });

@@ -77,7 +77,7 @@ for (const [name, { start, secure, isListener, passesOn }] of Object.entries(SER
     }
   });
 
-t.test('a request before the one with the last response is processed', async (t) => {
+t.test('a request before the one with the final response is processed', async (t) => {
   const { handler, stored } = makeService();
   const port = await listener(t, handler);
   const refused = chunked({ headers: { Authorization: undefined } });

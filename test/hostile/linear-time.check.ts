@@ -147,7 +147,7 @@ const authenticate = createAuthenticator([TOKEN]);
 const checkContent = (req: HttpRequest): unknown => contentFailure(req, DEFAULT_LIMITS);
 const JSON_TYPE = { 'content-type': 'application/json' };
 
-/** By what they see: the functions that see a head, and the beginnings and ends of adversarial values. */
+/** By the part of a head: the functions that see it, and beginnings and ends of adversarial values. */
 const HEADS: Readonly<Record<string, readonly [call: Call, beginnings: string[], ends: string[]]>> =
   {
     'the target': [

@@ -371,7 +371,7 @@ t.test('the number of refusals that are not flushed is limited', async (t) => {
 });
 
 t.test(
-  'more requests than that are refused at once, as none of them waits for another',
+  'thousands of requests are refused at once, because none of them waits for another',
   async (t) => {
     const { port } = await serve(t);
     const request = 'POST /plants HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}';

@@ -202,7 +202,7 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
     t.notOk(log.poisoned.aborted);
   });
 
-t.test('a full disk is reported each time, and so is room again', async (t) => {
+t.test('each time the disk is full, that is reported, and so is its end', async (t) => {
   const { log, reports } = await open(t, {
     'write 1': { fails: 'ENOSPC' },
     'write 3': { fails: 'ENOSPC' },

@@ -28,7 +28,7 @@ t.test('a file is read up to its end, or to a given one', async (t) => {
   t.strictSame(await partsIn(memoryFile(Buffer.alloc(0))), []);
 });
 
-t.test('the parts of a file are all of it, however few bytes a read returns', async (t) => {
+t.test('the parts of a file add up to all of it, however few bytes a read returns', async (t) => {
   const lengths = [2, 3.5, 0, 1.2, 7, 0, 0, 6, 0.5].map((chunks) => chunks * CHUNK_BYTES);
   const plants = plantsNamed(...lengths.map((length) => 'x'.repeat(length)));
   const content = `${String(logOf(plants))}torn`;

@@ -318,7 +318,7 @@ t.test('opening a file that cannot be used rejects with unavailable and the reas
 });
 
 const HAS_PROC = { skip: existsSync('/proc/self') ? false : 'there is no /proc' };
-t.test('a folder in which the system creates none rejects at once', HAS_PROC, async (t) => {
+t.test('a log in /proc, where no folder can be created, rejects at once', HAS_PROC, async (t) => {
   // A recursive mkdir of Node 20 to 26 never returns below /proc.
   for (const path of ['/proc/plants/plants.jsonl', '/proc/plants/data/plants.jsonl'])
     await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: /\(ENOENT\)$/ });

@@ -156,7 +156,7 @@ t.test('an iteration begins when its first plant is requested', async (t) => {
   await log.close();
 });
 
-t.test('a plant is not shown before it is durable, nor if it is cut off', async (t) => {
+t.test('an iteration yields no plant that is not durable yet, or that is cut off', async (t) => {
   const path = join(t.testdir(), 'plants.jsonl');
   const gate = createGate();
   let fails = false;

@@ -7,7 +7,7 @@ import { nodeFileSystem, type FileSystem, type LogFile } from '../../dist/log/fi
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 
-/** What befalls an operation. */
+/** What goes wrong in an operation. */
 export interface Fault {
   /** The number of bytes that a write still writes. Default: none if it fails, otherwise all. */
   readonly writes?: number;

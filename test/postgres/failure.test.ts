@@ -33,7 +33,7 @@ const OTHERS_TERMINATED = `SELECT pg_terminate_backend(pid) FROM pg_stat_activit
 t.test('while the database is away', { skip: missing() }, async (t) => {
   const cluster = await startCluster(t);
 
-  /** A store under load, and something that befalls its server. */
+  /** A store under load, whose server fails in some way. */
   function survives(
     what: string,
     befall: (store: TestStore, t: Test, url: string) => Promise<void>,

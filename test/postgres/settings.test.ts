@@ -60,7 +60,7 @@ async function listSettings(cluster: Cluster): Promise<string[]> {
 t.test('settings of the role', { skip: missing(), timeout: 120_000 }, async (t) => {
   const cluster = await startCluster(t);
 
-  t.test('nothing that a role may have changes what is stored', async (t) => {
+  t.test('no setting that a role may have changes what is stored', async (t) => {
     const all = [...(await listSettings(cluster)), ...OTHERS];
     t.ok(all.length > 150, `${all.length} settings`);
     const left = all.filter((setting) => !REFUSED[setting]);

@@ -114,7 +114,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     await standby.start();
   });
 
-  t.test('no timeout makes an acknowledgement of a wait for the standby', async (t) => {
+  t.test('no timeout turns a wait for the standby into an acknowledgement', async (t) => {
     const { url } = options;
     // A busy machine may be too slow to open a store in that time.
     const open = (timeoutMs: number): Promise<TestStore> =>

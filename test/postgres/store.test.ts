@@ -65,25 +65,28 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     testStoreContract(t, async () => openPostgresStore({ url: await cluster.createSchema() }));
   });
 
-  t.test('plants are ordinary rows, but for strings that PostgreSQL cannot hold', async (t) => {
-    const url = await cluster.createSchema();
-    const store = await openStore(t, { url });
-    const plants: NewPlant[] = [
-      FERN,
-      { id: 8n, name: '\\"{},\n', tag: '' },
-      { id: 9n, name: '\0', tag: 'a\ud800b' },
-      { id: 10n, name: 'é😀', tag: '\0' },
-    ];
-    for (const plant of plants) await store.add(plant);
-    t.strictSame(await query(url, 'SELECT id::int, name, tag, exact FROM plants ORDER BY id'), [
-      { id: 7, name: 'Boston fern', tag: 'indoor', exact: null },
-      { id: 8, name: '\\"{},\n', tag: '', exact: null },
-      { id: 9, name: '\ufffd', tag: 'a\ufffdb', exact: '{"name":"\\u0000","tag":"a\\ud800b"}' },
-      { id: 10, name: 'é😀', tag: '\ufffd', exact: '{"name":"é😀","tag":"\\u0000"}' },
-    ]);
-    t.strictSame(await allOf(store.plants()), plants);
-    for (const plant of plants) t.equal(await store.add(plant), 'unchanged');
-  });
+  t.test(
+    'plants are ordinary rows, except those with strings that PostgreSQL cannot hold',
+    async (t) => {
+      const url = await cluster.createSchema();
+      const store = await openStore(t, { url });
+      const plants: NewPlant[] = [
+        FERN,
+        { id: 8n, name: '\\"{},\n', tag: '' },
+        { id: 9n, name: '\0', tag: 'a\ud800b' },
+        { id: 10n, name: 'é😀', tag: '\0' },
+      ];
+      for (const plant of plants) await store.add(plant);
+      t.strictSame(await query(url, 'SELECT id::int, name, tag, exact FROM plants ORDER BY id'), [
+        { id: 7, name: 'Boston fern', tag: 'indoor', exact: null },
+        { id: 8, name: '\\"{},\n', tag: '', exact: null },
+        { id: 9, name: '\ufffd', tag: 'a\ufffdb', exact: '{"name":"\\u0000","tag":"a\\ud800b"}' },
+        { id: 10, name: 'é😀', tag: '\ufffd', exact: '{"name":"é😀","tag":"\\u0000"}' },
+      ]);
+      t.strictSame(await allOf(store.plants()), plants);
+      for (const plant of plants) t.equal(await store.add(plant), 'unchanged');
+    },
+  );
 
   t.test('plants are read in pages, from the least id to the greatest', async (t) => {
     const url = await cluster.createSchema();
@@ -366,7 +369,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.equal(await store.add(FERN), 'unchanged', 'it was stored, but not acknowledged');
   });
 
-  t.test('serialization failures are tried again, but not for ever', async (t) => {
+  t.test('statements are repeated after serialization failures, but not forever', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url });
     await query(url, 'CREATE SEQUENCE tries');

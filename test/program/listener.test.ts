@@ -404,7 +404,7 @@ t.test('the failure of an incomplete request waits for the answers before it', a
   }
 });
 
-t.test('nothing follows the last answer on a connection that the client ends', async (t) => {
+t.test('nothing follows the final answer on a connection that the client ends', async (t) => {
   const last = Buffer.from(withLine('Connection: close'));
   await tryAll(
     t,
@@ -540,7 +540,7 @@ async function collectGarbage(): Promise<void> {
   (runInNewContext('gc') as () => void)();
 }
 
-t.test('an idle connection does not hold its last request in memory', async (t) => {
+t.test('an idle connection does not hold its latest request in memory', async (t) => {
   const requests = watchRequests(t);
   const client = await connect(t, (await listen(t)).port);
   client.send(message());

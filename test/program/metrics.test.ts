@@ -21,7 +21,7 @@ t.test('the metrics are valid, with a log and without', { skip: noPromtool }, as
   }
 });
 
-t.test('there are these metrics', async (t) => {
+t.test('the metrics have the expected names and types', async (t) => {
   const lines = [...render(GAUGES).matchAll(/^# TYPE (\S+ \S+)$/gm)].map(([, type]) => type);
   const ofLog = ['plant_store_log_plants gauge', 'plant_store_log_size_bytes gauge'];
   const ofProcess = [
@@ -69,7 +69,7 @@ t.test('responses are counted by status and error', async (t) => {
   });
 });
 
-t.test('a request takes from its start to its response', async (t) => {
+t.test('the duration of a request is from its start to its response', async (t) => {
   const name = 'plant_store_http_request_duration_seconds';
   let now = 1_000;
   t.intercept(performance, 'now', { value: () => now });
@@ -106,7 +106,7 @@ t.test('commits are in the bucket of their duration', async (t) => {
   t.equal(samples.get('plant_store_commit_failures_total'), 1);
 });
 
-t.test('the process, its connections and its log are as they are', async (t) => {
+t.test('the gauges have the values of the process, its connections and its log', async (t) => {
   // The time of the event loop is 0 until it has begun to turn.
   await nextTurn();
   const samples = samplesIn(render(GAUGES));

@@ -57,7 +57,7 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
     await ends(t, { code: 0, stdout: [summary(from, COUNT - before, before)] }, importing);
   });
 
-  t.test('what differs is named, and not changed', async (t) => {
+  t.test('a plant that differs is printed, and not changed', async (t) => {
     await sql(env, `UPDATE plants SET tag = 'indoor' WHERE id IN (7, 15000)`);
     const stdout = ['plant 7 differs', 'plant 15000 differs', summary(from, 0, COUNT - 2, 2)];
     await ends(t, { code: 1, stdout }, importing);
@@ -131,7 +131,7 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
     t.ok(readFileSync(from).equals(bytes));
   });
 
-  t.test('it reports how far it is', async (t) => {
+  t.test('an export reports its progress', async (t) => {
     const path = join(folder, 'few.jsonl');
     await sql(env, 'DELETE FROM plants WHERE id > 1');
     const stderr = [1, 2].map((n) => `exporting ${path}: ${n} plant${n === 1 ? '' : 's'}`);
