@@ -24,7 +24,7 @@ Settings are environment variables. Those of the database and a token have to be
 ${settingsHelp(DATABASE_SETTINGS)}
 
 SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
-the token file, the certificate and its key again; with a terminal as its input, it stops.`;
+the token file, the certificate and its key again, but stops it if its input is a terminal.`;
 
 /** Runs the program that keeps plants in a database. */
 export function databaseProgram(): void {

@@ -12,16 +12,16 @@ export const SETTINGS = {
   PLANT_STORE_PORT: ['8080', 'port to listen on; 0 takes a free one'],
   PLANT_STORE_FILE: ['data/plants.jsonl', 'the log; created, with its folder, if missing'],
   PLANT_STORE_DATABASE_URL: ['', 'postgres://user[:password]@host[:port][,…]/database'],
-  PLANT_STORE_DATABASE_PASSWORD_FILE: ['', 'the password; read for each connection'],
+  PLANT_STORE_DATABASE_PASSWORD_FILE: ['', 'file with the password; read for each connection'],
   PLANT_STORE_DATABASE_CONNECTIONS: ['2', 'connections to the database'],
   PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: [
     'false',
     'true accepts fsync=off and synchronous_commit=off',
   ],
-  PLANT_STORE_TOKEN: ['', 'bearer tokens, split at white space; then no file is used'],
-  PLANT_STORE_TOKEN_FILE: ['', 'one bearer token a line'],
-  PLANT_STORE_TLS_CERT: ['', 'PEM file; with the key: serve HTTPS'],
-  PLANT_STORE_TLS_KEY: ['', 'PEM file'],
+  PLANT_STORE_TOKEN: ['', 'bearer tokens, separated by white space, instead of a file'],
+  PLANT_STORE_TOKEN_FILE: ['', 'file with one bearer token a line'],
+  PLANT_STORE_TLS_CERT: ['', 'PEM file of a certificate; with its key, HTTPS is served'],
+  PLANT_STORE_TLS_KEY: ['', 'PEM file of the private key'],
   PLANT_STORE_MAX_BODY: [`${DEFAULT_LIMITS.maxBodyBytes}`, 'the largest body, in bytes'],
   PLANT_STORE_MAX_BUFFERED: [
     `${DEFAULT_LIMITS.maxBufferedBytes}`,
@@ -29,7 +29,7 @@ export const SETTINGS = {
   ],
   PLANT_STORE_MAX_CONNECTIONS: ['10000', 'connections at a time'],
   PLANT_STORE_MONITOR_PORT: ['', 'port of /livez, /readyz and /metrics; no TLS, no token'],
-  PLANT_STORE_MONITOR_HOST: ['127.0.0.1', 'address for that'],
+  PLANT_STORE_MONITOR_HOST: ['127.0.0.1', 'address of the monitor'],
 } as const satisfies Record<string, readonly [fallback: string, about: string]>;
 
 export type Name = keyof typeof SETTINGS;

@@ -23,7 +23,7 @@ ${settingsHelp(LOG_SETTINGS)}
 Without a token, a random one is written to the file token beside the log.
 
 SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
-the token file, the certificate and its key again; with a terminal as its input, it stops.`;
+the token file, the certificate and its key again, but stops it if its input is a terminal.`;
 
 /** Runs the program that keeps plants in a log. */
 export function logProgram(): void {
