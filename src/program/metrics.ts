@@ -76,7 +76,7 @@ export function startMetrics(): (gauges: Gauges) => string {
     yield ['plant_store_plants_stored_total', 'counter', plantsStored, 'New plants stored'];
     yield ['plant_store_connections', 'gauge', open, 'Open connections'];
     yield ['plant_store_connections_limit', 'gauge', limit, 'Maximum number of connections'];
-    yield ['plant_store_connections_dropped_total', 'counter', dropped, 'Closed: over the limit'];
+    yield ['plant_store_connections_dropped_total', 'counter', dropped, 'Dropped connections'];
     if (log) {
       yield ['plant_store_log_plants', 'gauge', log.size, 'Plants in the log'];
       yield ['plant_store_log_size_bytes', 'gauge', log.bytes, 'Size of the log'];
