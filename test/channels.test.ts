@@ -18,7 +18,8 @@ import {
 } from '../dist/index.js';
 import { openLog } from '../dist/log/log.js';
 import { createListener } from '../dist/program/listener.js';
-import { anyAnswer, chunkedMessage, connect, exchange, message, TOKEN } from './client.js';
+import { anyAnswer, CHUNKED, chunkedMessage, connect, exchange, message, TOKEN } from './client.js';
+import { http2Answer, http2Post, http2Session } from './http2.js';
 import { createGate, faultyFileSystem, plantsNamed } from './log/support.js';
 import { listen, serve } from './service.js';
 import { gatedStore, storeOf } from './stores.js';
@@ -143,23 +144,16 @@ t.test('an answer in HTTP/2 is published', async (t) => {
   const seen = observeResponses(t);
   const handler = createPlantHandler({ store: storesAll, tokens: [TOKEN] });
   const server = http2.createServer((req, res) => contexts.run(req, () => handler(req, res)));
-  const session = http2.connect(`http://127.0.0.1:${await listen(t, server)}`);
-  t.teardown(() => session.destroy());
+  const session = http2Session(t, await listen(t, server));
   for (const [method, path] of [
     ['POST', '/plants'],
     ['POST', '/elsewhere'],
     ['HEAD', '/plants'],
-  ]) {
-    const request = session.request({
-      ':method': method,
-      ':path': path,
-      authorization: `Bearer ${TOKEN}`,
-      'content-type': 'application/json',
-    });
-    request.resume();
+  ] as const) {
+    const request = http2Post(session, { ':method': method, ':path': path });
     // A HEAD has no body, and has ended already.
     if (method === 'POST') request.end('{"id":7,"name":"ivy"}');
-    await once(request, 'end');
+    await http2Answer(request, method);
   }
   t.strictSame(outcomes(seen), [
     [200, 0],
@@ -290,8 +284,7 @@ t.test(
     const seen = observeResponses(t);
     const { listener, port } = await startListener(t, storesAll);
     const client = await connect(t, port);
-    const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
-    client.send(message({ headers, body: 'not a chunk\r\n' }));
+    client.send(message({ headers: CHUNKED, body: 'not a chunk\r\n' }));
     t.match(await client.answer(), { status: 400 });
     await listener.stop(1);
     t.strictSame(outcomes(seen), [[400, 400]]);

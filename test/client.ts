@@ -34,10 +34,12 @@ export function message(parts: Message = {}): Buffer {
   return Buffer.concat([Buffer.from(head), Buffer.from(body)]);
 }
 
+/** The headers of a request whose body comes in chunks. */
+export const CHUNKED = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
+
 /** A request whose body comes in chunks. */
 export function chunkedMessage(...chunks: readonly (string | Buffer)[]): Buffer {
-  const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
-  return message({ headers, body: Buffer.concat([...chunks, ''].map(chunk)) });
+  return message({ headers: CHUNKED, body: Buffer.concat([...chunks, ''].map(chunk)) });
 }
 
 export function chunk(data: string | Buffer): Buffer {
@@ -127,6 +129,17 @@ function parseAnswer(bytes: Buffer, method?: string): Answer | undefined {
     body: bytes.toString('utf8', headEnd, end),
     text: bytes.toString('utf8', 0, end),
   };
+}
+
+/** Resolves once no server listens on a port any more. */
+export async function refusesConnections(t: Test, port: number): Promise<void> {
+  for (;;)
+    try {
+      const { socket } = await connect(t, port);
+      socket.destroy();
+    } catch {
+      return;
+    }
 }
 
 /** Sends one request on a connection of its own. */

@@ -5,14 +5,13 @@ import { text } from 'node:stream/consumers';
 import express from 'express';
 import t from 'tap';
 
-import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
+import { type PlantHandler } from '../../dist/index.js';
 import { createListener } from '../../dist/program/listener.js';
-import { chunk, connect, FERN, message, TOKEN } from '../client.js';
+import { chunkedMessage, connect, FERN, message } from '../client.js';
 import { exactly } from '../exactly.js';
 import { listen } from '../service.js';
-import { storeOf } from '../stores.js';
+import { gatedStore } from '../stores.js';
 import {
-  CHUNKED,
   chunked,
   SERVERS,
   listener,
@@ -161,8 +160,7 @@ t.test('refusing a request that has arrived completely keeps the connection', as
   // With this listener, node:http parses all of a packet before the handler sees the first body.
   server.on('connection', (socket: Socket) => socket.on('data', () => undefined));
   const client = await connect(t, await listen(t, server));
-  const chunks = Buffer.concat(['x'.repeat(MAX_BODY_BYTES + 1), 'x', ''].map(chunk));
-  client.send(Buffer.concat([message({ headers: CHUNKED, body: chunks }), plant(2)]));
+  client.send(Buffer.concat([chunkedMessage('x'.repeat(MAX_BODY_BYTES + 1), 'x'), plant(2)]));
   t.match(await client.answer(), { status: 400, headers: { connection: 'keep-alive' } });
   t.match(await client.answer(), { status: 200, headers: { connection: 'keep-alive' } });
   t.strictSame(stored, [2n]);
@@ -184,30 +182,18 @@ t.test('while the program stops, each connection processes one more request', as
 t.test(
   'a request behind one that was in flight when stop was called is not processed',
   async (t) => {
-    const stored: bigint[] = [];
-    let store = (): void => undefined;
-    const arrived = new Promise<void>((resolve) => {
-      store = resolve;
-    });
-    let letGo = (): void => undefined;
-    const gate = new Promise<void>((resolve) => (letGo = resolve));
-    const gated = storeOf(async ({ id }) => {
-      stored.push(id);
-      store();
-      await gate;
-      return 'created';
-    });
-    const handler = createPlantHandler({ store: gated, tokens: [TOKEN] });
+    const gated = gatedStore();
+    const { handler, stored } = makeService(gated);
     const stopping = createListener({ handler, maxConnections: 100 });
     const port = Number(new URL(await stopping.listen('127.0.0.1', 0)).port);
     const client = await connect(t, port);
     client.send(plant(1));
-    await arrived;
+    await gated.arrived(1);
     const stopped = stopping.stop(60_000);
     client.send(plant(2));
     // The server has read the second request by the end of the next turn.
     await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
-    letGo();
+    gated.letGo();
     t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
     await client.closed;
     await stopped;

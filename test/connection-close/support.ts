@@ -11,7 +11,7 @@ import type { Test } from 'tap';
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { createListener, type ListenerOptions } from '../../dist/program/listener.js';
 import { selfSigned } from '../certificate.js';
-import { chunk, connect, message, TOKEN, type Message } from '../client.js';
+import { chunk, CHUNKED, connect, message, TOKEN, type Message } from '../client.js';
 import { listen } from '../service.js';
 import { storeOf } from '../stores.js';
 
@@ -23,16 +23,16 @@ export interface Service {
   readonly stored: bigint[];
 }
 
-export function makeService(): Service {
+/** A handler before a store, by default one that stores every plant at once. */
+export function makeService(store = storeOf(async () => 'created')): Service {
   const stored: bigint[] = [];
-  const store = storeOf(async ({ id }) => {
-    stored.push(id);
-    return 'created';
+  const noting = storeOf((plant) => {
+    stored.push(plant.id);
+    return store.add(plant);
   });
-  return { handler: createPlantHandler({ store, tokens: [TOKEN], maxBodyBytes: 100 }), stored };
+  const handler = createPlantHandler({ store: noting, tokens: [TOKEN], maxBodyBytes: 100 });
+  return { handler, stored };
 }
-
-export const CHUNKED = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
 
 /** A request with a chunked body, empty unless another one is given. */
 export function chunked({ headers, body = '', ...rest }: Message): Buffer {

@@ -6,8 +6,7 @@ import { connect as connectSecurely } from 'node:tls';
 
 import t from 'tap';
 
-import { createPlantHandler, type NewPlant } from '../../dist/index.js';
-import { anyAnswer, connect, message, TOKEN, type Message } from '../client.js';
+import { anyAnswer, connect, message, type Message } from '../client.js';
 import { listen } from '../service.js';
 import { gatedStore } from '../stores.js';
 import { SERVERS, listener, makeService, parseResponses, plant } from './support.js';
@@ -106,12 +105,7 @@ for (const [name, { start, secure, passesOn }] of Object.entries(SERVERS)) {
     };
     for (const [about, both] of Object.entries(segments)) {
       const gated = gatedStore();
-      const stored: bigint[] = [];
-      const add = (each: NewPlant): ReturnType<typeof gated.add> => {
-        stored.push(each.id);
-        return gated.add(each);
-      };
-      const handler = createPlantHandler({ store: { ...gated, add }, tokens: [TOKEN] });
+      const { handler, stored } = makeService(gated);
       const port = await start(t, handler);
       const socket = await connectSocket(port, secure);
       const received = sendTwo(socket, both, () => serveAnother(port, secure));

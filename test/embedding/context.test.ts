@@ -1,17 +1,15 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createServer } from 'node:http';
-import * as http2 from 'node:http2';
 import type { Server } from 'node:net';
 import { text } from 'node:stream/consumers';
 
 import express from 'express';
 import fastify from 'fastify';
-import Koa from 'koa';
 import t, { type Test } from 'tap';
 
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
-import { chunk, connect, message, TOKEN } from '../client.js';
+import { chunk, CHUNKED, connect, message, TOKEN } from '../client.js';
 import { listen } from '../service.js';
 import { storeOf } from '../stores.js';
 
@@ -41,109 +39,54 @@ function enter(req: { headers: Readonly<Record<string, unknown>> }, next: () => 
   contexts.run(String(req.headers['x-context']), next);
 }
 
-interface Application {
-  readonly makeServer: (handler: PlantHandler, seen: Seen) => Server | Promise<Server>;
-  readonly speaks?: 'HTTP/2';
+function noteNext(seen: Seen, { url }: { url?: string | undefined }): void {
+  seen.push(['next', url?.slice(1), contexts.getStore()]);
 }
 
-const elsewhere = (seen: Seen, req: { url?: string | undefined }) => (): void => {
-  seen.push(['next', req.url?.slice(1), contexts.getStore()]);
-};
+type MakeServer = (handler: PlantHandler, seen: Seen) => Server | Promise<Server>;
 
-const APPLICATIONS: Readonly<Record<string, Application>> = {
-  'node:http': {
-    makeServer: (handler, seen) =>
-      createServer((req, res) =>
-        enter(req, () =>
-          handler(req, res, () => {
-            elsewhere(seen, req)();
-            res.end();
-          }),
-        ),
-      ),
-  },
-  'node:http, after a body parser': {
-    makeServer: (handler, seen) =>
-      createServer((req, res) =>
-        enter(req, () => {
-          void text(req).then((body) =>
-            handler(Object.assign(req, { body }), res, () => {
-              elsewhere(seen, req)();
-              res.end();
-            }),
-          );
+const APPLICATIONS: Readonly<Record<string, MakeServer>> = {
+  'node:http': (handler, seen) =>
+    createServer((req, res) =>
+      enter(req, () =>
+        handler(req, res, () => {
+          noteNext(seen, req);
+          res.end();
         }),
       ),
-  },
-  'node:http2': {
-    makeServer: (handler, seen) =>
-      http2.createServer((req, res) =>
-        enter(req, () =>
-          handler(req, res, () => {
-            elsewhere(seen, req)();
+    ),
+  'node:http, after a body parser': (handler, seen) =>
+    createServer((req, res) =>
+      enter(req, () => {
+        void text(req).then((body) =>
+          handler(Object.assign(req, { body }), res, () => {
+            noteNext(seen, req);
             res.end();
           }),
-        ),
-      ),
-    speaks: 'HTTP/2',
+        );
+      }),
+    ),
+  Express: (handler, seen) => {
+    const app = express();
+    app.use((req, _, next) => enter(req, next));
+    app.use(handler);
+    app.use((req, res) => {
+      noteNext(seen, req);
+      res.end();
+    });
+    return createServer(app);
   },
-  Express: {
-    makeServer: (handler, seen) => {
-      const app = express();
-      app.use((req, _, next) => enter(req, next));
-      app.use(handler);
-      app.use((req, res) => {
-        elsewhere(seen, req)();
-        res.end();
-      });
-      return createServer(app);
-    },
-  },
-  'Express, after express.json()': {
-    makeServer: (handler, seen) => {
-      const app = express();
-      app.use((req, _, next) => enter(req, next));
-      app.use(express.json());
-      app.use(handler);
-      app.use((req, res) => {
-        elsewhere(seen, req)();
-        res.end();
-      });
-      return createServer(app);
-    },
-  },
-  Fastify: {
-    makeServer: async (handler, seen) => {
-      const app = fastify();
-      app.addHook('onRequest', (request, reply, next) =>
-        enter(request, () => void handler(request.raw, reply.raw, next)),
-      );
-      app.setNotFoundHandler((request, reply) => {
-        elsewhere(seen, request)();
-        void reply.send('');
-      });
-      await app.ready();
-      return app.server;
-    },
-  },
-  Koa: {
-    makeServer: (handler, seen) => {
-      const app = new Koa();
-      app.use((ctx, next) => contexts.run(String(ctx.headers['x-context']), next));
-      app.use((ctx, next) => {
-        ctx.respond = false;
-        void handler(ctx.req, ctx.res, () => {
-          ctx.respond = true;
-          void next();
-        });
-      });
-      app.use((ctx) => {
-        elsewhere(seen, ctx)();
-        ctx.res.end();
-      });
-      const callback = app.callback();
-      return createServer((req, res) => void callback(req, res));
-    },
+  Fastify: async (handler, seen) => {
+    const app = fastify();
+    app.addHook('onRequest', (request, reply, next) =>
+      enter(request, () => void handler(request.raw, reply.raw, next)),
+    );
+    app.setNotFoundHandler((request, reply) => {
+      noteNext(seen, request);
+      void reply.send('');
+    });
+    await app.ready();
+    return app.server;
   },
 };
 
@@ -156,12 +99,11 @@ async function sendPlants(t: Test, port: number): Promise<void> {
     const client = clients[id % clients.length];
     const headers = { 'X-Context': String(id) };
     const body = `{"id":${id},"name":"fern","tag":"${id}"}`;
-    const chunked = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
     if (id % 3 === 0) client?.send(message({ headers, body }));
     else if (id % 3 === 1)
       client?.send(`GET /${id} HTTP/1.1\r\nHost: localhost\r\nX-Context: ${id}\r\n\r\n`);
     else {
-      client?.send(message({ headers: { ...headers, ...chunked }, body: chunk(body.slice(0, 9)) }));
+      client?.send(message({ headers: { ...headers, ...CHUNKED }, body: chunk(body.slice(0, 9)) }));
       await new Promise(setImmediate);
       client?.send(chunk(body.slice(9)), chunk(''));
     }
@@ -169,32 +111,11 @@ async function sendPlants(t: Test, port: number): Promise<void> {
   for (let id = 1; id <= PLANTS; id++) await clients[id % clients.length]?.answer();
 }
 
-async function sendPlantsByHttp2(t: Test, port: number): Promise<void> {
-  const session = http2.connect(`http://127.0.0.1:${port}`);
-  t.teardown(() => session.destroy());
-  const responses = Array.from({ length: PLANTS }, async (_, index) => {
-    const id = index + 1;
-    const body = `{"id":${id},"name":"fern","tag":"${id}"}`;
-    const request = session.request({
-      ':method': 'POST',
-      ':path': id % 3 === 1 ? `/${id}` : '/plants',
-      authorization: `Bearer ${TOKEN}`,
-      'content-type': 'application/json',
-      'x-context': String(id),
-    });
-    request.write(body.slice(0, 9));
-    if (id % 3 === 2) await new Promise(setImmediate);
-    request.end(body.slice(9));
-    await text(request);
-  });
-  await Promise.all(responses);
-}
-
-for (const [name, { makeServer, speaks }] of Object.entries(APPLICATIONS))
+for (const [name, makeServer] of Object.entries(APPLICATIONS))
   t.test(`${name}: callbacks for a request run in its asynchronous context`, async (t) => {
     const seen: Seen = [];
     const port = await listen(t, await makeServer(observedHandler(seen), seen));
-    await (speaks === 'HTTP/2' ? sendPlantsByHttp2(t, port) : sendPlants(t, port));
+    await sendPlants(t, port);
     for (const [what, expected, context] of seen)
       t.equal(context, expected, `${what} for request ${expected ?? ''}`);
     const count = (what: string): number => seen.filter(([each]) => each === what).length;

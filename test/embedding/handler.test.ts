@@ -1,7 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import * as http2 from 'node:http2';
-import * as https from 'node:https';
 import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,9 +14,28 @@ import {
   type PlantHandler,
   type PlantHandlerOptions,
 } from '../../dist/index.js';
-import { selfSigned } from '../certificate.js';
-import { anyAnswer, chunk, connect, exchange, FERN, isFailure, message, TOKEN } from '../client.js';
-import { conforms } from '../conformance.js';
+import {
+  anyAnswer,
+  chunk,
+  CHUNKED,
+  chunkedMessage,
+  connect,
+  exchange,
+  FERN,
+  isFailure,
+  message,
+  TOKEN,
+} from '../client.js';
+import {
+  FLAGS,
+  FRAMES,
+  HTTP2_BEGINNING,
+  http2Answer,
+  http2Fields,
+  http2Frame,
+  http2Post,
+  http2Session,
+} from '../http2.js';
 import { hastenTimers, listen, serve, type Service } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
 
@@ -95,15 +113,6 @@ t.test('a request for /plants is never passed to next', async (t) => {
     if (status === 200) t.equal(status, Number(code));
     else t.match(JSON.parse(body), { error: Number(code) });
   }
-});
-
-t.test('an application can mount the handler below a path of its own', async (t) => {
-  const { port, log } = await embed(t, (handler, req, res) => {
-    req.url = req.url?.replace(/^\/api/, '') ?? '';
-    void handler(req, res);
-  });
-  t.equal((await exchange(t, port, message({ target: '/api/plants' }))).status, 200);
-  t.equal(log.size, 1);
 });
 
 t.test('a request without a target is passed to next', async (t) => {
@@ -343,9 +352,7 @@ t.test('the body limit applies to what a body parser has left, in bytes', async 
       };
       const { port } = await embed(t, application, { maxBodyBytes });
       // In chunks: a Content-Length would give it away.
-      const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
-      const request = message({ headers, body: Buffer.concat([body, ''].map(chunk)) });
-      const answer = await exchange(t, port, request);
+      const answer = await exchange(t, port, chunkedMessage(body));
       t.equal(answer.status, status);
       if (status === 400) t.match(JSON.parse(answer.body), { error: 413 });
     }
@@ -396,8 +403,7 @@ t.test('a body that the application has read in part is answered with 500 at onc
     });
   });
   const client = await connect(t, port);
-  const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
-  client.send(message({ headers, body: chunk(FERN) }));
+  client.send(message({ headers: CHUNKED, body: chunk(FERN) }));
   isFailure(t, await client.answer(), { status: 500 }, 'partly read');
   client.send(chunk(''));
   await client.closed;
@@ -556,13 +562,6 @@ t.test('a client that disconnects while its plant is stored does not undo it', a
   t.strictSame(service.reported, []);
 });
 
-t.test('a plant gets the same answer, whether or not it was stored before', async (t) => {
-  for (const outcome of ['created', 'unchanged'] as const) {
-    const { port } = await serve(t, { store: storeOf(() => Promise.resolve(outcome)) });
-    t.match(await exchange(t, port, message()), { status: 200, body: FERN_ANSWER }, outcome);
-  }
-});
-
 t.test('the code of a PlantStoreError determines the answer', async (t) => {
   const rows: Readonly<Record<string, [error: number, failure: unknown]>> = {
     conflict: [409, new PlantStoreError('conflict', 'x')],
@@ -590,24 +589,6 @@ t.test('the code of a PlantStoreError determines the answer', async (t) => {
       t.strictSame(reported, error === 500 ? [failure] : [], `${how}: ${about}: reported`);
     }
   }
-});
-
-t.test('the store gets the exact id, the name and the tag, and nothing else', async (t) => {
-  const stored: unknown[] = [];
-  const store = storeOf((plant) => {
-    stored.push(plant);
-    return Promise.resolve('created');
-  });
-  const { port } = await serve(t, { store });
-  for (const body of [
-    '{"a":1,"id":-9223372036854775808,"name":"x"}',
-    '{"id":7.0,"name":"","tag":""}',
-  ])
-    await exchange(t, port, message({ body }));
-  t.strictSame(stored, [
-    { id: -(2n ** 63n), name: 'x' },
-    { id: 7n, name: '', tag: '' },
-  ]);
 });
 
 t.test('internal errors are reported to stderr by default', async (t) => {
@@ -641,46 +622,10 @@ t.test('handlers in one process share no state', async (t) => {
   });
 });
 
-interface TextAnswer {
-  readonly status: number;
-  readonly body: string;
-}
-
-/** Opens an HTTP/2 connection to a server until the test is over. */
-function http2Session(t: Test, url: string, ca?: string): http2.ClientHttp2Session {
-  const session = http2.connect(url, ca === undefined ? {} : { ca, servername: 'localhost' });
-  session.on('error', () => undefined);
-  t.teardown(() => session.destroy());
-  return session;
-}
-
-function http2Post(
-  session: http2.ClientHttp2Session,
-  headers: http2.OutgoingHttpHeaders = {},
-): http2.ClientHttp2Stream {
-  return session.request({
-    ':method': 'POST',
-    ':path': '/plants',
-    authorization: `Bearer ${TOKEN}`,
-    'content-type': 'application/json',
-    ...headers,
-  });
-}
-
-async function http2Answer(stream: http2.ClientHttp2Stream, method?: string): Promise<TextAnswer> {
-  const [headers] = (await once(stream, 'response')) as [
-    http2.IncomingHttpHeaders & { ':status': number },
-  ];
-  const status = headers[':status'];
-  const body = await text(stream);
-  conforms({ status, headers, body }, method);
-  return { status, body };
-}
-
 t.test('HTTP/2 in cleartext gets the same answers', async (t) => {
   const { handler, log } = await serve(t, { maxBodyBytes: 100 });
   const server = http2.createServer(handler);
-  const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);
+  const session = http2Session(t, await listen(t, server));
 
   const rows: readonly [error: number, headers: http2.OutgoingHttpHeaders, body: string][] = [
     [401, { authorization: '' }, FERN],
@@ -712,7 +657,7 @@ t.test('HTTP/2: a body that is too large or too slow is answered, then reset', a
   hastenTimers(t, DRAIN.timeoutMs);
   const { handler } = await serve(t, { maxBodyBytes: 100, bodyTimeoutMs: 100 });
   const server = http2.createServer(handler);
-  const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);
+  const session = http2Session(t, await listen(t, server));
   const warnings: Error[] = [];
   const onWarning = (warning: Error): unknown => warnings.push(warning);
   process.on('warning', onWarning);
@@ -732,7 +677,7 @@ t.test('HTTP/2: a stream that is reset stores nothing and releases its memory', 
   const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 10_000 };
   const { handler, log } = await serve(t, limits);
   const server = http2.createServer(handler);
-  const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);
+  const session = http2Session(t, await listen(t, server));
   for (const code of [http2.constants.NGHTTP2_NO_ERROR, http2.constants.NGHTTP2_CANCEL]) {
     const request = http2Post(session);
     request.on('error', () => undefined);
@@ -746,49 +691,25 @@ t.test('HTTP/2: a stream that is reset stores nothing and releases its memory', 
   t.equal(log.size, 1);
 });
 
-/** A frame of HTTP/2 (RFC 9113, section 4.1) in the first stream, or in none. */
-function http2Frame(type: number, flags: number, payload: Buffer, stream = 1): Buffer {
-  const head = Buffer.alloc(9);
-  head.writeUIntBE(payload.length, 0, 3);
-  head.set([type, flags], 3);
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, payload]);
-}
-
-/** Header fields of up to 127 bytes, without compression (RFC 7541, section 6.2.2). */
-function http2Fields(fields: Record<string, string>): Buffer {
-  const strings = Object.entries(fields).map(([name, value]) => [
-    Buffer.alloc(1),
-    ...[name, value].map((text) => `${String.fromCharCode(text.length)}${text}`),
-  ]);
-  return Buffer.concat(strings.flat().map((part) => Buffer.from(part)));
-}
-
 t.test('HTTP/2: an incomplete body is not stored', async (t) => {
   const { handler, log } = await serve(t);
-  const head = http2Fields({
-    ':method': 'POST',
-    ':path': '/plants',
-    ':scheme': 'http',
-    ':authority': 'localhost',
-    authorization: `Bearer ${TOKEN}`,
-    'content-type': 'application/json',
-  });
-  const [HEADERS, DATA, RST_STREAM, SETTINGS, END_HEADERS] = [0x1, 0x0, 0x3, 0x4, 0x4];
+  const head = http2Fields(
+    ['authorization', `Bearer ${TOKEN}`],
+    ['content-type', 'application/json'],
+  );
   const { NGHTTP2_NO_ERROR, NGHTTP2_CANCEL } = http2.constants;
   for (const code of [NGHTTP2_NO_ERROR, NGHTTP2_CANCEL])
     for (const inOnePacket of [true, false]) {
       const server = http2.createServer(handler);
       const { socket } = await connect(t, await listen(t, server));
-      socket.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
-      socket.write(http2Frame(SETTINGS, 0, Buffer.alloc(0), 0));
+      socket.write(HTTP2_BEGINNING);
       await once(socket, 'data');
       const requested = once(server, 'request');
       const plant = [
-        http2Frame(HEADERS, END_HEADERS, head),
-        http2Frame(DATA, 0, Buffer.from(FERN)),
+        http2Frame(FRAMES.HEADERS, FLAGS.END_HEADERS, head),
+        http2Frame(FRAMES.DATA, 0, Buffer.from(FERN)),
       ];
-      const reset = http2Frame(RST_STREAM, 0, Buffer.from([0, 0, 0, code]));
+      const reset = http2Frame(FRAMES.RST_STREAM, 0, Buffer.from([0, 0, 0, code]));
       socket.write(Buffer.concat(inOnePacket ? [...plant, reset] : plant));
       const [request] = (await requested) as [http2.Http2ServerRequest];
       if (!inOnePacket) await sleep(20);
@@ -815,8 +736,8 @@ t.test('HTTP/2: a client may disconnect while its plant is stored', async (t) =>
         maxBufferedBytes: 4096,
       });
       const server = http2.createServer(handler);
-      const url = `http://127.0.0.1:${await listen(t, server)}`;
-      const session = http2Session(t, url);
+      const port = await listen(t, server);
+      const session = http2Session(t, port);
       const request = http2Post(session).end(FERN);
       request.on('error', () => undefined);
       const [, response] = (await once(server, 'request')) as [unknown, http2.Http2ServerResponse];
@@ -825,7 +746,7 @@ t.test('HTTP/2: a client may disconnect while its plant is stored', async (t) =>
       else session.destroy();
       await once(response, 'close');
       gate.letGo();
-      const { status } = await http2Answer(http2Post(http2Session(t, url)).end(FERN));
+      const { status } = await http2Answer(http2Post(http2Session(t, port)).end(FERN));
       t.equal(status, outcome === 'created' ? 200 : 503, `${leave}, ${outcome}`);
       t.strictSame(reported, []);
     }
@@ -834,10 +755,9 @@ t.test('HTTP/2: a client may disconnect while its plant is stored', async (t) =>
 t.test('HTTP/2: an answer that is never read is released with its stream', async (t) => {
   const { handler } = await serve(t, { maxBodyBytes: 100, maxBufferedBytes: 4096 });
   const server = http2.createServer(handler);
-  const url = `http://127.0.0.1:${await listen(t, server)}`;
-  const closed = http2.connect(url, { settings: { initialWindowSize: 0 } });
-  t.teardown(() => closed.destroy());
-  const session = http2Session(t, url);
+  const port = await listen(t, server);
+  const closed = http2Session(t, port, { initialWindowSize: 0 });
+  const session = http2Session(t, port);
   const request = http2Post(closed).end(FERN);
   await once(request, 'response');
   t.match(await http2Answer(http2Post(session).end(FERN)), { status: 503 }, 'the answer is held');
@@ -871,10 +791,8 @@ t.test('HTTP/2: responses leave no listeners on their connection', async (t) => 
   const { handler } = await serve(t);
   const server = http2.createServer(handler);
   const connected = once(server, 'connection') as Promise<[Socket]>;
-  const url = `http://127.0.0.1:${await listen(t, server)}`;
   // So that each response is flushed in pieces.
-  const session = http2.connect(url, { settings: { initialWindowSize: 10 } });
-  t.teardown(() => session.destroy());
+  const session = http2Session(t, await listen(t, server), { initialWindowSize: 10 });
   const [socket] = await connected;
   const before = socket.listenerCount('close');
   for (let i = 0; i < 20; i++)
@@ -891,52 +809,11 @@ t.test('HTTP/2: a request that the application destroys is closed', async (t) =>
     if (destroyed === 1) req.destroy(new Error('a reason of its own'));
     destroyed++;
   });
-  const session = http2Session(t, `http://127.0.0.1:${await listen(t, server)}`);
+  const session = http2Session(t, await listen(t, server));
   for (const when of ['before the handler runs', 'while the handler reads it']) {
     const request = http2Post(session).end(FERN);
     request.on('error', () => undefined);
     await once(request, 'close');
     t.equal(log.size, 0, when);
   }
-});
-
-async function httpsAnswer(port: number, ca: string): Promise<TextAnswer> {
-  const request = https.request({
-    port,
-    host: '127.0.0.1',
-    servername: 'localhost',
-    ca,
-    agent: false,
-    method: 'POST',
-    path: '/plants',
-    headers: { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' },
-  });
-  request.end(FERN);
-  const [response] = (await once(request, 'response')) as [IncomingMessage];
-  t.equal(response.httpVersion, '1.1');
-  const { statusCode: status = 0, headers } = response;
-  const body = await text(response);
-  conforms({ status, headers, body });
-  return { status, body };
-}
-
-t.test('one secure server serves HTTP/2 and HTTP/1.1', async (t) => {
-  const { key, cert } = selfSigned();
-  const { handler, log } = await serve(t);
-  const server = http2.createSecureServer({ key, cert, allowHTTP1: true }, handler);
-  const port = await listen(t, server);
-
-  const session = http2Session(t, `https://127.0.0.1:${port}`, cert);
-  const second = await http2Answer(http2Post(session).end(FERN));
-  t.strictSame(second, { status: 200, body: FERN_ANSWER });
-  t.match(await http2Answer(http2Post(session).end('{}')), { status: 400 });
-  t.strictSame(await httpsAnswer(port, cert), { status: 200, body: FERN_ANSWER });
-  t.equal(log.size, 1);
-});
-
-t.test('a node:https server serves plants', async (t) => {
-  const { key, cert } = selfSigned();
-  const { handler } = await serve(t);
-  const port = await listen(t, https.createServer({ key, cert }, handler));
-  t.strictSame(await httpsAnswer(port, cert), { status: 200, body: FERN_ANSWER });
 });

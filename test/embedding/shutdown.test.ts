@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 
 import t, { type Test } from 'tap';
 
-import { connect, message } from '../client.js';
+import { connect, message, refusesConnections } from '../client.js';
 import { writeExample } from '../example.js';
 import { HANDLER, HTTP } from './embeddings.js';
 
@@ -50,17 +50,6 @@ function plant(id: number): Buffer {
   return message({ headers, body: `{"id":${id},"name":"Ivy"}` });
 }
 
-/** Resolves once an application has stopped listening. */
-async function refusesConnections(t: Test, { port }: Application): Promise<void> {
-  for (;;)
-    try {
-      const { socket } = await connect(t, port);
-      socket.destroy();
-    } catch {
-      return;
-    }
-}
-
 t.test('on SIGTERM, the request in flight is answered, and the exit code is 0', async (t) => {
   const application = await startApplication(t);
   const client = await connect(t, application.port);
@@ -69,7 +58,7 @@ t.test('on SIGTERM, the request in flight is answered, and the exit code is 0', 
   // The request has arrived.
   t.equal((await client.answer()).status, 100);
   application.kill('SIGTERM');
-  await refusesConnections(t, application);
+  await refusesConnections(t, application.port);
   client.send(body);
   t.match(await client.answer(), { status: 200 });
   client.socket.destroy();

@@ -9,6 +9,7 @@ import { failures } from '../../dist/http/failures.js';
 import { createAuthenticator, MAX_TOKEN_LENGTH } from '../../dist/http/auth.js';
 import { createPlantHandler } from '../../dist/index.js';
 import { connect, exchange, isFailure, message, TOKEN } from '../client.js';
+import { FLAGS, FRAMES, HTTP2_BEGINNING, http2Fields, http2Frame } from '../http2.js';
 import { listen, serve } from '../service.js';
 import { openLog } from '../stores.js';
 
@@ -141,22 +142,6 @@ t.test('an Authorization header without a bearer token counts as no credentials'
   t.equal(createAuthenticator([TOKEN])({ rawHeaders: [], headers: {} }), failures.noToken);
 });
 
-t.test('a request without a token is answered with the scheme to use', async (t) => {
-  const { port } = await serve(t);
-  const rows: readonly [credentials: string | undefined, challenge: string][] = [
-    [undefined, 'Bearer realm="plant-store"'],
-    ['', 'Bearer realm="plant-store"'],
-    ['Basic dXNlcjphLXRva2Vu', 'Bearer realm="plant-store"'],
-    ['Bearer other', 'Bearer realm="plant-store", error="invalid_token"'],
-    [`Bearer ${'x'.repeat(8_000)}`, 'Bearer realm="plant-store", error="invalid_token"'],
-  ];
-  for (const [credentials, challenge] of rows) {
-    const answer = await exchange(t, port, message({ headers: { Authorization: credentials } }));
-    const headers = { 'www-authenticate': challenge };
-    isFailure(t, answer, { status: 401, headers }, String(credentials).slice(0, 20));
-  }
-});
-
 t.test('more than one Authorization header is refused, even if one is valid', async (t) => {
   const { port, log } = await serve(t);
   const good = `Bearer ${TOKEN}`;
@@ -180,59 +165,28 @@ t.test('more than one authorization field is refused in HTTP/2, too', async (t) 
   const handler = createPlantHandler({ store: await openLog(t), tokens: [TOKEN] });
   const port = await listen(t, createServer(handler));
   const good = `Bearer ${TOKEN}`;
-  const { error } = JSON.parse(await http2Body(t, port, [good, good])) as { error: number };
-  t.equal(error, 400);
-  const single = JSON.parse(await http2Body(t, port, [good])) as { error: number };
-  t.equal(single.error, 415, 'one of them is stored');
+  t.match(await http2Body(t, port, [good, good]), '"error":400,');
+  t.match(await http2Body(t, port, [good]), '"error":415,', 'one of them is accepted');
 });
 
-/**
- * The body that answers a POST of nothing with these authorization fields. It is spelled in frames
- * (RFC 9113, RFC 7541), because Node's own client sends no field twice.
- */
+/** The body that answers a POST of nothing with these authorization fields. */
 async function http2Body(t: Test, port: number, authorizations: readonly string[]) {
-  const fields = [
-    [':method', 'POST'],
-    [':scheme', 'http'],
-    [':path', '/plants'],
-    [':authority', 'localhost'],
-    ...authorizations.map((value) => ['authorization', value]),
-  ];
-  const literal = (text = ''): Buffer => Buffer.from(`${String.fromCharCode(text.length)}${text}`);
-  const block = fields.map(([name, value]) =>
-    Buffer.concat([Buffer.from([0]), literal(name), literal(value)]),
-  );
+  const fields = http2Fields(...authorizations.map((value) => ['authorization', value] as const));
   const { socket } = await connect(t, port);
-  socket.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
-  socket.write(frame(SETTINGS, 0, 0));
-  socket.write(frame(HEADERS, END_STREAM | END_HEADERS, 1, ...block));
+  const { END_STREAM, END_HEADERS } = FLAGS;
+  socket.write(HTTP2_BEGINNING);
+  socket.write(http2Frame(FRAMES.HEADERS, END_STREAM | END_HEADERS, fields));
   let received = Buffer.alloc(0);
   for await (const data of socket) {
     received = Buffer.concat([received, data as Buffer]);
     for (let at = 0; at + 9 <= received.length;) {
       const end = at + 9 + received.readUIntBE(at, 3);
-      if (received[at + 3] === DATA && end <= received.length)
+      if (received[at + 3] === FRAMES.DATA && end <= received.length)
         return received.toString('utf8', at + 9, end);
       at = end;
     }
   }
   throw new Error('no body came');
-}
-
-const DATA = 0;
-const HEADERS = 1;
-const SETTINGS = 4;
-const END_STREAM = 1;
-const END_HEADERS = 4;
-
-function frame(type: number, flags: number, stream: number, ...payload: readonly Buffer[]): Buffer {
-  const head = Buffer.alloc(9);
-  const content = Buffer.concat(payload);
-  head.writeUIntBE(content.length, 0, 3);
-  head.writeUInt8(type, 3);
-  head.writeUInt8(flags, 4);
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, content]);
 }
 
 t.test('tokens that no request could carry make createPlantHandler throw', async (t) => {

@@ -7,24 +7,13 @@ import { Validator } from '@seriousme/openapi-schema-validator';
 import t from 'tap';
 
 import { Failure, failures } from '../../dist/http/failures.js';
-import {
-  createPlantHandler,
-  ErrorSchema,
-  NewPlantSchema,
-  openapi,
-  PlantSchema,
-  PlantStoreError,
-  type PlantHandlerOptions,
-} from '../../dist/index.js';
-import { createListener } from '../../dist/program/listener.js';
-import { exchange, message, TOKEN } from '../client.js';
+import { ErrorSchema, NewPlantSchema, openapi, PlantSchema } from '../../dist/index.js';
 import { typeFaults } from '../compile.js';
 import { conforms } from '../conformance.js';
 import { exactly } from '../exactly.js';
 import { runExample } from '../example.js';
 import { block } from '../readme.js';
 import { serve } from '../service.js';
-import { openLog } from '../stores.js';
 
 const require = createRequire(import.meta.url);
 const PACKAGE = fileURLToPath(new URL('../..', import.meta.url));
@@ -142,124 +131,6 @@ t.test('the document lists the headers of each answer', async (t) => {
       ),
   );
   t.strictSame(required, ['401 WWW-Authenticate', '405 Allow', '503 Retry-After']);
-});
-
-/** A request for every row of the README's tables. */
-const REQUESTS: readonly (Partial<PlantHandlerOptions> & {
-  readonly about: string;
-  readonly request: Buffer;
-  readonly status: number;
-  readonly error?: number;
-})[] = [
-  { about: 'a plant', request: message(), status: 200 },
-  { about: 'a plant without a tag', request: message({ body: '{"id":1,"name":""}' }), status: 200 },
-  { about: 'not JSON', request: message({ body: '{' }), status: 400, error: 400 },
-  { about: 'a name twice', request: message({ body: '{"id":1,"id":1}' }), status: 400, error: 400 },
-  { about: 'not a plant', request: message({ body: '{}' }), status: 400, error: 422 },
-  { about: 'not an object', request: message({ body: '[]' }), status: 400, error: 422 },
-  {
-    about: 'the id of a different plant',
-    request: message({ body: '{"id":7,"name":"Ivy"}' }),
-    status: 400,
-    error: 409,
-  },
-  { about: 'a large body', request: message(), maxBodyBytes: 10, status: 400, error: 413 },
-  {
-    about: 'another media type',
-    request: message({ headers: { 'Content-Type': 'text/plain' } }),
-    status: 400,
-    error: 415,
-  },
-  {
-    about: 'an encoded body',
-    request: message({ headers: { 'Content-Encoding': 'gzip' } }),
-    status: 400,
-    error: 415,
-  },
-  { about: 'malformed HTTP', request: Buffer.from('nonsense\r\n\r\n'), status: 400 },
-  {
-    about: 'two tokens',
-    request: message({ headers: { Authorization: ['Bearer a', 'Bearer b'] } }),
-    status: 400,
-  },
-  { about: 'no token', request: message({ headers: { Authorization: undefined } }), status: 401 },
-  {
-    about: 'a wrong token',
-    request: message({ headers: { Authorization: 'Bearer wrong' } }),
-    status: 401,
-  },
-  { about: 'an unknown path', request: message({ target: '/' }), status: 404 },
-  { about: 'another method', request: message({ method: 'PUT' }), status: 405 },
-  {
-    about: 'a body that does not arrive',
-    request: message({ headers: { 'Content-Length': '1000' } }),
-    bodyTimeoutMs: 20,
-    status: 408,
-  },
-  {
-    about: 'large chunk extensions',
-    request: Buffer.from(
-      String(message({ headers: chunked(), body: '' })) + `1;${'x'.repeat(20_000)}\r\n`,
-    ),
-    status: 413,
-  },
-  {
-    about: 'an unknown expectation',
-    request: message({ headers: { Expect: 'a miracle' } }),
-    status: 417,
-  },
-  {
-    about: 'a large header section',
-    request: message({ headers: { Cookie: 'x'.repeat(20_000) } }),
-    status: 431,
-  },
-  { about: 'a fault', request: message(), store: failingStore(new Error()), status: 500 },
-  {
-    about: 'another transfer coding',
-    request: message({ headers: chunked('gzip, chunked'), body: '0\r\n\r\n' }),
-    status: 501,
-  },
-  {
-    about: 'a store that cannot write',
-    request: message(),
-    store: failingStore(new PlantStoreError('unavailable', 'no room')),
-    status: 503,
-  },
-];
-
-function chunked(coding = 'chunked'): Record<string, string | undefined> {
-  return { 'Content-Length': undefined, 'Transfer-Encoding': coding };
-}
-
-function failingStore(error: Error): PlantHandlerOptions['store'] {
-  return { add: () => Promise.reject(error), close: () => Promise.resolve() };
-}
-
-t.test('the answers of the service conform to the document', async (t) => {
-  const log = await openLog(t);
-  await log.add({ id: 7n, name: 'Boston fern', tag: 'indoor' });
-  const statuses = new Set<number>();
-  for (const { about, request, status, error = status, ...options } of REQUESTS) {
-    const handler = createPlantHandler({
-      store: log,
-      tokens: [TOKEN],
-      report: () => undefined,
-      ...options,
-    });
-    const listener = createListener({ handler, maxConnections: 1 });
-    const { port } = new URL(await listener.listen('127.0.0.1', 0));
-    const answer = await exchange(t, Number(port), request);
-    await listener.stop(0);
-    conforms(answer);
-    statuses.add(status);
-    t.match(answer, { status, body: status === 200 ? '"name":' : `{"error":${error},` }, about);
-  }
-  const described = Object.keys(openapi.paths['/plants'].post.responses).map(Number);
-  t.strictSame(
-    [...statuses].toSorted((a, b) => a - b),
-    described,
-    'every status',
-  );
 });
 
 /** The type of `error` in the body of each answer but a 200. */

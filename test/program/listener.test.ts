@@ -1,9 +1,7 @@
 import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
-import { request } from 'node:https';
 import { connect as connectTo, type Socket } from 'node:net';
-import { networkInterfaces } from 'node:os';
 import { text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
 import { connect as connectSecurely } from 'node:tls';
@@ -26,6 +24,7 @@ import type { PlantStore } from '../../dist/store.js';
 import { selfSigned } from '../certificate.js';
 import {
   chunk,
+  CHUNKED,
   chunkedMessage,
   connect,
   FERN,
@@ -114,7 +113,7 @@ const without = (name: string, request = message()): string =>
 /** A request in chunks of which the body is not well-formed. */
 const withChunks = (chunks: string, headers: Message['headers'] = {}): Buffer =>
   message({
-    headers: { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked', ...headers },
+    headers: { ...CHUNKED, ...headers },
     body: chunks,
   });
 
@@ -172,38 +171,8 @@ t.test('an incomplete request is answered with 400', async (t) => {
   );
 });
 
-t.test('a request must have one Host header', async (t) => {
-  const expecting = (expectation: string): Buffer =>
-    Buffer.from(withLine(`Expect: ${expectation}`, message({ body: '' })));
-  const none = {
-    'no Host': [without('Host'), 400],
-    two: [withLine('Host: other'), 400],
-    'the same twice': [withLine('host: localhost'), 400],
-    'two, and the token is wrong': [withLine('Host: other', message(wrongToken)), 400],
-  } as const;
-  await tryAll(t, none, { after: lives });
-  const expectations = {
-    'two, and 100-continue': [withLine('Host: other', expecting('100-continue')), 400],
-    'two, and another expectation': [withLine('Host: other', expecting('200-ok')), 400],
-  } as const;
-  await tryAll(t, expectations, { after: ends });
-  const old = without('Host').replace('HTTP/1.1', 'HTTP/1.0');
-  await tryAll(t, { 'none in HTTP/1.0': [old, 200] }, { after: ends });
-  await tryAll(t, { 'an empty one': [message({ headers: { Host: '' } }), 200] }, { after: lives });
-});
-
-t.test('a version other than HTTP/1.1 and HTTP/1.0 is refused', async (t) => {
-  const versions = ['', ' HTTP/0.9', ' HTTP/2.0'];
-  await tryAll(
-    t,
-    Object.fromEntries(
-      versions.map((version) => [
-        `"${version}"`,
-        [message().toString().replace(' HTTP/1.1', version), 400],
-      ]),
-    ),
-    { after: ends, finish: true },
-  );
+t.test('a request without Host is answered with 400', async (t) => {
+  await tryAll(t, { 'no Host': [without('Host'), 400] }, { after: lives });
 });
 
 t.test('a header section that is too large is answered with 431', async (t) => {
@@ -222,31 +191,11 @@ t.test('a header section that is too large is answered with 431', async (t) => {
   await tryAll(t, small, { after: lives });
 });
 
-t.test(
-  `a request may have ${MAX_HEADER_LINES} header lines, and one with more gets 431`,
-  async (t) => {
-    const others = MAX_HEADER_LINES - 4;
-    const most = message()
-      .toString()
-      .replace('\r\n', `\r\n${lines(others)}\r\n`);
-    await tryAll(
-      t,
-      { 'the most': [most, 200], 'one more': [withLine('X: x', Buffer.from(most)), 431] },
-      { after: lives },
-    );
-    await tryAll(
-      t,
-      {
-        'a second Authorization behind them': [
-          withLine(`${lines(300)}\r\nAuthorization: Bearer other\r\nConnection: close`),
-          431,
-        ],
-        'as many as fit into a head': [withLine(`Connection: close\r\n${lines(800)}`), 431],
-      },
-      { after: ends },
-    );
-  },
-);
+t.test(`a request may have ${MAX_HEADER_LINES} header lines`, async (t) => {
+  const most = withLine(lines(MAX_HEADER_LINES - 4));
+  const oneMore = withLine('X: x', Buffer.from(most));
+  await tryAll(t, { 'the most': [most, 200], 'one more': [oneMore, 431] }, { after: lives });
+});
 
 t.test('chunk extensions are ignored up to a size limit', async (t) => {
   const extended = (length: number): Buffer =>
@@ -279,14 +228,6 @@ t.test('a reset connection after CONNECT does not end the program', async (t) =>
   await client.closed;
   await lives(t, await connect(t, port), 'the server');
 });
-
-t.test(
-  'a request with Upgrade is answered like any other, then the connection is closed',
-  async (t) => {
-    const request = withLine('Connection: Upgrade\r\nUpgrade: websocket');
-    await tryAll(t, { websocket: [request, 200] }, { after: ends });
-  },
-);
 
 t.test('an expectation other than 100-continue is answered with 417', async (t) => {
   await tryAll(
@@ -331,6 +272,7 @@ t.test('100 Continue is not sent if the head of the request is refused', async (
     t,
     {
       'a wrong token': [waiting(wrongToken), 401],
+      'two Host': [waiting({ headers: { Host: ['localhost', 'other'] } }), 400],
       'another path': [waiting({ target: '/plant' }), 404],
       'another method': [waiting({ method: 'PUT' }), 405],
       'another media type': [
@@ -472,47 +414,10 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
   plain.send(message());
   await ends(t, plain, 'a client that does not speak TLS');
 
-  const headers = { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' };
-  const req = request(`${url}/plants`, {
-    method: 'POST',
-    ca: cert,
-    servername: 'localhost',
-    headers,
-  });
-  const [res] = (await once(req.end(FERN), 'response')) as [IncomingMessage];
-  t.equal(res.statusCode, 200);
-  t.equal(await text(res), '{"name":"Boston fern","tag":"indoor"}');
-
   const finished = connectSecurely({ port, host: '127.0.0.1', ca: cert, servername: 'localhost' });
   finished.end(message());
   t.match(await text(finished), /^HTTP\/1\.1 200 OK\r\n/, 'to a client that has half-closed');
   await server.stop(60_000);
-});
-
-t.test('listen resolves to a URL with the address and the port', async (t) => {
-  const { url, port } = await listen(t);
-  t.equal(url, `http://127.0.0.1:${port}`);
-});
-
-const hasIPv6 = Object.values(networkInterfaces())
-  .flat()
-  .some((each) => each?.address === '::1');
-
-t.test('the URL of an IPv6 address has brackets around it', { skip: !hasIPv6 }, async (t) => {
-  const { url, port } = await listen(t, { host: '::1' });
-  t.equal(url, `http://[::1]:${port}`);
-});
-
-t.test('listen rejects with the address and the reason', async (t) => {
-  const handler = createPlantHandler({ store: takesAll, tokens: [TOKEN] });
-  const listener = createListener({ handler, maxConnections: 1 });
-  const { port } = await listen(t);
-  await t.rejects(listener.listen('127.0.0.1', port), {
-    message: `cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`,
-  });
-  await t.rejects(listener.listen('192.0.2.1', 0), {
-    message: 'cannot listen on 192.0.2.1, port 0: address not available (EADDRNOTAVAIL)',
-  });
 });
 
 t.test('stop accepts no more connections', async (t) => {
@@ -610,18 +515,6 @@ t.test('stop answers requests in flight, with Connection: close', async (t) => {
     await ends(t, client, what);
 });
 
-t.test('a request that was on its way when stop was called is answered', async (t) => {
-  const server = await listen(t);
-  const client = await connect(t, server.port);
-  client.send(message());
-  await answers(t, client, [200], 'before');
-  const stopped = server.stop(60_000);
-  client.send(message());
-  t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
-  await ends(t, client, 'after it');
-  await stopped;
-});
-
 t.test('a request that is in flight when the time of stop is up gets a 503', async (t) => {
   const store = gatedStore();
   const server = await listen(t, { store });
@@ -631,7 +524,7 @@ t.test('a request that is in flight when the time of stop is up gets a 503', asy
   const sendingChunks = await connect(t, server.port);
   const framings = [
     [sending, {}],
-    [sendingChunks, { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' }],
+    [sendingChunks, CHUNKED],
   ] as const;
   for (const [client, framing] of framings) {
     const headers = { ...framing, Expect: '100-continue' };
