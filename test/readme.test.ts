@@ -1,7 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -30,6 +28,7 @@ import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
 import { block, blocks, codeSpans, DOCUMENTS, read, rows, tables } from './readme.js';
+import { freePort } from './service.js';
 import { launch, run, serving, start } from './system/program.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
@@ -256,10 +255,7 @@ t.test('systemd accepts the units', { skip: noSystemd }, async (t) => {
 
 t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async (t) => {
   const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  await new Promise((closed) => server.close(closed));
+  const port = await freePort();
   const [, , activate = ''] = blocks('Operating it', 'sh');
   const command = ['sh', '-euc', `exec ${activate.replace('8080', String(port))}`];
   const program = launch(t, { cwd, command });

@@ -33,6 +33,15 @@ export async function listen(t: Test, server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
+/** A port of loopback that is free at the moment. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
 export interface Service {
   readonly port: number;
   readonly server: Server;

@@ -12,7 +12,6 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -21,6 +20,8 @@ import { promisify } from 'node:util';
 
 import pg from 'pg';
 import type { Test } from 'tap';
+
+import { freePort } from '../service.js';
 
 const execute = promisify(execFile);
 
@@ -81,15 +82,6 @@ export function serverFolder(t: Test): string {
   chmodSync(folder, 0o755);
   if (USER) chownSync(folder, USER.uid, USER.gid);
   return folder;
-}
-
-/** A port of loopback that is free at the moment. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 /** A PostgreSQL server that a test has started, on loopback and on a socket in its folder. */

@@ -7,16 +7,8 @@ import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import {
-  find,
-  freePort,
-  killAtEnd,
-  missing,
-  serverFolder,
-  stopAtEnd,
-  until,
-  USER,
-} from './cluster.js';
+import { freePort } from '../service.js';
+import { find, killAtEnd, missing, serverFolder, stopAtEnd, until, USER } from './cluster.js';
 import { startLoad } from './load.js';
 import { openStore } from './support.js';
 

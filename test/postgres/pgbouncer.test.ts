@@ -6,9 +6,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import pg from 'pg';
 import t from 'tap';
 
+import { freePort } from '../service.js';
 import {
   find,
-  freePort,
   killAtEnd,
   missing,
   query,

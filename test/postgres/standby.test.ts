@@ -1,7 +1,8 @@
 import t, { type Test } from 'tap';
 
 import { exactly } from '../exactly.js';
-import { freePort, missing, startCluster, until, type Cluster } from './cluster.js';
+import { freePort } from '../service.js';
+import { missing, startCluster, until, type Cluster } from './cluster.js';
 import { addUntilStored, FERN, IVY, openStore, type TestStore } from './support.js';
 
 /** A server that acknowledges a commit once its standby has it. */

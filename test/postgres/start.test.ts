@@ -5,7 +5,8 @@ import t from 'tap';
 
 import { openPostgresStore, type PostgresStoreOptions } from '../../dist/postgres/index.js';
 import { selfSigned } from '../certificate.js';
-import { freePort, missing, query, startCluster, until, USER } from './cluster.js';
+import { freePort } from '../service.js';
+import { missing, query, startCluster, until, USER } from './cluster.js';
 import { addUntilStored, FERN, IVY, openStore } from './support.js';
 
 const SECRET = 'pa:ss/w@rd%,';

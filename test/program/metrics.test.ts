@@ -21,32 +21,6 @@ t.test('the metrics are valid, with a log and without', { skip: noPromtool }, as
   }
 });
 
-t.test('the metrics have the expected names and types', async (t) => {
-  const lines = [...render(GAUGES).matchAll(/^# TYPE (\S+ \S+)$/gm)].map(([, type]) => type);
-  const ofLog = ['plant_store_log_plants gauge', 'plant_store_log_size_bytes gauge'];
-  const ofProcess = [
-    'process_cpu_seconds_total counter',
-    'process_resident_memory_bytes gauge',
-    'process_start_time_seconds gauge',
-    'nodejs_heap_size_used_bytes gauge',
-    'nodejs_eventloop_time_seconds_total counter',
-  ];
-  const ofService = [
-    'plant_store_http_responses_total counter',
-    'plant_store_http_request_duration_seconds histogram',
-    'plant_store_commit_duration_seconds histogram',
-    'plant_store_commit_failures_total counter',
-    'plant_store_plants_stored_total counter',
-    'plant_store_connections gauge',
-    'plant_store_connections_limit gauge',
-    'plant_store_connections_dropped_total counter',
-  ];
-  t.strictSame(lines, [...ofService, ...ofLog, ...ofProcess]);
-  const helps = [...render(GAUGES).matchAll(/^# HELP \S+ [A-Z][\w ,]+\.$/gm)];
-  t.equal(helps.length, lines.length, 'a sentence about each');
-  t.notMatch(render({ ...GAUGES, log: undefined }), 'plant_store_log');
-});
-
 t.test('responses are counted by status and error', async (t) => {
   const before = samplesIn(render(GAUGES));
   t.equal(before.get('plant_store_http_responses_total{status="200",error="0"}'), 0);

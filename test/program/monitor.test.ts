@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
 import { connect as connectTo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
@@ -9,7 +8,7 @@ import t from 'tap';
 
 import { MONITOR_LIMITS, startMonitor, type Watched } from '../../dist/program/monitor.js';
 import { scrape } from '../metrics.js';
-import { hastenTimers, listen } from '../service.js';
+import { hastenTimers } from '../service.js';
 
 const PATHS = ['/livez', '/readyz', '/metrics'];
 const OPTIONS = { host: '127.0.0.1', port: 0, maxConnections: 10 };
@@ -103,13 +102,6 @@ t.test('the metrics of the connections and of the log are those of the program',
   t.equal(serving.get('plant_store_connections_dropped_total'), 2);
   t.equal(serving.get('plant_store_log_plants'), 7);
   t.equal(serving.get('plant_store_log_size_bytes'), 430);
-});
-
-t.test('a port in use is a fault of its setting', async (t) => {
-  const port = await listen(t, createServer());
-  await t.rejects(startMonitor({ ...OPTIONS, port }), {
-    message: `PLANT_STORE_MONITOR_PORT: cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`,
-  });
 });
 
 t.test('a connection carries one request', async (t) => {

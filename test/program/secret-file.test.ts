@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -15,13 +14,4 @@ t.test('a file is read whole, up to the limit', async (t) => {
   }
   writeFileSync(path, Buffer.alloc(MAX_SECRET_BYTES + 1));
   await t.rejects(readSecretFile(path), { message: 'it is larger than 1048576 bytes' });
-});
-
-t.test('what is not a regular file is refused at once', async (t) => {
-  const folder = t.testdir();
-  const pipe = join(folder, 'pipe');
-  execFileSync('mkfifo', [pipe]);
-  for (const path of [pipe, folder, '/dev/zero', '/dev/null'])
-    await t.rejects(readSecretFile(path), { message: 'it is not a regular file' }, path);
-  await t.rejects(readSecretFile(join(folder, 'none')), { code: 'ENOENT' });
 });

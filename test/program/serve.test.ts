@@ -1,5 +1,4 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
 import {
   closeSync,
   openSync,
@@ -11,19 +10,14 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { createServer as createHttpServer, type IncomingMessage } from 'node:http';
-import { request } from 'node:https';
-import { createServer, type AddressInfo } from 'node:net';
+import { createServer as createHttpServer } from 'node:http';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 
 import t, { type Test } from 'tap';
 
-import { selfSigned } from '../certificate.js';
 import { connect, exchange, FERN, message, TOKEN } from '../client.js';
-import { conforms } from '../conformance.js';
-import { listen } from '../service.js';
+import { freePort, listen } from '../service.js';
 import { failsToRun, LARGE_LOG, launch, SERVER, start } from '../system/program.js';
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
@@ -90,12 +84,6 @@ t.test('the next start finds the plants and the token, also behind a symbolic li
       .sort(),
     ['plants.jsonl', 'token'],
   );
-});
-
-t.test('a token file that cannot be read is refused', async (t) => {
-  const cwd = t.testdir({ data: { token: {} } });
-  const fault = `${cwd}/data/token: it is not a regular file`;
-  await failsToRun(t, MISUSED, [fault], { cwd });
 });
 
 t.test('a token file is only read, so its folder need not be writable', async (t) => {
@@ -311,34 +299,6 @@ t.test('the program serves with stdout and stderr closed', async (t) => {
   while ((await statusWith(t, port, 'new')) !== 200);
   program.send('SIGTERM');
   t.strictSame(await program.ended, DONE);
-});
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
-
-t.test('HTTPS is served with a certificate and its key', async (t) => {
-  const { cert, key } = selfSigned();
-  const cwd = t.testdir({ cert, key });
-  const env = { ...ENV, PLANT_STORE_TLS_CERT: 'cert', PLANT_STORE_TLS_KEY: 'key' };
-  const program = await start(t, { cwd, env });
-  t.equal(program.url, `https://127.0.0.1:${program.port}`);
-  const req = request(`${program.url}/plants`, {
-    method: 'POST',
-    ca: cert,
-    servername: 'localhost',
-    headers: { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' },
-  });
-  const [res] = (await once(req.end(FERN), 'response')) as [IncomingMessage];
-  const { statusCode: status = 0, headers } = res;
-  conforms({ status, headers, body: await text(res) });
-  t.equal(status, 200);
-  t.equal(readFileSync(program.log, 'utf8'), RECORD);
-  t.strictSame(await program.stop('SIGTERM'), DONE);
 });
 
 const hasIPv6 = Object.values(networkInterfaces())

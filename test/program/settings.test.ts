@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../../dist/http/limits.js';
-import { DATABASE_SETTINGS, LOG_SETTINGS, settingsHelp } from '../../dist/program/environment.js';
+import { DATABASE_SETTINGS, LOG_SETTINGS } from '../../dist/program/environment.js';
 import type { Environment } from '../../dist/program/setting-names.js';
 import { SettingsError } from '../../dist/program/settings-error.js';
 import {
@@ -262,33 +262,6 @@ t.test('no fault repeats a value, which may be a secret in the wrong variable', 
 
 t.test('other environment variables are ignored', async (t) => {
   await isRead(t, { HOST: 'x', PORT: 'x', PLANT_STORE: 'x', plant_store_port: 'x' }, {});
-});
-
-t.test('the help lists every setting with its default and meaning', async (t) => {
-  const lines = settingsHelp(LOG_SETTINGS).split('\n');
-  t.strictSame(
-    lines.map((line) => line.trim().split(' ')[0]),
-    NAMES,
-  );
-  for (const line of lines) {
-    t.match(line, /^ {2}PLANT_STORE_\w+ {2,}\S.{4,}$/);
-    t.ok(line.length <= 100, `${line.length} characters wide`);
-  }
-  const defaults = lines.map((line) => /\((.+)\)$/.exec(line)?.[1]);
-  t.strictSame(defaults, [
-    '127.0.0.1',
-    '8080',
-    'data/plants.jsonl',
-    undefined,
-    undefined,
-    undefined,
-    undefined,
-    '1048576',
-    '67108864',
-    '10000',
-    undefined,
-    '127.0.0.1',
-  ]);
 });
 
 const DATABASE = { PLANT_STORE_DATABASE_URL: 'postgres://plants@db/plants' };

@@ -5,7 +5,8 @@ import t, { type Test } from 'tap';
 import { anyAnswer, connect, exchange, FERN, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
 import { failsToRun, launch, serving, start, type LaunchOptions, type Program } from './program.js';
-import { freePort, until } from '../postgres/cluster.js';
+import { until } from '../postgres/cluster.js';
+import { freePort } from '../service.js';
 
 const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
@@ -36,15 +37,6 @@ t.test('there is no monitor unless it is configured', async (t) => {
     const withToken = message({ method: 'GET', target: path, body: '' });
     t.equal((await exchange(t, program.port, withToken)).status, 404, path);
   }
-});
-
-t.test('the port of the service is as without a monitor', async (t) => {
-  const program = await startMonitored(t);
-  const headers = { Authorization: undefined };
-  const without = message({ method: 'GET', target: '/metrics', headers, body: '' });
-  t.equal((await exchange(t, program.port, without)).status, 401);
-  const answer = await fetch(`${program.monitor}/plants`, { method: 'POST', body: FERN });
-  t.equal(answer.status, 404, 'no plant is stored through the monitor');
 });
 
 t.test('the responses that are counted are those that clients got', async (t) => {

@@ -1,12 +1,20 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { readFileSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
 import { STOPPING } from '../../dist/program/listener.js';
-import { connect, exchange, message, TOKEN, type Answer, type Client } from '../client.js';
+import {
+  connect,
+  exchange,
+  message,
+  refusesConnections,
+  TOKEN,
+  type Answer,
+  type Client,
+} from '../client.js';
 import { hasten, LARGE_LOG, launch, start, type LaunchOptions, type Program } from './program.js';
 
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
@@ -24,27 +32,6 @@ async function useOnce(t: Test, { port }: Program): Promise<Client> {
   t.match(await client.answer(), { status: 200, headers: { connection: 'keep-alive' } });
   return client;
 }
-
-/** Resolves once a program has stopped listening. */
-async function refusesConnections(t: Test, { port }: Program): Promise<void> {
-  for (;;)
-    try {
-      const { socket } = await connect(t, port);
-      socket.destroy();
-    } catch {
-      return;
-    }
-}
-
-t.test('idle connections do not delay the shutdown', async (t) => {
-  const program = await startIn(t, t.testdir());
-  const used = await useOnce(t, program);
-  const silent = await connect(t, program.port);
-  const begun = await connect(t, program.port);
-  begun.send(message().subarray(0, 20));
-  t.strictSame(await program.stop('SIGTERM'), WELL);
-  for (const { closed } of [used, silent, begun]) await closed;
-});
 
 const CLIENTS = 64;
 
@@ -114,20 +101,6 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const)
     t.ok(last.every(({ status }) => status === 200));
   });
 
-t.test('SIGHUP under load: tokens are read again, and no request fails', async (t) => {
-  const cwd = t.testdir({ tokens: `${TOKEN}\n` });
-  const env = { PLANT_STORE_FILE: 'plants.jsonl', PLANT_STORE_TOKEN_FILE: 'tokens' };
-  const program = await start(t, { cwd, env });
-  await loadUntilTheEnd(t, program, (id) => {
-    if (id % 100 === 50) {
-      writeFileSync(join(cwd, 'tokens'), `${TOKEN}\nanother-${id}\n`);
-      program.send('SIGHUP');
-    }
-    if (id === 2_000) program.send('SIGTERM');
-  });
-  t.match(program.stderr, /tokens: accepts 2 tokens\n/);
-});
-
 t.test('clients that hang do not delay the shutdown beyond its time limit', async (t) => {
   const program = await startIn(t, t.testdir(), {
     preload: hasten(STOPPING.clientsMs),
@@ -154,7 +127,7 @@ t.test('a second signal ends the program at once', async (t) => {
   const client = await useOnce(t, program);
   client.send(message().subarray(0, -1));
   program.send('SIGTERM');
-  await refusesConnections(t, program);
+  await refusesConnections(t, program.port);
   t.strictSame(await program.stop('SIGINT'), FAILED);
   await client.closed;
 });
@@ -198,7 +171,7 @@ t.test('if the disk hangs, a second signal ends the program at once', async (t) 
   const program = await startOnHungDisk(t);
   const client = await sendPlant(t, program);
   program.send('SIGTERM');
-  await refusesConnections(t, program);
+  await refusesConnections(t, program.port);
   t.strictSame(await program.stop('SIGINT'), KILLED);
   t.equal(program.stderr, KILLS_ITSELF);
   await client.closed;
@@ -227,7 +200,7 @@ t.test('if the log is modified during shutdown, plants get 503, the exit code is
   const plant = message({ body: '{"id":8,"name":"fern"}' });
   client.send(plant.subarray(0, -1));
   program.send('SIGTERM');
-  await refusesConnections(t, program);
+  await refusesConnections(t, program.port);
   truncateSync(program.log, 10);
   client.send(plant.subarray(-1));
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });

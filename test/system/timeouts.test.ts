@@ -1,15 +1,11 @@
-import { once } from 'node:events';
-import { connect as connectTo } from 'node:net';
 import { join } from 'node:path';
-import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { DRAIN } from '../../dist/http/limits.js';
 import { IDLE_MS } from '../../dist/program/connections.js';
 import { selfSigned } from '../certificate.js';
 import { connect, isFailure, message, TOKEN } from '../client.js';
-import { hasten, start } from './program.js';
+import { start } from './program.js';
 
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
@@ -87,16 +83,3 @@ t.test(
     await program.stop('SIGTERM');
   },
 );
-
-t.test('a refused client that keeps its connection open is disconnected', async (t) => {
-  const { port } = await start(t, { cwd: t.testdir(), env, preload: hasten(DRAIN.timeoutMs) });
-  const socket = connectTo({ port, host: '127.0.0.1', allowHalfOpen: true });
-  socket.on('error', () => undefined);
-  socket.resume().write('hello\r\n\r\n');
-  await once(socket, 'end');
-  while (!socket.destroyed) {
-    socket.write('x');
-    await nextTurn();
-  }
-  t.ok(socket.destroyed);
-});
