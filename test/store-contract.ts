@@ -51,12 +51,24 @@ export function testStoreContract(
   });
 
   promise('any string is a name, and differs from every other', async (t, store) => {
-    const names = ['', '\0', '\ud800', '\ufffd', 'é', 'e\u0301', '"\\\n', 'x'.repeat(1_048_576)];
-    for (const name of names) {
-      const id = BigInt(names.indexOf(name));
+    const large = 'x'.repeat(1_048_576);
+    const names = [
+      '',
+      '\0',
+      '\ud800',
+      '\ud801',
+      '\ufffd',
+      'é',
+      'e\u0301',
+      '"\\\n',
+      large,
+      `${large}x`,
+    ];
+    for (const [id, name] of names.map((each, n) => [BigInt(n), each] as const)) {
       t.equal(await store.add({ id, name }), 'created');
       t.equal(await store.add({ id, name }), 'unchanged');
-      await t.rejects(store.add({ id, name: `${name}\0` }), { code: 'conflict' });
+      for (const other of names.filter((each) => each !== name))
+        await t.rejects(store.add({ id, name: other }), { code: 'conflict' });
     }
   });
 

@@ -76,14 +76,6 @@ t.test('plants that are added in the same tick are written together', async (t) 
   t.equal(countOf(fs, 'write'), 3, 'sequential plants do not wait for each other');
 });
 
-t.test('onStored is called with the byte offset of each line', async (t) => {
-  const { log, content } = await open(t, {});
-  const plants = plantsNamed('\u{1f33f}', '\u00e9', '\ud800', '', 'x'.repeat(70_000));
-  await Promise.all(plants.map((plant) => log.add(plant)));
-  for (const plant of plants) t.equal(await log.add(plant), 'unchanged');
-  t.equal(content(), plants.map(encodeRecord).join(''));
-});
-
 t.test('a pending plant is found in every batch', async (t) => {
   const gate = createGate();
   const { log, content } = await open(t, { 'write 1': { hangs: gate } });
@@ -285,14 +277,6 @@ t.test('if O_DSYNC does not reach the disk, each write is followed by fsync', as
     ...['statSync', 'write', 'write', 'sync'],
     ...['statSync', 'write', 'sync'],
   ]);
-});
-
-t.test('a failed fsync poisons the log, even if the write succeeded', async (t) => {
-  const { fs, log } = await open(t, {}, { dsyncIsDurable: false });
-  fs.faults[`sync ${countOf(fs, 'sync') + 1}`] = { fails: 'EIO' };
-  await t.rejects(log.add(FERN), UNAVAILABLE);
-  t.ok(log.poisoned.aborted);
-  await t.rejects(log.add(FERN), UNAVAILABLE);
 });
 
 t.test('add rejects if a line cannot be read back, and the log stays usable', async (t) => {

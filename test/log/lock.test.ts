@@ -2,7 +2,6 @@ import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   linkSync,
-  mkdirSync,
   mkdtempSync,
   readdirSync,
   rmSync,
@@ -11,17 +10,15 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, dirname, join, relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 
 import t, { type Test } from 'tap';
 
 import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
-import { acquireLock } from '../../dist/log/lock.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
-import { PlantStoreError } from '../../dist/store.js';
 import {
   claimsIn,
   LOCKED,
@@ -193,49 +190,10 @@ function modeOf(path: string): number {
   return statSync(path).mode & 0o777;
 }
 
-function ifLocked(error: unknown): undefined {
-  if (!(error instanceof PlantStoreError && error.code === 'locked')) throw error;
-}
-
 /** Waits for a random number of turns of the event loop. */
 async function wander(maxTurns: number): Promise<void> {
   for (let turns = Math.random() * maxTurns; turns > 0; turns--) await nextTurn();
 }
-
-t.test('two processes never hold a lock, however long they pause between steps', async (t) => {
-  const path = logAt(t);
-  writeFileSync(path, '');
-  const { ino } = statSync(path, { bigint: true });
-  const slowly = async <Result>(operation: () => Promise<Result>): Promise<Result> => {
-    await wander(200);
-    const result = await operation();
-    await wander(200);
-    return result;
-  };
-  const fs: FileSystem = {
-    ...nodeFileSystem,
-    rename: (from, to) => slowly(() => nodeFileSystem.rename(from, to)),
-    readdir: (folder) => slowly(() => nodeFileSystem.readdir(folder)),
-    unlink: (claim) => slowly(() => nodeFileSystem.unlink(claim)),
-  };
-  let holders = 0;
-  let taken = 0;
-
-  async function takeTurns(): Promise<void> {
-    for (let turn = 1; turn <= ROUNDS / 3; turn++) {
-      const lock = await acquireLock(fs, path, ino).catch(ifLocked);
-      if (!lock) continue;
-      t.equal(++holders, 1);
-      taken++;
-      await wander(200);
-      holders--;
-      await lock.release();
-    }
-  }
-  await Promise.all(Array.from({ length: 6 }, takeTurns));
-  t.ok(taken > 0);
-  t.strictSame(claimsIn(dirname(path)), []);
-});
 
 /** Makes each holder open the log. Resolves to the only one that succeeded. */
 async function contest(t: Test, holders: readonly Holder[]): Promise<Holder | undefined> {
@@ -254,35 +212,6 @@ t.test('if 8 processes open a log at once, exactly one succeeds', async (t) => {
   }
   t.strictSame(claimsIn(dirname(path)), []);
   t.equal(await sizeOf(path), ROUNDS, 'each finds what the earlier ones stored');
-});
-
-t.test('if 8 processes open a log by different paths, exactly one succeeds', async (t) => {
-  const root = t.testdir();
-  const folder = join(root, 'pots & plants', 'x'.repeat(120), 'Pfl\u00e4nzchen \u{1f33f}');
-  mkdirSync(folder, { recursive: true });
-  const path = join(folder, 'my plants.jsonl');
-  t.ok(Buffer.byteLength(folder) > 107, 'its folder is longer than the path of a socket');
-  await (await openPlantLog(path)).close();
-  symlinkSync(folder, join(root, 'folder'));
-  symlinkSync(path, join(root, 'file'));
-  symlinkSync('file', join(root, 'link to a link'));
-  const spellings = [
-    path,
-    relative(process.cwd(), path),
-    `${folder}//..//${basename(folder)}/./my plants.jsonl`,
-    join(root, 'folder', 'my plants.jsonl'),
-    `${root}/./folder//my plants.jsonl`,
-    join(root, 'file'),
-    relative(process.cwd(), join(root, 'file')),
-    join(root, 'link to a link'),
-  ];
-  const holders = await Promise.all(spellings.map((spelling) => startHolder(t, spelling)));
-  for (let round = 1; round <= 3; round++) {
-    const winner = await contest(t, holders);
-    for (const spelling of spellings) await t.rejects(openPlantLog(spelling), LOCKED, spelling);
-    t.equal(await winner?.tell('close'), 'closed');
-  }
-  t.equal(await sizeOf(path), 3);
 });
 
 t.test('a log can be locked however long the path of its folder is', async (t) => {

@@ -21,14 +21,8 @@ import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../exactly.js';
-import {
-  createGate,
-  faultyFileSystem,
-  isPending,
-  logOf,
-  notingSyncs,
-  plantsNamed,
-} from './support.js';
+import { filesIn } from '../faults/support.js';
+import { logOf, notingSyncs, plantsNamed } from './support.js';
 
 const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
@@ -64,15 +58,6 @@ t.test('a missing log and its folders are created for the owner only', async (t)
   t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'nothing else is left');
 });
 
-t.test('plants are in the log in the order in which they were stored', async (t) => {
-  const path = logAt(t);
-  const plants = plantsNamed('fern', 'ivy\n', '\ud800', '');
-  const log = await openPlantLog(path);
-  for (const plant of plants) t.equal(await log.add(plant), 'created');
-  await log.close();
-  t.ok(readFileSync(path).equals(logOf(plants)));
-});
-
 t.test('adding the same plant 100 times at once stores it once', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
@@ -102,42 +87,6 @@ t.test('of 100 different plants with one id, exactly one is stored', async (t) =
   await again.close();
 });
 
-t.test('a plant is unchanged only if both its name and its tag are equal', async (t) => {
-  const long = 'x'.repeat(1_000_000);
-  const pairs: Record<string, [stored: NewPlant, other: NewPlant]> = {
-    'another name': [FERN, { ...FERN, name: 'Boston Fern' }],
-    'another tag': [FERN, { ...FERN, tag: 'outdoor' }],
-    'no tag': [FERN, { id: 7n, name: FERN.name }],
-    'a tag where there was none': [
-      { id: 7n, name: '' },
-      { id: 7n, name: '', tag: '' },
-    ],
-    'a name that looks the same': [
-      { id: 7n, name: '\u00e9' },
-      { id: 7n, name: 'e\u0301' },
-    ],
-    'another lone surrogate': [
-      { id: 7n, name: '\ud800' },
-      { id: 7n, name: '\ud801' },
-    ],
-    'another end of a megabyte': [
-      { id: 7n, name: `${long}a` },
-      { id: 7n, name: `${long}b` },
-    ],
-  };
-  for (const [what, [stored, other]] of Object.entries(pairs))
-    await t.test(what, async (t) => {
-      const log = await openPlantLog(logAt(t));
-      await log.add({ id: 1n, name: 'another plant' });
-      t.equal(await log.add(stored), 'created');
-      t.equal(await log.add({ ...stored }), 'unchanged');
-      await t.rejects(log.add(other), CONFLICT);
-      t.equal(await log.add({ id: 2n, name: 'yet another' }), 'created');
-      t.equal(await log.add(stored), 'unchanged');
-      await log.close();
-    });
-});
-
 t.test('a line without a checksum, written by hand, is a plant like any other', async (t) => {
   const lines = [
     '{"id":1,"name":"fern"}',
@@ -151,22 +100,6 @@ t.test('a line without a checksum, written by hand, is a plant like any other', 
   t.equal(await log.add({ id: 3n, name: '\u{1f33f}', tag: '\u00e9' }), 'unchanged');
   await t.rejects(log.add({ id: 1n, name: 'fern', tag: '' }), CONFLICT);
   await log.close();
-});
-
-t.test('an id can be any int64, and nothing else', async (t) => {
-  const path = logAt(t);
-  const edges = [0n, -1n, 2n ** 53n + 1n, 2n ** 32n, -(2n ** 32n), 2n ** 63n - 1n, -(2n ** 63n)];
-  const plants = edges.map((id) => ({ id, name: String(id) }));
-  const log = await openPlantLog(path);
-  t.strictSame(await outcomesOf(log, plants), { created: edges.length });
-  for (const id of [2n ** 63n, -(2n ** 63n) - 1n, 2n ** 64n, 2n ** 64n + 1n])
-    await t.rejects(log.add({ id, name: String(id) }), RangeError);
-  await log.close();
-
-  const again = await openPlantLog(path);
-  t.equal(again.size, edges.length);
-  t.strictSame(await outcomesOf(again, plants), { unchanged: edges.length });
-  await again.close();
 });
 
 t.test('untyped code cannot write a line that is not a valid record', async (t) => {
@@ -227,39 +160,6 @@ t.test('a closed log refuses every plant, and can be closed again', async (t) =>
   await log.close();
   await t.rejects(log.add(FERN), UNAVAILABLE);
   t.notOk(log.poisoned.aborted);
-});
-
-t.test('close waits for pending plants', async (t) => {
-  const path = logAt(t);
-  const gate = createGate();
-  const log = await openLog(faultyFileSystem({ 'write 1': { hangs: gate } }), path);
-  const [fern, ivy] = plantsNamed('fern', 'ivy') as [NewPlant, NewPlant];
-  const first = log.add(fern);
-  await gate.reached;
-  const second = log.add(ivy);
-  const closing = log.close();
-  t.ok(await isPending(closing));
-  gate.open();
-  t.strictSame(await Promise.all([first, second]), ['created', 'created']);
-  await closing;
-  t.ok(readFileSync(path).equals(logOf([fern, ivy])));
-});
-
-t.test('close waits for plants that are being compared with stored ones', async (t) => {
-  const plant = { id: 1n, name: 'x'.repeat(10_000) };
-  const fs = faultyFileSystem();
-  const log = await openLog(fs, logAt(t, logOf([plant])));
-  const gate = createGate();
-  const reads = fs.operations.filter((kind) => kind === 'read').length;
-  fs.faults[`read ${reads + 1}`] = { hangs: gate };
-  const repeated = log.add(plant);
-  await gate.reached;
-  const closing = log.close();
-  t.ok(await isPending(closing));
-  gate.open();
-  t.equal(await repeated, 'unchanged');
-  await closing;
-  t.equal(fs.openFiles, 0);
 });
 
 t.test('a log is opened by its real path, whatever path is given', async (t) => {
@@ -332,17 +232,6 @@ t.test('only a regular file can be a log', async (t) => {
   t.strictSame(readdirSync(folder).toSorted(), ['link', 'pipe'], 'nothing is left');
 });
 
-t.test('opening a log calls onProgress with the bytes read so far', async (t) => {
-  const content = logOf(plantsNamed(...Array.from({ length: 20 }, () => 'x'.repeat(50_000))));
-  const heard: [number, number][] = [];
-  const onProgress = (...now: [number, number]): unknown => heard.push(now);
-  const log = await openPlantLog(logAt(t, content), { onProgress });
-  await log.close();
-  t.ok(heard.length >= 4);
-  t.ok(heard.every(([bytes, total]) => bytes <= total && total === content.length));
-  t.equal(heard.at(-1)?.[0], content.length);
-});
-
 t.test('reports are written to the console by default', async (t) => {
   const { args } = t.capture(console, 'error') as unknown as { args: () => unknown[][] };
   const path = logAt(t, 'torn');
@@ -392,7 +281,7 @@ for (const [what, { change, loses }] of Object.entries(changes)) {
     const reports: string[] = [];
     const log = await openPlantLog(path, { report: (message) => reports.push(message) });
     change(path);
-    const left = contentOf(dirname(path));
+    const left = filesIn(dirname(path));
     await t.rejects(log.add(REED), UNAVAILABLE);
     t.ok(log.poisoned.aborted);
     t.match(log.poisoned.reason, UNAVAILABLE);
@@ -400,7 +289,7 @@ for (const [what, { change, loses }] of Object.entries(changes)) {
     await t.rejects(log.add(MOSS), UNAVAILABLE, 'also a plant that was stored');
     t.equal(reports.length, 1, 'it is reported once');
     await log.close();
-    t.strictSame(contentOf(dirname(path)), left, 'nothing was written');
+    t.strictSame(filesIn(dirname(path)), left, 'nothing was written');
   });
 
   t.test(`in a log that was ${what}, a plant is acknowledged only if it is there`, async (t) => {
@@ -412,14 +301,6 @@ for (const [what, { change, loses }] of Object.entries(changes)) {
     t.equal(log.poisoned.aborted, loses);
     await log.close();
   });
-}
-
-/** The content of every file in a folder, but for the lock. */
-function contentOf(folder: string): Record<string, string> {
-  const names = readdirSync(folder).filter((name) => !name.startsWith('.'));
-  return Object.fromEntries(
-    names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
-  );
 }
 
 t.test('reading back a line that was modified poisons the log', async (t) => {

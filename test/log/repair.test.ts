@@ -21,6 +21,7 @@ import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../exactly.js';
+import { filesIn } from '../faults/support.js';
 import {
   createGate,
   faultyFileSystem,
@@ -167,18 +168,6 @@ t.test('a line longer than any record is moved by a repair', async (t) => {
   const repaired = await repairLog(nodeFileSystem, path, noProgress);
   t.equal(readFileSync(path, 'utf8'), fern);
   t.equal(statSync(repaired?.damagedPath ?? '').size, size - fern.length);
-});
-
-t.test('a repair fails if a server has the log open', async (t) => {
-  const path = logAt(t, encodeRecord(FERN));
-  const log = await openPlantLog(path);
-  appendFileSync(path, 'x\n');
-  const before = readFileSync(path, 'utf8');
-  const message = /this process already has the log open/;
-  await t.rejects(repairLog(nodeFileSystem, path, noProgress), { ...LOCKED, message });
-  t.equal(readFileSync(path, 'utf8'), before);
-  await log.close();
-  t.match(await repairLog(nodeFileSystem, path, noProgress), { plants: 1, damagedLines: 1 });
 });
 
 t.test('no server can open a log while it is being repaired', async (t) => {
@@ -398,7 +387,8 @@ for (const [what, faultsFrom] of Object.entries(FAILURES))
       const about = `operation ${nth}, ${fs.operations[nth - 1] ?? 'none'}`;
       if (outcome instanceof Error) t.match(outcome, { ...UNAVAILABLE }, about);
 
-      const { 'plants.jsonl': left, [damagedName]: moved, ...others } = contentOfLog(path);
+      // A lock that could not be removed is removed by the next one.
+      const { 'plants.jsonl': left, [damagedName]: moved, ...others } = filesIn(dirname(path));
       t.ok(left === before || left === after, `${about}: the content of the log`);
       t.ok(
         moved === damaged || (moved === undefined && left === before),
@@ -409,19 +399,14 @@ for (const [what, faultsFrom] of Object.entries(FAILURES))
       t.equal(fs.openFiles, 0, `${about}: files are closed`);
 
       await repairLog(nodeFileSystem, path, noProgress);
-      t.strictSame(contentOfLog(path), { 'plants.jsonl': after, [damagedName]: damaged }, about);
+      t.strictSame(
+        filesIn(dirname(path)),
+        { 'plants.jsonl': after, [damagedName]: damaged },
+        about,
+      );
       if (fs.operations.length < nth) {
         t.not(outcome, undefined, 'it is repaired if nothing fails');
         break;
       }
     }
   });
-
-/** What is beside a log but for its locks: a lock that could not be removed is removed by the next. */
-function contentOfLog(path: string): Record<string, string> {
-  const folder = dirname(path);
-  const names = readdirSync(folder).filter((name) => !name.startsWith('.plant-store-'));
-  return Object.fromEntries(
-    names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
-  );
-}

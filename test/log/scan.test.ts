@@ -7,7 +7,7 @@ import { scan } from '../../dist/log/scan.js';
 import type { Damage } from '../../dist/log/errors.js';
 import type { LogFile } from '../../dist/log/file.js';
 import { exactly } from '../exactly.js';
-import { createGate, isPending, logOf, memoryFile, plantsNamed } from './support.js';
+import { logOf, memoryFile, plantsNamed } from './support.js';
 
 const CHUNK_BYTES = 262_144;
 const FERN = '{"id":7,"name":"fern"}\n';
@@ -84,19 +84,6 @@ t.test('a line may start or end anywhere around a chunk boundary', async (t) => 
   }
 });
 
-t.test('long and short lines may follow each other in any order', async (t) => {
-  const lengths = [2, 3.5, 0, 1.2, 7, 0, 0, 6, 0.5].map((chunks) =>
-    Math.floor(chunks * CHUNK_BYTES),
-  );
-  const content = logOf(plantsNamed(...lengths.map((length) => 'x'.repeat(length))));
-  for (const maxBytesRead of [CHUNK_BYTES - 1, 3 * CHUNK_BYTES, Infinity]) {
-    const { records, damages, tail } = await find(memoryFile(content, maxBytesRead));
-    t.strictSame(records, recordsIn(content), `at most ${maxBytesRead} bytes a read`);
-    t.strictSame(damages, []);
-    t.strictSame(tail, { offset: content.length, text: '' });
-  }
-});
-
 t.test('all lines of many chunks are found, and onProgress is called', async (t) => {
   const names = Array.from({ length: 5_000 }, (_, n) => '\u00e9'.repeat((n * 37) % 600));
   const content = logOf(plantsNamed(...names));
@@ -157,50 +144,6 @@ t.test('a record for which onRecord returns a reason is damaged', async (t) => {
   t.strictSame(damages, [
     { line: 2, offset: FERN.length, length: FERN.length, reason: 'one fern is enough' },
   ]);
-});
-
-t.test('a scan that fails in a callback waits for its pending read', async (t) => {
-  const gate = createGate();
-  const content = Buffer.from(`damaged\n${FERN}`);
-  let reads = 0;
-  const file = {
-    async read(buffer: Buffer, at: number, length: number, position: number) {
-      if (++reads > 1) {
-        await gate.pass();
-        throw new Error('the disk is gone');
-      }
-      return { buffer, bytesRead: content.copy(buffer, at, position, position + length) };
-    },
-  } as unknown as LogFile;
-  const scanning = scan(file, {
-    onRecord: () => undefined,
-    onProgress: () => undefined,
-    onDamage() {
-      throw new Error('enough');
-    },
-  });
-  await gate.reached;
-  t.ok(await isPending(scanning), 'it waits for the pending read');
-  gate.open();
-  await t.rejects(scanning, { message: 'enough' });
-});
-
-t.test('the bytes after the last newline are the torn tail', async (t) => {
-  const tails = [
-    '{',
-    FERN.slice(0, -1),
-    'x',
-    '\0',
-    '\0'.repeat(4096),
-    '\xff',
-    'x'.repeat(CHUNK_BYTES),
-  ];
-  for (const before of ['', FERN, 'damaged\n']) {
-    for (const text of tails) {
-      const { tail } = await find(memoryFile(Buffer.from(before + text, 'latin1')));
-      t.strictSame(tail, { offset: before.length, text }, JSON.stringify(text.slice(0, 10)));
-    }
-  }
 });
 
 /** A file with a fern, a record of some length, and the bytes that follow. */

@@ -5,13 +5,10 @@ import t, { type Test } from 'tap';
 
 import type { Damage } from '../../dist/log/errors.js';
 import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
-import { openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { verifyLog, type Verification } from '../../dist/log/verify.js';
-import type { NewPlant } from '../../dist/plant.js';
 import { faultyFileSystem, logOf, plantsNamed } from './support.js';
 
-const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 const NOT_A_RECORD = 'it is not a valid record, or its checksum does not match';
 const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
 
@@ -48,11 +45,6 @@ t.test('verifying an undamaged log finds all its plants and changes nothing', as
   t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'nothing is beside it');
 });
 
-t.test('an empty log is undamaged', async (t) => {
-  const [verification] = await verified(logAt(t, ''));
-  t.strictSame(verification, { plants: 0, damagedLines: 0, bytes: 0, tornBytes: 0 });
-});
-
 t.test('verifying reports every damaged line with its offset, length and reason', async (t) => {
   const [fern = '', ivy = '', oak = ''] = plantsNamed('fern', 'ivy', 'oak').map(encodeRecord);
   const flipped = fern.replace('fern', 'farn');
@@ -83,38 +75,6 @@ t.test('verifying reports every damaged line with its offset, length and reason'
     damages.map(({ offset, length }) => content.slice(offset, offset + length)),
     [flipped, '\n', ivy, latin1, '{}\n'],
   );
-});
-
-t.test('verifying a log calls onProgress', async (t) => {
-  const content = logOf(plantsNamed(...Array.from({ length: 20_000 }, (_, n) => `fern ${n}`)));
-  const told: [number, number][] = [];
-  await verifyLog(nodeFileSystem, logAt(t, content), {
-    onDamage: noProgress,
-    onProgress: (...progress) => told.push(progress),
-  });
-  t.ok(told.length > 2, `${told.length} times`);
-  t.ok(told.every(([bytes], i) => bytes > (told[i - 1]?.[0] ?? 0)));
-  t.ok(told.every(([, total]) => total === content.length));
-  t.equal(told.at(-1)?.[0], content.length);
-});
-
-t.test('a log can be verified while a server has it open', async (t) => {
-  const path = logAt(t, '');
-  const log = await openPlantLog(path);
-  await log.add(FERN);
-  const [verification, damages] = await verified(path);
-  t.match(verification, { plants: 1, damagedLines: 0, tornBytes: 0 });
-  t.strictSame(damages, []);
-  t.equal(await log.add({ id: 8n, name: 'ivy' }), 'created', 'the server still stores plants');
-  await log.close();
-});
-
-t.test('a write in progress is not reported as damage', async (t) => {
-  const path = logAt(t, `${encodeRecord(FERN)}{"id":8,"na`);
-  const [verification, damages] = await verified(path);
-  const { length } = encodeRecord(FERN);
-  t.strictSame(verification, { plants: 1, damagedLines: 0, bytes: length + 11, tornBytes: 11 });
-  t.strictSame(damages, []);
 });
 
 t.test('the progress never exceeds the size of the log, even if the log grows', async (t) => {
