@@ -1,4 +1,0 @@
-export * from './certificate.js';
-export * from './client.js';
-export * from './service.js';
-export * from './stores.js';
