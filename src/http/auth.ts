@@ -26,9 +26,9 @@ export function tokenFault(token: unknown): string | undefined {
 }
 
 /**
- * Accepts requests that carry one of the tokens. Each of them is compared with the presented one in
- * constant time, over the length of the latter, which its sender knows. So the time reveals neither the
- * length of an accepted token nor which one matched.
+ * Accepts requests that carry one of the tokens. Each of them is compared with the presented token in
+ * constant time. How long that takes depends on the length of the presented token only, which its sender
+ * knows. So the time reveals neither the length of an accepted token nor which one matched.
  *
  * @throws TypeError if there is no token, or one that no request could carry.
  */

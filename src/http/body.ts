@@ -78,7 +78,7 @@ async function consume(
     failure ??= chunk instanceof Failure ? chunk : take(chunk);
   }
 
-  // The listeners that remain belong to the request, and go with it.
+  // The listeners that remain belong to the request, and are collected with it.
   req.on('data', onData).on('error', ignore);
   await arrived;
   if (!failure && !req.readableEnded && !req.destroyed) {

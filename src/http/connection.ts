@@ -10,8 +10,9 @@ const finalResponses = new WeakMap<object, HttpResponse>();
 const dropped = new WeakSet<HttpResponse>();
 
 /**
- * Drops a response if an earlier one on the same connection is its final one. Returns whether it does. To be
- * called when the request arrives: later, nothing tells the order of two responses that are both queued.
+ * Drops a response if an earlier one on the same connection is its final one. Returns whether the response
+ * is dropped. To be called when the request arrives: later, nothing tells the order of two responses that
+ * are both queued.
  */
 export function dropIfClosing(req: HttpRequest, res: HttpResponse): boolean {
   if (isClosing(req, res)) dropped.add(res);
@@ -31,7 +32,7 @@ function isClosing({ socket }: HttpRequest, res: HttpResponse): boolean {
   return !isEarlier;
 }
 
-/** Makes a response the final one of its connection, unless that is an earlier one. */
+/** Makes a response the final one of its connection, unless an earlier one already is. */
 export function closeAfter(req: HttpRequest, res: HttpResponse): void {
   if (!isClosing(req, res)) finalResponses.set(req.socket, res);
 }

@@ -11,7 +11,7 @@ export const IDLE_MS = 75_000;
 /** The open connections of a server. One is idle while no request on it is being answered. */
 export interface Connections {
   has(socket: Duplex): boolean;
-  /** Tells that a request has arrived on a connection, which is idle again once this response is closed. */
+  /** Call when a request has arrived. Its connection is idle again once the response is closed. */
   begin(res: ServerResponse): void;
   /** The latest response on a connection, or `undefined` if it is idle. */
   latest(socket: Duplex): ServerResponse | undefined;
@@ -22,7 +22,7 @@ export interface Connections {
 }
 
 /**
- * Tracks the connections of a server, of which `event` tells, and closes those that are idle for
+ * Tracks the connections that a server emits as `event`, and closes those that are idle for
  * {@link IDLE_MS}.
  */
 export function trackConnections(
