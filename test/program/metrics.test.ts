@@ -21,6 +21,12 @@ t.test('the metrics are valid, with a log and without', { skip: noPromtool }, as
   }
 });
 
+t.test('each metric is described by a sentence', async (t) => {
+  const page = render(GAUGES);
+  const sentences = [...page.matchAll(/^# HELP \S+ [A-Z][\w ,]+\.$/gm)];
+  t.equal(sentences.length, page.match(/^# TYPE /gm)?.length);
+});
+
 t.test('responses are counted by status and error', async (t) => {
   const before = samplesIn(render(GAUGES));
   t.equal(before.get('plant_store_http_responses_total{status="200",error="0"}'), 0);

@@ -86,6 +86,12 @@ t.test('the next start finds the plants and the token, also behind a symbolic li
   );
 });
 
+t.test('a token file that cannot be read is refused', async (t) => {
+  const cwd = t.testdir({ data: { token: {} } });
+  const fault = `${cwd}/data/token: it is not a regular file`;
+  await failsToRun(t, MISUSED, [fault], { cwd });
+});
+
 t.test('a token file is only read, so its folder need not be writable', async (t) => {
   const cwd = t.testdir({ token: 'the-token\n' });
   const file = openSync(join(cwd, 'token'), 'r');
@@ -307,9 +313,10 @@ const hasIPv6 = Object.values(networkInterfaces())
 
 t.test('the program listens only on the configured address', { skip: !hasIPv6 }, async (t) => {
   const env = { ...ENV, PLANT_STORE_HOST: '::1' };
-  const { url, port } = await start(t, { cwd: t.testdir(), env });
-  t.equal(url, `http://[::1]:${port}`);
-  await t.rejects(connect(t, port), { code: 'ECONNREFUSED' });
+  const program = await start(t, { cwd: t.testdir(), env });
+  t.equal(program.url, `http://[::1]:${program.port}`);
+  await t.rejects(connect(t, program.port), { code: 'ECONNREFUSED' });
+  t.strictSame(await program.stop('SIGTERM'), DONE);
 });
 
 const CLIENTS = 1000;
