@@ -515,6 +515,18 @@ t.test('stop answers requests in flight, with Connection: close', async (t) => {
     await ends(t, client, what);
 });
 
+t.test('a request that was on its way when stop was called is answered', async (t) => {
+  const server = await listen(t);
+  const client = await connect(t, server.port);
+  client.send(message());
+  await answers(t, client, [200], 'before');
+  const stopped = server.stop(60_000);
+  client.send(message());
+  t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
+  await ends(t, client, 'after it');
+  await stopped;
+});
+
 t.test('a request that is in flight when the time of stop is up gets a 503', async (t) => {
   const store = gatedStore();
   const server = await listen(t, { store });
