@@ -22,7 +22,14 @@ import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
-import { logOf, notingSyncs, plantsNamed } from './support.js';
+import {
+  createGate,
+  faultyFileSystem,
+  isPending,
+  logOf,
+  notingSyncs,
+  plantsNamed,
+} from './support.js';
 
 const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
@@ -160,6 +167,22 @@ t.test('a closed log refuses every plant, and can be closed again', async (t) =>
   await log.close();
   await t.rejects(log.add(FERN), UNAVAILABLE);
   t.notOk(log.poisoned.aborted);
+});
+
+t.test('close waits for pending plants', async (t) => {
+  const path = logAt(t);
+  const gate = createGate();
+  const log = await openLog(faultyFileSystem({ 'write 1': { hangs: gate } }), path);
+  const [fern, ivy] = plantsNamed('fern', 'ivy') as [NewPlant, NewPlant];
+  const first = log.add(fern);
+  await gate.reached;
+  const second = log.add(ivy);
+  const closing = log.close();
+  t.ok(await isPending(closing));
+  gate.open();
+  t.strictSame(await Promise.all([first, second]), ['created', 'created']);
+  await closing;
+  t.ok(readFileSync(path).equals(logOf([fern, ivy])));
 });
 
 t.test('a log is opened by its real path, whatever path is given', async (t) => {
