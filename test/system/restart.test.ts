@@ -6,13 +6,13 @@ import t, { type Test } from 'tap';
 
 import { selfSigned } from '../certificate.js';
 import { connect, TOKEN } from '../client.js';
-import { isLong } from '../length.js';
+import { byLength } from '../length.js';
 import { startLoad, type Load, type LoadClient } from './load.js';
 import { launch, SERVER, type Process } from './program.js';
 
 const PARENT = resolve('test/system/parent.py');
 const skip = spawnSync('python3', ['--version']).status !== 0 && 'needs python3';
-const RESTARTS = isLong ? 50 : 7;
+const RESTARTS = byLength(3, 7, 50);
 const CLIENTS = 8;
 /** More than Node's default backlog of 511. */
 const CONNECTIONS = 1_000;
