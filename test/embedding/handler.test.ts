@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import * as http2 from 'node:http2';
-import type { Socket } from 'node:net';
+import { connect as connectTo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -433,13 +433,14 @@ t.test(
   'a response that the application has begun is destroyed, which is no internal error',
   async (t) => {
     const { port, reported } = await embed(t, (handler, req, res) => {
-      res.writeHead(200, { 'Content-Length': 100 }).write('theirs');
+      res.write('theirs');
       void handler(req, res);
     });
     for (const request of [message(), message({ body: '{}' }), message({ method: 'PUT' })]) {
-      const client = await connect(t, port);
-      client.send(request);
-      await t.rejects(client.answer(), /closed after \d+ bytes/);
+      const socket = connectTo(port);
+      socket.write(request);
+      // A client that got the last chunk would take the response for complete.
+      t.notMatch(await text(socket), /\r\n0\r\n\r\n$/);
     }
     t.strictSame(reported, []);
   },
