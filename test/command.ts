@@ -3,11 +3,8 @@ import { promisify } from 'node:util';
 
 const execute = promisify(execFile);
 
-/** Options of env(1) that remove the variables with which tap, c8 and npx change every child. */
-const PLAIN = ['NODE_OPTIONS', 'NODE_V8_COVERAGE', 'npm_config_package'].flatMap((name) => [
-  '-u',
-  name,
-]);
+/** Options of env(1) that remove the variables with which c8 and npx change every child. */
+const PLAIN = ['-u', 'NODE_V8_COVERAGE', '-u', 'npm_config_package'];
 
 /** Runs a command to its end and resolves to its stdout; rejects with all its output if it fails. */
 export async function run(cwd: string, command: string, ...args: string[]): Promise<string> {

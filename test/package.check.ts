@@ -205,8 +205,9 @@ t.test('a Node that is too old says which one is needed', async (t) => {
     const npx = ['--yes', `--package=node@${release}`, '--', 'node', '-p', 'process.execPath'];
     const node = (await run(source, 'npx', ...npx)).trim();
     for (const script of ['dist/server.js', 'dist/postgres-server.js']) {
-      const env = ['-u', 'NODE_OPTIONS', '-u', 'NODE_V8_COVERAGE', node, join(ROOT, script)];
-      const { status, stdout, stderr } = spawnSync('env', env, { encoding: 'utf8' });
+      const { status, stdout, stderr } = spawnSync(node, [join(ROOT, script)], {
+        encoding: 'utf8',
+      });
       const sentence = `plant-store: needs Node 20.19 or later; this is Node ${release}\n`;
       t.strictSame({ status, stdout, stderr }, { status: 2, stdout: '', stderr: sentence });
     }

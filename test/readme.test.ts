@@ -93,8 +93,8 @@ t.test('the commands of npm that the documents name exist', async (t) => {
 });
 
 t.test('the command that runs one test names one that exists', async (t) => {
-  const command = /^npx tap \.(\S+)\.js --grep='(.+)'$/m;
-  const [, file = '', name = ''] = command.exec(block('Running one test', 'sh')) ?? [];
+  const command = /^TAP_GREP='(.+)' node \.(\S+)\.js$/m;
+  const [, name = '', file = ''] = command.exec(block('Running one test', 'sh')) ?? [];
   t.match(readFileSync(`${file}.ts`, 'utf8'), new RegExp(`t\\.test\\('.*${name}`));
 });
 

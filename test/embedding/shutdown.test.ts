@@ -27,7 +27,7 @@ async function startApplication(t: Test): Promise<Application> {
 ${HTTP.replace('8080', '0')}
 server.on('listening', () => console.log(server.address().port));`,
   );
-  const child = spawn('env', ['-u', 'NODE_OPTIONS', process.execPath, path], {
+  const child = spawn(process.execPath, [path], {
     cwd: folder,
     stdio: ['ignore', 'pipe', 'inherit'],
   });

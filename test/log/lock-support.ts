@@ -31,8 +31,8 @@ export interface Holder {
 
 /** Starts a holder. The wrapper is a command that runs another command, such as `unshare -n`. */
 export async function startHolder(t: Test, path: string, ...wrapper: string[]): Promise<Holder> {
-  // The preload of tap and the coverage of c8 would cost more than all the rest.
-  const plain = ['-u', 'NODE_OPTIONS', '-u', 'NODE_V8_COVERAGE'];
+  // Its coverage would cost more than all the rest.
+  const plain = ['-u', 'NODE_V8_COVERAGE'];
   const holder = [process.execPath, join(import.meta.dirname, 'holder.js'), path];
   const child = spawn('env', [...plain, ...wrapper, ...holder], {
     stdio: ['pipe', 'pipe', 'inherit'],

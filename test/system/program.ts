@@ -91,8 +91,8 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
       ? []
       : ['--import', `data:text/javascript,${encodeURIComponent(preload)}`];
   const { command = [process.execPath, ...imports, script] } = options;
-  // tap adds its own preload to NODE_OPTIONS of every process that a test spawns.
-  const child = spawn('env', ['-u', 'NODE_OPTIONS', ...under, ...command, ...args], {
+  const [executable = '', ...rest] = [...under, ...command, ...args];
+  const child = spawn(executable, rest, {
     cwd,
     env: { ...Object.fromEntries(given), PLANT_STORE_PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'pipe', ...(descriptor === undefined ? [] : [descriptor])],

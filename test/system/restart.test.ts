@@ -31,7 +31,7 @@ async function startParent(
   const parent = launch(t, {
     cwd: t.testdirName,
     env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl', ...settings },
-    under: ['-u', 'PLANT_STORE_PORT'],
+    under: ['env', '-u', 'PLANT_STORE_PORT'],
     command: ['python3', PARENT, process.execPath, SERVER],
   });
   const [, port] = await parent.says('stdout', /^(\d+)\n/);

@@ -22,7 +22,7 @@ function inheriting(
   return {
     cwd: t.testdir(),
     env: { PLANT_STORE_TOKEN: TOKEN, LISTEN_FDS: '1', ...env },
-    under: ['-u', 'PLANT_STORE_PORT'],
+    under: ['env', '-u', 'PLANT_STORE_PORT'],
     command: ['bash', '-euc', script, 'bash', process.execPath, SERVER],
   };
 }

@@ -7,6 +7,7 @@ import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
+import { isLong } from '../length.js';
 import { freePort } from '../service.js';
 import { find, killAtEnd, missing, serverFolder, stopAtEnd, until, USER } from './cluster.js';
 import { startLoad } from './load.js';
@@ -120,7 +121,7 @@ async function leaderOf(nodes: readonly Node[]): Promise<Node> {
   return leader;
 }
 
-const skip = missing('patroni', 'etcd');
+const skip = isLong ? missing('patroni', 'etcd') : 'needs TEST_LENGTH=long';
 
 t.test(`${KILLS} leaders under Patroni are killed`, { skip }, async (t) => {
   const [client, peer] = [await freePort(), await freePort()];
