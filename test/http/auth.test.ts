@@ -51,8 +51,9 @@ t.test('a header with another name is ignored', async (t) => {
     t.equal(authenticate(requestWith(name, `Bearer ${TOKEN}`)), failures.noToken, name);
 });
 
-t.test('every bearer token of RFC 6750 can be configured, sent and accepted', async () => {
+t.test('every bearer token of RFC 6750 can be configured, sent and accepted', async (t) => {
   fc.assert(fc.property(tokens, (token) => judge([token], `Bearer ${token}`) === undefined));
+  t.pass();
 });
 
 t.test('each of several tokens is accepted', async (t) => {

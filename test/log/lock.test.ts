@@ -271,7 +271,7 @@ t.test('a lock is released without an error if its claim has been removed', asyn
   const path = logAt(t);
   const log = await openPlantLog(path);
   for (const name of claimsIn(dirname(path))) rmSync(join(dirname(path), name));
-  await log.close();
+  await t.resolves(log.close());
 });
 
 t.test(

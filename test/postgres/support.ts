@@ -17,15 +17,23 @@ export interface TestStore extends PostgresStore {
   readonly reports: string[];
 }
 
-/** Opens a store that is closed at the end of the test. */
+/**
+ * Opens a store that is closed at the end of the test. With a time limit for tests of timeouts, which a
+ * busy machine may exceed while it opens the store, this tries again.
+ */
 export async function openStore(t: Test, options: PostgresStoreOptions): Promise<TestStore> {
   const reports: string[] = [];
-  const store = await openPostgresStore({
-    report: (message) => reports.push(message),
-    ...options,
-  });
-  t.teardown(() => store.close());
-  return { ...store, reports };
+  try {
+    const store = await openPostgresStore({
+      report: (message) => reports.push(message),
+      ...options,
+    });
+    t.teardown(() => store.close());
+    return { ...store, reports };
+  } catch (error) {
+    if (options.timeoutMs === undefined || !/timeout/i.test(String(error))) throw error;
+    return openStore(t, options);
+  }
 }
 
 /** Adds a plant again and again until it is acknowledged; any failure but `unavailable` is thrown. */
