@@ -79,13 +79,15 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   const report = limitRate(listenerOptions.report);
   // node:http would answer a request without Host with an empty body.
   const options = { ...CONNECTION_LIMITS, requireHostHeader: false };
-  const tlsServer = tls && createTlsServer({ ...options, ...tls, allowHalfOpen: true });
+  const tlsServer = tls && createTlsServer({ ...options, ...tls });
   const server = tlsServer ?? createServer(options);
   server.maxConnections = maxConnections;
   // One more than the handler accepts, so that it notices if there are too many.
   server.maxHeadersCount = MAX_HEADER_LINES + 1;
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
+  // Only after the handshake: one that its client has ended would stay open for `handshakeTimeout`.
+  tlsServer?.on('secureConnection', (socket) => (socket.allowHalfOpen = true));
 
   const connections = trackConnections(tls ? 'secureConnection' : 'connection', server);
   /** The connections on which a parse error has been handled. */

@@ -420,6 +420,32 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
   await server.stop(60_000);
 });
 
+t.test('a connection whose client ends it during the TLS handshake is closed', async (t) => {
+  const { cert, key } = selfSigned();
+  const server = await listen(t, { tls: { cert: Buffer.from(cert), key: Buffer.from(key) } });
+  const { port } = server;
+  // Only the limit of a handshake closes this one, before any that begins later.
+  const silent = await connect(t, port);
+  let isOver = false as boolean;
+  void silent.closed.then(() => (isOver = true));
+
+  const options = { port, host: '127.0.0.1', servername: 'localhost' };
+  const clients: Record<string, () => Socket> = {
+    'before a byte': () => connectTo(port, '127.0.0.1').end(),
+    'amid its first message': () => connectTo(port, '127.0.0.1').end('\x16\x03\x01'),
+    'because it does not trust the certificate': () => connectSecurely(options),
+    'because of that, in TLS 1.2': () => connectSecurely({ ...options, maxVersion: 'TLSv1.2' }),
+  };
+  for (const [when, begin] of Object.entries(clients)) {
+    const client = begin()
+      .on('error', () => undefined)
+      .resume();
+    await Promise.race([new Promise((resolve) => client.once('close', resolve)), silent.closed]);
+    while ((await server.connections()).open > 1 && !isOver) await setImmediate();
+    t.notOk(isOver, when);
+  }
+});
+
 t.test('stop accepts no more connections', async (t) => {
   const server = await listen(t);
   await server.stop(60_000);
