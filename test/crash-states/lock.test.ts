@@ -13,11 +13,11 @@ import type { Mutate } from './lock-steps.js';
 
 if (byLength(false, true, true)) t.setTimeout(0);
 const options = byLength<LockOptions[]>(
+  [{ processes: 2, looks: 3 }],
   [
-    { processes: 2, looks: 3 },
     { processes: 3, looks: 1, listsAtOnce: true },
+    { processes: 3, looks: 1, listsAtOnce: false },
   ],
-  [{ processes: 3, looks: 1, listsAtOnce: false }],
   [{ processes: 3, looks: 2, listsAtOnce: true }],
 );
 

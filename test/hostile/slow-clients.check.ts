@@ -158,7 +158,9 @@ async function neverRead(program: Program, ledger: Ledger): Promise<string> {
 
 async function slowhttptest({ url: origin }: Program, mode: string): Promise<string> {
   const url = `${origin}/plants`;
-  const load = ['-c', '500', '-r', '250', '-l', '20', '-i', '5', '-p', '1', '-u', url];
+  // slowhttptest never waits, it polls.
+  const seconds = isLong ? '20' : '12';
+  const load = ['-c', '500', '-r', '250', '-l', seconds, '-i', '5', '-p', '1', '-u', url];
   const { stdout } = await promisify(execFile)('slowhttptest', [mode, ...load], {
     timeout: 60_000,
   });

@@ -11,6 +11,8 @@ import { byLength } from '../length.js';
 
 /** The number of rounds: more of them find rarer races. */
 export const ROUNDS = byLength(3, 50, 500);
+/** The number of processes that want a lock at once. */
+export const PROCESSES = byLength(4, 8, 8);
 
 export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
 

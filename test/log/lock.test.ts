@@ -23,6 +23,7 @@ import {
   claimsIn,
   LOCKED,
   logAt,
+  PROCESSES,
   ROUNDS,
   sizeOf,
   startHolder,
@@ -203,9 +204,9 @@ async function contest(t: Test, holders: readonly Holder[]): Promise<Holder | un
   return holders[answers.indexOf('open')];
 }
 
-t.test('if 8 processes open a log at once, exactly one succeeds', async (t) => {
+t.test(`if ${PROCESSES} processes open a log at once, exactly one succeeds`, async (t) => {
   const path = logAt(t);
-  const holders = await startHolders(t, path, 8);
+  const holders = await startHolders(t, path, PROCESSES);
   for (let round = 1; round <= ROUNDS; round++) {
     const winner = await contest(t, holders);
     t.equal(await winner?.tell('close'), 'closed');
@@ -275,11 +276,11 @@ t.test('a lock is released without an error if its claim has been removed', asyn
 });
 
 t.test(
-  'at most one of 8 processes has the log open while SIGKILL kills some',
+  `at most one of ${PROCESSES} processes has the log open while SIGKILL kills some`,
   MEANWHILE,
   async (t) => {
     const path = logAt(t);
-    let holders = await startHolders(t, path, 8);
+    let holders = await startHolders(t, path, PROCESSES);
     const killed = new Set<string>();
     for (let round = 1; round <= ROUNDS; round++) {
       const answering = holders.map((holder) => holder.tell('open'));
@@ -308,11 +309,11 @@ t.test(
 );
 
 t.test(
-  'at most one of 8 processes has the log open while SIGSTOP stops some',
+  `at most one of ${PROCESSES} processes has the log open while SIGSTOP stops some`,
   MEANWHILE,
   async (t) => {
     const path = logAt(t);
-    const holders = await startHolders(t, path, 8);
+    const holders = await startHolders(t, path, PROCESSES);
     for (let round = 1; round <= Math.ceil(ROUNDS / 10); round++) {
       const answering = holders.map((holder) => holder.tell('open'));
       const stopped = holders.slice(0, 3);

@@ -59,7 +59,6 @@ export const USER = serverUser();
 
 /** Why tests with these commands cannot run on this machine, or false. */
 export function missing(...commands: readonly string[]): string | false {
-  if (process.env.TEST_POSTGRES === 'no') return 'npm run test:postgres runs it';
   const absent = ['initdb', 'pg_ctl', ...commands].filter((command) => !find(command));
   if (absent.length > 0) return `not installed: ${absent.join(', ')}`;
   return USER ? false : 'there is no user postgres to run the servers as';

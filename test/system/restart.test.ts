@@ -12,7 +12,7 @@ import { launch, SERVER, type Process } from './program.js';
 
 const PARENT = resolve('test/system/parent.py');
 const skip = spawnSync('python3', ['--version']).status !== 0 && 'needs python3';
-const RESTARTS = byLength(3, 7, 50);
+const RESTARTS = byLength(1, 5, 50);
 const CLIENTS = 8;
 /** More than Node's default backlog of 511. */
 const CONNECTIONS = 1_000;

@@ -7,7 +7,7 @@ import t from 'tap';
 
 import { STOPPING } from '../../dist/program/listener.js';
 import { connect, exchange, message, TOKEN } from '../client.js';
-import { missing } from '../postgres/cluster.js';
+import { missing } from './cluster.js';
 import {
   CHANGED,
   checkOutputs,
@@ -17,7 +17,7 @@ import {
   start,
   startDatabase,
   WELL,
-} from '../postgres/program.js';
+} from './program.js';
 import { hasten } from '../system/program.js';
 
 t.test('without a database', async (t) => {

@@ -7,9 +7,9 @@ import t from 'tap';
 import { openPlantLog } from '../../dist/index.js';
 import { STOPPING } from '../../dist/program/listener.js';
 import { claimsIn } from '../log/lock-support.js';
-import { missing, until } from '../postgres/cluster.js';
-import { checkOutputs, ends, launchProgram, SCRIPT, startDatabase } from '../postgres/program.js';
-import { startProxy } from '../postgres/proxy.js';
+import { missing, until } from './cluster.js';
+import { checkOutputs, ends, launchProgram, SCRIPT, startDatabase } from './program.js';
+import { startProxy } from './proxy.js';
 import { hasten } from '../system/program.js';
 
 /** The clock stands still, so that no progress is reported. */

@@ -1,0 +1,95 @@
+/* A client whose types are generated from the OpenAPI document, as the README says. */
+import { execFileSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+
+import t from 'tap';
+
+import { typeFaults } from './compile.js';
+import { runExample } from './example.js';
+import { block } from './readme.js';
+import { serve } from './service.js';
+
+const PACKAGE = fileURLToPath(new URL('..', import.meta.url));
+
+/** The type of `error` in the body of each answer but a 200. */
+const CODES = `{
+  400: 400 | 409 | 413 | 415 | 422;
+  401: 401;
+  404: 404;
+  405: 405;
+  408: 408;
+  413: 413;
+  417: 417;
+  431: 431;
+  500: 500;
+  501: 501;
+  503: 503;
+}`;
+
+/** A client that sends any id exactly. */
+const EXACT_CLIENT = `${block('OpenAPI', 'ts')}\n${block('Ids beyond 2^53', 'ts')}`;
+
+t.test('a typed client is generated from the document as the README says', async (t) => {
+  const folder = t.testdir({
+    node_modules: { 'plant-store': t.fixture('symlink', PACKAGE) },
+    'client.ts': block('OpenAPI', 'ts'),
+    'exact.ts': EXACT_CLIENT,
+    'mistake.ts': block('OpenAPI', 'ts').replace('id: 7', "id: 'seven'"),
+    'codes.ts': `
+      import type { paths } from './plant-store.js';
+
+      type Equal<A, B> =
+        (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+      type Responses = paths['/plants']['post']['responses'];
+      type Codes = {
+        [Status in Exclude<keyof Responses, 200>]:
+          Responses[Status]['content']['application/json']['error'];
+      };
+      export const equal: Equal<Codes, ${CODES}> = true;
+    `,
+  });
+  const command = block('OpenAPI', 'sh').trim().split(' ');
+  t.strictSame(command.splice(0, 2), ['npx', 'openapi-typescript']);
+  const bin = new URL(
+    '../test/consumers/typescript-5.9/node_modules/openapi-typescript/bin/cli.js',
+    import.meta.url,
+  );
+  execFileSync(process.execPath, [fileURLToPath(bin), ...command], { cwd: folder });
+
+  const programs = ['client.ts', 'codes.ts', 'exact.ts', 'mistake.ts'];
+  const compilation = { release: '5.9', folder, programs, skipLibCheck: true } as const;
+  t.match(
+    await typeFaults({ resolution: 'bundler', ...compilation }),
+    /^.*\nmistake\.ts\(\d+,\d+\): error TS2322: Type 'string' is not assignable to type 'number'\.\s*$/,
+  );
+
+  await t.test('the typed client creates plants', async (t) => {
+    const { port, log } = await serve(t, { tokens: ['a-secret-token'] });
+    const lines = block('OpenAPI', 'ts').replace('8080', String(port));
+    const { data, error } = await runExample(t, `${lines}\nexport { data, error };`);
+    t.strictSame(data, { name: 'Boston fern', tag: 'indoor' });
+    t.equal(error, undefined);
+    t.equal(log.size, 1);
+  });
+
+  await t.test(
+    'the typed client with the serializer of the README sends any id exactly',
+    async (t) => {
+      const { port, log } = await serve(t, { tokens: ['a-secret-token'] });
+      const lines = EXACT_CLIENT.replaceAll('8080', String(port));
+      const { stored } = await runExample(t, `${lines}\nexport { stored };`);
+      t.match(stored, { data: { name: 'Boston fern' } });
+      const ids = [];
+      for await (const { id } of log.plants()) ids.push(id);
+      t.strictSame(ids, [7n, 2n ** 63n - 1n]);
+    },
+  );
+
+  await t.test('the typed client gets the error of a refused plant', async (t) => {
+    const { port } = await serve(t);
+    const lines = block('OpenAPI', 'ts').replace('8080', String(port));
+    const { data, error } = await runExample(t, `${lines}\nexport { data, error };`);
+    t.equal(data, undefined);
+    t.strictSame(error, { error: 401, message: 'the bearer token is not valid' });
+  });
+});
