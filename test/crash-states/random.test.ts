@@ -7,7 +7,7 @@ import t from 'tap';
 import { byLength, seed as first } from '../length.js';
 import { liveThrough } from './histories.js';
 
-const STATES = byLength(250, 10_000, 100_000);
+const STATES = byLength(250, 5_000, 100_000);
 
 t.setTimeout(0);
 

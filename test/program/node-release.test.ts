@@ -16,16 +16,15 @@ t.test('a Node that is too old is reported, with the release that is needed', as
     engines: { node: string };
   };
   const needed = engines.node.replace('>=', '');
-  for (const script of SCRIPTS)
-    for (const node of ['18.20.8', '20.18.3']) {
-      const sentence = `needs Node ${needed} or later; this is Node ${node}`;
-      await failsToRun(t, MISUSED, [sentence], { script, preload: release(node) });
-    }
+  for (const script of SCRIPTS) {
+    const sentence = `needs Node ${needed} or later; this is Node 20.18.3`;
+    await failsToRun(t, MISUSED, [sentence], { script, preload: release('20.18.3') });
+  }
 });
 
 t.test('the oldest release, and later ones, run the program', async (t) => {
   for (const script of SCRIPTS)
-    for (const node of ['20.19.0', '21.0.0', '26.0.0']) {
+    for (const node of ['20.19.0', '26.0.0']) {
       const options = { script, args: ['--version'], preload: release(node) };
       t.strictSame((await run(t, options)).code, 0);
     }
