@@ -39,9 +39,9 @@ export interface ResponseMessage {
 /**
  * Published on the channel `plant-store:commit` of `node:diagnostics_channel` after each batch of plants
  * that the log or the PostgreSQL store has tried to store together. A batch belongs to many requests, so
- * the asynchronous context is that in which the store was opened.
+ * it is published in the asynchronous context in which the store was opened.
  *
- * If the database refuses a plant, its batch fails and is tried again in parts, each of which is a batch.
+ * If the database refuses a plant, its batch fails and is retried in smaller batches.
  *
  * If a subscriber throws, the plants are acknowledged all the same, and Node emits `uncaughtException` of
  * `process`, which ends the process unless there is a listener.
@@ -72,6 +72,9 @@ export interface CommitMessage {
 export const responseChannel = channel('plant-store:response');
 const commitChannel = channel('plant-store:commit');
 
+/** The commits in progress, the oldest first, if the channel has subscribers. */
+const running = new Set<{ readonly startedAt: number }>();
+
 /**
  * Starts to measure a batch. Returns a function that publishes how it ended, or `undefined` if there is no
  * subscriber.
@@ -80,9 +83,17 @@ export function measureCommit(
   store: string,
 ): ((outcome: Pick<CommitMessage, 'plants' | 'bytes' | 'error'>) => void) | undefined {
   if (!commitChannel.hasSubscribers) return undefined;
-  const startedAt = performance.now();
+  const commit = { startedAt: performance.now() };
+  running.add(commit);
   return (outcome) => {
-    const durationMs = performance.now() - startedAt;
+    running.delete(commit);
+    const durationMs = performance.now() - commit.startedAt;
     commitChannel.publish({ store, durationMs, ...outcome } satisfies CommitMessage);
   };
+}
+
+/** The age of the oldest measured commit that is in progress, in milliseconds; 0 if there is none. */
+export function runningCommitMs(): number {
+  const [oldest] = running;
+  return oldest ? performance.now() - oldest.startedAt : 0;
 }

@@ -10,4 +10,4 @@ export type { HttpRequest, HttpResponse } from './http/request.js';
 export { openPlantLog, type PlantLog, type PlantLogOptions } from './log/log.js';
 export { NewPlantSchema, PlantSchema, type NewPlant, type Plant } from './plant.js';
 export type { Report } from './report.js';
-export { PlantStoreError, type PlantStore, type PlantStoreErrorCode } from './store.js';
+export { copyPlant, PlantStoreError, type PlantStore, type PlantStoreErrorCode } from './store.js';

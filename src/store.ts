@@ -1,4 +1,4 @@
-import type { NewPlant, Plant } from './plant.js';
+import { MAX_ID, MIN_ID, type NewPlant, type Plant } from './plant.js';
 
 /**
  * Where the handler stores plants: the log that `openPlantLog` opens, or any other object that
@@ -23,6 +23,7 @@ export interface PlantStore {
    * @throws {@link PlantStoreError} `conflict` if the id belongs to a different plant;
    * `unavailable` if the plant cannot be stored at the moment, or if it is unknown whether it was
    * stored. Adding the same plant again is always safe.
+   * @throws TypeError or RangeError if it is not a plant, as {@link copyPlant} does, even if the store is closed.
    */
   add(plant: NewPlant): Promise<'created' | 'unchanged'>;
 
@@ -85,19 +86,40 @@ export class PlantStoreError extends Error {
   }
 }
 
+/** How many bytes of plants may wait for a database, by {@link bytesOf}. An import keeps well below it. */
+export const MAX_WAITING_BYTES = 67_108_864;
+
+/** The memory of a plant that waits, in bytes: of its strings in UTF-8, at most, and of what belongs to it. */
+export function bytesOf({ name, tag = '' }: Plant): number {
+  return 512 + 3 * (name.length + tag.length);
+}
+
 /** Whether two plants with the same id have the same name and tag. */
 export function isSame(one: Plant, other: Plant): boolean {
   return one.name === other.name && one.tag === other.tag;
 }
 
 /**
- * Copies a plant, so that the caller cannot modify it while it is pending.
+ * Checks a plant and copies it, so that the caller cannot modify it while it is pending. The `add` of a
+ * store calls this before anything else.
  *
- * @throws TypeError if `name` or `tag` is not a string, which only untyped code can pass.
+ * @throws TypeError if the id is not a bigint, or the name or the tag not a string.
+ * @throws RangeError if the id is not an int64.
+ *
+ * @example The id is checked even in untyped code:
+ * ```ts
+ * copyPlant(JSON.parse('{"id":7,"name":"Boston fern"}')); // TypeError: id: must be a bigint, such as 5n
+ * ```
  */
 export function copyPlant(plant: NewPlant): NewPlant {
-  const { id, name, tag }: { id: bigint; name: unknown; tag?: unknown } = plant;
-  if (typeof name !== 'string' || (tag !== undefined && typeof tag !== 'string'))
-    throw new TypeError('name and tag: must be strings');
-  return tag === undefined ? { id, name } : { id, name, tag };
+  // What untyped code passes may be anything.
+  const given = plant as Partial<Record<keyof NewPlant, unknown>> | null | undefined;
+  const { id, name, tag } = given ?? {};
+  if (typeof id !== 'bigint') throw new TypeError('id: must be a bigint, such as 5n');
+  if (id < MIN_ID || id > MAX_ID)
+    throw new RangeError(`id: must be an integer between ${MIN_ID} and ${MAX_ID}`);
+  if (typeof name !== 'string') throw new TypeError('name: must be a string');
+  if (tag === undefined) return { id, name };
+  if (typeof tag !== 'string') throw new TypeError('tag: must be a string');
+  return { id, name, tag };
 }

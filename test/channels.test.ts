@@ -20,8 +20,8 @@ import { openLog } from '../dist/log/log.js';
 import { createListener } from '../dist/program/listener.js';
 import { anyAnswer, CHUNKED, chunkedMessage, connect, exchange, message, TOKEN } from './client.js';
 import { http2Answer, http2Post, http2Session } from './http2.js';
-import { createGate, faultyFileSystem, plantsNamed } from './log/support.js';
-import { listen, serve } from './service.js';
+import { createGate, faultyFileSystem, plantsNamed, untilAvailable } from './log/support.js';
+import { LISTENER, listen, serve } from './service.js';
 import { gatedStore, storeOf } from './stores.js';
 import { start } from './system/program.js';
 import { exactly } from './exactly.js';
@@ -229,7 +229,7 @@ async function startListener(t: Test, store: PlantStore) {
   };
   t.intercept(Server.prototype, 'emit', { value: emitInContext });
   const handler = createPlantHandler({ store, tokens: [TOKEN] });
-  const listener = createListener({ handler, maxConnections: 100 });
+  const listener = createListener({ handler, ...LISTENER });
   t.teardown(() => listener.stop(0));
   const { port } = new URL(await listener.listen('127.0.0.1', 0));
   return { listener, port: Number(port) };
@@ -322,6 +322,24 @@ t.test('each batch of the log is published, in the context that opened the log',
     t.ok(message.durationMs >= 0);
     t.notOk('error' in message);
   }
+});
+
+t.test('a batch of the log that hangs is published once its outcome is known', async (t) => {
+  const seen = observeCommits(t);
+  const gate = createGate();
+  const fs = faultyFileSystem({ 'write 1': { hangs: gate } });
+  const log = await openLog(fs, join(t.testdir(), 'plants.jsonl'), { report: () => undefined });
+  t.teardown(() => log.close());
+  const refused = [t.rejects(log.add(FERN), { code: 'unavailable' })];
+  await gate.reached;
+  refused.push(t.rejects(log.add(IVY), { code: 'unavailable' }));
+  await fs.expire();
+  await Promise.all(refused);
+  t.strictSame(seen, []);
+  gate.open();
+  await untilAvailable(log);
+  t.match(seen, exactly({ message: { plants: 1, bytes: log.bytes } }), 'it was stored');
+  t.notOk('error' in (seen[0]?.message ?? {}));
 });
 
 t.test('a batch of the log that fails is published with its error', async (t) => {

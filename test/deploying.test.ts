@@ -1,72 +1,252 @@
-import { execFile } from 'node:child_process';
-import { cpSync, mkdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { execFile, spawnSync } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 
-import { format } from 'prettier';
-import t from 'tap';
+import t, { type Test } from 'tap';
+import { parseAllDocuments } from 'yaml';
 
-import { LOG_SETTINGS } from '../dist/program/environment.js';
-import { startMetrics } from '../dist/program/metrics.js';
-import { exchange, message, TOKEN } from './client.js';
+import { LOG_SETTINGS, SETTINGS, type Name } from '../dist/program/environment.js';
+import { DEFAULT_LIMITS } from '../dist/http/limits.js';
+import { EXIT } from '../dist/program/exit.js';
+import { STOPPING } from '../dist/program/listener.js';
+import { readDatabaseServerSettings } from '../dist/program/settings.js';
+import { TOKEN } from './client.js';
+import { FIXED_MIB } from './hostile/memory.js';
 import { noPromtool } from './metrics.js';
 import { block, blocks } from './readme.js';
-import { launch, start } from './system/program.js';
+import { freePort } from './service.js';
+import { launch, run, serving, start } from './system/program.js';
 
-const DOCKERFILE = block('A container', 'dockerfile');
-const DEPLOYMENT = block('Kubernetes', 'yaml');
-const [SCRAPING = '', RULES = ''] = blocks('Prometheus', 'yaml');
+const [SERVICE = '', TARGETS = '', REPAIR = ''] = blocks('Kubernetes', 'yaml');
 
-t.test('what the Dockerfile copies, with its settings and command, is the program', async (t) => {
-  const cwd = t.testdir({ data: {} });
-  const [, stage = ''] = DOCKERFILE.split(/^FROM .*$/m).slice(1);
-  for (const [, from = '', to = ''] of stage.matchAll(/^COPY --from=build \/app\/(\S+) (\S+)$/gm)) {
-    const source = from === 'node_modules' ? 'node_modules/typebox' : from;
-    mkdirSync(join(cwd, 'node_modules'), { recursive: true });
-    cpSync(source, join(cwd, to === './' ? from : source), { recursive: true });
-  }
-  const [, settings = ''] = /^ENV (.*)$/m.exec(stage) ?? [];
-  const env = Object.fromEntries(
-    settings.split(' ').map((each) => each.split('=') as [string, string]),
+/** What the tests read of manifests. */
+interface Manifest {
+  readonly kind: string;
+  readonly metadata: { readonly name: string };
+  readonly stringData: Readonly<Record<string, string>>;
+  readonly spec: {
+    readonly selector: { readonly matchLabels: Labels };
+    readonly ports: readonly { readonly targetPort: string }[];
+    readonly template: { readonly metadata: { readonly labels: Labels }; readonly spec: Pod };
+  };
+}
+
+type Labels = Readonly<Record<string, string>>;
+
+interface Pod {
+  readonly containers: readonly [Container];
+  readonly volumes: readonly {
+    readonly name: string;
+    readonly persistentVolumeClaim?: { readonly claimName: string };
+    readonly secret?: { readonly secretName: string };
+  }[];
+}
+
+interface Container {
+  readonly image: string;
+  readonly command: readonly string[];
+  readonly env: readonly { readonly name: string; readonly value: string }[];
+  readonly ports: readonly { readonly name: string; readonly containerPort: number }[];
+  readonly resources: Readonly<Record<'limits' | 'requests', { readonly memory: string }>>;
+  readonly livenessProbe: Probe;
+  readonly readinessProbe: Probe;
+  readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[];
+}
+
+interface Probe {
+  readonly httpGet: { readonly path: string; readonly port: string };
+}
+
+const MANIFESTS = new Map(
+  [SERVICE, REPAIR]
+    .flatMap((text) => parseAllDocuments(text))
+    .map((document) => document.toJS() as Manifest)
+    .map((each) => [each.kind, each]),
+);
+
+function manifest(kind: string): Manifest {
+  const found = MANIFESTS.get(kind);
+  if (!found) throw new Error(`there is no ${kind}`);
+  return found;
+}
+
+const podOf = (kind: string): Pod => manifest(kind).spec.template.spec;
+
+const environmentOf = ({ env }: Container): Record<string, string> =>
+  Object.fromEntries(env.map(({ name, value }) => [name, value]));
+
+const noSystemd =
+  spawnSync('systemd-analyze', ['--version']).status !== 0 && 'needs systemd-analyze';
+
+/** Writes the files for systemd to a folder. Returns the paths of the service and of the socket. */
+function writeUnits(t: Test): readonly string[] {
+  const folder = t.testdir();
+  const paths = blocks('systemd', 'ini').map((unit) => {
+    const path = join(folder, /^# \/etc\/systemd\/system\/(\S+)/.exec(unit)?.[1] ?? '');
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, unit.replace('/usr/bin/node', process.execPath));
+    return path;
+  });
+  return paths.filter((path) => !path.endsWith('.conf'));
+}
+
+/** The last value of each directive of a unit. */
+function directives(unit: string): ReadonlyMap<string, string> {
+  return new Map(
+    [...unit.matchAll(/^(\w+)=(.*)$/gm)].map(([, key = '', value = '']) => [key, value]),
   );
-  for (const name of Object.keys(env))
-    t.ok(
-      LOG_SETTINGS.some((each) => each === name),
-      name,
-    );
-  const [, command = '[]'] = /^CMD (.*)$/m.exec(stage) ?? [];
-  const [node, ...args] = JSON.parse(command) as string[];
-  t.equal(node, 'node');
-  const file = join(cwd, env.PLANT_STORE_FILE ?? '');
-  const options = { ...env, PLANT_STORE_FILE: file, PLANT_STORE_TOKEN: TOKEN };
-  const program = await start(t, { cwd, env: options, command: [process.execPath, ...args] });
-  t.match(program.url, '0.0.0.0');
-  t.equal((await exchange(t, program.port, message())).status, 200);
+}
+
+t.test('systemd accepts the units', { skip: noSystemd }, async (t) => {
+  const { status, stderr } = spawnSync('systemd-analyze', ['verify', ...writeUnits(t)], {
+    encoding: 'utf8',
+  });
+  t.equal(status, 0, stderr);
+  t.notMatch(stderr, 'plant-store');
+});
+
+t.test(
+  'systemd rates the exposure of the service at 2.0 or less',
+  { skip: noSystemd },
+  async (t) => {
+    const [service = ''] = writeUnits(t);
+    const args = ['security', '--offline=yes', '--threshold=20', '--no-pager', service];
+    const { status, stdout, stderr } = spawnSync('systemd-analyze', args, { encoding: 'utf8' });
+    t.equal(status, 0, /→.*/.exec(stdout)?.[0] ?? stderr);
+  },
+);
+
+t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async (t) => {
+  const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });
+  const port = await freePort();
+  const activate = block('systemd', 'sh');
+  const command = ['sh', '-euc', `exec ${activate.replace('8080', String(port))}`];
+  const program = launch(t, { cwd, command });
+  await program.says('stderr', /^Listening on /);
+  t.equal((await fetch(`http://127.0.0.1:${port}/plants`)).status, 401);
+  t.match((await serving(program)).url, `http://127.0.0.1:${port}`);
+});
+
+t.test('the systemd unit starts, reloads and stops the program', async (t) => {
+  const unit = directives(blocks('systemd', 'ini')[0] ?? '');
+  t.match(unit.get('ExecStart'), /node \S+\/dist\/server\.js$/);
+  t.equal(unit.get('RestartPreventExitStatus'), String(EXIT.usage));
+
+  const cwd = t.testdir();
+  const [name = '', path = ''] = (unit.get('Environment') ?? '').split('=');
+  const program = await start(t, { cwd, env: { [name]: `${cwd}/${path}` } });
+  t.match(program.log, new RegExp(`${path}$`));
+  const reload = ['-euc', unit.get('ExecReload') ?? ''];
+  await promisify(execFile)('sh', reload, { env: { MAINPID: String(program.pid) } });
+  await program.says('stderr', /accepts 1 token\n/);
   t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
 });
 
-t.test('the Deployment is YAML, and its probes are pages of the monitor', async (t) => {
-  await t.resolves(format(DEPLOYMENT, { parser: 'yaml' }));
-  const settings = [...DEPLOYMENT.matchAll(/name: (PLANT_STORE_\w+)\n +value: '?([^'\n]+)/g)];
-  const env = Object.fromEntries(settings.map(([, name = '', value = '']) => [name, value]));
-  for (const name of Object.keys(env))
-    t.ok(
-      LOG_SETTINGS.some((each) => each === name),
-      name,
-    );
-  const containerPort = `containerPort: ${env.PLANT_STORE_MONITOR_PORT}`;
-  t.match(DEPLOYMENT, `- name: monitor\n              ${containerPort}\n`);
+t.test('the program for PostgreSQL accepts the settings in its file for systemd', async (t) => {
+  const [, , unit = ''] = blocks('systemd', 'ini');
+  t.match(unit, /^ExecStart=\S+node \S+\/dist\/postgres-server\.js$/m);
+  const credentials = [...unit.matchAll(/^LoadCredential=(\w+):/gm)].map(([, name = '']) => name);
+  const folder = t.testdir(Object.fromEntries(credentials.map((name) => [name, 'a-secret'])));
+  const given = unit.replaceAll('%d', folder).matchAll(/(PLANT_STORE_\w+)=(\S+)/g);
+  const settings = await readDatabaseServerSettings(
+    Object.fromEntries([...given].map(([, name = '', value]) => [name, value])),
+  );
+  t.strictSame(settings.tokens, ['a-secret']);
+  t.equal(settings.passwordFile?.path, join(folder, 'password'));
+});
 
+t.test('the manifests refer to names that exist, and to settings of the program', async (t) => {
+  const kinds = ['Secret', 'PersistentVolumeClaim', 'Service', 'Deployment', 'Job'];
+  t.strictSame([...MANIFESTS.keys()], kinds);
+  const { name: claim } = manifest('PersistentVolumeClaim').metadata;
+  const secret = manifest('Secret');
+  const service = manifest('Service').spec;
+  const { labels } = manifest('Deployment').spec.template.metadata;
+  t.strictSame(service.selector, labels);
+  t.strictSame(manifest('Deployment').spec.selector.matchLabels, labels);
+
+  const [server, repair] = [podOf('Deployment'), podOf('Job')];
+  const [volume] = /^VOLUME (.*)$/m.exec(block('A container', 'dockerfile'))?.slice(1) ?? [];
+  for (const { containers, volumes } of [server, repair]) {
+    const mounts = containers[0].volumeMounts;
+    t.strictSame(
+      mounts.map(({ name }) => name),
+      volumes.map(({ name }) => name),
+    );
+    t.equal(mounts[0]?.mountPath, volume);
+    t.equal(volumes[0]?.persistentVolumeClaim?.claimName, claim);
+    t.equal(containers[0].image, server.containers[0].image);
+  }
+  const [container] = server.containers;
+  const [, tokens] = server.volumes;
+  t.equal(tokens?.secret?.secretName, secret.metadata.name);
+  const env = environmentOf(container);
+  const path = `${container.volumeMounts[1]?.mountPath}/${Object.keys(secret.stringData)[0]}`;
+  t.equal(env.PLANT_STORE_TOKEN_FILE, path);
+  for (const name of Object.keys(env)) t.ok(LOG_SETTINGS.includes(name as Name), name);
+
+  const GRACE_SECONDS = 30;
+  t.ok(Number(env.PLANT_STORE_DRAIN_SECONDS) + STOPPING.totalMs / 1_000 < GRACE_SECONDS);
+  const ports = new Map(container.ports.map(({ name, containerPort }) => [name, containerPort]));
+  t.strictSame(
+    service.ports.map(({ targetPort }) => targetPort),
+    ['http'],
+  );
+  t.equal(String(ports.get('http')), SETTINGS.PLANT_STORE_PORT[0]);
+  t.equal(String(ports.get('monitor')), env.PLANT_STORE_MONITOR_PORT);
+  t.match(TARGETS, `regex: ${labels.app};monitor\n`);
+});
+
+t.test(
+  'the limit of memory is what SECURITY.md names, and the index of 15 million plants',
+  async (t) => {
+    const [{ resources }] = podOf('Deployment').containers;
+    t.equal(resources.limits.memory, '1Gi');
+    t.equal(resources.requests.memory, '1Gi');
+    const bytes = FIXED_MIB * 2 ** 20 + DEFAULT_LIMITS.maxBufferedBytes + 15e6 * 40;
+    t.ok(bytes <= 2 ** 30, `${bytes} bytes`);
+  },
+);
+
+t.test('the probes are pages of the monitor, and the shell sends SIGHUP', async (t) => {
+  const [container] = podOf('Deployment').containers;
   const cwd = t.testdir({ tokens: TOKEN });
-  const program = await start(t, {
-    cwd,
-    env: { ...env, PLANT_STORE_TOKEN_FILE: 'tokens', PLANT_STORE_MONITOR_PORT: '0' },
-  });
+  const env = { PLANT_STORE_TOKEN_FILE: 'tokens', PLANT_STORE_MONITOR_PORT: '0' };
+  const program = await start(t, { cwd, env: { ...environmentOf(container), ...env } });
   const [, port = ''] = await program.says('stdout', /^monitor: http:\/\/0\.0\.0\.0:(\d+)\n/m);
-  const probes = [...DEPLOYMENT.matchAll(/httpGet:\n +path: (\S+)\n +port: monitor\n/g)];
-  t.equal(probes.length, 2);
-  for (const [, path = ''] of probes)
-    t.equal((await fetch(`http://127.0.0.1:${port}${path}`)).status, 200, path);
+  for (const { httpGet } of [container.livenessProbe, container.readinessProbe]) {
+    t.equal(httpGet.port, 'monitor');
+    const { status } = await fetch(`http://127.0.0.1:${port}${httpGet.path}`);
+    t.equal(status, 200, httpGet.path);
+  }
+
+  const [, command = ''] = /-- sh -c '(.* )1'\n$/.exec(blocks('Kubernetes', 'sh')[0] ?? '') ?? [];
+  // No program can be found.
+  const noPrograms = { env: { PATH: '' } };
+  await promisify(execFile)('/bin/sh', ['-c', `${command}${program.pid}`], noPrograms);
+  await program.says('stderr', /accepts 1 token\n/);
+});
+
+t.test('the Job repairs the log that a container without settings opens', async (t) => {
+  const cwd = t.testdir({ data: { 'plants.jsonl': '{"id":1,"name":"ivy"}\nx\n' } });
+  const [node, script = '', ...args] = podOf('Job').containers[0].command;
+  t.equal(node, 'node');
+  const repair = { cwd, script: script.replace('/app', process.cwd()), args };
+  t.match(await run(t, repair), { code: 0, stdout: /kept 1 plant, moved 1 damaged line/ });
+  const started = await start(t, { cwd });
+  t.equal(started.plants, 1);
+});
+
+t.test('Prometheus accepts the rules that select pods', { skip: noPromtool }, async (t) => {
+  // Debian builds Prometheus without kubernetes_sd_configs.
+  const discovery = /kubernetes_sd_configs:\n *- role: pod\n/;
+  t.match(TARGETS, discovery);
+  const targets = TARGETS.replace(discovery, 'static_configs: []\n');
+  const cwd = t.testdir({ 'prometheus.yml': targets });
+  const promtool = promisify(execFile);
+  const { stdout } = await promtool('promtool', ['check', 'config', 'prometheus.yml'], { cwd });
+  t.match(stdout, 'prometheus.yml is valid');
 });
 
 t.test(
@@ -82,18 +262,3 @@ t.test(
     t.match(program.stderr, /^plant-store: PLANT_STORE_MONITOR_PORT: ignored/);
   },
 );
-
-t.test('Prometheus accepts the configuration and the alerts', { skip: noPromtool }, async (t) => {
-  const cwd = t.testdir({ 'prometheus.yml': SCRAPING, 'plant-store.rules.yml': RULES });
-  const promtool = promisify(execFile);
-  const { stdout } = await promtool('promtool', ['check', 'config', 'prometheus.yml'], { cwd });
-  t.match(stdout, 'prometheus.yml is valid');
-  t.match(stdout, 'SUCCESS: 5 rules found');
-});
-
-t.test('the alerts are about metrics that exist', async (t) => {
-  const metrics = startMetrics()({ open: 0, dropped: 0, limit: 0 });
-  const names = [...RULES.matchAll(/(?:plant_store|nodejs)_\w+/g)];
-  t.equal(names.length, 5);
-  for (const [name] of names) t.match(metrics, new RegExp(`^${name}[{ ]`, 'm'));
-});

@@ -14,7 +14,11 @@ async function runWith(t: Test, name: string, preload: string): Promise<Program>
   const cwd = t.testdirName;
   writeFileSync(join(cwd, name), preload);
   const command = [process.execPath, '--import', `./${name}`, SERVER];
-  const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
+  const env = {
+    PLANT_STORE_TOKEN: TOKEN,
+    PLANT_STORE_FILE: 'plants.jsonl',
+    PLANT_STORE_MONITOR_PORT: '0',
+  };
   const program = await start(t, { cwd, env, command });
   const requests = [
     message(),
@@ -57,8 +61,12 @@ const PACKAGES = {
     import { spans } from '@opentelemetry/api';
     const { emit } = Server.prototype;
     export class HttpInstrumentation {
+      constructor({ ignoreIncomingRequestHook }) { this.ignores = ignoreIncomingRequestHook; }
       enable() {
+        const { ignores } = this;
         Server.prototype.emit = function (event, ...args) {
+          if (event !== 'request' || ignores(args[0])) return emit.call(this, event, ...args);
+          console.error('traced', args[0].url);
           const span = { setAttribute: (...attribute) => console.error('span', ...attribute) };
           return spans.run(span, () => emit.call(this, event, ...args));
         };
@@ -66,6 +74,7 @@ const PACKAGES = {
     }`,
   'sdk-node/index.js': `export class NodeSDK {
       constructor({ instrumentations }) { this.start = () => instrumentations[0].enable(); }
+      async shutdown() { console.error('the SDK is shut down'); }
     }`,
 };
 
@@ -82,6 +91,8 @@ t.test('the preload for traces puts the error on the span of its request', async
   }
   const program = await runWith(t, 'tracing.mjs', TRACING);
   await program.says('stderr', /span plant_store\.error 401/);
+  const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
+  for (const page of ['/livez', '/readyz', '/metrics']) await fetch(monitor + page);
   t.match(await program.stop('SIGTERM'), { code: 0 });
   t.match(program.stderr, 'the hook is registered\n');
   const spans = [...program.stderr.matchAll(/^span plant_store\.error (\d+)$/gm)];
@@ -89,4 +100,7 @@ t.test('the preload for traces puts the error on the span of its request', async
     spans.map(([, error]) => error),
     ['0', '409', '401'],
   );
+  const traced = [...program.stderr.matchAll(/^traced (.*)$/gm)].map(([, url]) => url);
+  t.strictSame(traced, ['/plants', '/plants', '/a"\\b']);
+  t.match(program.stderr, 'the SDK is shut down\n');
 });

@@ -1,4 +1,4 @@
-import { execFile, spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -12,11 +12,11 @@ import {
   MAX_HEADER_LINES,
   MAX_LIMITS,
   MAX_PENDING_REFUSALS,
-  REQUEST_COST,
 } from '../dist/http/limits.js';
+import { REQUEST_COST } from '../dist/http/memory.js';
 import { openapi } from '../dist/http/openapi.js';
 import { MAX_RECORD_BYTES } from '../dist/log/record.js';
-import { IDLE_MS } from '../dist/program/connections.js';
+import { HANG_MS } from '../dist/log/watchdog.js';
 import { CONNECTION_LIMITS, STOPPING } from '../dist/program/listener.js';
 import { startMetrics } from '../dist/program/metrics.js';
 import { MONITOR_LIMITS } from '../dist/program/monitor.js';
@@ -28,7 +28,6 @@ import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
 import { block, blocks, codeSpans, DOCUMENTS, read, rows, tables } from './readme.js';
-import { freePort } from './service.js';
 import { launch, run, serving, start } from './system/program.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
@@ -178,6 +177,8 @@ t.test('the table of settings has the actual defaults', async (t) => {
   t.equal(String(settings.maxBodyBytes), shown('PLANT_STORE_MAX_BODY'));
   t.equal(String(settings.maxBufferedBytes), shown('PLANT_STORE_MAX_BUFFERED'));
   t.equal(String(settings.maxConnections), shown('PLANT_STORE_MAX_CONNECTIONS'));
+  t.equal(String(settings.keepAliveMs / 1_000), shown('PLANT_STORE_KEEP_ALIVE_SECONDS'));
+  t.equal(String(settings.drainMs / 1_000), shown('PLANT_STORE_DRAIN_SECONDS'));
 });
 
 t.test('the table of limits has the numbers in the code', async (t) => {
@@ -185,10 +186,9 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     limit,
     ...[...value.matchAll(/\d+/g)].map(Number),
   ]);
-  const { bodyTimes, lineBytes, minBytes } = REQUEST_COST;
   t.strictSame(shown, [
     ['`maxBodyBytes`, `PLANT_STORE_MAX_BODY`', MAX_LIMITS.maxBodyBytes],
-    ['memory reserved for a request', bodyTimes, lineBytes, minBytes],
+    ['memory reserved for a request', ...Object.values(REQUEST_COST)],
     ['error responses not yet flushed', MAX_PENDING_REFUSALS],
     ['rest of the body of a refused request', DRAIN.maxBytes, DRAIN.timeoutMs],
     ['token', MAX_TOKEN_LENGTH],
@@ -198,12 +198,15 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['TLS handshake', CONNECTION_LIMITS.handshakeTimeout],
     ['head of a request', CONNECTION_LIMITS.headersTimeout],
     ['request, from its first byte to its last', CONNECTION_LIMITS.requestTimeout],
-    ['idle connection', IDLE_MS, 2 * IDLE_MS],
+    // test/program/settings.test.ts compares the settings with these.
+    ['idle connection, `PLANT_STORE_KEEP_ALIVE_SECONDS`', 86_400],
     ['connections to the monitor', MONITOR_LIMITS.maxConnections, MONITOR_LIMITS.connectionMs],
+    ['draining, `PLANT_STORE_DRAIN_SECONDS`', 3_600],
     ['shutdown', STOPPING.totalMs, STOPPING.clientsMs],
     ['reports of internal errors and overload', REPORT_RATE.count, REPORT_RATE.periodMs],
     ['file of tokens, of a password, of a certificate or of its key', MAX_SECRET_BYTES],
     ['line of the log', MAX_RECORD_BYTES],
+    ['write to the log, and reading a line of it', HANG_MS],
     // test/log/id-index.test.ts compares the index with these.
     ['index in memory', 16, 40],
     ['peak memory under overload', FIXED_MIB],
@@ -212,13 +215,31 @@ t.test('the table of limits has the numbers in the code', async (t) => {
   ]);
 });
 
-t.test('the table of metrics lists every metric', async (t) => {
-  const text = startMetrics()({ open: 0, dropped: 0, limit: 0, log: { size: 0, bytes: 0 } });
-  const names = [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name);
+t.test('the documents name the time after which the disk hangs', async (t) => {
+  const seconds = `${HANG_MS / 1000} s`;
+  for (const document of ['README.md', 'src/log/README.md'] as const)
+    t.match(
+      read(document),
+      new RegExp(`a write (?:to the log )?(?:has|does) .*${seconds}`),
+      document,
+    );
+  t.match(read('src/log/README.md'), `A write has ${seconds}`);
+});
+
+t.test('the table of metrics says the same as their help texts', async (t) => {
+  const text = startMetrics().render({
+    isReady: true,
+    ...{ open: 0, dropped: 0, maxConnections: 0, bufferedBytes: 0, maxBufferedBytes: 0 },
+    notAfter: 1,
+    log: { size: 0, bytes: 0 },
+  });
   const [paths, metrics] = tables('The monitor');
   t.strictSame(
-    metrics?.flatMap(([cell = '']) => codeSpans(cell)),
-    names,
+    metrics?.map((cells) => cells.map((cell) => cell.replaceAll('`', '').toLowerCase())),
+    [...text.matchAll(/^# HELP (\S+) (.*)\.$/gm)].map(([, name, help = '']) => [
+      name,
+      help.toLowerCase(),
+    ]),
   );
   t.strictSame(
     paths?.map(([path]) => path),
@@ -235,34 +256,6 @@ t.test(
     );
   },
 );
-
-const noSystemd =
-  spawnSync('systemd-analyze', ['--version']).status !== 0 && 'needs systemd-analyze';
-
-t.test('systemd accepts the units', { skip: noSystemd }, async (t) => {
-  const units = blocks('Operating it', 'ini').map((unit) =>
-    unit.replace('/usr/bin/node', process.execPath),
-  );
-  const named = units.map((unit) => [/system\/(\S+)/.exec(unit)?.[1] ?? '', unit]);
-  const folder = t.testdir(Object.fromEntries(named) as Record<string, string>);
-  const paths = named.map(([name = '']) => join(folder, name));
-  const { status, stderr } = spawnSync('systemd-analyze', ['verify', ...paths], {
-    encoding: 'utf8',
-  });
-  t.equal(status, 0, stderr);
-  t.notMatch(stderr, 'plant-store');
-});
-
-t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async (t) => {
-  const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });
-  const port = await freePort();
-  const [, , activate = ''] = blocks('Operating it', 'sh');
-  const command = ['sh', '-euc', `exec ${activate.replace('8080', String(port))}`];
-  const program = launch(t, { cwd, command });
-  await program.says('stderr', /^Listening on /);
-  t.equal((await fetch(`http://127.0.0.1:${port}/plants`)).status, 401);
-  t.match((await serving(program)).url, `http://127.0.0.1:${port}`);
-});
 
 t.test('tokens rotate, and the log is copied, with the commands of the README', async (t) => {
   const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });
@@ -289,21 +282,6 @@ t.test('tokens rotate, and the log is copied, with the commands of the README', 
     readFileSync(`${cwd}/plants.backup.jsonl`, 'utf8'),
     readFileSync(`${cwd}/data/plants.jsonl`, 'utf8'),
   );
-});
-
-t.test('the systemd unit starts, reloads and stops the program', async (t) => {
-  const [service = ''] = blocks('Operating it', 'ini');
-  const lines = service.matchAll(/^(\w+)=(.*)$/gm);
-  const unit = new Map([...lines].map(([, key, value]) => [key, value ?? '']));
-  t.match(unit.get('ExecStart'), /node \S+\/dist\/server\.js$/);
-
-  const cwd = t.testdir();
-  const [name = '', path = ''] = (unit.get('Environment') ?? '').split('=');
-  const program = await start(t, { cwd, env: { [name]: `${cwd}/${path}` } });
-  t.match(program.log, new RegExp(`${path}$`));
-  await shell(unit.get('ExecReload') ?? '', cwd, { MAINPID: String(program.pid) });
-  await program.says('stderr', /accepts 1 token\n/);
-  t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
 });
 
 t.test('a damaged log is verified and repaired with the commands of its document', async (t) => {

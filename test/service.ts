@@ -10,8 +10,11 @@ import {
   type PlantHandlerOptions,
   type PlantLog,
 } from '../dist/index.js';
-import { TOKEN } from './client.js';
+import { exchange, TOKEN } from './client.js';
 import { openLog } from './stores.js';
+
+/** Options of a listener on which its tests do not depend. */
+export const LISTENER = { maxConnections: 100, keepAliveMs: 75_000 };
 
 /** Until the test ends, timers of `ms` milliseconds fire after a hundredth of that time. */
 export function hastenTimers(t: Test, ms: number): void {
@@ -19,6 +22,18 @@ export function hastenTimers(t: Test, ms: number): void {
   const value = (callback: () => void, delay?: number): NodeJS.Timeout =>
     setTimeout(callback, delay === ms ? ms / 100 : delay);
   t.intercept(globalThis, 'setTimeout', { value });
+}
+
+/** Until the test ends, timers of `ms` milliseconds fire when the returned function is called. */
+export function holdTimers(t: Test, ms: number): () => void {
+  const { setTimeout } = globalThis;
+  const held: (() => void)[] = [];
+  const value = (callback: () => void, delay?: number): NodeJS.Timeout => {
+    if (delay === ms) held.push(callback);
+    return setTimeout(callback, delay);
+  };
+  t.intercept(globalThis, 'setTimeout', { value });
+  return () => held.splice(0).forEach((callback) => callback());
 }
 
 /** Listens on a free port until the test is over. */
@@ -63,4 +78,12 @@ export async function serve(t: Test, options: Partial<PlantHandlerOptions> = {})
   });
   const server = createServer(handler);
   return { port: await listen(t, server), server, handler, log, reported };
+}
+
+/** The status of a request once there is memory for it: the server may be the last to see an end. */
+export async function whenServed(t: Test, port: number, request: Buffer): Promise<number> {
+  for (;;) {
+    const { status } = await exchange(t, port, request);
+    if (status !== 503) return status;
+  }
 }

@@ -5,6 +5,42 @@ import { exactly } from './exactly.js';
 
 const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 
+/** What only untyped code can pass to a store, and the errors with which it is refused. */
+const NOT_PLANTS: readonly (readonly [
+  plant: unknown,
+  error: { name: string; message?: RegExp },
+])[] = [
+  ...[undefined, null, 'fern', {}].map((plant) => [plant, { name: 'TypeError' }] as const),
+  ...[undefined, null, 7, '7', ' 7 '].map(
+    (id) =>
+      [
+        { ...FERN, id },
+        { name: 'TypeError', message: /^id: / },
+      ] as const,
+  ),
+  ...[2n ** 63n, -(2n ** 63n) - 1n, 2n ** 64n + 7n].map(
+    (id) =>
+      [
+        { ...FERN, id },
+        { name: 'RangeError', message: /^id: / },
+      ] as const,
+  ),
+  ...[undefined, null, 7, ['Boston fern']].map(
+    (name) =>
+      [
+        { ...FERN, name },
+        { name: 'TypeError', message: /^name: / },
+      ] as const,
+  ),
+  ...[null, 7, ['indoor']].map(
+    (tag) =>
+      [
+        { ...FERN, tag },
+        { name: 'TypeError', message: /^tag: / },
+      ] as const,
+  ),
+];
+
 /** Tests the contract of a store. `open` is called once a test, and returns an empty store. */
 export function testStoreContract(
   t: Test,
@@ -48,6 +84,24 @@ export function testStoreContract(
     const ids = [0n, 1n, -1n, 2n ** 53n, 2n ** 53n + 1n, 2n ** 63n - 1n, -(2n ** 63n)];
     for (const id of ids) t.equal(await store.add({ id, name: `plant ${id}` }), 'created');
     for (const id of ids) t.equal(await store.add({ id, name: `plant ${id}` }), 'unchanged');
+  });
+
+  promise(
+    'what is not a plant is refused as such, even once the store is closed',
+    async (t, store) => {
+      for (const [plant, error] of NOT_PLANTS) await t.rejects(store.add(plant as NewPlant), error);
+      t.equal(await store.add(FERN), 'created', 'and nothing is stored');
+      await store.close();
+      for (const [plant, error] of NOT_PLANTS) await t.rejects(store.add(plant as NewPlant), error);
+    },
+  );
+
+  promise('a plant that is modified after add is stored as it was', async (t, store) => {
+    const plant = { ...FERN };
+    const adding = store.add(plant);
+    plant.name = 'Ivy';
+    t.equal(await adding, 'created');
+    t.equal(await store.add(FERN), 'unchanged');
   });
 
   promise('any string is a name, and differs from every other', async (t, store) => {

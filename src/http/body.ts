@@ -1,14 +1,15 @@
 import type { Reservation } from './budget.js';
 import { encode } from './encoding.js';
 import { Failure, failures } from './failures.js';
-import { DRAIN, memoryFor, type PlantHandlerLimits } from './limits.js';
-import type { HttpRequest } from './request.js';
+import { DRAIN, type PlantHandlerLimits } from './limits.js';
+import { memoryForBody, memoryForLines } from './memory.js';
+import { isStream, type HttpRequest } from './request.js';
 import { endOfTurn } from './turn.js';
 
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Reads a body to its end, and lets the request's reservation grow with it.
+ * Reads a body and the trailers to their end, and lets the request's reservation grow with them.
  *
  * @throws Failure if the body is too large, too slow, aborted, or if there is no memory left for it.
  */
@@ -26,7 +27,8 @@ export async function readBody(
     if (needed > body.length) {
       // Doubling the buffer bounds the copying, and a body that trickles in is not held as a million chunks.
       const capacity = Math.min(Math.max(needed, 2 * body.length), limits.maxBodyBytes);
-      if (!reservation.growTo(memoryFor(req, capacity, limits))) return failures.overloaded;
+      const more = memoryForBody(capacity, limits) - memoryForBody(body.length, limits);
+      if (!reservation.growBy(more)) return failures.overloaded;
       // Most bodies arrive in one chunk, which needs no copy.
       body = length === 0 ? chunk : Buffer.concat([body], capacity);
     }
@@ -37,6 +39,7 @@ export async function readBody(
 
   // Most bodies arrive together with their heads, and need no timer.
   await consume(req, limits.bodyTimeoutMs, add, endOfTurn());
+  if (!reservation.growBy(memoryForLines(req.rawTrailers))) throw failures.overloaded;
   return body.length === length ? body : body.subarray(0, length);
 }
 
@@ -46,6 +49,7 @@ export async function readBody(
  * requests that wait for others would hold their heads in memory.
  */
 export async function drainBody(req: HttpRequest): Promise<boolean> {
+  if (!isStream(req)) return true;
   let length = 0;
   try {
     await consume(req, DRAIN.timeoutMs, (chunk) => {

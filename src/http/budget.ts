@@ -1,15 +1,20 @@
 /** A bound for all requests together: for the memory that they hold, or for responses not yet flushed. */
 export interface Budget {
+  /** The amount that is reserved now. */
+  readonly reserved: number;
   /** Reserves an amount. Returns `undefined` if less than the amount is left. */
   reserve(amount: number): Reservation | undefined;
 }
 
 /** What one request holds of a {@link Budget}. */
 export interface Reservation {
-  /** Grows to an amount, if it is smaller. Returns `false`, and stays as it is, if too little is left. */
-  growTo(amount: number): boolean;
-  /** Shrinks to an amount, if it is larger. */
-  shrinkTo(amount: number): void;
+  /**
+   * Grows by an amount, but never beyond the whole budget, so that a request fits at least when it is alone.
+   * Returns `false`, and stays as it is, if too little is left.
+   */
+  growBy(amount: number): boolean;
+  /** Gives all of it back. */
+  release(): void;
 }
 
 /** Creates a budget. `onChange` is called once it is exhausted, and once half of it is free again. */
@@ -20,13 +25,6 @@ export function createBudget(
   let reserved = 0;
   let isExhausted = false;
 
-  function take(amount: number): boolean {
-    const fits = reserved + amount <= max;
-    if (fits) reserved += amount;
-    else change(true);
-    return fits;
-  }
-
   function change(exhausted: boolean): void {
     if (isExhausted === exhausted) return;
     isExhausted = exhausted;
@@ -34,24 +32,29 @@ export function createBudget(
   }
 
   return {
+    get reserved() {
+      return reserved;
+    },
     reserve(amount) {
-      let held = amount;
-      if (!take(amount)) return undefined;
-      return {
-        growTo(target) {
-          if (target > held) {
-            if (!take(target - held)) return false;
-            held = target;
+      let held = 0;
+      const reservation: Reservation = {
+        growBy(more) {
+          const added = Math.min(held + more, max) - held;
+          if (reserved + added > max) {
+            change(true);
+            return false;
           }
+          reserved += added;
+          held += added;
           return true;
         },
-        shrinkTo(target) {
-          const kept = Math.min(target, held);
-          reserved -= held - kept;
-          held = kept;
+        release() {
+          reserved -= held;
+          held = 0;
           if (reserved <= max / 2) change(false);
         },
       };
+      return reservation.growBy(amount) ? reservation : undefined;
     },
   };
 }

@@ -2,20 +2,16 @@ import { types } from 'node:util';
 
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
-import { createBudget, type Reservation } from './budget.js';
+import { createBudget, type Budget, type Reservation } from './budget.js';
 import { closeAfterUpgrade, dropIfClosing, observeClose } from './connection.js';
 import { encode } from './encoding.js';
 import { Failure, failures } from './failures.js';
 import { contentFailure, isForPlants, methodFailure, protocolFailure } from './head.js';
-import {
-  MAX_PENDING_REFUSALS,
-  memoryFor,
-  resolveLimits,
-  type PlantHandlerLimits,
-} from './limits.js';
+import { MAX_PENDING_REFUSALS, resolveLimits, type PlantHandlerLimits } from './limits.js';
+import { memoryForBody, memoryForHead } from './memory.js';
 import { parsePlant, plantFrom } from './new-plant.js';
 import { releaseWhenFlushed } from './release.js';
-import type { HttpRequest, HttpResponse } from './request.js';
+import { isStream, type HttpRequest, type HttpResponse } from './request.js';
 import { sendFailure, sendPlant } from './respond.js';
 import type { NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
@@ -90,7 +86,9 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
   const memory = createBudget(limits.maxBufferedBytes, (isExhausted, bytes) => {
-    if (isExhausted) report(`overloaded: requests hold ${bytes} bytes, more are refused`);
+    const setting = 'maxBufferedBytes, PLANT_STORE_MAX_BUFFERED';
+    if (isExhausted)
+      report(`overloaded: requests hold ${bytes} bytes (${setting}), more are refused`);
     else report('no longer overloaded');
   });
   const refusals = createBudget(MAX_PENDING_REFUSALS);
@@ -119,13 +117,14 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   }
 
   async function createPlant(req: HttpRequest, res: HttpResponse): Promise<void> {
-    const reservation = memory.reserve(memoryFor(req, 0, limits));
+    const reservation = memory.reserve(memoryForHead(req));
     if (!reservation) return refuse(req, res, failures.overloaded);
     let ended: Promise<void> | undefined;
     try {
-      const plant = req.readableDidRead
-        ? plantLeftIn(req, reservation)
-        : parsePlant(await readBody(req, limits, reservation));
+      const plant =
+        req.readableDidRead || !isStream(req)
+          ? plantLeftIn(req, reservation)
+          : parsePlant(await readBody(req, limits, reservation));
       await store.add(plant);
       sendPlant(req, res, plant);
     } catch (error) {
@@ -142,7 +141,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
     const reservation = refusals.reserve(1);
     if (!reservation) {
-      req.socket.destroy();
+      req.socket.destroy?.();
       return;
     }
     const ended = fail(req, res, failure);
@@ -157,7 +156,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     } catch (cause) {
       // The application has changed the response so that sending throws.
       report('a response could not be sent', cause);
-      req.socket.destroy();
+      req.socket.destroy?.();
     }
   }
 
@@ -179,26 +178,36 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     const bytes = bytesIn(left);
     if (bytes instanceof Failure) throw bytes;
     if (bytes) {
-      admit(req, bytes.length, reservation);
+      admit(bytes.length, reservation);
       return parsePlant(bytes);
     }
     const plant = plantFrom(left);
     // The body had at least one byte for each of these characters.
-    admit(req, plant.name.length + (plant.tag ?? '').length, reservation);
+    admit(plant.name.length + (plant.tag ?? '').length, reservation);
     return plant;
   }
 
   /** Applies the limits of size and memory to a body that a body parser has read. */
-  function admit(req: HttpRequest, bytes: number, reservation: Reservation): void {
+  function admit(bytes: number, reservation: Reservation): void {
     if (bytes > limits.maxBodyBytes) throw failures.tooLarge(limits.maxBodyBytes);
-    if (!reservation.growTo(memoryFor(req, bytes, limits))) throw failures.overloaded;
+    if (!reservation.growBy(memoryForBody(bytes, limits))) throw failures.overloaded;
   }
 
-  return Object.assign(handle, {
+  const handler = Object.assign(handle, {
     setTokens(tokens: readonly string[]): void {
       authenticate = createAuthenticator(tokens);
     },
   });
+  memories.set(handler, memory);
+  return handler;
+}
+
+/** The memory for the requests of each handler. */
+const memories = new WeakMap<PlantHandler, Budget>();
+
+/** How many bytes a handler has reserved for requests, of its `maxBufferedBytes`. */
+export function bufferedBytes(handler: PlantHandler): number | undefined {
+  return memories.get(handler)?.reserved;
 }
 
 /** The bytes of a body that a body parser has left; `undefined` if it has parsed them. */

@@ -19,8 +19,9 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
   // RFC 9113, section 8.3.1: HTTP/2 has a pseudo-header field for the host, and no transfer codings.
   if (isHttp2(req)) return undefined;
   // The parser of node:http accepts the versions 0.9 and 2.0, too.
-  if (!req.httpVersion.startsWith('1.')) return failures.malformed;
-  const isHttp10 = req.httpVersion === '1.0';
+  const { httpVersion = '1.1' } = req;
+  if (!httpVersion.startsWith('1.')) return failures.malformed;
+  const isHttp10 = httpVersion === '1.0';
   // RFC 9112, section 6.1: the framing of such a message is faulty.
   if (isHttp10 && req.headers['transfer-encoding'] !== undefined)
     return failures.http10TransferCoding;
@@ -35,7 +36,7 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
 }
 
 /** Whether there are more header lines than the handler accepts, or node:http may have dropped some. */
-function hasTooManyLines({ rawHeaders, socket }: HttpRequest): boolean {
+function hasTooManyLines({ rawHeaders = [], socket }: HttpRequest): boolean {
   const { server } = socket;
   // node:http keeps this many names and values and drops the others (Node 20; later releases refuse the
   // request).

@@ -1,5 +1,4 @@
 import { checkRange } from '../range.js';
-import type { HttpRequest } from './request.js';
 
 /**
  * The limits of a request handler. Each is an integer of at least 1.
@@ -15,8 +14,8 @@ export interface PlantHandlerLimits {
   readonly maxBodyBytes: number;
   /**
    * The memory reserved for all requests together, in bytes: not less than `maxBodyBytes`. A request
-   * reserves four times the size of its body, at least 256 bytes for each header line, and at least 4096
-   * bytes. Beyond the limit, plants are answered with 503. Default: 67108864.
+   * reserves 3072 bytes, the size of its head, 128 bytes for each header line, and four times the size of
+   * its body. Beyond the limit, plants are answered with 503. Default: 67108864.
    */
   readonly maxBufferedBytes: number;
   /**
@@ -39,13 +38,6 @@ export const MAX_LIMITS: PlantHandlerLimits = {
   maxBufferedBytes: Number.MAX_SAFE_INTEGER,
   bodyTimeoutMs: 2_147_483_647,
 };
-
-/**
- * The memory that a request reserves is the largest of three: a minimum for its objects and its place in
- * the queue; an amount for each header line, whose name and value are strings in two tables; and a multiple
- * of its body, which is also held as text, as strings and in the response.
- */
-export const REQUEST_COST = { minBytes: 4096, lineBytes: 256, bodyTimes: 4 } as const;
 
 /**
  * The largest number of header lines of a request, as in Apache httpd and Python's http.client. Clients
@@ -83,21 +75,4 @@ export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandle
   if (limits.maxBufferedBytes < limits.maxBodyBytes)
     throw new RangeError('maxBufferedBytes: must not be less than maxBodyBytes');
   return limits;
-}
-
-/**
- * The memory that a request with a body of `bodyBytes` reserves, in bytes. A body within
- * `maxBodyBytes` never needs more than `maxBufferedBytes`, so it fits at least when it is alone.
- */
-export function memoryFor(
-  { rawHeaders }: Pick<HttpRequest, 'rawHeaders'>,
-  bodyBytes: number,
-  { maxBufferedBytes }: PlantHandlerLimits,
-): number {
-  const { minBytes, lineBytes, bodyTimes } = REQUEST_COST;
-  // Names and values alternate.
-  const head = Math.max(minBytes, (lineBytes * rawHeaders.length) / 2);
-  // The copies reserve at most half of the budget: one large body must not leave no room for others.
-  const copies = Math.min(bodyTimes * bodyBytes, maxBufferedBytes / 2);
-  return Math.min(Math.max(head, bodyBytes, copies), maxBufferedBytes);
 }

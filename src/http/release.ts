@@ -1,9 +1,12 @@
 import type { Reservation } from './budget.js';
-import { isHttp2, type HttpRequest, type HttpResponse } from './request.js';
+import type { HttpRequest, HttpResponse } from './request.js';
+
+/** What to call when a connection closes. It has one listener, however many responses are queued on it. */
+const pendingOn = new WeakMap<object, Set<() => void>>();
 
 /**
- * Holds a reservation until the response is flushed. Destroys the response if that takes longer than
- * `timeoutMs`.
+ * Holds a reservation until the response is flushed, because the request and the response stay in memory
+ * until then. Destroys the connection if that takes longer than `timeoutMs`; in HTTP/2, the stream.
  */
 export function releaseWhenFlushed(
   req: HttpRequest,
@@ -12,22 +15,37 @@ export function releaseWhenFlushed(
   timeoutMs: number,
 ): void {
   const { socket } = req;
-  const pending = socket.destroyed ? 0 : res.writableLength;
-  reservation.shrinkTo(pending);
   // Most responses have been flushed by now, and need no timer.
-  if (pending === 0) return;
-  // A pipelined response that is still queued emits no `close` when its connection does.
-  const mayBeQueued = !isHttp2(req);
+  if (socket.destroyed || !res.writableLength) {
+    reservation.release();
+    return;
+  }
   const timer = setTimeout(() => {
+    socket.destroy?.();
     release();
-    res.destroy();
   }, timeoutMs);
   function release(): void {
     clearTimeout(timer);
-    res.off('close', release);
-    if (mayBeQueued) socket.off('close', release);
-    reservation.shrinkTo(0);
+    forget(socket, release);
+    reservation.release();
   }
-  res.once('close', release);
-  if (mayBeQueued) socket.setMaxListeners(0).once('close', release);
+  res.once('finish', release);
+  // In HTTP/1, a response that is still queued emits nothing when its connection closes.
+  callOnClose(socket, release);
+}
+
+function callOnClose(socket: HttpRequest['socket'], release: () => void): void {
+  const pending = pendingOn.get(socket) ?? new Set();
+  pendingOn.set(socket, pending.add(release));
+  // Adding and removing a listener takes time that grows with the number of listeners.
+  if (pending.size === 1) socket.on('close', callAll);
+}
+
+function forget(socket: HttpRequest['socket'], release: () => void): void {
+  const pending = pendingOn.get(socket);
+  if (pending?.delete(release) && pending.size === 0) socket.off('close', callAll);
+}
+
+function callAll(this: object): void {
+  pendingOn.get(this)?.forEach((release) => release());
 }

@@ -3,7 +3,8 @@ import type { IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http';
 import type { Readable, Writable } from 'node:stream';
 
 /**
- * The part of a request that the handler uses: node:http's and node:http2's both have it.
+ * The part of a request that the handler uses: node:http's and node:http2's both have it. A request that
+ * has not come over a connection, such as that of Hapi's `inject`, may lack what is optional here.
  *
  * @example
  * ```ts
@@ -13,21 +14,24 @@ import type { Readable, Writable } from 'node:stream';
 export interface HttpRequest extends Readable {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
-  readonly httpVersion: string;
+  /** Default: 1.1. */
+  readonly httpVersion?: string;
   readonly headers: IncomingHttpHeaders;
-  readonly rawHeaders: readonly string[];
+  /** Without them, no header field counts as repeated. */
+  readonly rawHeaders?: readonly string[];
+  readonly rawTrailers?: readonly string[];
   /** The connection; in HTTP/2 a proxy of it that belongs to the request's stream. */
   readonly socket: EventEmitter & {
-    readonly destroyed: boolean;
+    readonly destroyed?: boolean;
     readonly writable?: boolean;
     /** The server that accepted it. Node's types allow `null` and a server of node:net since 26.6. */
     readonly server?: object | null;
-    destroy(): unknown;
+    destroy?(): unknown;
   };
   /** Whether all of the request has arrived. */
-  readonly complete: boolean;
+  readonly complete?: boolean;
   /** Whether the client closed the request before its end; in HTTP/2 `end` is emitted even then. */
-  readonly aborted: boolean;
+  readonly aborted?: boolean;
   /** The bytes of the body, if a body parser has left them. */
   readonly rawBody?: unknown;
   /** The body, as a body parser has left it. */
@@ -45,7 +49,9 @@ export interface HttpRequest extends Readable {
  * }
  * ```
  */
-export interface HttpResponse extends Writable {
+export interface HttpResponse extends Omit<Writable, 'cork' | 'uncork'> {
+  cork?(): void;
+  uncork?(): void;
   readonly headersSent: boolean;
   /** Whether the connection persists after this response; HTTP/2's always does. */
   readonly shouldKeepAlive?: boolean;
@@ -71,13 +77,21 @@ export function isHttp2({ headers }: Pick<HttpRequest, 'headers'>): boolean {
  * Whether a header field, whose `name` is in lower case, has several lines. Of some fields, among them
  * Host, Authorization and Content-Type, `req.headers` has only the first line.
  */
-export function isRepeated({ rawHeaders }: Pick<HttpRequest, 'rawHeaders'>, name: string): boolean {
+export function isRepeated(
+  { rawHeaders = [] }: Pick<HttpRequest, 'rawHeaders'>,
+  name: string,
+): boolean {
   let lines = 0;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     const each = rawHeaders[i];
     if (each?.length === name.length && each.toLowerCase() === name) lines++;
   }
   return lines > 1;
+}
+
+/** Whether the body of a request can be read. A mock may have it only in `body`. */
+export function isStream(req: HttpRequest): boolean {
+  return typeof req.resume === 'function';
 }
 
 /** The length that a request declares for its body, in bytes; `NaN` if it declares none. */

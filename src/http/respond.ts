@@ -63,9 +63,9 @@ function write(
   }
   // Uncorking writes at once. Otherwise node:http would write at the end of the tick, and a `res.end()`
   // before that would need a second write.
-  res.cork();
+  res.cork?.();
   res.write(body);
-  res.uncork();
+  res.uncork?.();
 }
 
 /**
@@ -74,7 +74,7 @@ function write(
  */
 function destroyUnlessSendable(req: HttpRequest, res: HttpResponse): boolean {
   if (res.writableEnded || res.destroyed) return false;
-  const isAborted = req.aborted || (req.destroyed && !req.readableEnded);
+  const isAborted = req.aborted === true || (req.destroyed && !req.readableEnded);
   if (res.headersSent || isAborted) res.destroy();
   return !res.headersSent && !isAborted;
 }

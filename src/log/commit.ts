@@ -6,9 +6,18 @@ import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
+import { createBatch, type Batch } from './batch.js';
 import { failures, faults, toStoreError } from './errors.js';
-import { truncateFile, writeAll, type FileSystem, type LogFile } from './file.js';
+import {
+  sizeOf,
+  truncateFile,
+  writeAll,
+  type FileId,
+  type FileSystem,
+  type LogFile,
+} from './file.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
+import { createWatchdog } from './watchdog.js';
 
 /** Group commit: all plants that arrive during one write are written together in the next one. */
 export interface Committer {
@@ -27,6 +36,8 @@ export interface Committer {
   readonly end: number;
   /** The error with which all plants are refused, once the log is poisoned or closed. */
   readonly refusal: PlantStoreError | undefined;
+  /** The error with which all plants are refused while a commit hangs. */
+  readonly hang: PlantStoreError | undefined;
   /** Aborted, with the cause, when the log is poisoned. */
   readonly poisoned: AbortSignal;
   /** Poisons the log and throws if the file was replaced or truncated. */
@@ -41,8 +52,8 @@ export interface CommitterOptions {
   readonly fs: FileSystem;
   readonly file: LogFile;
   readonly path: string;
-  /** The inode of the file, to notice if the file at `path` is replaced. */
-  readonly ino: bigint;
+  /** To notice if the file at `path` is replaced. */
+  readonly fileId: FileId;
   /** The byte offset at which the last line of the file ends. */
   readonly end: number;
   /** Called with the id of each plant once it is durable, and the byte offset of its line. */
@@ -54,25 +65,6 @@ export interface CommitterOptions {
 export interface PendingPlant {
   readonly plant: NewPlant;
   readonly stored: Promise<'created'>;
-}
-
-/** Plants that are written together. Either all of them are stored or none is. */
-interface Batch {
-  /**
-   * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived one
-   * again and again, and links each old table to the next one, so plants that were deleted would
-   * stay reachable.
-   */
-  readonly plants: Map<bigint, NewPlant>;
-  readonly stored: Promise<'created'>;
-  readonly resolve: (result: 'created') => void;
-  readonly reject: (reason: Error) => void;
-  /** The lines of the plants, concatenated. */
-  lines: string;
-  /** The byte offset of each line within `lines`. */
-  readonly starts: number[];
-  /** The length of `lines` in UTF-8, in bytes. */
-  bytes: number;
 }
 
 /** A batch whose lines are longer than this takes no more plants. */
@@ -87,7 +79,7 @@ const { errno } = constants;
 const NO_ROOM: readonly number[] = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG];
 
 export function createCommitter(options: CommitterOptions): Committer {
-  const { fs, file, path, ino, onStored, report } = options;
+  const { fs, file, path, fileId, onStored, report } = options;
   const poisoning = new AbortController();
   /** Everything before this offset is durable; nothing after it has been acknowledged. */
   let end = options.end;
@@ -97,7 +89,9 @@ export function createCommitter(options: CommitterOptions): Committer {
   let open: Batch | undefined;
   let running: Promise<void> | undefined;
   let refusal: PlantStoreError | undefined;
+  let hang: PlantStoreError | undefined;
   let isFull = false;
+  const watchdog = createWatchdog({ fs, path, operation: 'a write' }, refusePending);
 
   // Bound to the asynchronous context that opened the log: a batch belongs to many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {
@@ -105,27 +99,47 @@ export function createCommitter(options: CommitterOptions): Committer {
     await Promise.resolve();
     for (let batch; (batch = batches[0]);) {
       if (batch === open) open = undefined;
-      const publish = measureCommit(path);
-      try {
-        await writeBatch(batch);
-      } catch (error) {
-        const failure = await undoWrite(error);
-        publish?.({ plants: 0, bytes: 0, error: failure });
-        batches.shift();
-        batch.reject(failure);
-        continue;
-      }
-      publish?.({ plants: batch.plants.size, bytes: batch.bytes });
+      watchdog.start();
+      const failure = await commit(batch);
+      watchdog.stop();
+      hang = undefined;
       batches.shift();
-      batch.resolve('created');
+      if (failure) batch.reject(failure);
+      else batch.resolve('created');
     }
     running = undefined;
   });
 
+  /** Resolves to the reason why the plants of a batch were not stored, if so. */
+  async function commit(batch: Batch): Promise<PlantStoreError | undefined> {
+    const publish = measureCommit(path);
+    try {
+      await writeBatch(batch);
+    } catch (cause) {
+      const error = await undoWrite(cause, batch);
+      publish?.({ plants: 0, bytes: 0, error });
+      return error;
+    }
+    publish?.({ plants: batch.plants.size, bytes: batch.bytes });
+    return undefined;
+  }
+
+  /** The commit that hangs goes on: its plants may be stored. Those that wait behind it will not be. */
+  function refusePending(error: PlantStoreError): void {
+    hang = error;
+    report(`${error.message}; plants are refused until it does`);
+    // If there is no room then, that is reported again.
+    isFull = false;
+    for (const { reject } of batches) reject(error);
+    batches.splice(1);
+    open = undefined;
+  }
+
   async function writeBatch({ plants, lines, starts, bytes }: Batch): Promise<void> {
     if (poisoning.signal.aborted) throw poisoning.signal.reason;
-    checkSize((size) => size === BigInt(end));
+    checkSize(end, end);
     await writeAll(fs, file, Buffer.from(lines));
+    if (hang && !refusal) report(`${path}: the write has returned; plants are stored again`);
     if (isFull) report(`${path}: there is room again`);
     isFull = false;
     let n = 0;
@@ -133,11 +147,11 @@ export function createCommitter(options: CommitterOptions): Committer {
     end += bytes;
   }
 
-  /** Poisons the log and throws if `path` is another file by now, or if its size is not right. */
-  function checkSize(isRight: (size: bigint) => boolean): void {
+  /** Poisons the log and throws if `path` is another file by now, or if its size is not in the range. */
+  function checkSize(min: number, max: number): void {
     try {
-      const now = fs.statSync(path, { bigint: true });
-      if (now.ino !== ino || !isRight(now.size)) throw faults.changed();
+      const size = sizeOf(fs, path, fileId);
+      if (size < min || size > max) throw faults.changed();
     } catch (error) {
       throw poison(error);
     }
@@ -145,13 +159,19 @@ export function createCommitter(options: CommitterOptions): Committer {
 
   /**
    * Cuts off what a failed write left: the page cache may hold lines of it that are not on disk,
-   * and the next process would take them for stored.
+   * and the next process would take them for stored. It may have left nothing, all of its bytes, or the
+   * first ones. If anything else follows the end, another process writes to the file: nothing is cut then.
    */
-  async function undoWrite(cause: unknown): Promise<PlantStoreError> {
+  async function undoWrite(cause: unknown, { lines }: Batch): Promise<PlantStoreError> {
     if (poisoning.signal.aborted) return poisoning.signal.reason as PlantStoreError;
     const hasNoRoom = NO_ROOM.includes(-((cause as NodeJS.ErrnoException).errno ?? 0));
     try {
-      await truncateFile(file, end);
+      const written = Buffer.from(lines);
+      const left = Buffer.alloc(written.length);
+      const { bytesRead } = await file.read(left, 0, left.length, end);
+      if (left.compare(written, 0, bytesRead, 0, bytesRead) !== 0) throw faults.changed();
+      checkSize(end + bytesRead, end + bytesRead);
+      if (bytesRead > 0) await truncateFile(file, end);
     } catch (error) {
       return poison(error);
     }
@@ -198,21 +218,15 @@ export function createCommitter(options: CommitterOptions): Committer {
     get refusal() {
       return refusal;
     },
+    get hang() {
+      return hang;
+    },
     poisoned: poisoning.signal,
-    checkFile: () => checkSize((size) => size >= BigInt(end)),
+    checkFile: () => checkSize(end, Infinity),
     poison,
     async close() {
       refusal ??= failures.closed(path);
       await running;
     },
   };
-}
-
-function createBatch(): Batch {
-  let resolve!: Batch['resolve'];
-  let reject!: Batch['reject'];
-  const stored = new Promise<'created'>((...settle) => {
-    [resolve, reject] = settle;
-  });
-  return { plants: new Map(), stored, resolve, reject, lines: '', starts: [], bytes: 0 };
 }

@@ -13,6 +13,8 @@ export interface Damage {
   /** The length of the line with its newline, in bytes. */
   readonly length: number;
   readonly reason: string;
+  /** The byte offset of the record whose id it repeats, if that is the reason. */
+  readonly earlier?: number;
 }
 
 /** Why a line is damaged. */
@@ -41,10 +43,11 @@ export const faults = {
 
 /** The errors that the store throws. */
 export const failures = {
-  idOutOfRange: () => new RangeError('id: must be an int64'),
   tooLarge: () => new RangeError('the plant is too large'),
   conflict: () => new PlantStoreError('conflict', 'the id belongs to a different plant'),
   closed: (path: string) => new PlantStoreError('unavailable', `${path}: the log is closed`),
+  hanging: (path: string, operation: string, ms: number) =>
+    new PlantStoreError('unavailable', `${path}: ${operation} has not returned for ${ms / 1000} s`),
   damaged: (path: string, { line, offset, reason }: Omit<Damage, 'length'>) =>
     new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
   locked: (path: string, holder: Holder) =>

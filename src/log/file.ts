@@ -45,6 +45,8 @@ export interface FileSystem {
   /** Milliseconds on a clock that never goes back. */
   readonly now: () => number;
   readonly sleep: (ms: number) => Promise<unknown>;
+  /** A timer that does not keep the process alive. It expires once, and once more after each restart. */
+  startTimer(onExpiry: () => void, ms: number): { refresh(): unknown };
   readonly randomBytes: (size: number) => Buffer;
   /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
   readonly dsyncIsDurable: boolean;
@@ -64,12 +66,13 @@ export const nodeFileSystem: FileSystem = {
   ask,
   now: () => performance.now(),
   sleep,
+  startTimer: (onExpiry, ms) => setTimeout(onExpiry, ms).unref(),
   randomBytes,
   // On macOS, O_DSYNC leaves the data in the disk's cache; libuv's fsync uses F_FULLFSYNC.
   dsyncIsDurable: platform() !== 'darwin',
 };
 
-const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_NONBLOCK, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY } =
+const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } =
   constants;
 
 /**
@@ -79,7 +82,7 @@ const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_NONBLOCK, O_RDONLY, O_RDWR, O
 export async function createFolder(fs: FileSystem, path: string): Promise<void> {
   const parent = dirname(path);
   let created = false;
-  if (isMissing(fs, path)) {
+  if (await isMissing(fs, path)) {
     await createFolder(fs, parent);
     created = await makeFolder(fs, path);
   }
@@ -104,9 +107,10 @@ async function makeFolder(fs: FileSystem, path: string): Promise<boolean> {
   }
 }
 
-function isMissing(fs: FileSystem, path: string): boolean {
+/** Not synchronous: on a file system that hangs, that would block the main thread. */
+async function isMissing(fs: FileSystem, path: string): Promise<boolean> {
   try {
-    fs.statSync(path, { bigint: true });
+    await fs.realpath(path);
     return false;
   } catch (error) {
     return codeOf(error) === 'ENOENT';
@@ -131,15 +135,35 @@ export async function statRegularFile(file: LogFile): Promise<BigIntStats> {
   return stats;
 }
 
-/** Writes a file durably, replacing what it held. */
+/** What identifies a file while it is open. Another volume may have a file with the same inode number. */
+export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
+
+/**
+ * The size of the file at `path`, in bytes.
+ *
+ * @throws Error if it is not the given file: that one was replaced, or its volume was.
+ */
+export function sizeOf(fs: FileSystem, path: string, { dev, ino }: FileId): number {
+  const now = fs.statSync(path, { bigint: true });
+  if (now.dev !== dev || now.ino !== ino) throw faults.changed();
+  return Number(now.size);
+}
+
+/** Writes a new file durably, in place of the one that has this path. */
 export async function writeFile(fs: FileSystem, path: string, bytes: Buffer): Promise<void> {
-  const file = await fs.open(path, O_WRONLY | O_CREAT | O_TRUNC | O_DSYNC, 0o600);
+  await removeIfPresent(fs, path);
+  // O_EXCL: a user who can write to the folder must not be able to redirect the bytes by a link.
+  const file = await fs.open(path, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, 0o600);
   try {
     await writeAll(fs, file, bytes);
   } finally {
     await file.close();
   }
   await syncFolder(fs, dirname(path));
+}
+
+export async function removeIfPresent(fs: FileSystem, path: string): Promise<void> {
+  await fs.unlink(path).catch(() => undefined);
 }
 
 /** Writes all of `bytes` durably to a file that was opened with `O_DSYNC`. */

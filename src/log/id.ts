@@ -1,5 +1,3 @@
-import { failures } from './errors.js';
-
 /**
  * An id in two's complement: first its low 32 bits, then its high ones. To create a `bigint` for each of
  * millions of records would be slow.
@@ -10,10 +8,9 @@ export function createIdWords(): IdWords {
   return new Int32Array(2) as IdWords;
 }
 
-/** @throws RangeError if the id is not an int64. */
+/** The id must be an int64. */
 export function toWords(id: bigint, words = createIdWords()): IdWords {
   INT64.setBigInt64(0, id);
-  if (INT64.getBigInt64(0) !== id) throw failures.idOutOfRange();
   words[0] = INT64.getInt32(4);
   words[1] = INT64.getInt32(0);
   return words;

@@ -89,14 +89,15 @@ export async function* partsOf(file: LogFile, end = Infinity): AsyncGenerator<Pa
 
   async function skipLine(): Promise<LongLine> {
     const start = offset;
-    offset = await endOfLine(file, offset + held, buffer);
+    offset = await endOfLine(file, offset + held);
     held = 0;
     return { kind: 'long line', offset: start, length: offset - start };
   }
 }
 
 /** The offset after the next newline, or the end of the file. */
-async function endOfLine(file: LogFile, start: number, buffer: Buffer): Promise<number> {
+export async function endOfLine(file: LogFile, start: number): Promise<number> {
+  const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   let offset = start;
   for (;;) {
     const { bytesRead } = await file.read(buffer, 0, buffer.length, offset);

@@ -155,28 +155,37 @@ async function visibleClaims(
   );
 }
 
-/** The claims whose owners are alive. Removes the dead ones. */
+/**
+ * The visible claims to this log whose owners are alive. Removes the dead claims.
+ *
+ * @throws Error if one of them belongs to another user, because this process must not connect to it.
+ */
 async function liveRivals(claims: ClaimFolder, names: readonly string[]): Promise<Rival[]> {
   const rivals: Rival[] = [];
   for (const name of names) {
-    const state = await queryState(claims.fs, socketPath(claims, name));
-    if (state === undefined) await removeClaim(claims.fs, join(claims.folder, name));
-    else if (name.startsWith(claims.prefix) && !name.endsWith(HIDDEN)) rivals.push({ name, state });
+    const state = removeIfDead(claims, name);
+    // Hidden claims and those to other logs do not matter, and may belong to another user.
+    if (!name.startsWith(claims.prefix) || name.endsWith(HIDDEN))
+      await state.catch(() => undefined);
+    else {
+      const answer = await state;
+      if (answer !== undefined) rivals.push({ name, state: answer });
+    }
   }
   return rivals;
 }
 
-/**
- * The answer of the owner of a claim: empty if it is stopped, `undefined` if it is dead.
- *
- * @throws Error if the claim belongs to another user, because this process must not connect to it.
- */
-async function queryState(fs: FileSystem, path: string): Promise<string | undefined> {
+/** The answer of the owner of a claim: empty if it is stopped, `undefined` if it is dead. */
+async function removeIfDead(claims: ClaimFolder, name: string): Promise<string | undefined> {
+  const { fs, folder } = claims;
   try {
-    return await fs.ask(path, ANSWER_TIMEOUT_MS);
+    return await fs.ask(socketPath(claims, name), ANSWER_TIMEOUT_MS);
   } catch (error) {
+    const path = join(folder, name);
     if (codeOf(error) === 'EACCES') throw faults.otherUser(path, error);
-    return codeOf(error) === 'ECONNREFUSED' || codeOf(error) === 'ENOENT' ? undefined : '';
+    if (codeOf(error) !== 'ECONNREFUSED' && codeOf(error) !== 'ENOENT') return '';
+    await removeClaim(fs, path);
+    return undefined;
   }
 }
 

@@ -15,12 +15,12 @@ import {
   type FileSystem,
   type LogFile,
 } from './file.js';
-import { createIdWords, toBigInt, toWords } from './id.js';
+import { createIdWords, toWords } from './id.js';
 import { createIdIndex, type IdIndex } from './id-index.js';
 import { acquireLock, type Lock } from './lock.js';
-import { partsOf, readLine, type Part } from './lines.js';
+import { partsOf, type Part } from './lines.js';
 import { plantsIn } from './read.js';
-import { decodeRecord, RecordReader } from './record.js';
+import { createReadBack } from './read-back.js';
 import { recover } from './recovery.js';
 
 /**
@@ -36,8 +36,8 @@ export interface PlantLogOptions {
   readonly onProgress?: (bytes: number, totalBytes: number) => void;
   /**
    * Called with `(message, cause)` when a torn tail was cut off, when the disk is full and when
-   * there is room again, and when the log is poisoned; at most 10 times in 10 seconds. Default:
-   * `console.error`.
+   * there is room again, when it hangs and when it has returned, and when the log is poisoned; at most 10
+   * times in 10 seconds. Default: `console.error`.
    */
   readonly report?: Report;
 }
@@ -81,6 +81,19 @@ export interface PlantLog extends PlantStore {
    * ```
    */
   plants(): AsyncIterable<NewPlant>;
+  /**
+   * Resolves if plants can be stored at the moment, at once: nothing is written. A full disk does not
+   * count, because each plant is tried.
+   *
+   * @throws {@link PlantStoreError} `unavailable` while a write hangs, and once the log is poisoned or
+   * closed.
+   *
+   * @example Readiness, for a load balancer:
+   * ```ts
+   * const status = await log.check().then(() => 200, () => 503);
+   * ```
+   */
+  check(): Promise<void>;
 }
 
 /**
@@ -119,15 +132,15 @@ export async function openLog(
   try {
     await createFolder(fs, dirname(path));
     file = await openLogFile(fs, path);
-    const { ino } = await statRegularFile(file);
+    const fileId = await statRegularFile(file);
     path = await fs.realpath(path);
     await syncFolder(fs, dirname(path));
-    lock = await acquireLock(fs, path, ino);
+    lock = await acquireLock(fs, path, fileId.ino);
     // A killed process may have left lines that only the page cache holds.
     await syncFile(file);
     const index = createIdIndex();
-    const end = await recover({ fs, file, path, report, index }, onProgress);
-    return createLog({ fs, file, path, ino, report, end, index, lock });
+    const end = await recover({ fs, file, path, fileId, report, index }, onProgress);
+    return createLog({ fs, file, path, fileId, report, end, index, lock });
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);
     throw toStoreError(path, error);
@@ -147,22 +160,19 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     ...parts,
     onStored: (id, offset) => void index.add(toWords(id, words), offset),
   });
-  let lastReadBack: Promise<unknown> = Promise.resolve();
+  const readBack = createReadBack(parts, committer);
   let closed: Promise<void> | undefined;
 
   // Not an async function, which would create one more promise for each plant.
   function add(given: NewPlant): Promise<'created' | 'unchanged'> {
     try {
-      throwIfRefused();
       const plant = copyPlant(given);
+      throwIfUnavailable();
       const pending = committer.pending(plant.id);
       if (pending) return pending.stored.then(() => requireSame(pending.plant, plant));
       const offset = index.get(toWords(plant.id, words));
       if (offset === undefined) return committer.append(plant);
-      // One after the other, to hold one line at a time: it may be much larger than the given plant.
-      const reading = lastReadBack.then(() => readBack(plant.id, offset));
-      lastReadBack = reading.catch(() => undefined);
-      return reading.then((stored) => requireSame(stored, plant));
+      return readBack.read(plant.id, offset).then((stored) => requireSame(stored, plant));
     } catch (error) {
       const cause = error as Error;
       return Promise.reject(cause);
@@ -173,22 +183,14 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     if (committer.refusal) throw committer.refusal;
   }
 
+  function throwIfUnavailable(): void {
+    const reason = committer.refusal ?? committer.hang;
+    if (reason) throw reason;
+  }
+
   function requireSame(stored: Plant, given: Plant): 'unchanged' {
     if (isSame(stored, given)) return 'unchanged';
     throw failures.conflict();
-  }
-
-  async function readBack(id: bigint, offset: number): Promise<Plant> {
-    let line: Buffer;
-    try {
-      line = await readLine(file, offset);
-    } catch (error) {
-      throw toStoreError(path, error);
-    }
-    const reader = new RecordReader(line);
-    if (reader.read(0) === 0 || toBigInt(reader.id) !== id) throw modifiedAt(offset);
-    committer.checkFile();
-    return decodeRecord(line);
   }
 
   async function* plants(): AsyncGenerator<NewPlant> {
@@ -221,7 +223,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
 
   async function close(): Promise<void> {
     await committer.close();
-    await lastReadBack;
+    await readBack.idle();
     try {
       await file.close();
     } finally {
@@ -240,6 +242,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     poisoned: committer.poisoned,
     add,
     plants,
+    check: () => Promise.resolve().then(throwIfUnavailable),
     close: () => (closed ??= close()),
   };
 }

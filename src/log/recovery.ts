@@ -1,8 +1,16 @@
 import { crc32 } from 'node:zlib';
 
 import { pluralize, type Report } from '../report.js';
-import { damages, failures } from './errors.js';
-import { truncateFile, writeFile, type FileSystem, type LogFile } from './file.js';
+import { unusedPath } from './aside.js';
+import { damages, failures, faults } from './errors.js';
+import {
+  sizeOf,
+  truncateFile,
+  writeFile,
+  type FileId,
+  type FileSystem,
+  type LogFile,
+} from './file.js';
 import type { IdIndex } from './id-index.js';
 import { lineAt, type TornTail } from './lines.js';
 import { scan } from './scan.js';
@@ -12,6 +20,7 @@ export interface UnreadLog {
   readonly fs: FileSystem;
   readonly file: LogFile;
   readonly path: string;
+  readonly fileId: FileId;
   readonly report: Report;
   /** Filled with the id of each plant and the byte offset of its line. */
   readonly index: IdIndex;
@@ -34,10 +43,10 @@ export async function recover(
 
 /** Checks every line and adds its id to the index. Resolves to the torn tail. */
 async function readLines(
-  { fs, file, path, index }: UnreadLog,
+  { file, path, index }: UnreadLog,
   onProgress?: (bytes: number, totalBytes: number) => void,
 ): Promise<TornTail> {
-  const totalBytes = Number(fs.statSync(path, { bigint: true }).size);
+  const { size } = await file.stat({ bigint: true });
   const torn = await scan(file, {
     onRecord(id, offset) {
       index.stage(id, offset);
@@ -46,7 +55,7 @@ async function readLines(
     onDamage(damage) {
       throw failures.damaged(path, damage);
     },
-    onProgress: (bytes) => onProgress?.(bytes, totalBytes),
+    onProgress: (bytes) => onProgress?.(bytes, Number(size)),
   });
   const duplicate = await index.addStaged();
   if (!duplicate) return torn;
@@ -55,13 +64,21 @@ async function readLines(
   throw failures.damaged(path, { line: await lineAt(file, offset), offset, reason });
 }
 
-/** Copies a torn tail to a file named after its offset and checksum, then cuts it off. */
+/**
+ * Copies a torn tail to a file named after its offset and checksum, then cuts it off.
+ *
+ * @throws Error if the file was modified meanwhile. It is not cut then.
+ */
 async function cutTornTail(
-  { fs, file, path, report }: UnreadLog,
+  { fs, file, path, fileId, report }: UnreadLog,
   { offset, bytes }: TornTail,
 ): Promise<void> {
-  const copy = `${path}.torn-${offset}-${crc32(bytes).toString(16)}`;
+  const wanted = `${path}.torn-${offset}-${crc32(bytes).toString(16)}`;
+  const tail = { start: offset, end: offset + bytes.length };
+  const copy = await unusedPath(fs, wanted, file, [tail]);
   await writeFile(fs, copy, bytes);
+  // A process that has opened a hard link in another folder may have completed its write.
+  if (sizeOf(fs, path, fileId) !== offset + bytes.length) throw faults.changed();
   await truncateFile(file, offset);
   const length = pluralize(bytes.length, 'byte');
   report(`${path}: moved ${length} of an incomplete write to ${copy}`);

@@ -2,12 +2,19 @@ import { constants } from 'node:fs';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
 
+import { chunksOf, unusedPath, type Range } from './aside.js';
 import { faults } from './errors.js';
-import { syncFolder, writeAll, type FileSystem, type LogFile } from './file.js';
+import {
+  removeIfPresent,
+  sizeOf,
+  syncFolder,
+  writeAll,
+  type FileId,
+  type FileSystem,
+  type LogFile,
+} from './file.js';
 import { acquireLock } from './lock.js';
 import { checkLines, withFile, type Verification, type VerifyOptions } from './verify.js';
-
-const COPY_BYTES = 1_048_576;
 
 const { O_CREAT, O_DSYNC, O_EXCL, O_WRONLY } = constants;
 
@@ -29,7 +36,7 @@ export async function repairLog(
   givenPath: string,
   onProgress: VerifyOptions['onProgress'],
 ): Promise<Repair | undefined> {
-  return withFile(fs, givenPath, async (file, { ino, size }) => {
+  return withFile(fs, givenPath, async (file, { dev, ino, size }) => {
     const path = await fs.realpath(givenPath);
     const lock = await acquireLock(fs, path, ino);
     try {
@@ -39,7 +46,7 @@ export async function repairLog(
         onProgress,
       });
       if (damaged.length === 0) return undefined;
-      const log = { path, file, ino, bytes: verification.bytes };
+      const log = { path, file, fileId: { dev, ino }, bytes: verification.bytes };
       const damagedPath = await moveDamage(fs, log, damaged);
       return { ...verification, damagedPath };
     } finally {
@@ -59,7 +66,7 @@ function addRange(ranges: Range[], start: number, end: number): void {
 interface ReadLog {
   readonly path: string;
   readonly file: LogFile;
-  readonly ino: bigint;
+  readonly fileId: FileId;
   readonly bytes: number;
 }
 
@@ -79,7 +86,8 @@ async function moveDamage(
   await removeIfPresent(fs, copyPath);
   try {
     const checksum = await copyRanges(fs, file, damaged, copyPath);
-    const damagedPath = `${path}.damaged-${checksum.toString(16)}`;
+    const wanted = `${path}.damaged-${checksum.toString(16)}`;
+    const damagedPath = await unusedPath(fs, wanted, file, damaged);
     await fs.rename(copyPath, damagedPath);
     await syncFolder(fs, dirname(path));
 
@@ -95,13 +103,8 @@ async function moveDamage(
 }
 
 /** The lock is on an inode: before this repair took it, another one may have replaced the file. */
-function throwIfChanged(fs: FileSystem, { path, ino, bytes }: ReadLog): void {
-  const now = fs.statSync(path, { bigint: true });
-  if (now.ino !== ino || now.size !== BigInt(bytes)) throw faults.changed();
-}
-
-async function removeIfPresent(fs: FileSystem, path: string): Promise<void> {
-  await fs.unlink(path).catch(() => undefined);
+function throwIfChanged(fs: FileSystem, { path, fileId, bytes }: ReadLog): void {
+  if (sizeOf(fs, path, fileId) !== bytes) throw faults.changed();
 }
 
 /** Copies bytes to a new file with the same owner and mode. Resolves to their CRC-32. */
@@ -127,33 +130,4 @@ async function copyRanges(
   } finally {
     await to.close();
   }
-}
-
-/** The bytes of a file from `start` up to, but not including, `end`. */
-export interface Range {
-  readonly start: number;
-  end: number;
-}
-
-/**
- * Reads ranges of a file. Every chunk but the last is full, however short the ranges are, because
- * each may become a durable write.
- */
-export async function* chunksOf(file: LogFile, ranges: readonly Range[]): AsyncGenerator<Buffer> {
-  const buffer = Buffer.allocUnsafe(COPY_BYTES);
-  let held = 0;
-  for (const { start, end } of ranges) {
-    for (let at = start; at < end;) {
-      const length = Math.min(buffer.length - held, end - at);
-      const { bytesRead } = await file.read(buffer, held, length, at);
-      if (bytesRead === 0) throw faults.truncated();
-      at += bytesRead;
-      held += bytesRead;
-      if (held === buffer.length) {
-        yield buffer;
-        held = 0;
-      }
-    }
-  }
-  if (held > 0) yield buffer.subarray(0, held);
 }

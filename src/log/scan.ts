@@ -9,11 +9,15 @@ import { NEWLINE, RecordReader } from './record.js';
 /** Called by a scan, in the order of the file. */
 export interface ScanListener {
   /**
-   * Called with the id of a record, which is valid during the call. Returns why the record is damaged, if
-   * it is.
+   * Called with the id of a record, which is valid during the call. Returns the byte offset of an earlier
+   * record with the same id, if there is one.
    */
-  onRecord(id: IdWords, offset: number): string | undefined;
-  onDamage(damage: Damage): void;
+  onRecord(id: IdWords, offset: number): number | undefined;
+  /**
+   * Called with each damaged line, and its bytes unless it is longer than any record. If it returns a
+   * promise, the scan waits for it; so long, the bytes are valid.
+   */
+  onDamage(damage: Damage, line?: Buffer): unknown;
   /** Called after each chunk with the byte offset up to which all lines have been checked. */
   onProgress(offset: number): void;
 }
@@ -25,32 +29,40 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
   for await (const part of partsOf(file)) {
     if (part.kind === 'torn tail') return part;
     if (part.kind === 'lines') {
-      checkLines(part);
-      end = part.offset + part.bytes.length;
+      const { offset, bytes } = part;
+      // Only damaged lines are waited for: a promise for each line would take longer than its check.
+      for (const damage of damagesIn(part)) {
+        const start = damage.offset - offset;
+        await listener.onDamage(damage, bytes.subarray(start, start + damage.length));
+      }
+      end = offset + bytes.length;
     } else {
       const { offset, length } = part;
-      listener.onDamage({ line: line++, offset, length, reason: damages.tooLong });
+      await listener.onDamage({ line: line++, offset, length, reason: damages.tooLong });
       end = offset + length;
     }
     listener.onProgress(end);
   }
   return { offset: end, bytes: Buffer.alloc(0) };
 
-  function checkLines({ offset, bytes }: Lines): void {
+  function* damagesIn({ offset, bytes }: Lines): Generator<Damage, void> {
     const reader = new RecordReader(bytes);
     const allUtf8 = isUtf8(bytes);
     for (let start = 0; start < bytes.length; line++) {
       const recordEnd = reader.read(start);
       const lineEnd = recordEnd || bytes.indexOf(NEWLINE, start) + 1;
-      const reason =
+      const damage =
         recordEnd === 0
-          ? damages.notARecord
+          ? { reason: damages.notARecord }
           : !allUtf8 && !isUtf8(bytes.subarray(start, lineEnd))
-            ? damages.notUtf8
-            : listener.onRecord(reader.id, offset + start);
-      if (reason)
-        listener.onDamage({ line, offset: offset + start, length: lineEnd - start, reason });
+            ? { reason: damages.notUtf8 }
+            : repetitionOf(listener.onRecord(reader.id, offset + start));
+      if (damage) yield { line, offset: offset + start, length: lineEnd - start, ...damage };
       start = lineEnd;
     }
   }
+}
+
+function repetitionOf(earlier: number | undefined): Pick<Damage, 'reason' | 'earlier'> | undefined {
+  return earlier === undefined ? undefined : { reason: damages.repeatedId(earlier), earlier };
 }

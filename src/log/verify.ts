@@ -1,8 +1,9 @@
 import type { BigIntStats } from 'node:fs';
 
-import { damages, toStoreError, type Damage } from './errors.js';
+import { toStoreError, type Damage } from './errors.js';
 import { openToRead, statRegularFile, type FileSystem, type LogFile } from './file.js';
 import { createIdIndex } from './id-index.js';
+import { createSecondReader } from './reread.js';
 import { scan } from './scan.js';
 
 /** What was found in a log. */
@@ -16,7 +17,8 @@ export interface Verification {
 }
 
 export interface VerifyOptions {
-  readonly onDamage: (damage: Damage) => void;
+  /** Called with each damaged line. If it returns a promise, the next line is not read before it is resolved. */
+  readonly onDamage: (damage: Damage) => unknown;
   readonly onProgress: (bytes: number, totalBytes: number) => void;
 }
 
@@ -54,18 +56,20 @@ export async function checkLines(
   { onDamage, onProgress }: VerifyOptions,
 ): Promise<Verification> {
   const index = createIdIndex();
+  const secondReader = createSecondReader(file);
   let damagedLines = 0;
   const torn = await scan(file, {
-    onRecord(id, offset) {
-      const earlier = index.add(id, offset);
-      return earlier === undefined ? undefined : damages.repeatedId(earlier);
-    },
-    onDamage(damage) {
+    onRecord: (id, offset) => index.add(id, offset),
+    async onDamage(damage, line) {
+      if (!(await secondReader.confirms(damage, line))) return;
       damagedLines++;
-      onDamage(damage);
+      await onDamage(damage);
     },
-    // A server may append to the log meanwhile.
-    onProgress: (bytes) => onProgress(Math.min(bytes, size), size),
+    onProgress(bytes) {
+      secondReader.forget();
+      // A server may append to the log meanwhile.
+      onProgress(Math.min(bytes, size), size);
+    },
   });
   const tornBytes = torn.bytes.length;
   return { plants: index.size, damagedLines, bytes: torn.offset + tornBytes, tornBytes };

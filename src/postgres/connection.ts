@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-import { kindOf } from './errors.js';
+import { kindOf, type ErrorKind } from './errors.js';
 import { passwordFrom, type Password } from './password.js';
-import type { Row, Statement } from './rows.js';
+import { CHECK, type Row, type Statement } from './rows.js';
 import { openSession, type Session } from './session.js';
 
 /** A connection that is opened on demand, and again after a failure. */
@@ -10,9 +10,11 @@ export interface Connection {
   /**
    * Runs one statement at a time, as a transaction. Resolves once the transaction is durable.
    *
-   * @throws Error also if the server may lose what was stored, or would not report that.
+   * @throws Error also if the server may lose what was stored, or would not report that. If the connection
+   * is open afterwards, the error is about the rows of the statement: others can be stored.
    */
   readonly query: (statement: Statement, ...values: string[]) => Promise<Row[]>;
+  readonly isOpen: () => boolean;
   readonly close: () => void;
 }
 
@@ -22,12 +24,15 @@ export interface ConnectorOptions {
   readonly hosts: readonly URL[];
   readonly password: Password | undefined;
   readonly timeoutMs: number;
+  /** After how long the server ends a statement. Default: `timeoutMs`. */
+  readonly statementTimeoutMs?: number;
   readonly acceptDataLoss: boolean;
 }
 
 /** Returns a function that creates connections to the host that accepts writes. */
 export function createConnector(options: ConnectorOptions): () => Connection {
-  const { hosts, password, timeoutMs, acceptDataLoss } = options;
+  const { hosts, password, ...limits } = options;
+  const { timeoutMs, statementTimeoutMs = timeoutMs } = limits;
   const connectionTimeoutMs = timeoutMs / hosts.length;
   /** The index of the host to try next. If that host fails, it is the turn of the one after it. */
   let current = 0;
@@ -42,7 +47,7 @@ export function createConnector(options: ConnectorOptions): () => Connection {
       const url = new URL(String(hosts[host]));
       const given = await passwordFrom(password, connectionTimeoutMs);
       if (given) url.password = encodeURIComponent(given);
-      return openSession(url, { timeoutMs, connectionTimeoutMs, acceptDataLoss });
+      return openSession(url, { ...limits, statementTimeoutMs, connectionTimeoutMs });
     }
 
     async function query({ name, text }: Statement, ...values: string[]): Promise<Row[]> {
@@ -56,12 +61,12 @@ export function createConnector(options: ConnectorOptions): () => Connection {
           return await to.query({ ...(prepared && { name }), text, values });
         } catch (error) {
           const kind = kindOf(error);
-          if (kind === 'rows') throw error;
           if (kind === 'conflict') {
             if (++tries === MAX_TRIES) throw error;
             // Exponential backoff with jitter: the other transactions with these ids have to commit.
             await delay((2 ** tries * (1 + Math.random())) / 2);
           } else if (kind === 'unprepared' && prepared) prepares = false;
+          else if (kind === 'rows' || (await isRefusal(kind, name, to))) throw error;
           else {
             close();
             if (current === host) current = (host + 1) % hosts.length;
@@ -77,6 +82,20 @@ export function createConnector(options: ConnectorOptions): () => Connection {
       session = undefined;
     }
 
-    return { query, close };
+    return { query, isOpen: () => session?.isClosed() === false, close };
   };
+}
+
+/**
+ * Whether an error was about the rows of a statement: it was if plants can still be stored in the same session.
+ * {@link CHECK} cannot tell whether the disk is full, because it stores nothing.
+ */
+async function isRefusal(kind: ErrorKind, name: string, session?: Session): Promise<boolean> {
+  if (!session || kind === 'outage' || name === CHECK.name) return false;
+  try {
+    await session.query({ text: CHECK.text, values: [] });
+    return true;
+  } catch {
+    return false;
+  }
 }

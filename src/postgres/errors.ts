@@ -1,11 +1,13 @@
 import pg from 'pg';
 
+import { codeOf } from '../system-error.js';
+
 /**
- * What an error is about: the rows of the statement, while everything else is in order; a conflict of
- * transactions; a statement that is not prepared; a server that accepts no statement, or no write, at the
- * moment; or anything else, such as a server that does not answer.
+ * What an error is about: `rows` of the statement; a `conflict` of transactions; a statement that is not
+ * prepared; a `server` that accepts no statement, or no write, at the moment; an `outage` of the connection or
+ * of the disk. `unclear` if the SQLSTATE does not tell, because a trigger or a constraint may fail with any.
  */
-export type ErrorKind = 'rows' | 'conflict' | 'unprepared' | 'server' | 'other';
+export type ErrorKind = 'rows' | 'conflict' | 'unprepared' | 'server' | 'outage' | 'unclear';
 
 // See https://www.postgresql.org/docs/current/errcodes-appendix.html.
 const KINDS: Readonly<Record<string, ErrorKind>> = {
@@ -18,22 +20,21 @@ const KINDS: Readonly<Record<string, ErrorKind>> = {
   '25006': 'server',
   '53300': 'server',
   '57P03': 'server',
+  // The disk is full.
+  '53100': 'outage',
   // A row that another transaction holds.
   '55P03': 'rows',
 };
-/** The classes that are not about rows. A trigger or a constraint may have any other one. */
-const OTHER_CLASSES = /^(?:0[8A]|2[568]|3[DF]|4[02]|5[3578]|F0|XX)/;
 
 export function kindOf(error: unknown): ErrorKind {
-  if (!(error instanceof pg.DatabaseError)) return 'other';
+  if (!(error instanceof pg.DatabaseError)) return 'outage';
   const { code = '', routine } = error;
-  const kind = KINDS[code];
+  const kind = KINDS[code] ?? 'unclear';
   // RAISE in a trigger, whatever SQLSTATE it has chosen.
-  if (routine === 'exec_stmt_raise' && kind !== 'conflict') return 'rows';
-  return kind ?? (OTHER_CLASSES.test(code) ? 'other' : 'rows');
+  return routine === 'exec_stmt_raise' && kind !== 'conflict' ? 'rows' : kind;
 }
 
-/** Whether the other rows of the statement can be stored without those that the error is about. */
-export function isAboutRows(error: unknown): boolean {
-  return ['rows', 'conflict'].includes(kindOf(error));
+/** Whether the server has ended a statement because of its `statement_timeout`, or was asked to. */
+export function isTimeout(error: unknown): boolean {
+  return codeOf(error) === '57014';
 }

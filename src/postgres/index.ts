@@ -94,13 +94,18 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   if (fault) throw new TypeError(`url: ${fault}`);
   const hosts = parseDatabaseUrl(options.url);
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
-  const { password } = options;
-  const connect = createConnector({ hosts, password, timeoutMs, acceptDataLoss });
-  const all = Array.from({ length: connections }, connect);
+  const connector = { hosts, password: options.password, timeoutMs, acceptDataLoss };
+  const connect = createConnector(connector);
+  // A batch with a plant whose trigger takes longer is split. The time of the other plants is not over then.
+  const statementTimeoutMs = Math.ceil(0.4 * timeoutMs);
+  const all = Array.from(
+    { length: connections },
+    createConnector({ ...connector, statementTimeoutMs }),
+  );
   const failure = (cause: unknown): PlantStoreError =>
     new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
   try {
-    for (const connection of all) await prepare(connection);
+    for (const connection of all) await prepare(connection, connect);
   } catch (cause) {
     for (const { close } of all) close();
     throw failure(cause);
@@ -108,9 +113,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const report = limitRate(options.report);
   const store = createStore(all, name, { timeoutMs, report });
   // Connecting may take half of the time, and the statement the other half.
-  const checkMs = Math.ceil(timeoutMs / 2);
   const checks = createCheck(
-    createConnector({ hosts, password, timeoutMs: checkMs, acceptDataLoss })(),
+    createConnector({ ...connector, timeoutMs: Math.ceil(timeoutMs / 2) })(),
   );
   return {
     ...store,
@@ -124,13 +128,15 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
 }
 
 /** Runs both statements without plants, to detect most of what the database may lack. */
-async function prepare(connection: Connection): Promise<void> {
+async function prepare(connection: Connection, connect: () => Connection): Promise<void> {
   try {
     await connection.query(COMPARE, rowsOf([]));
   } catch (error) {
     // undefined_table
     if (codeOf(error) !== '42P01') throw error;
-    await connection.query(CREATE_TABLE);
+    // This may have to wait for other instances.
+    const creator = connect();
+    await creator.query(CREATE_TABLE).finally(creator.close);
   }
   await connection.query(INSERT, rowsOf([]));
 }

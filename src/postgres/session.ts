@@ -22,6 +22,8 @@ interface QueryConfig {
 export interface SessionOptions {
   readonly timeoutMs: number;
   readonly connectionTimeoutMs: number;
+  /** After how long the server ends a statement, in ms. The client waits for `timeoutMs`, commit included. */
+  readonly statementTimeoutMs: number;
   readonly acceptDataLoss: boolean;
 }
 
@@ -44,13 +46,16 @@ const PREPARE = `SELECT count(set_config(name, value, false)), ${REFUSAL}
   FROM json_each_text($1::json) AS wanted (name, value) JOIN pg_settings USING (name)`;
 
 /** The settings for {@link PREPARE}, which leaves out those that the server's release does not have. */
-function settings(timeoutMs: number): Readonly<Record<string, string | number>> {
+function settings({
+  timeoutMs,
+  statementTimeoutMs,
+}: SessionOptions): Readonly<Record<string, string | number>> {
   return {
     client_min_messages: 'warning',
     exit_on_error: 'off',
     idle_session_timeout: 0,
     transaction_timeout: 0,
-    statement_timeout: timeoutMs,
+    statement_timeout: statementTimeoutMs,
     // Short: plants in a batch with one whose row is locked may have to wait for this several times.
     lock_timeout: Math.ceil(timeoutMs / 50),
   };
@@ -104,7 +109,7 @@ export async function openSession(url: URL, options: SessionOptions): Promise<Se
 
   try {
     await client.connect();
-    await query({ text: PREPARE, values: [JSON.stringify(settings(timeoutMs))] });
+    await query({ text: PREPARE, values: [JSON.stringify(settings(options))] });
   } catch (error) {
     close();
     throw error;
@@ -116,6 +121,7 @@ export async function openSession(url: URL, options: SessionOptions): Promise<Se
  * Cancels what runs on a connection: a statement that its client has given up would run on, and keep its
  * locks. A wait for a synchronous standby ends, too, but nobody takes that for an acknowledgement any more.
  * The request is sent without TLS, as by libpq: the server accepts it, and its key is of no use afterwards.
+ * Not by `cancel` of pg.Client, which is undocumented, has no timeout and never closes its connection.
  */
 function cancel(client: Client, timeoutMs: number, done: () => unknown): void {
   const { host, port, processID, secretKey } = client;

@@ -3,10 +3,16 @@ import { AsyncResource } from 'node:async_hooks';
 import { measureCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
-import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
+import {
+  bytesOf,
+  copyPlant,
+  MAX_WAITING_BYTES,
+  PlantStoreError,
+  type PlantStore,
+} from '../store.js';
 import { messageOf } from '../system-error.js';
 import type { Connection } from './connection.js';
-import { isAboutRows } from './errors.js';
+import { isTimeout } from './errors.js';
 import { COMPARE, INSERT, rowsOf } from './rows.js';
 
 interface Pending {
@@ -24,11 +30,15 @@ const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
  * parts there are fewer levels, each of which may have to wait for the lock of a row.
  */
 const PARTS = 10;
-const MAX_QUEUED_BYTES = 67_108_864;
-/** The memory of a plant besides its strings. */
-const PLANT_BYTES = 512;
 
 const plantOf = ({ plant }: Pending): NewPlant => plant;
+
+function split(batch: Pending[]): Pending[][] {
+  const size = Math.ceil(batch.length / PARTS);
+  return Array.from({ length: Math.ceil(batch.length / size) }, (_, n) =>
+    batch.slice(n * size, (n + 1) * size),
+  );
+}
 
 export interface StoreOptions {
   readonly timeoutMs: number;
@@ -56,7 +66,7 @@ export function createStore(
   const run = AsyncResource.bind(async (lane: (typeof lanes)[number]): Promise<void> => {
     // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
-    while (queue.length > 0) await storeBatch(lane.connection, takeBatch());
+    while (queue.length > 0) await storePlants(lane.connection, takeBatch());
     idle.push(lane);
   });
 
@@ -77,41 +87,41 @@ export function createStore(
     return !isOverdue;
   }
 
-  async function storeBatch(connection: Connection, taken: readonly Pending[]): Promise<void> {
-    const batch = taken.filter(isInTime);
+  async function storePlants(connection: Connection, plants: Pending[]): Promise<void> {
+    const batches = [plants];
+    for (let batch; (batch = batches.shift());) await storeBatch(connection, batch, batches);
+  }
+
+  /** Stores a batch. If that fails because of a plant, the parts of the batch are added to `batches`. */
+  async function storeBatch(
+    connection: Connection,
+    given: Pending[],
+    batches: Pending[][],
+  ): Promise<void> {
+    const batch = given.filter(isInTime);
     if (batch.length === 0) return;
     const failuresBefore = failures;
     const publish = measureCommit(name);
-    let created: ReadonlySet<Pending> = new Set();
+    let rest = batch;
     try {
-      await insertOrCompare(connection, batch, (inserted) => (created = inserted));
-      publish?.({ plants: created.size });
+      rest = await insert(connection, batch);
+      if (rest.length > 0) await compare(connection, rest);
+      publish?.({ plants: batch.length - rest.length });
       if (!isAway || failures > failuresBefore) return;
       isAway = false;
       report(`${name}: plants are stored again`);
     } catch (error) {
-      publish?.({ plants: created.size, error });
-      const rest = batch.filter((pending) => !created.has(pending));
-      if (isAboutRows(error) && batch.length > 1) await storeParts(connection, rest);
-      else rejectBatch(rest, error);
+      publish?.({ plants: batch.length - rest.length, error });
+      if (!connection.isOpen()) rejectAll(rest, error);
+      else if (rest.length === 1) refuse(rest, error);
+      // Last, so that the other parts do not have to wait for a slow plant.
+      else if (isTimeout(error)) batches.push(...split(rest));
+      else batches.unshift(...split(rest));
     }
   }
 
-  async function storeParts(connection: Connection, batch: readonly Pending[]): Promise<void> {
-    const size = Math.ceil(batch.length / PARTS);
-    for (let start = 0; start < batch.length; start += size)
-      await storeBatch(connection, batch.slice(start, start + size));
-  }
-
-  /**
-   * Inserts the plants that have no row, and calls `onInserted` with them once they are durable. Then
-   * compares the others with their rows, which may fail.
-   */
-  async function insertOrCompare(
-    connection: Connection,
-    batch: readonly Pending[],
-    onInserted: (created: ReadonlySet<Pending>) => void,
-  ): Promise<void> {
+  /** Inserts the plants that have no row, and returns the others. */
+  async function insert(connection: Connection, batch: Pending[]): Promise<Pending[]> {
     // Of plants with the same id, the first is inserted, and the others are compared with it.
     const firsts = new Map(
       batch.toReversed().map((pending) => [String(pending.plant.id), pending]),
@@ -119,12 +129,14 @@ export function createStore(
     const rows = await connection.query(INSERT, rowsOf(Array.from(firsts.values(), plantOf)));
     const created = new Set(rows.flatMap(([id]) => firsts.get(id as string) ?? []));
     for (const { resolve } of created) resolve('created');
-    onInserted(created);
-    const others = batch.filter((pending) => !created.has(pending));
-    if (others.length === 0) return;
-    const compared = await connection.query(COMPARE, rowsOf(others.map(plantOf)));
-    const isSame = new Map(compared.map(([n, same]) => [others[Number(n) - 1], same === 't']));
-    for (const pending of others) {
+    return batch.filter((pending) => !created.has(pending));
+  }
+
+  /** Compares plants with their rows. */
+  async function compare(connection: Connection, batch: Pending[]): Promise<void> {
+    const compared = await connection.query(COMPARE, rowsOf(batch.map(plantOf)));
+    const isSame = new Map(compared.map(([n, same]) => [batch[Number(n) - 1], same === 't']));
+    for (const pending of batch) {
       const same = isSame.get(pending);
       if (same) pending.resolve('unchanged');
       else if (same === undefined)
@@ -133,15 +145,18 @@ export function createStore(
     }
   }
 
-  function rejectBatch(batch: readonly Pending[], cause: unknown): void {
+  function rejectAll(batch: Pending[], cause: unknown): void {
+    failures++;
     const reason = messageOf(cause);
-    if (isAboutRows(cause)) report(`${name}: the database refuses a plant: ${reason}`);
-    else {
-      failures++;
-      if (!isAway)
-        report(`${name}: ${reason}; plants are refused until it is available again`, cause);
-      isAway = true;
-    }
+    if (!isAway)
+      report(`${name}: ${reason}; plants are refused until it is available again`, cause);
+    isAway = true;
+    for (const { reject } of batch) reject(unavailable(reason, cause));
+  }
+
+  function refuse(batch: Pending[], cause: unknown): void {
+    const reason = messageOf(cause);
+    report(`${name}: the database refuses a plant: ${reason}`);
     for (const { reject } of batch) reject(unavailable(reason, cause));
   }
 
@@ -152,9 +167,9 @@ export function createStore(
   return {
     async add(given) {
       const plant = copyPlant(given);
-      const bytes = PLANT_BYTES + 3 * (plant.name.length + (plant.tag ?? '').length);
+      const bytes = bytesOf(plant);
       if (isClosed) throw unavailable('the store is closed');
-      if (queuedBytes > 0 && queuedBytes + bytes > MAX_QUEUED_BYTES)
+      if (queuedBytes > 0 && queuedBytes + bytes > MAX_WAITING_BYTES)
         throw unavailable('too many plants are waiting for the database');
       return new Promise((resolve, reject) => {
         queue.push({ plant, bytes, since: performance.now(), resolve, reject });

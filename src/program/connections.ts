@@ -2,12 +2,6 @@ import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/**
- * The shortest time after which an idle connection is closed, in milliseconds; the longest is twice that.
- * Proxies keep unused connections for less, so it is the proxy that closes them and no request is lost.
- */
-export const IDLE_MS = 75_000;
-
 /** The open connections of a server. One is idle while no request on it is being answered. */
 export interface Connections {
   has(socket: Duplex): boolean;
@@ -22,12 +16,14 @@ export interface Connections {
 }
 
 /**
- * Tracks the connections that a server emits as `event`, and closes those that are idle for
- * {@link IDLE_MS}.
+ * Tracks the connections that a server emits as `event`, and closes those that have been idle for
+ * `keepAliveMs` milliseconds or up to twice that. This must exceed the idle timeout of a proxy in front of the
+ * program: otherwise the proxy could send a request on a connection that is being closed.
  */
 export function trackConnections(
   event: 'connection' | 'secureConnection',
   server: Server,
+  keepAliveMs: number,
 ): Connections {
   const responses = new Map<Duplex, ServerResponse | undefined>();
   /** The connections that were idle at the last check, with the bytes received on each. */
@@ -37,7 +33,7 @@ export function trackConnections(
     responses.set(socket, undefined);
     socket.once('close', () => responses.delete(socket));
   });
-  const idleCheck = setInterval(checkIdle, IDLE_MS).unref();
+  const idleCheck = setInterval(checkIdle, keepAliveMs).unref();
   server.once('close', () => clearInterval(idleCheck));
 
   function forget(this: ServerResponse): void {

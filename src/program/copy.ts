@@ -1,5 +1,5 @@
 import type { NewPlant } from '../plant.js';
-import { isSame, PlantStoreError, type PlantStore } from '../store.js';
+import { bytesOf, isSame, MAX_WAITING_BYTES, PlantStoreError, type PlantStore } from '../store.js';
 
 export interface CopyOptions {
   /** Called after each plant with the counts so far. */
@@ -9,8 +9,11 @@ export interface CopyOptions {
    * faster. All are found if both iterators are in ascending order of ids.
    */
   readonly stored?: AsyncIterator<NewPlant>;
-  /** Called with the id of each plant that differs from the one in the store. */
-  readonly onDifferent?: (id: bigint) => void;
+  /**
+   * Called with the id of each plant that differs from the one in the store. If it returns a promise, the
+   * plant is pending until that is resolved.
+   */
+  readonly onDifferent?: (id: bigint) => unknown;
 }
 
 /** The number of plants that were copied, that were there before, and that differ. */
@@ -18,8 +21,11 @@ export type CopyCounts = Readonly<Record<Outcome, number>>;
 
 type Outcome = 'created' | 'unchanged' | 'different';
 
-/** The limits of the plants that are being added at a time: their number, and their UTF-16 code units. */
-const MAX_PENDING = { plants: 4_000, length: 8_388_608 };
+/**
+ * The limits of the plants that are being added at a time: two batches of the PostgreSQL store, so that none
+ * waits for long. A plant that exceeds them is added alone.
+ */
+const MAX_PENDING = { plants: 4_000, bytes: MAX_WAITING_BYTES / 8 };
 
 /**
  * Copies plants into a store. It changes no plant of the store and can be repeated after an
@@ -33,7 +39,7 @@ export async function copyPlants(
   { onProgress, onDifferent, stored }: CopyOptions = {},
 ): Promise<CopyCounts> {
   const counts = { created: 0, unchanged: 0, different: 0 };
-  const pending = { plants: 0, length: 0 };
+  const pending = { plants: 0, bytes: 0 };
   let failed: { readonly error: unknown } | undefined;
   let wake: (() => void) | undefined;
 
@@ -43,10 +49,14 @@ export async function copyPlants(
     return !!next && !next.done && next.value.id === plant.id && isSame(next.value, plant);
   }
 
-  async function copy(plant: NewPlant): Promise<void> {
-    const length = plant.name.length + (plant.tag ?? '').length;
+  function hasRoom(bytes: number): boolean {
+    if (pending.plants === 0) return true;
+    return pending.plants < MAX_PENDING.plants && pending.bytes + bytes <= MAX_PENDING.bytes;
+  }
+
+  async function copy(plant: NewPlant, bytes: number): Promise<void> {
     pending.plants++;
-    pending.length += length;
+    pending.bytes += bytes;
     try {
       counts[await add(plant)]++;
       onProgress?.(counts);
@@ -54,7 +64,7 @@ export async function copyPlants(
       failed ??= { error };
     }
     pending.plants--;
-    pending.length -= length;
+    pending.bytes -= bytes;
     wake?.();
   }
 
@@ -63,7 +73,7 @@ export async function copyPlants(
       return await store.add(plant);
     } catch (error) {
       if (!(error instanceof PlantStoreError && error.code === 'conflict')) throw error;
-      onDifferent?.(plant.id);
+      await onDifferent?.(plant.id);
       return 'different';
     }
   }
@@ -76,10 +86,11 @@ export async function copyPlants(
         onProgress?.(counts);
         continue;
       }
-      void copy(plant);
-      while (pending.plants === MAX_PENDING.plants || pending.length > MAX_PENDING.length)
-        await nextSettled();
+      const bytes = bytesOf(plant);
+      // Not after it is added: a store may refuse a large plant while others wait.
+      while (!hasRoom(bytes)) await nextSettled();
       if (failed) break;
+      void copy(plant, bytes);
     }
   } finally {
     while (pending.plants > 0) await nextSettled();

@@ -1,10 +1,11 @@
-import { randomBytes } from 'node:crypto';
+import { createPrivateKey, randomBytes, X509Certificate } from 'node:crypto';
 import { link, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
 import { tokenFault } from '../http/auth.js';
 import { nodeFileSystem, syncFolder, writeFile } from '../log/file.js';
+import type { Report } from '../report.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { readSecretFile } from './secret-file.js';
 import { collect, SettingsError } from './settings-error.js';
@@ -29,6 +30,16 @@ export interface TlsMaterial {
   readonly cert: Buffer;
   readonly key: Buffer;
 }
+
+/** What was read from the files of a certificate and its key. */
+export interface Tls extends TlsMaterial {
+  readonly files: TlsFiles;
+  /** When the certificate expires, in milliseconds since the Unix epoch. */
+  readonly notAfter: number;
+}
+
+/** A certificate that expires within this time is reported, in milliseconds. */
+export const EXPIRY_WARNING_MS = 14 * 86_400_000;
 
 /**
  * Reads a token file: one token a line.
@@ -96,19 +107,31 @@ export async function readPassword(file: NamedFile): Promise<string> {
  *
  * @throws SettingsError with the fault of each file, or of the pair.
  */
-export async function readTls(files: TlsFiles): Promise<TlsMaterial> {
+export async function readTls(files: TlsFiles): Promise<Tls> {
   const faults: string[] = [];
   const cert = await collect(faults, read(files.cert));
   const key = await collect(faults, read(files.key));
   if (!cert || !key) throw new SettingsError(faults);
   try {
     createSecureContext({ cert, key });
-    return { cert, key };
+    const certificate = new X509Certificate(cert);
+    // A context compares only keys of the same type.
+    if (!certificate.checkPrivateKey(createPrivateKey(key))) throw new Error('key type mismatch');
+    return { cert, key, files, notAfter: Date.parse(certificate.validTo) };
   } catch (cause) {
     const names = `${nameOf(files.cert)} and ${nameOf(files.key)}`;
-    const fault = `${names}: are not a certificate and its private key in PEM`;
+    const { reason, message } = cause as Error & { readonly reason?: string };
+    const fault = `${names}: are not a certificate and its private key in PEM (OpenSSL: ${reason ?? message})`;
     throw new SettingsError([fault], { cause });
   }
+}
+
+/** Reports a certificate that has expired, or expires within {@link EXPIRY_WARNING_MS}. */
+export function reportExpiry({ files, notAfter }: Tls, report: Report): void {
+  const left = notAfter - Date.now();
+  if (left > EXPIRY_WARNING_MS) return;
+  const expiry = `${left > 0 ? 'expires' : 'expired'} at ${new Date(notAfter).toISOString()}`;
+  report(`${nameOf(files.cert)}: the certificate ${expiry}; renew it, then send SIGHUP`);
 }
 
 async function read(file: NamedFile): Promise<Buffer> {

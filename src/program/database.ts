@@ -1,18 +1,21 @@
 import { resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
 
 import type { PostgresStore } from '../postgres/index.js';
 import { reportToConsole } from '../report.js';
 import { readPassword } from './credentials.js';
 import { DATABASE_SETTINGS, settingsHelp } from './environment.js';
 import type { ExitCode } from './exit.js';
-import { commandTyped, main } from './main.js';
-import { serve } from './serve.js';
+import { main } from './main.js';
+import { serve, type ServedStore } from './serve.js';
 import {
   readDatabaseServerSettings,
   readDatabaseSettings,
   type DatabaseSettings,
 } from './settings.js';
-import { exportLog, importLog } from './transfer.js';
+import { ofSetting } from './settings-error.js';
+import type { Shutdown } from './signals.js';
+import { exportLog, importLog, unlessAborted } from './transfer.js';
 
 const HELP = `Usage: plant-store-postgres               store plants: POST /plants with a bearer token
        plant-store-postgres import FILE   copy the plants of a log to the database
@@ -28,42 +31,52 @@ the token file, the certificate and its key again, but stops it if its input is 
 
 /** Runs the program that keeps plants in a database. */
 export function databaseProgram(): void {
-  // The command of the program that keeps plants in a log: its file is beside that of this program.
-  const logCommand = commandTyped().replace(/postgres-(?=server\.js$)|-postgres$/, '');
-  main(HELP, logCommand, (command, file, ...more) => {
-    if (command === undefined) return serveDatabase();
+  const logScript = fileURLToPath(new URL('../server.js', import.meta.url));
+  void main(HELP, logScript, (shutdown, command, file, ...more) => {
+    if (command === undefined) return serveDatabase(shutdown);
     if (file === undefined || more.length > 0) return undefined;
     const path = resolve(file);
-    if (command === 'import') return withDatabase((store) => importLog(path, store));
-    if (command === 'export') return withDatabase((store) => exportLog(path, store.plants()));
+    const { requested } = shutdown;
+    if (command === 'import')
+      return withDatabase(requested, (store) => importLog(path, store, requested));
+    if (command === 'export')
+      return withDatabase(requested, (store) => exportLog(path, store.plants(), requested));
     return undefined;
   });
 }
 
-async function serveDatabase(): Promise<ExitCode> {
+async function serveDatabase(shutdown: Shutdown): Promise<ExitCode> {
   const settings = await readDatabaseServerSettings(process.env);
-  return serve(settings, async () => {
-    const store = await open(settings);
-    return { store, lines: [`database: ${store.name}`], check: () => store.check() };
-  });
+  // One more connection is for checks, and each may need another one that cancels its statement.
+  const descriptors = 2 * (settings.connections + 1);
+  const opened = (): Promise<ServedStore> => openServed(settings, shutdown.requested);
+  return serve(settings, shutdown, opened, descriptors);
+}
+
+async function openServed(settings: DatabaseSettings, stop: AbortSignal): Promise<ServedStore> {
+  const store = await unlessAborted(stop, open(settings));
+  return { store, lines: [`database: ${store.name}`], check: () => store.check() };
 }
 
 /** Runs a command on the configured database. */
 async function withDatabase(
+  stop: AbortSignal,
   command: (store: PostgresStore) => Promise<ExitCode>,
 ): Promise<ExitCode> {
-  return command(await open(await readDatabaseSettings(process.env)));
+  const settings = await readDatabaseSettings(process.env);
+  return command(await unlessAborted(stop, open(settings)));
 }
 
 async function open(settings: DatabaseSettings): Promise<PostgresStore> {
   const { openPostgresStore } = await loadStore();
   const { url, connections, acceptDataLoss, passwordFile } = settings;
-  return openPostgresStore({
+  const opened = openPostgresStore({
     ...{ url, connections, acceptDataLoss },
     ...(passwordFile && { password: () => readPassword(passwordFile) }),
     // Without the cause: its stack adds nothing to the message.
     report: (message) => reportToConsole(message),
   });
+  return ofSetting('PLANT_STORE_DATABASE_URL', opened);
 }
 
 /** Not a static import, so that the program can say what to install: pg is an optional peer. */

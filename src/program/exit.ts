@@ -1,3 +1,5 @@
+import { closeSync } from 'node:fs';
+
 import { reportToConsole } from '../report.js';
 
 /** The exit codes of the programs. */
@@ -7,6 +9,11 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 /** How long the calls in progress may take when the process ends, in milliseconds. */
 export const LAST_CALLS_MS = 500;
+
+/** How long closing a store may take once the program has failed, in milliseconds. */
+export const CLOSING_MS = 4_000;
+
+const STDERR = 2;
 
 /** Reports why the program fails, one message a line, and returns the exit code. */
 export function fail(code: ExitCode, ...messages: readonly string[]): ExitCode {
@@ -22,8 +29,11 @@ export function exit(code: ExitCode): void {
   endIfIdle();
   setInterval(endIfIdle, LAST_CALLS_MS / 50);
   setTimeout(() => {
-    reportToConsole('a call to the system does not return; ending with SIGKILL');
+    reportToConsole('a call to the system does not return; the process kills itself');
     process.kill(process.pid, 'SIGKILL');
+    // The kernel ignores that from process 1 of a container. Node would print a stack trace before it aborts.
+    closeSync(STDERR);
+    process.abort();
   }, LAST_CALLS_MS);
 
   function endIfIdle(): void {
@@ -31,21 +41,23 @@ export function exit(code: ExitCode): void {
   }
 }
 
-/** Whether a resource is a call that a thread of libuv's pool makes. */
+/**
+ * Whether a resource is a call that a thread of libuv's pool makes: `FSReqCallback`, `FSReqPromise`,
+ * `CloseReq`, `GetAddrInfoReqWrap` or `GetNameInfoReqWrap`. Node 26 does not list `fs.readFile` and
+ * `fs.writeFile`, so the program must not use them.
+ */
 function isPoolCall(resource: string): boolean {
-  return /^(?:FSReq|GetAddrInfo)/.test(resource);
-}
-
-/** Ends the process `ms` milliseconds from now at the latest, whatever hangs. */
-export function exitWithin(ms: number): void {
-  setTimeout(
-    () => exit(fail(EXIT.failed, 'the shutdown timed out; not all work was completed')),
-    ms - LAST_CALLS_MS,
-  );
+  return resource.includes('Req');
 }
 
 /** Resolves once all that was written to stdout and stderr has been taken, or the reader has closed them. */
-export async function outputTaken(): Promise<void> {
+export async function outputTaken(): Promise<undefined> {
   for (const stream of [process.stdout, process.stderr])
     await new Promise<void>((resolve) => stream.write('', () => resolve()));
+}
+
+/** Closes a store because the program has failed, which is to be reported even if the store cannot be closed. */
+export async function closeAfterFailure(store: { close(): Promise<void> }): Promise<void> {
+  const timeUp = new Promise((resolve) => setTimeout(resolve, CLOSING_MS));
+  await Promise.race([Promise.allSettled([store.close()]), timeUp]);
 }

@@ -7,7 +7,6 @@ import { promisify } from 'node:util';
 
 import { responseChannel } from '../channels.js';
 import { failures, type Failure } from '../http/failures.js';
-import type { PlantHandler } from '../http/handler.js';
 import { MAX_HEADER_LINES } from '../http/limits.js';
 import { observeClose } from '../http/connection.js';
 import { sendFailure } from '../http/respond.js';
@@ -18,8 +17,10 @@ import { endInTurn } from './end-connection.js';
 import { listen } from './listen.js';
 
 export interface ListenerOptions {
-  readonly handler: PlantHandler;
+  readonly handler: (req: IncomingMessage, res: ServerResponse) => Promise<void>;
   readonly maxConnections: number;
+  /** How long an idle connection is kept at least, in milliseconds. */
+  readonly keepAliveMs: number;
   /** Serve HTTPS with this certificate and key. */
   readonly tls?: TlsMaterial | undefined;
   /** Called when there are too many connections. Default: `console.error`. */
@@ -36,6 +37,8 @@ export interface Listener {
   renewTls(tls: TlsMaterial): void;
   /** How many connections are open, and how many were closed at once so far because of the limit. */
   connections(): Promise<{ readonly open: number; readonly dropped: number }>;
+  /** Closes each connection after its next response, but accepts connections as before. */
+  drain(): void;
   /**
    * Accepts no more connections, responds to the requests in flight, and closes connections as they
    * become idle. After `timeoutMs` the remaining requests are answered with 503, and after another
@@ -75,7 +78,7 @@ const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
 ]);
 
 export function createListener(listenerOptions: ListenerOptions): Listener {
-  const { handler, maxConnections, tls } = listenerOptions;
+  const { handler, maxConnections, keepAliveMs, tls } = listenerOptions;
   const report = limitRate(listenerOptions.report);
   // node:http would answer a request without Host with an empty body.
   const options = { ...CONNECTION_LIMITS, requireHostHeader: false };
@@ -89,24 +92,36 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   // Only after the handshake: one that its client has ended would stay open for `handshakeTimeout`.
   tlsServer?.on('secureConnection', (socket) => (socket.allowHalfOpen = true));
 
-  const connections = trackConnections(tls ? 'secureConnection' : 'connection', server);
+  const event = tls ? 'secureConnection' : 'connection';
+  const connections = trackConnections(event, server, keepAliveMs);
   /** The connections on which a parse error has been handled. */
   const broken = new WeakSet<Duplex>();
   /** The asynchronous contexts of the requests, if responses have subscribers. */
   const contexts = new WeakMap<ServerResponse, AsyncResource>();
-  let stopping = false;
+  let closing = false;
   let dropped = 0;
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
     connections.begin(res);
     if (responseChannel.hasSubscribers) contexts.set(res, new AsyncResource('plant-store'));
-    if (stopping) res.setHeader('Connection', 'close');
+    if (closing) res.setHeader('Connection', 'close');
     void handler(req, res);
+  }
+
+  function drain(): void {
+    closing = true;
+    for (const res of connections.unanswered()) {
+      res.setHeader('Connection', 'close');
+      observeClose(res.req, res);
+    }
   }
 
   server.on('drop', () => {
     dropped++;
-    report(`overloaded: ${maxConnections} connections are open, more are closed at once`);
+    const setting = 'PLANT_STORE_MAX_CONNECTIONS';
+    report(
+      `overloaded: ${maxConnections} connections are open (${setting}), more are closed at once`,
+    );
   });
   server.on('request', handle);
   server.on('checkExpectation', handle);
@@ -142,12 +157,10 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
       return { open: await promisify(server.getConnections.bind(server))(), dropped };
     },
 
+    drain,
+
     stop(timeoutMs) {
-      stopping = true;
-      for (const res of connections.unanswered()) {
-        res.setHeader('Connection', 'close');
-        observeClose(res.req, res);
-      }
+      drain();
       return new Promise((resolve) => {
         // An immediate runs after everything that has arrived has been read.
         const sweep = setInterval(

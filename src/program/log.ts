@@ -1,14 +1,15 @@
 import { resolve } from 'node:path';
 
 import { openPlantLog } from '../log/log.js';
-import { PlantStoreError } from '../store.js';
 import type { ExitCode } from './exit.js';
 import { LOG_SETTINGS, settingsHelp } from './environment.js';
-import { commandTyped, main } from './main.js';
+import { main } from './main.js';
 import { reportProgress } from './progress.js';
 import { repair } from './repair.js';
 import { serve } from './serve.js';
 import { readLogPath, readLogSettings } from './settings.js';
+import { ofSetting } from './settings-error.js';
+import type { Shutdown } from './signals.js';
 import { verify } from './verify.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
@@ -27,22 +28,24 @@ the token file, the certificate and its key again, but stops it if its input is 
 
 /** Runs the program that keeps plants in a log. */
 export function logProgram(): void {
-  main(HELP, commandTyped(), (command, file, ...more) => {
+  const [, script = ''] = process.argv;
+  void main(HELP, script, (shutdown, command, file, ...more) => {
     if (more.length > 0) return undefined;
-    if (command === undefined) return serveLog();
-    if (command === 'verify') return withLog(file, verify);
-    if (command === 'repair') return withLog(file, repair);
+    if (command === undefined) return serveLog(shutdown);
+    const { requested } = shutdown;
+    if (command === 'verify') return withLog(file, (path) => verify(path, requested));
+    if (command === 'repair') return withLog(file, (path) => repair(path, requested));
     return undefined;
   });
 }
 
-async function serveLog(): Promise<ExitCode> {
+async function serveLog(shutdown: Shutdown): Promise<ExitCode> {
   const settings = await readLogSettings(process.env);
-  return serve(settings, async (stop) => {
-    const onProgress = reportProgress(settings.file, stop);
-    const log = await ofSetting(openPlantLog(settings.file, { onProgress }));
+  return serve(settings, shutdown, async () => {
+    const onProgress = reportProgress(settings.file, shutdown.requested);
+    const log = await ofSetting('PLANT_STORE_FILE', openPlantLog(settings.file, { onProgress }));
     const lines = [`log: ${log.path}`, `plants: ${log.size}`];
-    return { store: log, lines, log, poisoned: log.poisoned };
+    return { store: log, lines, log, check: () => log.check(), poisoned: log.poisoned };
   });
 }
 
@@ -52,15 +55,5 @@ async function withLog(
   command: (path: string) => Promise<ExitCode>,
 ): Promise<ExitCode> {
   if (file !== undefined) return command(resolve(file));
-  return ofSetting(command(readLogPath(process.env)));
-}
-
-/** Names the setting in the message if the file that it names cannot be used. */
-async function ofSetting<Result>(result: Promise<Result>): Promise<Result> {
-  try {
-    return await result;
-  } catch (cause) {
-    if (!(cause instanceof PlantStoreError && cause.code === 'unavailable')) throw cause;
-    throw new Error(`PLANT_STORE_FILE: ${cause.message}`, { cause });
-  }
+  return ofSetting('PLANT_STORE_FILE', command(readLogPath(process.env)));
 }

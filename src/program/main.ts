@@ -1,60 +1,95 @@
-import { basename, relative } from 'node:path';
+import { resolve } from 'node:path';
 
-import { PlantStoreError } from '../store.js';
-import { reasonOf } from '../system-error.js';
+import { codeOf, reasonOf } from '../system-error.js';
 import { EXIT, exit, fail, outputTaken, type ExitCode } from './exit.js';
+import { readLogPath } from './settings.js';
 import { SettingsError } from './settings-error.js';
+import { handleSignals, type Shutdown } from './signals.js';
+import { writersOf } from './writers.js';
 
 /** The version in package.json, which is not there when the program is bundled into one file. */
-const VERSION = '1.0.0';
+export const VERSION = '1.0.0';
 
 /** Runs a command, or returns `undefined` if there is no such command. */
 export type Run = (
+  shutdown: Shutdown,
   command?: string,
   file?: string,
   ...more: readonly string[]
 ) => ExitCode | Promise<ExitCode> | undefined;
 
 /**
- * Runs a program with the arguments of the process, then ends the process. `logCommand` is what an
- * operator types before `verify` and `repair`.
+ * Runs a program with the arguments of the process, then ends the process: once all output has been
+ * taken, or when the time of a shutdown is up. `logScript` is the path of the program that can `verify` and
+ * `repair` a log.
  */
-export function main(help: string, logCommand: string, run: Run): void {
+export async function main(help: string, logScript: string, run: Run): Promise<void> {
+  const shutdown = handleSignals();
+  const { timeUp } = shutdown;
   // The program continues if the reader of a pipe closes it (EPIPE).
   process.stdout.on('error', () => undefined);
   process.stderr.on('error', () => undefined);
-  void dispatch(help, run)
-    .catch((error: unknown) => {
-      if (error instanceof SettingsError) return fail(EXIT.usage, ...error.faults);
-      const messages = [reasonOf(error)];
-      if (error instanceof PlantStoreError && error.code === 'damaged')
-        messages.push(
-          `the log was not changed; ${logCommand} verify lists its damaged lines, ${logCommand} repair moves them aside`,
-        );
-      return fail(EXIT.failed, ...messages);
-    })
-    .then(async (code) => {
-      await outputTaken();
-      exit(code);
-    });
+  const ended = dispatch(shutdown, help, run).catch(async (error: unknown) => {
+    const code = await reportFailure(error, shutdown, logScript);
+    shutdown.request();
+    return code;
+  });
+  const code = await Promise.race([ended, timeUp]);
+  if (code !== undefined) await Promise.race([outputTaken(), timeUp]);
+  exit(code ?? fail(EXIT.failed, 'the shutdown timed out; not all work was completed'));
 }
 
-/** What an operator has typed to run this program: `plant-store` or `node dist/server.js`. */
-export function commandTyped(): string {
-  const [, script = ''] = process.argv;
-  return script.endsWith('.js') ? `node ${relative(process.cwd(), script)}` : basename(script);
-}
-
-async function dispatch(help: string, run: Run): Promise<ExitCode> {
+async function dispatch(shutdown: Shutdown, help: string, run: Run): Promise<ExitCode> {
   const [command, ...operands] = process.argv.slice(2);
   if (['--help', '-h', 'help'].includes(command ?? '') && operands.length === 0) return print(help);
   if (command === '--version' && operands.length === 0) return print(VERSION);
   const isOption = operands.some((operand) => operand.startsWith('-'));
-  const code = isOption ? undefined : await run(command, ...operands);
-  return code ?? fail(EXIT.usage, 'unknown arguments; see --help');
+  const code = isOption ? undefined : await run(shutdown, command, ...operands);
+  if (code === undefined) throw new SettingsError(['unknown arguments; see --help']);
+  return code;
 }
 
 function print(text: string): ExitCode {
   console.log(text);
   return EXIT.done;
+}
+
+async function reportFailure(
+  error: unknown,
+  { requested }: Shutdown,
+  logScript: string,
+): Promise<ExitCode> {
+  if (error instanceof SettingsError) return fail(EXIT.usage, ...error.faults);
+  if (requested.aborted && isCausedBy(error, requested.reason))
+    return fail(EXIT.interrupted, 'interrupted; run the same command again to complete it');
+  const messages = [reasonOf(error)];
+  if (codeOf(error) === 'damaged')
+    messages.push(
+      'the log was not changed; the first command lists its damaged lines, the second one moves them aside:',
+      commandOnLog(logScript, 'verify'),
+      commandOnLog(logScript, 'repair'),
+    );
+  if (codeOf(error) === 'locked')
+    for (const id of await writersOf(logPath())) messages.push(`process ${id} has the log open`);
+  return fail(EXIT.failed, ...messages);
+}
+
+/** The log that this process has tried to open: its operand, or else the configured one. */
+function logPath(): string {
+  const [, , , file] = process.argv;
+  return resolve(file ?? readLogPath(process.env));
+}
+
+/** A command on the log that can be pasted into a shell in any folder. */
+function commandOnLog(logScript: string, command: 'verify' | 'repair'): string {
+  return [process.execPath, logScript, command, logPath()].map(quote).join(' ');
+}
+
+/** A word as a shell reads it. */
+function quote(word: string): string {
+  return /^[\w./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
+function isCausedBy(error: unknown, cause: unknown): boolean {
+  return error === cause || (error instanceof Error && isCausedBy(error.cause, cause));
 }

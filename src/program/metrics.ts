@@ -1,13 +1,23 @@
 import { subscribe } from 'node:diagnostics_channel';
 
-import type { CommitMessage, ResponseMessage } from '../channels.js';
+import { runningCommitMs, type CommitMessage, type ResponseMessage } from '../channels.js';
+import { countDescriptors } from './descriptors.js';
+import type { ListenerOptions } from './listener.js';
+import { VERSION } from './main.js';
 
 /** What is read for each scrape; the rest is counted as it happens. */
 export interface Gauges {
+  /** Whether the program is ready, as far as is known. */
+  readonly isReady: boolean;
   /** Connections that are open, and those that were closed at once because of the limit. */
   readonly open: number;
   readonly dropped: number;
-  readonly limit: number;
+  readonly maxConnections: number;
+  /** The memory reserved for requests, in bytes. */
+  readonly bufferedBytes: number;
+  readonly maxBufferedBytes: number;
+  /** When the certificate in use expires, in milliseconds since the Unix epoch. */
+  readonly notAfter?: number | undefined;
   /** The log, if plants are kept in one. */
   readonly log?: LogGauges | undefined;
 }
@@ -18,45 +28,86 @@ export interface LogGauges {
   readonly bytes: number;
 }
 
+export interface Metrics {
+  /** Returns a handler that does the same as the given one, and measures its requests. */
+  readonly measure: (handler: ListenerOptions['handler']) => ListenerOptions['handler'];
+  /** Writes all metrics in Prometheus' text format. */
+  readonly render: (gauges: Gauges) => string;
+}
+
 /** The media type of Prometheus' text format. */
 export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** The upper bounds of the buckets of a histogram, in seconds. */
 const BUCKETS = [0.0005, ...Array.from({ length: 14 }, (_, n) => 0.001 * 2 ** n), Infinity];
 
-/** A metric: its name and its value, or several values, each with the suffix and labels for the name. */
-type Metric = readonly [
-  name: string,
-  type: 'counter' | 'gauge' | 'histogram',
-  values: number | Iterable<readonly [suffix: string, value: number]>,
-  help: string,
-];
+/** What each metric is. Its type follows from its name. */
+const HELP = {
+  plant_store_ready:
+    'Whether /readyz responds with 200 (1) or 503 (0), without asking the database: as the latest check or successful commit has shown',
+  plant_store_http_requests_in_flight: 'Requests whose response is not decided',
+  plant_store_http_responses_total: 'Responses, by status and error; a 200 has the error 0',
+  plant_store_http_request_duration_seconds:
+    'Time from the head of a request until its response is decided, by the status of the response',
+  plant_store_commit_running_seconds:
+    'Age of the oldest commit that has not returned; 0 if there is none',
+  plant_store_commit_duration_seconds:
+    'Time that a commit took, which stores one batch of plants or fails',
+  plant_store_commit_failures_total: 'Commits that did not store all of their plants',
+  plant_store_plants_stored_total: 'New plants that were stored',
+  plant_store_buffered_bytes: 'Memory reserved for requests',
+  plant_store_buffered_bytes_limit: 'Memory that may be reserved for requests',
+  plant_store_connections: 'Open connections',
+  plant_store_connections_limit: 'Connections that may be open',
+  plant_store_connections_dropped_total:
+    'Connections that were closed at once, because there were too many',
+  plant_store_log_plants: 'Plants in the log; absent with a database',
+  plant_store_log_size_bytes: 'Size of the log; absent with a database',
+  plant_store_tls_certificate_not_after_timestamp_seconds:
+    'When the certificate in use expires, since the Unix epoch; absent without TLS',
+  plant_store_build_info: 'Always 1, with the version of plant-store and that of node',
+  process_cpu_seconds_total: 'Processor time of the process',
+  process_resident_memory_bytes: 'Resident memory of the process',
+  process_start_time_seconds: 'When the process started, since the Unix epoch',
+  process_open_fds: 'Open file descriptors; absent if /proc cannot be read',
+  process_max_fds: 'File descriptors that may be open; absent if /proc cannot be read',
+  nodejs_heap_size_used_bytes: 'Used memory of the heap of V8',
+  nodejs_eventloop_time_seconds_total: 'Time of the event loop, by state: active or idle',
+};
 
-/**
- * Counts responses and commits from now on. Returns a function that writes all metrics in Prometheus' text
- * format.
- */
-export function startMetrics(): (gauges: Gauges) => string {
+type Name = keyof typeof HELP;
+const NAMES = Object.keys(HELP) as Name[];
+
+/** A value; several, each with the suffix and the labels for the name of the metric; or none. */
+type Values = number | Iterable<Sample> | undefined;
+type Sample = readonly [suffix: string, value: number];
+
+/** Counts and measures requests, responses and commits from now on. */
+export function startMetrics(): Metrics {
   // A counter that appears with its first event would have no rate until the second one.
   const responses = new Map([
     [keyOf(200, 0), 0],
+    [keyOf(500, 500), 0],
     [keyOf(503, 503), 0],
   ]);
-  const requestTimes = createHistogram();
+  /** By status. */
+  const requestTimes = new Map([200, 500, 503].map((status) => [status, createHistogram()]));
   const commitTimes = createHistogram();
   let commitFailures = 0;
   let plantsStored = 0;
-  const startedAt = new WeakMap<object, number>();
+  /** When the requests began whose response is not decided. */
+  const inFlight = new Map<unknown, number>();
 
-  subscribe('http.server.request.start', (message) => {
-    startedAt.set((message as { request: object }).request, performance.now());
-  });
   subscribe('plant-store:response', (message) => {
     const { request, status, error } = message as ResponseMessage;
     const key = keyOf(status, error);
     responses.set(key, (responses.get(key) ?? 0) + 1);
-    const start = request && startedAt.get(request);
-    if (start !== undefined) requestTimes.observe(performance.now() - start);
+    const startedAt = inFlight.get(request);
+    if (startedAt === undefined) return;
+    inFlight.delete(request);
+    let times = requestTimes.get(status);
+    if (!times) requestTimes.set(status, (times = createHistogram()));
+    times.observe(performance.now() - startedAt);
   });
   subscribe('plant-store:commit', (message) => {
     const { plants, durationMs, error } = message as CommitMessage;
@@ -65,36 +116,58 @@ export function startMetrics(): (gauges: Gauges) => string {
     if (error !== undefined) commitFailures++;
   });
 
-  function* metricsOf({ open, dropped, limit, log }: Gauges): Generator<Metric> {
-    const request = 'plant_store_http_request_duration_seconds';
-    const commit = 'plant_store_commit_duration_seconds';
-    const counts = Array.from(responses, ([key, count]) => [labelsOf(key), count] as const);
-    yield ['plant_store_http_responses_total', 'counter', counts, 'Responses'];
-    yield [request, 'histogram', requestTimes.values(), 'From the head to the response'];
-    yield [commit, 'histogram', commitTimes.values(), 'Time to store a batch, or to fail'];
-    yield ['plant_store_commit_failures_total', 'counter', commitFailures, 'Failed batches'];
-    yield ['plant_store_plants_stored_total', 'counter', plantsStored, 'New plants stored'];
-    yield ['plant_store_connections', 'gauge', open, 'Open connections'];
-    yield ['plant_store_connections_limit', 'gauge', limit, 'Maximum number of connections'];
-    yield ['plant_store_connections_dropped_total', 'counter', dropped, 'Dropped connections'];
-    if (log) {
-      yield ['plant_store_log_plants', 'gauge', log.size, 'Plants in the log'];
-      yield ['plant_store_log_size_bytes', 'gauge', log.bytes, 'Size of the log'];
-    }
+  function valuesOf(gauges: Gauges): Record<Name, Values> {
+    const { log, notAfter } = gauges;
+    const times = Array.from(requestTimes, ([status, each]) => each.samples(`status="${status}"`));
+    const build = `{version="${VERSION}",node="${process.versions.node}"}`;
     const cpu = process.cpuUsage();
     const { rss, heapUsed } = process.memoryUsage();
+    const descriptors = countDescriptors();
     const { active, idle } = performance.eventLoopUtilization();
-    const loop = { active: active / 1e3, idle: idle / 1e3 };
-    const states = Object.entries(loop).map(([name, s]) => [`{state="${name}"}`, s] as const);
-    const start = performance.timeOrigin / 1e3;
-    yield ['process_cpu_seconds_total', 'counter', (cpu.user + cpu.system) / 1e6, 'CPU time'];
-    yield ['process_resident_memory_bytes', 'gauge', rss, 'Resident memory'];
-    yield ['process_start_time_seconds', 'gauge', start, 'Start time since the Unix epoch'];
-    yield ['nodejs_heap_size_used_bytes', 'gauge', heapUsed, 'Memory used by the heap of V8'];
-    yield ['nodejs_eventloop_time_seconds_total', 'counter', states, 'Time of the event loop'];
+    return {
+      plant_store_ready: Number(gauges.isReady),
+      plant_store_http_requests_in_flight: inFlight.size,
+      plant_store_http_responses_total: Array.from(responses, ([key, n]) => [labelsOf(key), n]),
+      plant_store_http_request_duration_seconds: times.flatMap((samples) => [...samples]),
+      plant_store_commit_running_seconds: runningCommitMs() / 1e3,
+      plant_store_commit_duration_seconds: commitTimes.samples(),
+      plant_store_commit_failures_total: commitFailures,
+      plant_store_plants_stored_total: plantsStored,
+      plant_store_buffered_bytes: gauges.bufferedBytes,
+      plant_store_buffered_bytes_limit: gauges.maxBufferedBytes,
+      plant_store_connections: gauges.open,
+      plant_store_connections_limit: gauges.maxConnections,
+      plant_store_connections_dropped_total: gauges.dropped,
+      plant_store_log_plants: log?.size,
+      plant_store_log_size_bytes: log?.bytes,
+      plant_store_tls_certificate_not_after_timestamp_seconds: notAfter && notAfter / 1e3,
+      plant_store_build_info: [[build, 1]],
+      process_cpu_seconds_total: (cpu.user + cpu.system) / 1e6,
+      process_resident_memory_bytes: rss,
+      process_start_time_seconds: performance.timeOrigin / 1e3,
+      process_open_fds: descriptors?.open,
+      process_max_fds: descriptors?.max,
+      nodejs_heap_size_used_bytes: heapUsed,
+      nodejs_eventloop_time_seconds_total: [
+        ['{state="active"}', active / 1e3],
+        ['{state="idle"}', idle / 1e3],
+      ],
+    };
   }
 
-  return (gauges) => [...metricsOf(gauges)].map(textOf).join('');
+  return {
+    measure: (handler) => (req, res) => {
+      inFlight.set(req, performance.now());
+      const handled = handler(req, res);
+      // Not every request gets a response.
+      void handled.then(() => inFlight.delete(req));
+      return handled;
+    },
+    render(gauges) {
+      const values = valuesOf(gauges);
+      return NAMES.map((name) => textOf(name, values[name])).join('');
+    },
+  };
 }
 
 /** A number, because a string would have to be created for each response. */
@@ -106,10 +179,16 @@ function labelsOf(key: number): string {
   return `{status="${Math.floor(key / 1e3)}",error="${key % 1e3}"}`;
 }
 
-function textOf([name, type, values, help]: Metric): string {
-  const all = typeof values === 'number' ? [['', values] as const] : [...values];
-  const lines = all.map(([suffix, value]) => `${name}${suffix} ${value}\n`);
-  return `# HELP ${name} ${help}.\n# TYPE ${name} ${type}\n${lines.join('')}`;
+function textOf(name: Name, values: Values): string {
+  if (values === undefined) return '';
+  const samples = typeof values === 'number' ? [['', values] as const] : [...values];
+  const lines = samples.map(([suffix, value]) => `${name}${suffix} ${value}\n`);
+  return `# HELP ${name} ${HELP[name]}.\n# TYPE ${name} ${typeOf(name)}\n${lines.join('')}`;
+}
+
+function typeOf(name: Name): string {
+  if (name.endsWith('_total')) return 'counter';
+  return name.endsWith('_duration_seconds') ? 'histogram' : 'gauge';
 }
 
 function createHistogram() {
@@ -122,15 +201,17 @@ function createHistogram() {
       const bucket = buckets.find(({ bound }) => seconds <= bound);
       if (bucket) bucket.count++;
     },
-    *values(): Generator<readonly [suffix: string, value: number]> {
+    /** The samples, with a label in addition to that of a bucket. */
+    *samples(label = ''): Generator<Sample> {
+      const [before, alone] = label ? [`${label},`, `{${label}}`] : ['', ''];
       let count = 0;
       for (const bucket of buckets) {
         count += bucket.count;
         const bound = bucket.bound === Infinity ? '+Inf' : bucket.bound;
-        yield [`_bucket{le="${bound}"}`, count];
+        yield [`_bucket{${before}le="${bound}"}`, count];
       }
-      yield ['_sum', sum];
-      yield ['_count', count];
+      yield [`_sum${alone}`, sum];
+      yield [`_count${alone}`, count];
     },
   };
 }

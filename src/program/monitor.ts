@@ -1,26 +1,38 @@
+import { subscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
+import type { CommitMessage } from '../channels.js';
 import { reportToConsole as report } from '../report.js';
 import { reasonOf } from '../system-error.js';
 import { urlOf } from './listen.js';
 import type { Listener } from './listener.js';
-import { METRICS_TYPE, startMetrics, type LogGauges } from './metrics.js';
+import { METRICS_TYPE, startMetrics, type LogGauges, type Metrics } from './metrics.js';
 
 export interface MonitorOptions {
   readonly host: string;
   readonly port: number;
-  /** The maximum number of connections of the service. */
+  /** The limits of the service. */
   readonly maxConnections: number;
+  /** That of the monitor itself. */
+  readonly ownConnections?: number;
+  readonly maxBufferedBytes: number;
 }
 
 /** What the monitor watches while the program serves. */
 export interface Watched {
   readonly listener: Pick<Listener, 'connections'>;
+  /** The memory reserved for requests, in bytes. */
+  readonly bufferedBytes: () => number | undefined;
+  /** When the certificate in use expires, in milliseconds since the Unix epoch. */
+  readonly notAfter: () => number | undefined;
   /** The log, if plants are kept in one. */
   readonly log?: LogGauges | undefined;
-  /** Rejects if the store cannot store plants at the moment. A store without it is always ready. */
+  /**
+   * Rejects if the store cannot store plants at the moment. A store without it is always ready. The check
+   * of a log asks no server.
+   */
   readonly check?: (() => Promise<void>) | undefined;
   /** Aborted when the program begins to stop. */
   readonly stop: AbortSignal;
@@ -29,6 +41,8 @@ export interface Watched {
 /** A server on a port of its own that reports the state of the program until the process ends. */
 export interface Monitor {
   readonly url: string;
+  /** Returns a handler that does the same as the given one, and measures its requests. */
+  readonly measure: Metrics['measure'];
   /** To be called when the program begins to serve. */
   watch(watched: Watched): void;
 }
@@ -38,9 +52,11 @@ export const MONITOR_LIMITS = { maxConnections: 100, connectionMs: 15_000 } as c
 
 /** @throws Error if the monitor cannot listen on its host and port. */
 export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
-  const { host, port, maxConnections } = options;
-  const renderMetrics = startMetrics();
+  const { host, port, maxConnections, maxBufferedBytes, ownConnections } = options;
+  const metrics = startMetrics();
   let watched: Watched | undefined;
+  /** Whether the store could store plants when it was last known. */
+  let isAvailable = true;
 
   const pages = new Map<string, (res: ServerResponse) => unknown>([
     ['/livez', (res: ServerResponse) => send(res, 200, 'ok')],
@@ -55,23 +71,49 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
 
   async function readiness(): Promise<'ok' | 'starting' | 'stopping' | 'unavailable'> {
     if (!watched) return 'starting';
-    const { check, stop } = watched;
-    let isAvailable = true;
+    const { stop } = watched;
+    const isReady = stop.aborted || (await checkStore(watched));
+    // The program may have begun to stop meanwhile.
+    if (stop.aborted) return 'stopping';
+    return isReady ? 'ok' : 'unavailable';
+  }
+
+  async function checkStore({ check }: Watched): Promise<boolean> {
     try {
-      if (!stop.aborted) await check?.();
+      await check?.();
+      isAvailable = true;
     } catch {
       isAvailable = false;
     }
-    // The program may have begun to stop meanwhile.
-    if (stop.aborted) return 'stopping';
-    return isAvailable ? 'ok' : 'unavailable';
+    return isAvailable;
+  }
+
+  // A commit may fail because of its plants, so only a check shows whether others can be stored.
+  subscribe('plant-store:commit', (message) => {
+    if ((message as CommitMessage).error === undefined) isAvailable = true;
+    else if (watched && isAvailable) void checkStore(watched);
+  });
+
+  /** Whether the program is ready, as far as is known without asking a database. */
+  async function isKnownReady(): Promise<boolean> {
+    if (watched?.log) return (await readiness()) === 'ok';
+    return watched !== undefined && !watched.stop.aborted && isAvailable;
   }
 
   async function sendMetrics(res: ServerResponse): Promise<void> {
     const connections = await watched?.listener.connections();
     const { open = 0, dropped = 0 } = connections ?? {};
-    const metrics = renderMetrics({ open, dropped, limit: maxConnections, log: watched?.log });
-    send(res, 200, metrics, { 'Content-Type': METRICS_TYPE });
+    const page = metrics.render({
+      isReady: await isKnownReady(),
+      open,
+      dropped,
+      maxConnections,
+      bufferedBytes: watched?.bufferedBytes() ?? 0,
+      maxBufferedBytes,
+      notAfter: watched?.notAfter(),
+      log: watched?.log,
+    });
+    send(res, 200, page, { 'Content-Type': METRICS_TYPE });
   }
 
   function answer(req: IncomingMessage, res: ServerResponse): void {
@@ -86,7 +128,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   const server = createServer(answer).on('checkExpectation', answer);
   // To further requests on a connection, node:http itself responds, so that no page is created for them.
   server.maxRequestsPerSocket = 1;
-  server.maxConnections = MONITOR_LIMITS.maxConnections;
+  server.maxConnections = ownConnections ?? MONITOR_LIMITS.maxConnections;
   server.on('connection', (socket) => {
     socket.unref();
     const timer = setTimeout(() => socket.destroy(), MONITOR_LIMITS.connectionMs).unref();
@@ -106,6 +148,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
 
   return {
     url: urlOf(server.address() as AddressInfo, false),
+    measure: metrics.measure,
     watch(serving) {
       watched = serving;
     },

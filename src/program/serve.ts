@@ -1,4 +1,4 @@
-import { createPlantHandler, type PlantHandler } from '../http/handler.js';
+import { bufferedBytes, createPlantHandler, type PlantHandler } from '../http/handler.js';
 import { pluralize, reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
@@ -6,15 +6,17 @@ import {
   createTokenFile,
   readTls,
   readTokens,
+  reportExpiry,
   type NamedFile,
-  type TlsFiles,
+  type Tls,
 } from './credentials.js';
-import { EXIT, exitWithin, type ExitCode } from './exit.js';
+import { countDescriptors, fitConnections, type ConnectionLimits } from './descriptors.js';
+import { closeAfterFailure, EXIT, type ExitCode } from './exit.js';
 import { createListener, STOPPING, type Listener } from './listener.js';
-import { startMonitor, type Watched } from './monitor.js';
+import { MONITOR_LIMITS, startMonitor, type Monitor, type Watched } from './monitor.js';
 import { SettingsError } from './settings-error.js';
 import type { ServerSettings } from './settings.js';
-import { aborted, handleSignals } from './signals.js';
+import { aborted, handleHangups, type Shutdown } from './signals.js';
 
 /** A store that a program serves. */
 export interface ServedStore {
@@ -30,53 +32,108 @@ export interface ServedStore {
 }
 
 /**
- * Serves a store until a signal stops the program or the store is poisoned. Resolves to the exit code once
- * the requests in flight are answered and the store is closed; if that takes {@link STOPPING}`.totalMs`,
- * the process ends. `open` may reject once its signal is aborted.
+ * Serves a store until a shutdown is requested, which a poisoned store does, too. Resolves to the exit code
+ * once the requests in flight are answered and the store is closed. `open` may reject once the shutdown is
+ * requested. The first signal requests it after the time for draining, during which the program is not ready,
+ * but accepts connections. `ofDatabase` is how many descriptors the connections to a database need.
  */
 export async function serve(
   settings: ServerSettings,
-  open: (stop: AbortSignal) => Promise<ServedStore>,
+  shutdown: Shutdown,
+  open: () => Promise<ServedStore>,
+  ofDatabase = 0,
 ): Promise<ExitCode> {
   const { tokenFile } = settings;
-  const signals = handleSignals();
-  const { monitor: place } = settings;
-  const monitor = place && (await startMonitor({ ...settings, ...place }));
-  // Before the program listens, nobody can have sent a plant, so a signal ends it without waiting.
-  const served = await Promise.race([open(signals.stop), aborted(signals.stop)]);
-  if (!served) return EXIT.done;
+  const { requested } = shutdown;
+  const onHangup = handleHangups(shutdown);
+  const started = await start(settings, requested, open, ofDatabase).catch((error: unknown) => {
+    if (!requested.aborted) throw error;
+  });
+  if (!started) return EXIT.done;
+  const { served, handler, listener, url, monitor } = started;
   const { store, lines, poisoned } = served;
-  const { handler, listener, url } = await startServer(settings, store).catch(
-    async (error: unknown) => {
-      await store.close();
-      throw error;
-    },
-  );
 
   console.log(`plant-store listening on ${url}`);
   for (const line of lines) console.log(line);
   console.log(`token: ${tokenFile?.path ?? 'from PLANT_STORE_TOKEN'}`);
   if (monitor) console.log(`monitor: ${monitor.url}`);
-  const stop = AbortSignal.any([signals.stop, poisoned].filter((signal) => signal !== undefined));
-  monitor?.watch({ ...served, listener, stop });
+  const draining = new AbortController();
+  if (settings.drainMs > 0)
+    shutdown.onSignal(() => {
+      draining.abort();
+      listener.drain();
+      setTimeout(shutdown.request, settings.drainMs);
+    });
+  const stop = AbortSignal.any([draining.signal, requested]);
+  /** The certificate in use. */
+  let { tls } = settings;
+  monitor?.watch({
+    ...served,
+    listener,
+    stop,
+    bufferedBytes: () => bufferedBytes(handler),
+    notAfter: () => tls?.notAfter,
+  });
+  if (tls) reportExpiry(tls, report);
 
   let reloaded = Promise.resolve();
-  signals.onReload(() => {
+  onHangup(() => {
     if (!tokenFile) report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
     reloaded = reloaded.then(async () => {
       if (tokenFile) await reloadTokens(tokenFile, handler);
-      if (settings.tls) await reloadTls(settings.tls.files, listener);
+      if (!tls) return;
+      tls = await reloadTls(tls, listener);
+      reportExpiry(tls, report);
     });
   });
-  await aborted(stop);
-  exitWithin(STOPPING.totalMs);
+  if (poisoned) void aborted(poisoned).then(shutdown.request);
+  await aborted(requested);
   await listener.stop(STOPPING.clientsMs);
   await store.close();
   return poisoned?.aborted ? EXIT.failed : EXIT.done;
 }
 
+/**
+ * Starts the monitor, opens the store, and serves it, unless `stop` is aborted by then. Closes the store if
+ * it cannot be served.
+ */
+async function start(
+  given: ServerSettings,
+  stop: AbortSignal,
+  open: () => Promise<ServedStore>,
+  ofDatabase: number,
+) {
+  const limits = limitConnections(given, ofDatabase);
+  const settings = { ...given, maxConnections: limits.service };
+  const { monitor: place } = settings;
+  const ownConnections = limits.monitor;
+  const monitor = place && (await startMonitor({ ...settings, ...place, ownConnections }));
+  const served = await open();
+  try {
+    stop.throwIfAborted();
+    return { served, monitor, ...(await startServer(settings, served.store, monitor)) };
+  } catch (error) {
+    await closeAfterFailure(served.store);
+    throw error;
+  }
+}
+
+/** Lowers the limits of connections, and reports that, if too few descriptors are free. */
+function limitConnections(
+  { maxConnections, monitor }: ServerSettings,
+  ofDatabase: number,
+): ConnectionLimits {
+  const wanted = { service: maxConnections, monitor: monitor ? MONITOR_LIMITS.maxConnections : 0 };
+  const limits = fitConnections(wanted, ofDatabase, countDescriptors());
+  if (limits.service < maxConnections)
+    report(
+      `PLANT_STORE_MAX_CONNECTIONS: lowered to ${limits.service}, because too few open files are allowed (ulimit -n)`,
+    );
+  return limits;
+}
+
 /** Serves a store on the configured port. Creates the token file if there is no token. */
-async function startServer(settings: ServerSettings, store: PlantStore) {
+async function startServer(settings: ServerSettings, store: PlantStore, monitor?: Monitor) {
   const { tokenFile } = settings;
   let { tokens } = settings;
   if (tokenFile && tokens.length === 0) {
@@ -84,7 +141,8 @@ async function startServer(settings: ServerSettings, store: PlantStore) {
     tokens = await readTokens(tokenFile);
   }
   const handler = createPlantHandler({ ...settings, tokens, store });
-  const listener = createListener({ ...settings, handler });
+  const measured = monitor?.measure(handler) ?? handler;
+  const listener = createListener({ ...settings, handler: measured });
   return { handler, listener, url: await listen(listener, settings) };
 }
 
@@ -113,12 +171,16 @@ async function reloadTokens(file: NamedFile, handler: PlantHandler): Promise<voi
   }
 }
 
-/** Never rejects, so that the next reload works. */
-async function reloadTls(files: TlsFiles, listener: Listener): Promise<void> {
+/** Resolves to the certificate that is in use then. Never rejects, so that the next reload works. */
+async function reloadTls(tls: Tls, listener: Listener): Promise<Tls> {
+  const { files } = tls;
   try {
-    listener.renewTls(await readTls(files));
+    const renewed = await readTls(files);
+    listener.renewTls(renewed);
     report(`${files.cert.path}: the certificate and its key were read again`);
+    return renewed;
   } catch (error) {
     report(`${reasonOf(error)}; the certificate stays as it was`);
+    return tls;
   }
 }

@@ -9,8 +9,7 @@ import {
   readTokens,
   readTokensIfPresent,
   type NamedFile,
-  type TlsFiles,
-  type TlsMaterial,
+  type Tls,
 } from './credentials.js';
 import { createReader, isOfDatabase, NAMES, SETTINGS, type Reader } from './environment.js';
 import type { Environment } from './setting-names.js';
@@ -29,13 +28,12 @@ export interface ServerSettings {
   readonly maxBodyBytes: number;
   readonly maxBufferedBytes: number;
   readonly maxConnections: number;
+  /** How long idle connections are kept at least, in milliseconds. */
+  readonly keepAliveMs: number;
+  /** How long the program still accepts connections after the first signal, in milliseconds. */
+  readonly drainMs: number;
   /** Where the monitor listens, if there is one. */
   readonly monitor: { readonly host: string; readonly port: number } | undefined;
-}
-
-export interface Tls extends TlsMaterial {
-  /** The files that it was read from. */
-  readonly files: TlsFiles;
 }
 
 export interface LogSettings extends ServerSettings {
@@ -164,9 +162,7 @@ async function readShared(reader: Reader, defaultTokenFile?: string): Promise<Se
     const key = path('PLANT_STORE_TLS_KEY');
     if (!cert !== !key) fault('PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: must be set together');
     if (!cert || !key) return undefined;
-    const files = { cert, key };
-    const material = await result(readTls(files));
-    return material && { ...material, files };
+    return result(readTls({ cert, key }));
   }
 
   function monitor(): ServerSettings['monitor'] {
@@ -194,6 +190,8 @@ async function readShared(reader: Reader, defaultTokenFile?: string): Promise<Se
       MAX_LIMITS.maxBufferedBytes,
     ),
     maxConnections: integer('PLANT_STORE_MAX_CONNECTIONS', 1, 1_000_000),
+    keepAliveMs: 1_000 * integer('PLANT_STORE_KEEP_ALIVE_SECONDS', 1, 86_400),
+    drainMs: 1_000 * integer('PLANT_STORE_DRAIN_SECONDS', 0, 3_600),
     monitor: monitor(),
     ...(tokens ? { tokens, tokenFile: undefined } : await tokensInFile()),
     tls: await tls(),

@@ -2,34 +2,64 @@ import cluster from 'node:cluster';
 import { isatty } from 'node:tty';
 
 import { reportToConsole as report } from '../report.js';
-import { EXIT, exit } from './exit.js';
+import { EXIT, exit, LAST_CALLS_MS } from './exit.js';
+import { STOPPING } from './listener.js';
 
-/** What signals, the terminal, or the primary of a cluster ask of the process. */
-export interface Signals {
-  /** Aborted on the first SIGTERM or SIGINT, when a terminal is closed, and when the primary of a cluster disconnects. */
-  readonly stop: AbortSignal;
-  /** Calls `reload` on each SIGHUP from now on, and at once if there was one before. */
-  onReload(reload: () => void): void;
+/** The end of the program, which a signal or a failure requests. */
+export interface Shutdown {
+  /** Aborted once the program has to end. From then on, it has {@link STOPPING}`.totalMs`. */
+  readonly requested: AbortSignal;
+  /** Resolves when only the time for {@link exit} is left. */
+  readonly timeUp: Promise<undefined>;
+  readonly request: () => void;
+  /** Sets what the first SIGTERM or SIGINT does, in place of requesting the shutdown. */
+  readonly onSignal: (begin: () => void) => void;
 }
+
+/** A terminal and a program that forwards its signals, such as npm, both send one Ctrl-C: within milliseconds. */
+const SAME_SIGNAL_MS = 500;
 
 const STDIN = 0;
 
 /**
- * Handles the signals to the process. A second SIGTERM or SIGINT ends it at once. With a
- * terminal as the standard input, SIGHUP comes from closing it, and stops the process.
+ * Requests a shutdown on the first SIGTERM or SIGINT, unless `onSignal` changes that, and when the primary of
+ * a cluster disconnects.
+ * A second signal ends the process at once, unless it comes within {@link SAME_SIGNAL_MS} of the first.
  */
-export function handleSignals(): Signals {
+export function handleSignals(): Shutdown {
   const stopping = new AbortController();
-  const stop = (): void => stopping.abort();
-  let signals = 0;
-  const onSignal = (): void => (++signals === 1 ? stop() : exit(EXIT.failed));
+  const request = (): void => stopping.abort();
+  const requested = stopping.signal;
+  let begin = request;
+  let firstAt: number | undefined;
+  function onSignal(): void {
+    const now = performance.now();
+    if (firstAt === undefined) {
+      firstAt = now;
+      begin();
+    } else if (now - firstAt >= SAME_SIGNAL_MS) exit(EXIT.failed);
+  }
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
   // The primary of a cluster stops a worker by disconnecting it.
   const { worker } = cluster;
-  worker?.on('disconnect', stop);
-  if (worker?.isConnected() === false) stop();
+  worker?.on('disconnect', request);
+  if (worker?.isConnected() === false) request();
 
+  const timeUp = aborted(requested).then(
+    () =>
+      new Promise<undefined>((resolve) => {
+        setTimeout(() => resolve(undefined), STOPPING.totalMs - LAST_CALLS_MS);
+      }),
+  );
+  return { requested, timeUp, request, onSignal: (other) => void (begin = other) };
+}
+
+/**
+ * Handles SIGHUP. Returns a function that sets what each SIGHUP reloads; it is called at once if there was
+ * one before. With a terminal as the standard input, SIGHUP comes from closing it, and requests a shutdown.
+ */
+export function handleHangups({ request }: Shutdown): (reload: () => void) => void {
   let isReloadDue = false;
   let onHangup = (): void => {
     isReloadDue = true;
@@ -42,21 +72,18 @@ export function handleSignals(): Signals {
       return;
     }
     report('SIGHUP: stopping, because the standard input is a terminal');
-    stop();
+    request();
   });
-  return {
-    stop: stopping.signal,
-    onReload(reload) {
-      onHangup = reload;
-      if (isReloadDue) reload();
-    },
+  return (reload) => {
+    onHangup = reload;
+    if (isReloadDue) reload();
   };
 }
 
 /** Resolves once a signal is aborted. */
-export function aborted(signal: AbortSignal): Promise<void> {
+export function aborted(signal: AbortSignal): Promise<undefined> {
   return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener('abort', () => resolve());
+    if (signal.aborted) resolve(undefined);
+    else signal.addEventListener('abort', () => resolve(undefined));
   });
 }

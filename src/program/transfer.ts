@@ -4,32 +4,47 @@ import type { NewPlant } from '../plant.js';
 import { pluralize } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { copyPlants, type CopyCounts, type CopyOptions } from './copy.js';
-import { EXIT, exitWithin, fail, type ExitCode } from './exit.js';
-import { STOPPING } from './listener.js';
+import { closeAfterFailure, EXIT, type ExitCode } from './exit.js';
+import { printLine } from './output.js';
 import { oncePerSecond, reportProgress } from './progress.js';
+import { aborted } from './signals.js';
 
 /** Copies the plants of a log to a database. */
-export function importLog(path: string, database: PlantStore): Promise<ExitCode> {
-  return transfer('importing', path, (options) => copyPlants(readPlants(path), database, options));
+export function importLog(
+  path: string,
+  database: PlantStore,
+  stop: AbortSignal,
+): Promise<ExitCode> {
+  return transfer('importing', path, stop, (options) =>
+    copyPlants(readPlants(path), database, options),
+  );
 }
 
 /** Copies the plants of a database, in the order of their ids, to a log. */
-export async function exportLog(path: string, plants: AsyncIterable<NewPlant>): Promise<ExitCode> {
-  const log = await openPlantLog(path, { onProgress: reportProgress(path) });
+export async function exportLog(
+  path: string,
+  plants: AsyncIterable<NewPlant>,
+  stop: AbortSignal,
+): Promise<ExitCode> {
+  const log = await openPlantLog(path, { onProgress: reportProgress(path, stop) });
   const stored = log.plants()[Symbol.asyncIterator]();
   try {
-    return await transfer('exporting', path, (options) =>
+    const code = await transfer('exporting', path, stop, (options) =>
       copyPlants(plants, log, { ...options, stored }),
     );
-  } finally {
     await log.close();
+    return code;
+  } catch (error) {
+    await closeAfterFailure(log);
+    throw error;
   }
 }
 
-/** Reports the progress of a copy and prints the plants that differ. Ends early on a signal. */
+/** Reports the progress of a copy and prints the plants that differ. Rejects once `stop` is aborted. */
 async function transfer(
   doing: string,
   path: string,
+  stop: AbortSignal,
   copy: (options: CopyOptions) => Promise<CopyCounts>,
 ): Promise<ExitCode> {
   let counts: CopyCounts = { created: 0, unchanged: 0, different: 0 };
@@ -39,14 +54,15 @@ async function transfer(
   });
   const copied = copy({
     onProgress(now) {
+      // Otherwise the copy would go on until the process ends.
+      stop.throwIfAborted();
       counts = now;
       report();
     },
-    onDifferent: (id) => console.log(`plant ${id} differs`),
+    onDifferent: (id) => printLine(`plant ${id} differs`),
   });
   try {
-    if ((await Promise.race([copied, interruption()])) === 'interrupted')
-      return fail(EXIT.interrupted, 'interrupted; run the same command again to continue');
+    await unlessAborted(stop, copied);
     return counts.different === 0 ? EXIT.done : EXIT.failed;
   } finally {
     const { created, unchanged, different } = counts;
@@ -56,16 +72,8 @@ async function transfer(
   }
 }
 
-/**
- * Resolves on the first signal. From then on, the process has {@link STOPPING}`.totalMs` to end; the same
- * signal again ends it at once.
- */
-function interruption(): Promise<'interrupted'> {
-  return new Promise((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM'])
-      process.once(signal, () => {
-        exitWithin(STOPPING.totalMs);
-        resolve('interrupted');
-      });
-  });
+/** Settles as `work` does, or rejects with the reason of a signal once that is aborted. */
+export async function unlessAborted<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
+  const interrupted = aborted(signal).then(() => Promise.reject(signal.reason as Error));
+  return Promise.race([work, interrupted]);
 }

@@ -2,21 +2,21 @@ import { nodeFileSystem } from '../log/file.js';
 import { verifyLog, type Verification } from '../log/verify.js';
 import { pluralize } from '../report.js';
 import { EXIT, type ExitCode } from './exit.js';
+import { printLine } from './output.js';
 import { reportProgress } from './progress.js';
 
 /**
  * The command `verify`: checks every line of a log and prints the damaged ones. Ends early, without a
  * summary, if the reader of its output has closed it.
  */
-export async function verify(path: string): Promise<ExitCode> {
+export async function verify(path: string, stop: AbortSignal): Promise<ExitCode> {
   const readerGone = new AbortController();
   process.stdout.once('error', () => readerGone.abort());
   let verification: Verification;
   try {
     verification = await verifyLog(nodeFileSystem, path, {
-      onDamage: ({ line, offset, reason }) =>
-        console.log(`line ${line}, byte ${offset}: ${reason}`),
-      onProgress: reportProgress(path, readerGone.signal),
+      onDamage: ({ line, offset, reason }) => printLine(`line ${line}, byte ${offset}: ${reason}`),
+      onProgress: reportProgress(path, AbortSignal.any([stop, readerGone.signal])),
     });
   } catch (error) {
     // Something has been printed, so there is damage.

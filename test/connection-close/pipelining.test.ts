@@ -9,7 +9,7 @@ import { type PlantHandler } from '../../dist/index.js';
 import { createListener } from '../../dist/program/listener.js';
 import { chunkedMessage, connect, FERN, message } from '../client.js';
 import { exactly } from '../exactly.js';
-import { listen } from '../service.js';
+import { LISTENER, listen } from '../service.js';
 import { gatedStore } from '../stores.js';
 import {
   chunked,
@@ -168,7 +168,7 @@ t.test('refusing a request that has arrived completely keeps the connection', as
 
 t.test('while the program stops, each connection processes one more request', async (t) => {
   const { handler, stored } = makeService();
-  const stopping = createListener({ handler, maxConnections: 100 });
+  const stopping = createListener({ handler, ...LISTENER });
   const port = Number(new URL(await stopping.listen('127.0.0.1', 0)).port);
   const { socket } = await connect(t, port);
   const received = text(socket);
@@ -184,7 +184,7 @@ t.test(
   async (t) => {
     const gated = gatedStore();
     const { handler, stored } = makeService(gated);
-    const stopping = createListener({ handler, maxConnections: 100 });
+    const stopping = createListener({ handler, ...LISTENER });
     const port = Number(new URL(await stopping.listen('127.0.0.1', 0)).port);
     const client = await connect(t, port);
     client.send(plant(1));

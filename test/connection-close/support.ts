@@ -12,7 +12,7 @@ import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { createListener, type ListenerOptions } from '../../dist/program/listener.js';
 import { selfSigned } from '../certificate.js';
 import { chunk, CHUNKED, connect, message, TOKEN, type Message } from '../client.js';
-import { listen } from '../service.js';
+import { LISTENER, listen } from '../service.js';
 import { storeOf } from '../stores.js';
 
 export const MAX_BODY_BYTES = 100;
@@ -88,7 +88,7 @@ export async function listener(
   handler: PlantHandler,
   options: Partial<ListenerOptions> = {},
 ): Promise<number> {
-  const started = createListener({ handler, maxConnections: 100, ...options });
+  const started = createListener({ handler, ...LISTENER, ...options });
   t.teardown(() => started.stop(0));
   return Number(new URL(await started.listen('127.0.0.1', 0)).port);
 }

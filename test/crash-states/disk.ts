@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 
 /*
- * The content of a simulated disk, and what a power cut can make of changes to it. A disk is
+ * The content of a simulated disk, and what can remain of changes to it after a power cut. A disk is
  * immutable: a change returns a new disk, which shares everything unchanged.
  */
 

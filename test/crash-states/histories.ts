@@ -90,6 +90,7 @@ function randomUse(random: Random, { trail }: CrashState): (process: Process) =>
         if (random.chance(0.2)) machine.room = random.below(2_000);
         else if (random.chance(0.2)) machine.room = Infinity;
         if (random.chance(0.02)) machine.failingWrite = 1;
+        machine.hangs = random.chance(0.1);
         const sent = send(process, log, randomPlants(random));
         sent.catch(() => undefined);
         sending.push(sent);

@@ -5,6 +5,7 @@ import { fail } from 'node:assert/strict';
 import t from 'tap';
 
 import type { FileSystem, LogFile } from '../../dist/log/file.js';
+import { systemError } from '../log/support.js';
 import { explore, type ExploreOptions } from './explore.js';
 import { workloads } from './workloads.js';
 
@@ -20,7 +21,7 @@ interface Mutation extends Partial<ExploreOptions> {
   readonly finds: RegExp;
 }
 
-const { O_APPEND, O_DIRECTORY, O_DSYNC } = constants;
+const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC } = constants;
 
 /** Opens the files whose paths match without `O_DSYNC`. */
 function withoutDsync(fs: FileSystem, paths: RegExp): FileSystem {
@@ -92,6 +93,17 @@ function cuttingFirst(fs: FileSystem): FileSystem {
   };
 }
 
+/** Does not find files whose paths match when it looks for an unused name. */
+function overwriting(fs: FileSystem, paths: RegExp): FileSystem {
+  return {
+    ...fs,
+    async open(path, flags, mode) {
+      if (paths.test(path) && !(flags & O_CREAT)) throw systemError('ENOENT', 'open');
+      return fs.open(path, flags, mode);
+    },
+  };
+}
+
 /** Cuts nothing off. */
 function withoutCuts(fs: FileSystem): FileSystem {
   return {
@@ -153,6 +165,16 @@ const mutations: Record<string, Mutation> = {
   'a torn tail is cut off before it is copied': {
     workload: 'a log with a torn tail is opened',
     mutate: cuttingFirst,
+    finds: /the torn tail .* was lost/,
+  },
+  'a torn tail replaces an earlier one': {
+    workload: 'the copy of a torn tail has the name of an earlier one',
+    mutate: (fs) => overwriting(fs, /\.torn-/),
+    finds: /the torn tail .* was lost/,
+  },
+  'damaged lines replace earlier ones': {
+    workload: 'damaged lines are moved to the name of earlier ones',
+    mutate: (fs) => overwriting(fs, /\.damaged-/),
     finds: /the torn tail .* was lost/,
   },
   'a cut is not synced': {

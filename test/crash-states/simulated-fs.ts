@@ -1,5 +1,6 @@
 import { constants } from 'node:fs';
 import { basename, dirname } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import { nodeFileSystem, type FileSystem, type LogFile } from '../../dist/log/file.js';
 import { systemError } from '../log/support.js';
@@ -15,6 +16,8 @@ export interface Machine {
   room: number;
   /** Which of the next writes fails with EIO: 1 is the next one, 0 none. */
   failingWrite: number;
+  /** Whether operations take so long that they hang. */
+  hangs: boolean;
   /** What the files in a folder hold, by their names. A socket holds nothing. */
   filesIn(path: string): Map<string, Buffer>;
   inoOf(path: string): number | undefined;
@@ -32,7 +35,7 @@ interface OpenFile {
   readonly flags: number;
 }
 
-const { O_CREAT, O_DSYNC, O_EXCL, O_TRUNC } = constants;
+const { O_CREAT, O_DSYNC, O_EXCL } = constants;
 const { now, sleep, randomBytes } = nodeFileSystem;
 
 export function createMachine(start: World, options: MachineOptions = {}): Machine {
@@ -40,15 +43,28 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
   const openFiles: OpenFile[] = [];
   /** What the sockets on which the process listens answer. */
   const answers = new Map<number, () => string>();
+  const timers = new Set<() => void>();
   let world = start;
 
   /** An effect is visible at once. If the operation makes it durable, it is so when that returns. */
   async function change(name: string, effect: Effect): Promise<void> {
     world = withEffect(world, effect);
+    await takeTime();
     await onOperation?.(name, effect);
   }
 
+  /** If the operation hangs, all timers expire. It is in progress until then, and may crash afterwards. */
+  async function takeTime(): Promise<void> {
+    if (!machine.hangs) return;
+    await nextTurn();
+    const expired = [...timers];
+    timers.clear();
+    for (const onExpiry of expired) onExpiry();
+    await nextTurn();
+  }
+
   async function sync(ino: number): Promise<void> {
+    await takeTime();
     await onOperation?.('sync');
     world = flushed(world, ino);
   }
@@ -97,7 +113,6 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
   async function open(path: string, flags: number): Promise<LogFile> {
     let ino = inoOf(path);
     if (ino !== undefined && flags & O_EXCL) throw systemError('EEXIST', 'open');
-    if (ino !== undefined && flags & O_TRUNC) await truncate(ino, 0);
     if (ino === undefined && flags & O_CREAT)
       ino = await create(path, { kind: 'file', content: Buffer.alloc(0) }, 'open');
     return handleOf({ ino: ino ?? find(path, 'open'), flags });
@@ -134,7 +149,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     const inode = world.visible.get(ino);
     const isFile = (): boolean => inode?.kind === 'file';
     const size = inode?.kind === 'file' ? inode.content.length : 0;
-    if (options?.bigint) return { ino: BigInt(ino), size: BigInt(size), isFile };
+    if (options?.bigint) return { dev: 1n, ino: BigInt(ino), size: BigInt(size), isFile };
     return { ino, size, isFile, mode: 0o600, uid: 0, gid: 0 };
   }
 
@@ -146,6 +161,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
       chmod: async () => undefined,
       chown: async () => undefined,
       async read(buffer: Buffer, at: number, length: number, position: number) {
+        await takeTime();
         const content = fileIn(world.visible, ino);
         return { buffer, bytesRead: content.copy(buffer, at, position, position + length) };
       },
@@ -161,7 +177,10 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     async mkdir(path: string) {
       await create(path, { kind: 'folder', entries: new Map() }, 'mkdir');
     },
-    realpath: async (path: string) => path,
+    async realpath(path: string) {
+      find(path, 'realpath');
+      return path;
+    },
     readdir: async (path: string) => [...folderIn(world.visible, find(path, 'readdir')).keys()],
     rename,
     unlink,
@@ -180,6 +199,10 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     },
     now,
     sleep,
+    startTimer(onExpiry: () => void) {
+      timers.add(onExpiry);
+      return { refresh: () => timers.add(onExpiry) };
+    },
     randomBytes,
     dsyncIsDurable,
   };
@@ -191,6 +214,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     },
     room: Infinity,
     failingWrite: 0,
+    hangs: false,
     filesIn(path) {
       const files = new Map<string, Buffer>();
       const ino = inoOf(path);

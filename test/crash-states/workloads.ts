@@ -1,7 +1,9 @@
-import { rejects } from 'node:assert/strict';
+import { ok, rejects } from 'node:assert/strict';
+import { crc32 } from 'node:zlib';
 
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
+import { untilAvailable } from '../log/support.js';
 import type { Workload } from './explore.js';
 import { open, send, type Process } from './invariants.js';
 import { knowledgeOf, lineOf } from './knowledge.js';
@@ -17,6 +19,8 @@ const MOSS: NewPlant = { id: 3n, name: 'moss' };
 const OAK: NewPlant = { id: 4n, name: 'oak'.repeat(200) };
 
 const TORN = lineOf(OAK).slice(0, 500);
+/** What an earlier process has moved aside. Its name is that of the next tail or damaged lines. */
+const EARLIER = 'moved aside earlier';
 const ZEROS = '\0'.repeat(300);
 
 function logOf(...plants: readonly NewPlant[]): string {
@@ -64,6 +68,28 @@ export const workloads: Record<string, Workload> = {
       await log.close();
     },
   },
+  'the copy of a torn tail has the name of an earlier one': {
+    start: worldWith(FOLDER, {
+      'plants.jsonl': logOf(FERN) + TORN,
+      [`plants.jsonl.torn-${logOf(FERN).length}-${crc32(TORN).toString(16)}`]: EARLIER,
+    }),
+    path,
+    knowledge: knowledgeOf([FERN], { tails: [TORN, EARLIER] }),
+    async run(process) {
+      const log = await open(process);
+      await send(process, log, [IVY]);
+      await log.close();
+    },
+  },
+  'damaged lines are moved to the name of earlier ones': {
+    start: worldWith(FOLDER, {
+      'plants.jsonl': `${logOf(FERN)}x\n`,
+      [`plants.jsonl.damaged-${crc32('x\n').toString(16)}`]: EARLIER,
+    }),
+    path,
+    knowledge: knowledgeOf([FERN], { tails: [EARLIER], damaged: ['x\n'] }),
+    run: repair,
+  },
   'a torn tail is to be copied to a full disk': {
     start: worldWith(FOLDER, { 'plants.jsonl': logOf(FERN) + TORN }),
     path,
@@ -100,6 +126,39 @@ export const workloads: Record<string, Workload> = {
       const log = await open(process);
       process.machine.failingWrite = 1;
       await send(process, log, [IVY, OAK]);
+      await log.close();
+    },
+  },
+  'a disk hangs, and responds again': {
+    start: worldWith(FOLDER, { 'plants.jsonl': logOf(FERN) }),
+    path,
+    knowledge: knowledgeOf([FERN]),
+    async run(process) {
+      const { machine } = process;
+      const log = await open(process);
+      machine.hangs = true;
+      await send(process, log, [IVY, OAK]);
+      ok(!process.knowledge.acknowledged.has(IVY.id), 'they were refused');
+      machine.hangs = false;
+      await untilAvailable(log);
+      await send(process, log, [IVY, MOSS]);
+      await log.close();
+    },
+  },
+  'a full disk hangs': {
+    start: worldWith(FOLDER, { 'plants.jsonl': logOf(FERN) }),
+    path,
+    knowledge: knowledgeOf([FERN]),
+    async run(process) {
+      const { machine } = process;
+      const log = await open(process);
+      machine.room = lineOf(IVY).length + 20;
+      machine.hangs = true;
+      await send(process, log, [IVY, OAK]);
+      await untilAvailable(log);
+      machine.hangs = false;
+      machine.room = Infinity;
+      await send(process, log, [OAK]);
       await log.close();
     },
   },

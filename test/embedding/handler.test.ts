@@ -36,7 +36,7 @@ import {
   http2Post,
   http2Session,
 } from '../http2.js';
-import { hastenTimers, listen, serve, type Service } from '../service.js';
+import { holdTimers, listen, serve, type Service } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
 
 const FERN_ANSWER = '{"name":"Boston fern","tag":"indoor"}';
@@ -367,8 +367,8 @@ t.test('the budget applies to what a body parser has left', async (t) => {
     const application: Application = (handler, req, res) => {
       void text(req).then(() => handler(Object.assign(req, left), res));
     };
-    // Each body counts four times.
-    const limits = { maxBodyBytes: 20_000, maxBufferedBytes: 60_000 };
+    // Each body counts four times, and there is room for three heads.
+    const limits = { maxBodyBytes: 20_000, maxBufferedBytes: 66_000 };
     const { port } = await embed(t, application, { store, ...limits });
     const waiting = [exchange(t, port, request), exchange(t, port, request)];
     await store.arrived(2);
@@ -655,7 +655,7 @@ t.test('HTTP/2 in cleartext gets the same answers', async (t) => {
 });
 
 t.test('HTTP/2: a body that is too large or too slow is answered, then reset', async (t) => {
-  hastenTimers(t, DRAIN.timeoutMs);
+  const endDrain = holdTimers(t, DRAIN.timeoutMs);
   const { handler } = await serve(t, { maxBodyBytes: 100, bodyTimeoutMs: 100 });
   const server = http2.createServer(handler);
   const session = http2Session(t, await listen(t, server));
@@ -666,10 +666,12 @@ t.test('HTTP/2: a body that is too large or too slow is answered, then reset', a
   const slow = http2Post(session);
   slow.write('{');
   t.match(await http2Answer(slow), { status: 408, body: /"error":408/ });
+  endDrain();
   if (!slow.closed) await once(slow, 'close');
   const large = http2Post(session);
   large.write(' '.repeat(101));
   t.match(await http2Answer(large), { status: 400, body: /"error":413/ });
+  endDrain();
   if (!large.closed) await once(large, 'close');
   t.strictSame(warnings, [], 'no connection-specific header');
 });
@@ -757,14 +759,22 @@ t.test('HTTP/2: an answer that is never read is released with its stream', async
   const { handler } = await serve(t, { maxBodyBytes: 100, maxBufferedBytes: 4096 });
   const server = http2.createServer(handler);
   const port = await listen(t, server);
-  const closed = http2Session(t, port, { initialWindowSize: 0 });
-  const session = http2Session(t, port);
-  const request = http2Post(closed).end(FERN);
-  await once(request, 'response');
-  t.match(await http2Answer(http2Post(session).end(FERN)), { status: 503 }, 'the answer is held');
-  request.close(http2.constants.NGHTTP2_CANCEL);
-  await once(request, 'close');
-  t.match(await http2Answer(http2Post(session).end(FERN)), { status: 200 }, 'it is released');
+  for (const leave of ['the stream', 'the session'] as const) {
+    const reader = http2Session(t, port, { initialWindowSize: 0 });
+    const session = http2Session(t, port);
+    const served = once(server, 'request') as Promise<[unknown, http2.Http2ServerResponse]>;
+    const request = http2Post(reader).end(FERN);
+    request.on('error', () => undefined);
+    const [[, response]] = await Promise.all([served, once(request, 'response')]);
+    const refused = await http2Answer(http2Post(session).end(FERN));
+    t.match(refused, { status: 503 }, `${leave}: the answer is held`);
+    const closed = once(response, 'close');
+    if (leave === 'the stream') request.close(http2.constants.NGHTTP2_CANCEL);
+    else reader.destroy();
+    await closed;
+    const stored = await http2Answer(http2Post(session).end(FERN));
+    t.match(stored, { status: 200 }, `${leave}: it is released`);
+  }
 });
 
 t.test('responses leave no listeners on a connection that is kept', async (t) => {

@@ -30,9 +30,9 @@ t.test(
   },
 );
 
-t.test('no source file uses Date', async (t) => {
+t.test('only what knows when a certificate expires uses Date', async (t) => {
   const names = readdirSync('src', { recursive: true, encoding: 'utf8' });
-  const sources = names.filter((name) => name.endsWith('.ts'));
+  const sources = names.filter((name) => /(?<!credentials)\.ts$/.test(name));
   t.ok(sources.length > 10);
   for (const name of sources) t.notMatch(readFileSync(join('src', name), 'utf8'), /\bDate\b/, name);
 });

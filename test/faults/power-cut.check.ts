@@ -2,7 +2,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
-import { appendFileSync, existsSync, readFileSync, truncateSync } from 'node:fs';
+import { appendFileSync, existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -10,11 +10,17 @@ import t, { type Test } from 'tap';
 import { isLong } from '../length.js';
 import { run, start, type LaunchOptions, type Program } from '../system/program.js';
 import { createLedger, startLoad, type Ledger } from './ledger.js';
-import { countTornTails, filesIn, missing, mount, settingsFor, stopCleanly } from './support.js';
+import {
+  countTornTails,
+  filesIn,
+  makeFileSystem,
+  missing,
+  settingsFor,
+  stopCleanly,
+} from './support.js';
 
 const ROUNDS = isLong ? 20 : 3;
 const FILE_SYSTEMS = ['ext4', 'xfs'] as const;
-const DISK_BYTES = 2 ** 30;
 
 /** The most plants that are acknowledged before a power cut. */
 const MOST_PLANTS = 1_500;
@@ -149,17 +155,9 @@ interface Disk {
 
 /** Creates a file system until the test ends; skips the test if the kernel cannot mount it. */
 function makeDisk(t: Test, type: (typeof FILE_SYSTEMS)[number]): Disk | undefined {
-  const image = join(t.testdir({ disk: '' }), 'disk');
-  truncateSync(image, DISK_BYTES);
-  execFileSync(`mkfs.${type}`, ['-q', image]);
-  let folder: string;
-  try {
-    // The loop device is released when the file system is unmounted.
-    folder = mount(t, '-o', 'loop', image);
-  } catch (error) {
-    t.pass(`mount ${type}`, { skip: `${type} cannot be mounted: ${String(error)}` });
-    return undefined;
-  }
+  const made = makeFileSystem(t, type);
+  if (!made) return undefined;
+  const { image, folder } = made;
   return {
     log: join(folder, 'var', 'lib', 'plants.jsonl'),
     async prepareCut() {

@@ -2,48 +2,61 @@ import t from 'tap';
 
 import { createBudget } from '../../dist/http/budget.js';
 
-t.test('a reservation grows and shrinks within the budget', async (t) => {
+t.test('a reservation grows within the budget, and is released once', async (t) => {
   const budget = createBudget(100);
   const first = budget.reserve(60);
   t.equal(budget.reserve(41), undefined, 'one more than is left');
   const second = budget.reserve(40);
-  t.equal(first?.growTo(61), false, 'nothing is left');
-  t.ok(first?.growTo(59), 'already as large');
-  second?.shrinkTo(41);
-  t.equal(first?.growTo(61), false, 'shrinking never grows');
-  second?.shrinkTo(10);
-  t.ok(first?.growTo(90));
+  t.equal(first?.growBy(1), false, 'nothing is left');
+  t.ok(first?.growBy(0));
+  second?.release();
+  t.ok(first?.growBy(50), 'as far as the whole budget');
   t.notOk(budget.reserve(1));
-  first?.shrinkTo(0);
-  first?.shrinkTo(0);
-  t.equal(budget.reserve(91), undefined, 'releasing twice counts once');
-  t.ok(budget.reserve(90));
+  first?.release();
+  first?.release();
+  t.ok(budget.reserve(200), 'all of it');
+  t.notOk(budget.reserve(1), 'releasing twice counts once');
 });
 
 t.test('exhaustion is reported once, and again when half of the budget is free', async (t) => {
   const changes: unknown[] = [];
   const budget = createBudget(100, (...change) => changes.push(change));
-  const large = budget.reserve(100);
+  const [half, one, rest] = [budget.reserve(50), budget.reserve(1), budget.reserve(49)];
   t.strictSame(changes, []);
   t.notOk(budget.reserve(1));
   t.notOk(budget.reserve(1));
   t.strictSame(changes, [[true, 100]]);
-  large?.shrinkTo(51);
+  rest?.release();
   t.equal(changes.length, 1);
-  large?.shrinkTo(50);
+  one?.release();
   t.strictSame(changes[1], [false, 50]);
   t.notOk(budget.reserve(100));
   t.equal(changes.length, 3);
+  half?.release();
 });
 
 t.test('exhaustion by growing is reported, too', async (t) => {
   const changes: unknown[] = [];
   const budget = createBudget(100, (...change) => changes.push(change));
   const [large, small] = [budget.reserve(90), budget.reserve(10)];
-  t.equal(small?.growTo(11), false);
+  t.equal(small?.growBy(1), false);
   t.strictSame(changes, [[true, 100]]);
-  small?.shrinkTo(0);
+  small?.release();
   t.equal(changes.length, 1);
-  large?.shrinkTo(0);
+  large?.release();
   t.strictSame(changes[1], [false, 0]);
+});
+
+t.test('a budget knows how much is reserved', async (t) => {
+  const budget = createBudget(100);
+  t.equal(budget.reserved, 0);
+  const [one, other] = [budget.reserve(30), budget.reserve(20)];
+  one?.growBy(40);
+  t.equal(budget.reserved, 90);
+  t.notOk(budget.reserve(11));
+  t.equal(budget.reserved, 90);
+  one?.release();
+  t.equal(budget.reserved, 20);
+  other?.release();
+  t.equal(budget.reserved, 0);
 });

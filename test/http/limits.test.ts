@@ -1,6 +1,6 @@
 import t from 'tap';
 
-import { DEFAULT_LIMITS, MAX_LIMITS, memoryFor, resolveLimits } from '../../dist/http/limits.js';
+import { DEFAULT_LIMITS, MAX_LIMITS, resolveLimits } from '../../dist/http/limits.js';
 
 const NAMES = ['maxBodyBytes', 'maxBufferedBytes', 'bodyTimeoutMs'] as const;
 
@@ -31,20 +31,4 @@ t.test('maxBufferedBytes must not be less than maxBodyBytes', async (t) => {
   t.doesNotThrow(() => resolveLimits({ maxBodyBytes: 100, maxBufferedBytes: 100 }));
   t.throws(() => resolveLimits({ maxBodyBytes: 100, maxBufferedBytes: 99 }), { message });
   t.throws(() => resolveLimits({ maxBufferedBytes: 1_048_575 }), { message });
-});
-
-const FEW_LINES = { rawHeaders: ['Host', 'a'] };
-
-t.test('a request reserves a multiple of its body, within bounds', async (t) => {
-  const limits = { ...DEFAULT_LIMITS, maxBodyBytes: 100_000, maxBufferedBytes: 150_000 };
-  t.equal(memoryFor(FEW_LINES, 0, limits), 4_096, 'the minimum for a request');
-  t.equal(memoryFor(FEW_LINES, 1_024, limits), 4_096);
-  t.equal(memoryFor(FEW_LINES, 1_025, limits), 4_100, 'four times the body');
-  t.equal(memoryFor(FEW_LINES, 50_000, limits), 75_000, 'half of the budget');
-  t.equal(memoryFor(FEW_LINES, 100_000, limits), 100_000, 'the size of the body');
-  t.equal(memoryFor(FEW_LINES, 0, { ...limits, maxBufferedBytes: 100 }), 100, 'all of the budget');
-
-  const manyLines = { rawHeaders: Array<string>(200).fill('a') };
-  t.equal(memoryFor(manyLines, 0, limits), 25_600, '256 bytes for each header line');
-  t.equal(memoryFor(manyLines, 10_000, limits), 40_000);
 });

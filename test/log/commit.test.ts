@@ -1,5 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { appendFileSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -17,6 +18,8 @@ import {
   isPending,
   logOf,
   plantsNamed,
+  untilAvailable,
+  type Fault,
   type Faults,
   type FaultyFileSystem,
 } from './support.js';
@@ -114,7 +117,22 @@ t.test('a write runs in the asynchronous context in which the log was opened', a
   const log = await contexts.run('opener', () => openLog(fs, path, { report }));
   t.teardown(() => log.close());
   await contexts.run('request', () => t.rejects(log.add(FERN), UNAVAILABLE));
-  t.match(seen, exactly(exactly(/plants are refused until there is room/, 'opener')));
+  const gate = createGate();
+  fs.faults['write 2'] = { hangs: gate };
+  const refused = contexts.run('request', () => t.rejects(log.add(FERN), UNAVAILABLE));
+  await gate.reached;
+  await contexts.run('request', () => fs.expire());
+  await refused;
+  gate.open();
+  await untilAvailable(log);
+  t.match(
+    seen,
+    exactly(
+      exactly(/plants are refused until there is room/, 'opener'),
+      exactly(/has not returned/, 'opener'),
+      exactly(/plants are stored again/, 'opener'),
+    ),
+  );
 });
 
 t.test('minor garbage collections free the memory of stored plants', async (t) => {
@@ -226,7 +244,10 @@ const poisons: Record<string, Faults> = {
   'a complete write that fails': { 'write 2': { writes: 1000, fails: 'EIO' } },
   'a write of 0 bytes': { 'write 2': { writes: 0 } },
   'a write that is forbidden': { 'write 2': { fails: 'EACCES' } },
-  'a truncation that fails': { 'write 2': { fails: 'ENOSPC' }, 'truncate 1': { fails: 'EIO' } },
+  'a truncation that fails': {
+    'write 2': { writes: 9, fails: 'ENOSPC' },
+    'truncate 1': { fails: 'EIO' },
+  },
   'a truncation that fails with ENOSPC': {
     'write 2': { writes: 9, fails: 'ENOSPC' },
     'truncate 1': { fails: 'ENOSPC' },
@@ -261,6 +282,58 @@ for (const [what, faults] of Object.entries(poisons))
     t.equal(fs.openFiles, 0);
   });
 
+const FERN_LINE = encodeRecord(FERN);
+/** Writes of the fern's line that fail, after they have written a part of it or all of it. */
+const failedWrites: Record<string, Fault> = {
+  'nothing, for lack of room': { fails: 'ENOSPC' },
+  'nothing, for another reason': { fails: 'EIO' },
+  'a part, for lack of room': { writes: 9, fails: 'ENOSPC' },
+  'a part, for another reason': { writes: 9, fails: 'EIO' },
+  'everything, but not to the disk': { writes: Infinity, fails: 'EIO' },
+};
+const OTHER_LINES = {
+  'a shorter line': 'x\n',
+  'a line of the same length': FERN_LINE.replace('fern', 'reed'),
+  'a longer line': `${FERN_LINE.slice(0, -1)}x\n`,
+};
+
+for (const [what, fault] of Object.entries(failedWrites))
+  for (const isBefore of [true, false]) {
+    const order = isBefore ? 'before' : 'after';
+    const name = `a write that fails and leaves ${what}: another process's line ${order} it is not cut off`;
+    t.test(name, async (t) => {
+      const left = FERN_LINE.slice(0, fault.writes ?? 0);
+      for (const [which, line] of Object.entries(OTHER_LINES))
+        await t.test(which, async (t) => {
+          const gate = createGate();
+          // The second read is that of what the write has left; the first one belongs to the opening.
+          const faults: Faults = isBefore
+            ? { 'write 1': { ...fault, hangs: gate } }
+            : { 'write 1': fault, 'read 2': { hangs: gate } };
+          const { log, path, content } = await open(t, faults);
+          const added = log.add(FERN);
+          await gate.reached;
+          appendFileSync(path, line);
+          gate.open();
+          await t.rejects(added, { ...UNAVAILABLE, message: /modified/ });
+          t.ok(log.poisoned.aborted);
+          t.equal(content(), isBefore ? line + left : left + line);
+        });
+    });
+  }
+
+t.test('a failed write whose file was cut meanwhile does not lengthen it', async (t) => {
+  const gate = createGate();
+  const { log, path, content } = await open(t, { 'write 2': { fails: 'ENOSPC', hangs: gate } });
+  await log.add(FERN);
+  const added = log.add(IVY);
+  await gate.reached;
+  truncateSync(path, 3);
+  gate.open();
+  await t.rejects(added, { ...UNAVAILABLE, message: /modified/ });
+  t.equal(content(), FERN_LINE.slice(0, 3));
+});
+
 t.test('if O_DSYNC does not reach the disk, each write is followed by fsync', async (t) => {
   const { fs, log } = await open(t, { 'write 1': { writes: 5 } }, { dsyncIsDurable: false });
   const opened = fs.operations.length;
@@ -279,30 +352,175 @@ t.test('if O_DSYNC does not reach the disk, each write is followed by fsync', as
   ]);
 });
 
-t.test('add rejects if a line cannot be read back, and the log stays usable', async (t) => {
-  const { fs, log } = await open(t, {});
+const HANGS = /: a write has not returned for 10 s; plants are refused until it does$/;
+
+t.test(
+  'while a write hangs, plants are refused; once it returns, its plants are stored',
+  async (t) => {
+    const gate = createGate();
+    const { fs, log, reports, content } = await open(t, { 'write 2': { hangs: gate } });
+    await log.add(FERN);
+    const ivy = log.add(IVY);
+    await gate.reached;
+    const pending = Promise.allSettled([ivy, log.add(IVY), log.add(MOSS)]);
+    t.ok(await isPending(pending), 'they wait');
+    await log.check();
+    await fs.expire();
+    const refused = exactly(...Array.from({ length: 3 }, () => ({ reason: UNAVAILABLE })));
+    t.match(await pending, refused, 'those that are written, and those that wait');
+
+    const performed = fs.operations.length;
+    for (const plant of [FERN, IVY, MOSS])
+      await t.rejects(log.add(plant), { ...UNAVAILABLE, message: /has not returned for 10 s$/ });
+    await t.rejects(log.check(), UNAVAILABLE);
+    await fs.expire();
+    t.equal(fs.operations.length, performed, 'no operation follows');
+    t.match(reports, exactly(HANGS), 'it is reported once');
+    t.equal(log.size, 1);
+
+    gate.open();
+    await untilAvailable(log);
+    t.match(reports, exactly(HANGS, /: the write has returned; plants are stored again$/));
+    t.equal(log.size, 2);
+    t.equal(await log.add(IVY), 'unchanged', 'a retry finds the plant');
+    t.equal(content(), logOf([FERN, IVY]).toString(), 'what waited behind it was not written');
+    t.equal(await log.add(MOSS), 'created');
+    t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
+    t.notOk(log.poisoned.aborted);
+  },
+);
+
+t.test('every write that hangs is reported, and one that returns in time is not', async (t) => {
+  const [first, second] = [createGate(), createGate()];
+  const faults = { 'write 2': { hangs: first }, 'write 3': { hangs: second } };
+  const { fs, log, reports } = await open(t, faults);
   await log.add(FERN);
-  fs.faults[`read ${countOf(fs, 'read') + 1}`] = { fails: 'EIO' };
-  await t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /EIO/ });
-  t.equal(await log.add(FERN), 'unchanged');
-  t.equal(await log.add(IVY), 'created');
-  t.notOk(log.poisoned.aborted);
+  await fs.expire();
+  t.strictSame(reports, []);
+  for (const [plant, gate] of [[IVY, first] as const, [MOSS, second] as const]) {
+    const refused = t.rejects(log.add(plant), UNAVAILABLE);
+    await gate.reached;
+    await fs.expire();
+    await refused;
+    gate.open();
+    await untilAvailable(log);
+  }
+  t.match(reports, exactly(HANGS, /stored again$/, HANGS, /stored again$/));
 });
 
-t.test('lines are read back one at a time, and before the log is closed', async (t) => {
+const FULL: Faults = { 'write 1': { writes: 9, fails: 'ENOSPC' } };
+/** Operations of a commit besides its write: the last ones of their kind. */
+const commits: Record<string, { kind: string; faults: Faults; dsyncIsDurable?: boolean }> = {
+  'the sync after a write': { kind: 'sync', faults: {}, dsyncIsDurable: false },
+  'the read after a failed write': { kind: 'read', faults: FULL },
+  'the cut after a failed write': { kind: 'truncate', faults: FULL },
+  'the sync after a cut': { kind: 'sync', faults: FULL },
+};
+
+for (const [what, { kind, faults, dsyncIsDurable = true }] of Object.entries(commits))
+  t.test(`${what} may hang, too`, async (t) => {
+    const { fs, log, reports, content } = await open(t, faults, { dsyncIsDurable });
+    const gate = createGate();
+    fs.faults[`${kind} ${countOf(fs, kind) + 1}`] = { hangs: gate };
+    const hangs = { ...UNAVAILABLE, message: /has not returned for 10 s$/ };
+    const refused = t.rejects(log.add(FERN), hangs);
+    await gate.reached;
+    await fs.expire();
+    await refused;
+    await t.rejects(log.check(), UNAVAILABLE);
+    gate.open();
+    await untilAvailable(log);
+    t.equal(await log.add(FERN), faults === FULL ? 'created' : 'unchanged');
+    t.equal(content(), encodeRecord(FERN));
+    t.match(reports[0], HANGS);
+  });
+
+t.test('a full disk that hangs is reported as full again when it returns', async (t) => {
   const gate = createGate();
-  const { fs, log } = await open(t, {});
-  await Promise.all([log.add(FERN), log.add(IVY)]);
-  const read = countOf(fs, 'read');
-  fs.faults[`read ${read + 1}`] = { hangs: gate };
-  const again = Promise.all([log.add(FERN), log.add(IVY)]);
-  const closed = log.close();
+  const { fs, log, reports, content } = await open(t, {
+    'write 1': { fails: 'ENOSPC' },
+    'write 2': { hangs: gate, writes: 9, fails: 'ENOSPC' },
+  });
+  await t.rejects(log.add(FERN), UNAVAILABLE);
+  const refused = t.rejects(log.add(FERN), UNAVAILABLE);
   await gate.reached;
-  t.equal(countOf(fs, 'read'), read + 1);
+  await fs.expire();
+  await refused;
   gate.open();
-  t.strictSame(await again, ['unchanged', 'unchanged']);
-  t.equal(countOf(fs, 'read'), read + 2);
+  await untilAvailable(log);
+  t.equal(content(), '');
+  t.equal(await log.add(FERN), 'created');
+  const full = /; plants are refused until there is room$/;
+  t.match(reports, exactly(full, HANGS, full, /: there is room again$/));
+});
+
+t.test('a write that hangs, then fails, poisons the log', async (t) => {
+  const gate = createGate();
+  const { fs, log, reports, content } = await open(t, { 'write 1': { hangs: gate, fails: 'EIO' } });
+  const refused = t.rejects(log.add(FERN), UNAVAILABLE);
+  await gate.reached;
+  await fs.expire();
+  await refused;
+  const poisoned = once(log.poisoned, 'abort');
+  gate.open();
+  await poisoned;
+  await t.rejects(log.check(), { ...UNAVAILABLE, message: /EIO/ });
+  await t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /EIO/ });
+  t.match(reports, exactly(HANGS, /; no plant is stored until the log is opened again$/));
+  t.equal(content(), '');
+});
+
+t.test('a log that is poisoned while a write hangs stays so when it returns', async (t) => {
+  const gate = createGate();
+  const { fs, log, path, reports, content } = await open(t, { 'write 2': { hangs: gate } });
+  await log.add(FERN);
+  const compared = createGate();
+  fs.faults[`read ${countOf(fs, 'read') + 1}`] = { hangs: compared };
+  const refused = [FERN, IVY].map((plant) => t.rejects(log.add(plant), UNAVAILABLE));
+  await compared.reached;
+  await gate.reached;
+  await fs.expire();
+  await Promise.all(refused);
+  writeFileSync(path, content().replace('fern', 'Fern'));
+  compared.open();
+  await once(log.poisoned, 'abort');
+  gate.open();
+  await log.close();
+  t.equal(log.size, 2, 'its plant is stored');
+  t.notOk(
+    reports.some((message) => message.includes('stored again')),
+    'but no others',
+  );
+  await t.rejects(log.check(), { ...UNAVAILABLE, message: /was modified/ });
+});
+
+t.test('close waits for a write that hangs', async (t) => {
+  const gate = createGate();
+  const { fs, log, content } = await open(t, { 'write 1': { hangs: gate } });
+  const refused = t.rejects(log.add(FERN), UNAVAILABLE);
+  await gate.reached;
+  await fs.expire();
+  await refused;
+  const closed = log.close();
+  t.ok(await isPending(closed));
+  gate.open();
   await closed;
+  t.equal(content(), encodeRecord(FERN));
+  t.equal(fs.openFiles, 0);
+});
+
+t.test('plants are read while a write hangs', async (t) => {
+  const gate = createGate();
+  const { fs, log } = await open(t, { 'write 2': { hangs: gate } });
+  await log.add(FERN);
+  const refused = t.rejects(log.add(IVY), UNAVAILABLE);
+  await gate.reached;
+  await fs.expire();
+  await refused;
+  const plants: NewPlant[] = [];
+  for await (const plant of log.plants()) plants.push(plant);
+  t.strictSame(plants, [FERN]);
+  gate.open();
 });
 
 t.test('a modified line poisons the log, but a write in progress is completed', async (t) => {
@@ -330,10 +548,14 @@ function bottomless(end: number, offsets: number[] = []): Committer {
     return { bytesWritten: bytes.length };
   };
   return createCommitter({
-    fs: { ...nodeFileSystem, write, statSync: () => ({ ino: 1n, size: BigInt(size) }) as never },
+    fs: {
+      ...nodeFileSystem,
+      write,
+      statSync: () => ({ dev: 1n, ino: 1n, size: BigInt(size) }) as never,
+    },
     file: {} as LogFile,
     path: 'plants.jsonl',
-    ino: 1n,
+    fileId: { dev: 1n, ino: 1n },
     end,
     onStored: (_id, offset) => offsets.push(offset),
     report: () => undefined,

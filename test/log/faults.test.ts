@@ -223,3 +223,34 @@ for (const [name, beginning] of Object.entries(beginnings))
     }
     t.strictSame(wrongs, []);
   });
+
+for (const [name, beginning] of Object.entries(beginnings))
+  t.test(`${name} stores each plant once, whichever operation hangs for too long`, async (t) => {
+    t.testdir();
+    const wrongs: string[] = [];
+    let refusals = 0;
+    for (let number = 1; ; number++) {
+      const { path, fs, life } = begin(t, String(number), beginning);
+      const gate = createGate();
+      fs.faults[number] = { hangs: gate };
+      const end = live(fs, path, life);
+      await Promise.race([gate.reached, end]);
+      const kind = fs.operations[number - 1];
+      if (kind === undefined) break;
+      await fs.expire();
+      gate.open();
+      await end;
+      refusals += life.errors.length;
+      const found = await wrongsAfter(path, fs, life);
+      const again = await openLog(faultyFileSystem(), path);
+      for (const plant of PLANTS) {
+        const outcome = await again.add(plant).catch(String);
+        const expected = life.acknowledged.has(plant) ? ['unchanged'] : ['created', 'unchanged'];
+        if (!expected.includes(outcome)) found.push(`plant ${plant.id}: ${outcome}`);
+      }
+      await again.close();
+      wrongs.push(...found.map((wrong) => `${kind}, operation ${number}: ${wrong}`));
+    }
+    t.strictSame(wrongs, []);
+    t.ok(refusals > 0, 'plants were refused');
+  });

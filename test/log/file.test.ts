@@ -10,6 +10,7 @@ import {
   syncFolder,
   writeAll,
   writeFile,
+  type FileSystem,
 } from '../../dist/log/file.js';
 import { faultyFileSystem, notingSyncs } from './support.js';
 
@@ -33,16 +34,28 @@ t.test('the parent of an existing folder need not be readable', async (t) => {
 
 t.test('another process may create the same folder at the same time', async (t) => {
   const root = t.testdir();
-  const fs = {
-    ...nodeFileSystem,
-    async mkdir(path: string) {
-      mkdirSync(path);
-      await nodeFileSystem.mkdir(path);
-    },
-  };
-  await createFolder(fs, join(root, 'a', 'b'));
+  await createFolder(creatingFirst(nodeFileSystem), join(root, 'a', 'b'));
   t.ok(statSync(join(root, 'a', 'b')).isDirectory());
 });
+
+t.test('if another process creates a folder first, its parent need not be readable', async (t) => {
+  const root = t.testdir({ here: {} });
+  // The first folder that is opened is the one above `here`.
+  const fs = creatingFirst(faultyFileSystem({ 'open 2': { fails: 'EACCES' } }));
+  await createFolder(fs, join(root, 'here', 'new'));
+  t.ok(statSync(join(root, 'here', 'new')).isDirectory());
+});
+
+/** A file system on which another process creates each folder just before this one does. */
+function creatingFirst(fs: FileSystem): FileSystem {
+  return {
+    ...fs,
+    async mkdir(path) {
+      mkdirSync(path);
+      await fs.mkdir(path);
+    },
+  };
+}
 
 t.test('a folder that cannot be created rejects', async (t) => {
   const fs = faultyFileSystem({ 'mkdir 1': { fails: 'EACCES' } });

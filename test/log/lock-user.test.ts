@@ -1,31 +1,95 @@
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-import t from 'tap';
+import t, { type Test } from 'tap';
 
-import { openPlantLog } from '../../dist/log/log.js';
+import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { claimsIn } from './lock-support.js';
 
-// This test changes the user of its process. Each file of tests runs in a process of its own.
-t.test('the lock of another user is not taken, and its socket is named', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'plants-'));
+/* These tests change the user of their process. Each file of tests runs in a process of its own. */
+
+const IS_ROOT = process.geteuid?.() === 0;
+
+/** A folder in which every user may create files. */
+function sharedFolder(t: Test, prefix = 'plants-'): string {
+  const folder = mkdtempSync(join(tmpdir(), prefix));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  chmodSync(folder, 0o777);
+  return folder;
+}
+
+/** Makes a claim one that only root may connect to, as are those of another user. */
+function giveAway(folder: string): string {
+  const [claim = ''] = claimsIn(folder);
+  chmodSync(join(folder, claim), 0);
+  return join(folder, claim);
+}
+
+/** Opens a log as another user than root. */
+async function openAsOther(path: string): Promise<PlantLog> {
+  if (IS_ROOT) process.seteuid?.('nobody');
+  try {
+    return await openPlantLog(path);
+  } finally {
+    if (IS_ROOT) process.seteuid?.('root');
+  }
+}
+
+for (const [what, prefix] of Object.entries({
+  'in a folder with a short path': 'plants-',
+  'in a folder with a path that is too long for a socket': `plants-${'x'.repeat(80)}-`,
+}))
+  t.test(`the lock of another user is not taken, and its socket is named, ${what}`, async (t) => {
+    const folder = sharedFolder(t, prefix);
+    const path = join(folder, 'plants.jsonl');
+    const log = await openPlantLog(path);
+    chmodSync(path, 0o666);
+    const socket = giveAway(folder);
+    await t.rejects(openAsOther(path), {
+      code: 'unavailable',
+      message: `${path}: a process of another user has locked it; remove ${socket} if that process has ended`,
+    });
+    await log.close();
+  });
+
+t.test('a log can be opened beside the open log of another user', async (t) => {
+  const folder = sharedFolder(t);
+  const log = await openPlantLog(join(folder, 'plants.jsonl'));
+  const socket = giveAway(folder);
+  const other = await openAsOther(join(folder, 'others.jsonl'));
+  t.ok(
+    claimsIn(folder).some((name) => socket.endsWith(name)),
+    'the other claim is untouched',
+  );
+  await other.close();
+  await log.close();
+});
+
+t.test('a hidden claim of another user does not keep a log closed', async (t) => {
+  const folder = sharedFolder(t);
   const path = join(folder, 'plants.jsonl');
   const log = await openPlantLog(path);
-  const [claim = ''] = claimsIn(folder);
-  // Now only root may connect to it.
-  chmodSync(join(folder, claim), 0);
   chmodSync(path, 0o666);
-  chmodSync(folder, 0o777);
-  const isRoot = process.geteuid?.() === 0;
-  if (isRoot) process.seteuid?.('nobody');
-  const refusal = await openPlantLog(path).catch((error: unknown) => error);
-  if (isRoot) process.seteuid?.('root');
-  const socket = join(folder, claim);
-  t.match(refusal, {
-    code: 'unavailable',
-    message: `${path}: a process of another user has locked it; remove ${socket} if that process has ended`,
-  });
+  const socket = giveAway(folder);
+  renameSync(socket, `${socket}.new`);
+  const other = await openAsOther(path);
+  await other.close();
   await log.close();
-  rmSync(folder, { recursive: true });
 });
+
+const NEEDS_ROOT = { skip: IS_ROOT ? false : 'only root can act as two users' };
+t.test(
+  'a dead claim that only another user may remove does not keep a log closed',
+  NEEDS_ROOT,
+  async (t) => {
+    const folder = sharedFolder(t);
+    chmodSync(folder, 0o1777);
+    const dead = `.plant-store-1-${'0'.repeat(16)}-1`;
+    writeFileSync(join(folder, dead), '', { mode: 0o666 });
+    chmodSync(join(folder, dead), 0o666);
+    const other = await openAsOther(join(folder, 'plants.jsonl'));
+    await other.close();
+    t.strictSame(claimsIn(folder), [dead]);
+  },
+);

@@ -17,6 +17,7 @@ import { dirname, join, relative } from 'node:path';
 
 import t, { type Test } from 'tap';
 
+import { nodeFileSystem } from '../../dist/log/file.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -29,6 +30,7 @@ import {
   logOf,
   notingSyncs,
   plantsNamed,
+  replaceableVolume,
 } from './support.js';
 
 const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
@@ -51,6 +53,16 @@ async function outcomesOf(log: PlantLog, plants: readonly NewPlant[]): Promise<o
   }
   return Object.fromEntries(outcomes);
 }
+
+t.test('a log is opened without a synchronous call, which a hung disk would block', async (t) => {
+  const statSync = (): never => {
+    throw new Error('it is called');
+  };
+  const path = join(t.testdir(), 'var', 'lib', 'plants.jsonl');
+  const log = await openLog({ ...nodeFileSystem, statSync }, path);
+  t.equal(log.size, 0);
+  await log.close();
+});
 
 t.test('a missing log and its folders are created for the owner only', async (t) => {
   const path = join(t.testdir(), 'var', 'lib', 'plants.jsonl');
@@ -203,6 +215,18 @@ t.test('a log is opened by its real path, whatever path is given', async (t) => 
   t.ok(lstatSync(join(folder, 'file-link')).isSymbolicLink());
 });
 
+t.test('a log that could not be opened is no longer locked', async (t) => {
+  const path = logAt(t, 'x\n');
+  const gate = createGate();
+  // The lock is released by removing its socket.
+  const opening = openLog(faultyFileSystem({ 'unlink 1': { hangs: gate } }), path);
+  await gate.reached;
+  t.ok(await isPending(opening));
+  gate.open();
+  await t.rejects(opening, { code: 'damaged' });
+  await t.rejects(openPlantLog(path), { code: 'damaged' });
+});
+
 t.test('a dangling symbolic link creates the log at its target', async (t) => {
   const folder = t.testdir({ real: {} });
   symlinkSync(join('real', 'plants.jsonl'), join(folder, 'link'));
@@ -323,6 +347,17 @@ for (const [what, { change, loses }] of Object.entries(changes)) {
     await log.close();
   });
 }
+
+t.test('a log whose volume was replaced by a copy is never written to again', async (t) => {
+  const path = logAt(t, logOf([MOSS]));
+  const { fs, replaceVolume } = replaceableVolume();
+  const log = await openLog(fs, path, { report: () => undefined });
+  replaceVolume();
+  await t.rejects(log.add(IVY), { ...UNAVAILABLE, message: /replaced/ });
+  t.ok(log.poisoned.aborted);
+  await log.close();
+  t.equal(readFileSync(path, 'utf8'), logOf([MOSS]).toString());
+});
 
 t.test('reading back a line that was modified poisons the log', async (t) => {
   const content = logOf([MOSS, IVY]);

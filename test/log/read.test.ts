@@ -20,7 +20,15 @@ import { plantsIn, readPlants } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { runExample } from '../example.js';
 import { block } from '../readme.js';
-import { createGate, faultyFileSystem, logOf, plantsNamed, systemError } from './support.js';
+import {
+  changingAfter,
+  createGate,
+  faultyFileSystem,
+  logOf,
+  plantsNamed,
+  rewriteEnd,
+  systemError,
+} from './support.js';
 
 const PLANTS: readonly NewPlant[] = [
   { id: -(2n ** 63n), name: '\ud800', tag: '' },
@@ -58,6 +66,23 @@ t.test('a damaged line is reported by its number and offset', async (t) => {
     const message = `${path}: line 5, at byte ${bytes.length}: it is not a valid record`;
     await t.rejects(readAll(path), { code: 'damaged', message: new RegExp(message) });
   }
+});
+
+t.test('a line that a server cuts off while it is read is not reported as damaged', async (t) => {
+  const before = logOf(PLANTS);
+  const cut = encodeRecord({ id: 1n, name: 'oak'.repeat(500_000) });
+  const path = join(t.testdir(), 'plants.jsonl');
+  writeFileSync(path, Buffer.concat([before, Buffer.from(cut)]));
+  const written = encodeRecord({ id: 2n, name: 'ivy'.repeat(500_000) });
+  const change = (): void => rewriteEnd(path, before.length, written);
+  const plants: NewPlant[] = [];
+  const reading = async (): Promise<void> => {
+    const fs = changingAfter(before.length + 1_000, change);
+    for await (const plant of readPlants(path, fs)) plants.push(plant);
+  };
+  const message = `${path}: the file was modified or replaced by another process`;
+  await t.rejects(reading(), { code: 'unavailable', message });
+  t.strictSame(plants, PLANTS, 'the plants before it are read');
 });
 
 t.test('a line longer than any record is damaged', async (t) => {
@@ -132,7 +157,7 @@ t.test('the reviver of the document keeps ids exact', { skip }, async (t) => {
   }
 });
 
-t.test('plants that are added during an iteration are left to the next one', async (t) => {
+t.test('an iteration does not yield plants that are added after it began', async (t) => {
   const path = join(t.testdir({ 'plants.jsonl': logOf(MANY) }), 'plants.jsonl');
   const log = await openPlantLog(path);
   const ids: bigint[] = [];

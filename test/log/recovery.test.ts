@@ -1,4 +1,11 @@
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
 
@@ -10,7 +17,8 @@ import { encodeRecord } from '../../dist/log/record.js';
 import { scan } from '../../dist/log/scan.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { PlantStoreError } from '../../dist/store.js';
-import { faultyFileSystem, logOf, memoryFile } from './support.js';
+import { exactly } from '../exactly.js';
+import { createGate, faultyFileSystem, logOf, memoryFile } from './support.js';
 
 const PLANTS: NewPlant[] = [
   { id: 0n, name: '' },
@@ -59,11 +67,11 @@ async function openingOf(content: Buffer): Promise<Opening> {
   const { offset } = await scan(memoryFile(content), {
     onRecord(words) {
       const id = toBigInt(words);
-      if (ids.includes(id)) return 'its id is that of another line';
+      if (ids.includes(id)) return 0;
       ids.push(id);
       return undefined;
     },
-    onDamage: ({ line, offset }) => (damage ??= { line, offset }),
+    onDamage: ({ line, offset }) => void (damage ??= { line, offset }),
     onProgress: () => undefined,
   });
   return damage ?? { ids, end: offset };
@@ -264,6 +272,37 @@ t.test('a torn tail is copied once, and a different one to a file of its own', a
   }
 });
 
+t.test('a torn tail does not replace one that was moved aside earlier', async (t) => {
+  const tail = Buffer.from('{"id":5,"name":"re');
+  const name = tornCopy(CONTENT.length, tail);
+  const earlier = Buffer.from('another tail with the same checksum');
+  const content = Buffer.concat([CONTENT, tail]);
+  const folder = t.testdir({ 'plants.jsonl': content, [name]: earlier });
+  const reports: string[] = [];
+  const report = (message: string): void => void reports.push(message);
+  await (await openPlantLog(join(folder, 'plants.jsonl'), { report })).close();
+  t.match(reports, exactly(new RegExp(`${name}-2$`)));
+  t.strictSame(contentOf(folder), {
+    'plants.jsonl': CONTENT,
+    [name]: earlier,
+    [`${name}-2`]: tail,
+  });
+});
+
+t.test('the copy of a torn tail is not written through a link', async (t) => {
+  const tail = Buffer.from('{"id":5,"name":"re');
+  const name = tornCopy(CONTENT.length, tail);
+  const folder = t.testdir({ 'plants.jsonl': Buffer.concat([CONTENT, tail]), empty: '' });
+  symlinkSync('empty', join(folder, name));
+  const log = await openPlantLog(join(folder, 'plants.jsonl'), { report: () => undefined });
+  await log.close();
+  t.strictSame(contentOf(folder), {
+    'plants.jsonl': CONTENT,
+    [name]: tail,
+    empty: Buffer.alloc(0),
+  });
+});
+
 t.test('a recovery that fails at any operation can be repeated', async (t) => {
   const tail = Buffer.from('{"id":5,"name":"re');
   const recovered = { 'plants.jsonl': CONTENT, [tornCopy(CONTENT.length, tail)]: tail };
@@ -293,6 +332,18 @@ t.test('a recovery that fails at any operation can be repeated', async (t) => {
 function isTornCopy(name: string): boolean {
   return name.includes('.torn-');
 }
+
+t.test('a tail that another process completes meanwhile is not cut off', async (t) => {
+  const reed = encodeRecord({ id: 5n, name: 'reed' });
+  const path = join(t.testdir({ 'plants.jsonl': reed.slice(0, 9) }), 'plants.jsonl');
+  const gate = createGate();
+  const opening = openLog(faultyFileSystem({ 'write 1': { hangs: gate } }), path);
+  await gate.reached;
+  appendFileSync(path, reed.slice(9));
+  gate.open();
+  await t.rejects(opening, { code: 'unavailable', message: /modified/ });
+  t.equal(readFileSync(path, 'utf8'), reed);
+});
 
 t.test('the torn tail of a damaged log is not cut off', async (t) => {
   const damaged = CONTENT.toString().replace('moss', 'Moss');

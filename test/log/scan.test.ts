@@ -7,7 +7,7 @@ import { scan } from '../../dist/log/scan.js';
 import type { Damage } from '../../dist/log/errors.js';
 import type { LogFile } from '../../dist/log/file.js';
 import { exactly } from '../exactly.js';
-import { logOf, memoryFile, plantsNamed } from './support.js';
+import { createGate, isPending, logOf, memoryFile, plantsNamed } from './support.js';
 
 const CHUNK_BYTES = 262_144;
 const FERN = '{"id":7,"name":"fern"}\n';
@@ -23,15 +23,15 @@ interface Found {
 /** All that a scan finds in a file. */
 async function find(
   file: LogFile,
-  refusal?: (offset: number) => string | undefined,
+  earlierThan?: (offset: number) => number | undefined,
 ): Promise<Found> {
   const found: Omit<Found, 'tail'> = { records: [], damages: [], progress: [] };
   const { offset, bytes } = await scan(file, {
     onRecord(words, offset) {
       found.records.push({ id: toBigInt(words), offset });
-      return refusal?.(offset);
+      return earlierThan?.(offset);
     },
-    onDamage: (damage) => found.damages.push(damage),
+    onDamage: (damage) => void found.damages.push(damage),
     onProgress: (offset) => found.progress.push(offset),
   });
   return { ...found, tail: { offset, text: bytes.toString('latin1') } };
@@ -136,15 +136,38 @@ t.test('invalid UTF-8 damages its own line, and no other line of its chunk', asy
   }
 });
 
-t.test('a record for which onRecord returns a reason is damaged', async (t) => {
+t.test('a record whose id is that of an earlier one is damaged', async (t) => {
   const content = Buffer.from(FERN + FERN);
-  const { damages } = await find(memoryFile(content), (offset) =>
-    offset > 0 ? 'one fern is enough' : undefined,
-  );
-  t.strictSame(damages, [
-    { line: 2, offset: FERN.length, length: FERN.length, reason: 'one fern is enough' },
-  ]);
+  const { damages } = await find(memoryFile(content), (offset) => (offset > 0 ? 0 : undefined));
+  const { length } = FERN;
+  const reason = 'it repeats the id of the line at byte 0';
+  t.strictSame(damages, [{ line: 2, offset: length, length, reason, earlier: 0 }]);
 });
+
+t.test(
+  'a scan passes on the bytes of a damaged line, and waits until they are handled',
+  async (t) => {
+    const gate = createGate();
+    const given: (string | undefined)[] = [];
+    const offsets: number[] = [];
+    const scanning = scan(memoryFile(Buffer.from(`${FERN}x\n${FERN}yy\n${FERN}`)), {
+      onRecord: (_, offset) => void offsets.push(offset),
+      onDamage(_, line) {
+        given.push(line?.toString());
+        return given.length === 1 ? gate.pass() : undefined;
+      },
+      onProgress: () => undefined,
+    });
+    await gate.reached;
+    t.ok(await isPending(scanning));
+    t.strictSame(given, ['x\n']);
+    t.equal(offsets.length, 1, 'no line is read meanwhile');
+    gate.open();
+    await scanning;
+    t.strictSame(given, ['x\n', 'yy\n']);
+    t.equal(offsets.length, 3);
+  },
+);
 
 /** A file with a fern, a record of some length, and the bytes that follow. */
 function longRecord(length: number, rest = ''): LogFile {

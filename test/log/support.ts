@@ -1,15 +1,16 @@
-import { constants } from 'node:fs';
+import { appendFileSync, constants, truncateSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { constants as systemConstants } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import { nodeFileSystem, type FileSystem, type LogFile } from '../../dist/log/file.js';
+import type { PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 
 /** What goes wrong in an operation. */
 export interface Fault {
-  /** The number of bytes that a write still writes. Default: none if it fails, otherwise all. */
+  /** How many bytes are written first. Default: none if the write fails, otherwise all. */
   readonly writes?: number;
   /** The code of the error with which the operation fails. */
   readonly fails?: string;
@@ -27,6 +28,8 @@ export interface FaultyFileSystem extends FileSystem {
   readonly faults: Faults;
   /** How many files are open. */
   readonly openFiles: number;
+  /** Lets the time of all timers pass. An operation that is still in progress then hangs. */
+  expire(): Promise<void>;
 }
 
 type Operation = (...args: unknown[]) => unknown;
@@ -37,6 +40,7 @@ export function faultyFileSystem(
   { dsyncIsDurable = true } = {},
 ): FaultyFileSystem {
   const operations: string[] = [];
+  const running = new Set<() => void>();
   let openFiles = 0;
 
   function perform(kind: string, operation: Operation, args: unknown[]): unknown {
@@ -75,11 +79,21 @@ export function faultyFileSystem(
     ...intercept({ ...withoutDisk, dsyncIsDurable }, perform),
     now,
     sleep,
+    startTimer(onExpiry) {
+      running.add(onExpiry);
+      return { refresh: () => running.add(onExpiry) };
+    },
     randomBytes,
     operations,
     faults,
     get openFiles() {
       return openFiles;
+    },
+    async expire() {
+      const expired = [...running];
+      running.clear();
+      for (const onExpiry of expired) onExpiry();
+      await nextTurn();
     },
   };
 }
@@ -108,6 +122,34 @@ function intercept<T extends object>(
   });
 }
 
+/**
+ * The real file system, on which something happens once a file has been read up to a number of bytes: after
+ * that read, and before the next one.
+ */
+export function changingAfter(bytes: number, change: () => unknown): FileSystem {
+  let isDue = true;
+  const open: FileSystem['open'] = async (...args) => {
+    const file = await nodeFileSystem.open(...args);
+    const read = file.read.bind(file) as (...args: unknown[]) => Promise<{ bytesRead: number }>;
+    const readThenChange = async (...args: unknown[]): Promise<unknown> => {
+      const result = await read(...args);
+      if (isDue && Number(args[3]) + result.bytesRead >= bytes) {
+        isDue = false;
+        await change();
+      }
+      return result;
+    };
+    return Object.assign(file, { read: readThenChange });
+  };
+  return { ...nodeFileSystem, open };
+}
+
+/** Cuts a log back to some size, then appends to it, as a server does after a failed write. */
+export function rewriteEnd(path: string, size: number, lines: string): void {
+  truncateSync(path, size);
+  appendFileSync(path, lines);
+}
+
 /** A file system that records what is synced. */
 export function notingSyncs(): { fs: FileSystem; synced: string[] } {
   const synced: string[] = [];
@@ -121,6 +163,17 @@ export function notingSyncs(): { fs: FileSystem; synced: string[] } {
     return file;
   };
   return { fs: { ...nodeFileSystem, open }, synced };
+}
+
+/** A file system whose volume can be replaced by a copy: another device with the same inodes. */
+export function replaceableVolume(): { fs: FileSystem; replaceVolume: () => unknown } {
+  let added = 0n;
+  const statSync: FileSystem['statSync'] = (path, options) => {
+    const stats = nodeFileSystem.statSync(path, options);
+    stats.dev += added;
+    return stats;
+  };
+  return { fs: { ...nodeFileSystem, statSync }, replaceVolume: () => (added = 1n) };
 }
 
 /** An error of the system, as Node reports it. */
@@ -170,6 +223,16 @@ export function plantsNamed(...names: string[]): NewPlant[] {
 /** A log that holds these plants. */
 export function logOf(plants: readonly NewPlant[]): Buffer {
   return Buffer.from(plants.map(encodeRecord).join(''));
+}
+
+/** Resolves once a log takes plants. */
+export async function untilAvailable(log: PlantLog): Promise<void> {
+  const isAvailable = (): Promise<boolean> =>
+    log.check().then(
+      () => true,
+      () => false,
+    );
+  while (!(await isAvailable())) await nextTurn();
 }
 
 /** Resolves to true if a promise is still pending after all that was ready has run. */

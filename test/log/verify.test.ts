@@ -1,13 +1,21 @@
-import { appendFileSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { appendFileSync, readdirSync, readFileSync, statSync, truncateSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
 import type { Damage } from '../../dist/log/errors.js';
 import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
-import { encodeRecord } from '../../dist/log/record.js';
+import { openLog } from '../../dist/log/log.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { verifyLog, type Verification } from '../../dist/log/verify.js';
-import { faultyFileSystem, logOf, plantsNamed } from './support.js';
+import {
+  changingAfter,
+  createGate,
+  faultyFileSystem,
+  logOf,
+  plantsNamed,
+  rewriteEnd,
+} from './support.js';
 
 const NOT_A_RECORD = 'it is not a valid record, or its checksum does not match';
 const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
@@ -75,6 +83,134 @@ t.test('verifying reports every damaged line with its offset, length and reason'
     damages.map(({ offset, length }) => content.slice(offset, offset + length)),
     [flipped, '\n', ivy, latin1, '{}\n'],
   );
+});
+
+const [FERN, IVY, OAK] = [
+  { id: 1n, name: 'fern' },
+  { id: 2n, name: 'ivy'.repeat(20) },
+  { id: 3n, name: 'oak'.repeat(20) },
+].map(encodeRecord) as [string, string, string];
+const MOSS = encodeRecord({ id: 4n, name: 'moss'.repeat(1_000) });
+/** Longer than what is compared at a time when a line is read again. */
+const LONG_DAMAGE = `${'x'.repeat(100_000)}\n`;
+
+/** A server cuts off `cut`, which a failed write has left, and writes `written` in its place. */
+interface FailedWrite {
+  readonly before: string;
+  readonly cut: string;
+  readonly written: string;
+}
+
+const failedWrites: Record<string, FailedWrite> = {
+  'a line is read in two parts, of two writes': {
+    before: FERN,
+    cut: OAK.slice(0, 30),
+    written: IVY,
+  },
+  'the next write has no line where the failed one had one': {
+    before: FERN,
+    cut: IVY + OAK.slice(0, 30),
+    written: MOSS,
+  },
+  'a plant of the failed write is stored again, further on': {
+    before: FERN,
+    cut: IVY,
+    written: OAK + IVY,
+  },
+  'the log is empty apart from the failed write': {
+    before: '',
+    cut: OAK.slice(0, 30),
+    written: MOSS,
+  },
+};
+
+for (const [what, { before, cut, written }] of Object.entries(failedWrites))
+  t.test(
+    `a write that a server cuts off meanwhile is not reported as damage: ${what}`,
+    async (t) => {
+      const path = logAt(t, before + cut);
+      const change = (): void => rewriteEnd(path, before.length, written);
+      const fs = changingAfter(before.length + cut.length, change);
+      const [verification, damages] = await verified(path, fs);
+      t.strictSame(damages, []);
+      t.equal(verification.damagedLines, 0);
+      t.strictSame((await verified(path))[1], [], 'the log is whole');
+    },
+  );
+
+t.test('damage is reported although a server cuts off a write beside it', async (t) => {
+  const before = `x\n${FERN}${FERN}${LONG_DAMAGE}`;
+  const path = logAt(t, before + OAK.slice(0, 30));
+  const written = `${IVY}y\n${IVY}`;
+  const change = (): void => rewriteEnd(path, before.length, written);
+  const fs = changingAfter(before.length + 30, change);
+  const [verification, damages] = await verified(path, fs);
+  const content = readFileSync(path, 'latin1');
+  t.strictSame(
+    damages.map(({ line, offset, length }) => [line, content.slice(offset, offset + length)]),
+    [
+      [1, 'x\n'],
+      [3, FERN],
+      [4, LONG_DAMAGE],
+      [6, 'y\n'],
+    ],
+  );
+  t.equal(verification.damagedLines, 4);
+});
+
+t.test('the start of a failed write is not taken for a line longer than any record', async (t) => {
+  const path = logAt(t, FERN);
+  truncateSync(path, FERN.length + MAX_RECORD_BYTES);
+  const change = (): void => rewriteEnd(path, FERN.length, IVY);
+  const [, damages] = await verified(path, changingAfter(FERN.length + MAX_RECORD_BYTES, change));
+  t.strictSame(damages, []);
+});
+
+t.test('a line longer than any record is damaged', async (t) => {
+  const path = logAt(t, FERN);
+  const size = FERN.length + MAX_RECORD_BYTES + 1;
+  truncateSync(path, size);
+  appendFileSync(path, `\n${IVY}`);
+  const [verification, damages] = await verified(path);
+  const [offset, length] = [FERN.length, size + 1 - FERN.length];
+  const reason = 'it is longer than any record';
+  t.strictSame(damages, [{ line: 2, offset, length, reason }]);
+  t.equal(verification.plants, 2);
+});
+
+t.test('a server whose disk is full and has room again has no damaged lines', async (t) => {
+  const path = logAt(t, FERN);
+  const cutting = createGate();
+  const full = faultyFileSystem({
+    'write 1': { writes: 30, fails: 'ENOSPC' },
+    'truncate 1': { hangs: cutting },
+  });
+  const log = await openLog(full, path, { report: () => undefined });
+  const oak = log.add({ id: 3n, name: 'oak'.repeat(20) });
+  await cutting.reached;
+  const fs = changingAfter(FERN.length + 30, async () => {
+    cutting.open();
+    await t.rejects(oak, UNAVAILABLE);
+    t.equal(await log.add({ id: 2n, name: 'ivy'.repeat(20) }), 'created');
+  });
+  const [, damages] = await verified(path, fs);
+  t.strictSame(damages, []);
+  await log.close();
+});
+
+t.test('damaged lines are read again together, not one by one', async (t) => {
+  const lines = Array.from({ length: 20_000 }, (_, id) =>
+    encodeRecord({ id: BigInt(id), name: '' }),
+  );
+  const whole = lines.join('');
+  for (const content of ['x\n'.repeat(200_000), whole + whole]) {
+    const path = logAt(t, content);
+    const fs = faultyFileSystem();
+    const [{ damagedLines }] = await verified(path, fs);
+    t.ok(damagedLines >= 20_000);
+    const reads = fs.operations.filter((kind) => kind === 'read').length;
+    t.ok(reads < content.length / 10_000, `${reads} reads of ${content.length} bytes`);
+  }
 });
 
 t.test('the progress never exceeds the size of the log, even if the log grows', async (t) => {

@@ -25,7 +25,7 @@ import { freePort } from '../service.js';
 
 const execute = promisify(execFile);
 
-/** Where Debian installs what it does not link to a folder of the path. */
+/** Where Debian installs the commands that are not in a folder of the `PATH`. */
 const DEBIAN = '/usr/lib/postgresql';
 const RELEASES = existsSync(DEBIAN)
   ? readdirSync(DEBIAN).toSorted((a, b) => Number(b) - Number(a))
@@ -64,7 +64,7 @@ export function missing(...commands: readonly string[]): string | false {
   return USER ? false : 'there is no user postgres to run the servers as';
 }
 
-/** Runs a command as the user of the servers. Rejects, with its output, if it fails. */
+/** Runs a command as the user of the servers. Rejects with its output if it fails. */
 export async function runAsServer(command: string, ...args: readonly string[]): Promise<string> {
   const { stdout } = await execute(find(command) ?? command, args, {
     ...USER,
@@ -177,7 +177,7 @@ function atEnd(t: Test, command: string, ...args: readonly string[]): void {
   });
 }
 
-/** Stops a server and removes its folder. It may be stopped already, or be stopped by SIGSTOP. */
+/** Stops a server and removes its folder. It may have exited, or be suspended by SIGSTOP. */
 export function stopAtEnd(t: Test, data: string): void {
   atEnd(
     t,
@@ -290,7 +290,7 @@ export async function trigger(url: string, body: string): Promise<void> {
   );
 }
 
-/** Tries again until a condition is met; the limit is that of the whole test. */
+/** Waits until a condition is met. Only the timeout of the test limits this. */
 export async function until(isMet: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await isMet())) await delay(10);
 }

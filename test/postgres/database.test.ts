@@ -90,12 +90,16 @@ t.test('without a database', async (t) => {
     const url = JSON.stringify(pathToFileURL('dist/program/database.js'));
     const source = `import { databaseProgram } from ${url};
       databaseProgram();`;
-    const command = [process.execPath, '--input-type=module', '--eval', source];
+    // If a CommonJS module throws while it is imported, Node 20 also rejects a promise of its own.
+    const flags = ['--unhandled-rejections=none', '--input-type=module', '--eval'];
+    const command = [process.execPath, ...flags, source];
     // pg cannot be loaded with this variable, which the program deletes, as pg-native is missing.
     await ends(t, { code: 1, stderr }, { command, env: { ...env, NODE_PG_FORCE_NATIVE: '1' } });
     for (const name of ['pg', ...dependencies('pg')])
       symlinkSync(resolve('node_modules', name), join(cwd, 'node_modules', name));
-    const refused = ['127.0.0.1:1/plants: connect ECONNREFUSED 127.0.0.1:1'];
+    const refused = [
+      'PLANT_STORE_DATABASE_URL: 127.0.0.1:1/plants: connect ECONNREFUSED 127.0.0.1:1',
+    ];
     const unreachable = {
       ...env,
       PLANT_STORE_DATABASE_URL: 'postgres://client@127.0.0.1:1/plants',
@@ -163,7 +167,8 @@ t.test('with a database', { skip: missing() }, async (t) => {
     const env = await configured(t);
     const name = nameIn(env);
     await cluster.sql(`ALTER ROLE client IN DATABASE ${name} SET synchronous_commit = off`);
-    const stderr = [`127.0.0.1:${cluster.port}/${name}: synchronous_commit=off can lose plants`];
+    const reason = 'synchronous_commit=off can lose plants';
+    const stderr = [`PLANT_STORE_DATABASE_URL: 127.0.0.1:${cluster.port}/${name}: ${reason}`];
     await ends(t, { code: 1, stderr }, { env });
     const accepting = { ...env, PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'true' };
     const program = await start(t, { env: accepting });

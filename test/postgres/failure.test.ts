@@ -2,6 +2,8 @@ import pg from 'pg';
 import t, { type Test } from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
+import { copyPlants } from '../../dist/program/copy.js';
+import { MAX_WAITING_BYTES } from '../../dist/store.js';
 import { exactly } from '../exactly.js';
 import { missing, query, startCluster, until } from './cluster.js';
 import { startProxy } from './proxy.js';
@@ -37,10 +39,11 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
   function survives(
     what: string,
     befall: (store: TestStore, t: Test, url: string) => Promise<void>,
+    timeoutMs = 1_000,
   ): void {
     t.test(`no acknowledged plant is lost: ${what}`, async (t) => {
       const url = await cluster.createSchema();
-      const store = await openStore(t, { url, timeoutMs: 1_000 });
+      const store = await openStore(t, { url, timeoutMs });
       const stop = keepAdding(store);
       t.teardown(stop);
       await addUntilStored(store, FERN);
@@ -99,14 +102,19 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
     signal('SIGCONT');
   });
 
-  survives('the table is dropped', async (store, _, url) => {
-    await query(
-      url,
-      `BEGIN; LOCK TABLE plants; CREATE TABLE copy AS TABLE plants; DROP TABLE plants; COMMIT`,
-    );
-    await isAway(store);
-    await query(url, 'ALTER TABLE copy ADD PRIMARY KEY (id); ALTER TABLE copy RENAME TO plants');
-  });
+  survives(
+    'the table is dropped',
+    async (store, _, url) => {
+      await query(
+        url,
+        `BEGIN; LOCK TABLE plants; CREATE TABLE copy AS TABLE plants; DROP TABLE plants; COMMIT`,
+      );
+      await isAway(store);
+      await query(url, 'ALTER TABLE copy ADD PRIMARY KEY (id); ALTER TABLE copy RENAME TO plants');
+    },
+    // With its lock_timeout, no plant is refused because the table is locked.
+    60_000,
+  );
 
   t.test('memory is bounded', async (t) => {
     const url = await cluster.createSchema();
@@ -122,6 +130,17 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
     );
     t.ok(refused.length > 70 && refused.length < 90, `${refused.length} of 100 MiB are refused`);
     await other.end();
+  });
+
+  t.test('a copy does not add a large plant while others wait', async (t) => {
+    const store = await openStore(t, { url: await cluster.createSchema(), timeoutMs: 60_000 });
+    async function* plants(): AsyncGenerator<NewPlant> {
+      for (let id = 0n; id < 3_000n; id++) yield { ...FERN, id };
+      // More than may wait with others.
+      yield { id: 3_000n, name: 'x'.repeat(MAX_WAITING_BYTES / 3) };
+      for (let id = 3_001n; id < 4_000n; id++) yield { ...FERN, id };
+    }
+    t.match(await copyPlants(plants(), store), { created: 4_000 });
   });
 
   t.test('connections that are cut', async (t) => {

@@ -59,7 +59,7 @@ t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, 
     return Promise.all(clients);
   }
 
-  t.test('statements that were prepared on other connections', async (t) => {
+  t.test('a statement that was prepared on another connection is sent unprepared', async (t) => {
     // Creates the table, so that then each statement is prepared on each connection.
     await openStore(t, { url: cluster.url });
     for (const client of await occupy()) await client.query('END').then(() => client.end());
@@ -80,7 +80,7 @@ t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, 
     t.strictSame(store.reports, []);
   });
 
-  t.test('many plants on more connections than PgBouncer has', async (t) => {
+  t.test('plants are stored over more connections than PgBouncer has', async (t) => {
     const stores = await Promise.all([1, 2, 3, 4].map(() => openStore(t, { url })));
     const ids = Array.from({ length: 1_000 }, (_, n) => BigInt(1_000 + n));
     const outcomes = await Promise.all(
@@ -104,7 +104,7 @@ t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, 
     await query(url, 'DROP TRIGGER before_plant ON plants');
   });
 
-  t.test('a connection of PgBouncer that hides warnings', async (t) => {
+  t.test('a connection of PgBouncer that hides warnings acknowledges nothing', async (t) => {
     const store = await openStore(t, { url });
     const isReplacedBy = async (setting: string): Promise<void> => {
       await cluster.sql(`ALTER ROLE postgres ${setting}`);

@@ -34,7 +34,7 @@ const OTHERS = [
 
 /** Stores, compares and exports plants as a role, and checks that all of it means what it should. */
 async function meansTheSame(t: Test, setting: string, url: string): Promise<void> {
-  const store = await openStore(t, { url, connections: 1 });
+  const store = await openStore(t, { url, connections: 1, timeoutMs: 60_000 });
   const message = `with ${setting}`;
   const outcomes = [...PLANTS, ...PLANTS].map((plant) => store.add(plant));
   const expected = [...PLANTS.map(() => 'created'), ...PLANTS.map(() => 'unchanged')];

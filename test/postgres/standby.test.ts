@@ -1,8 +1,10 @@
+import pg from 'pg';
 import t, { type Test } from 'tap';
 
+import type { NewPlant } from '../../dist/index.js';
 import { exactly } from '../exactly.js';
 import { freePort } from '../service.js';
-import { missing, startCluster, until, type Cluster } from './cluster.js';
+import { missing, startCluster, trigger, until, type Cluster } from './cluster.js';
 import { addUntilStored, FERN, IVY, openStore } from './support.js';
 
 /** A server that acknowledges a commit once its standby has it. */
@@ -30,7 +32,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
   const hosts = [standby.port, closed, primary.port].map((port) => `127.0.0.1:${port}`).join();
   const url = `postgres://postgres@${hosts}/postgres`;
   const options = { url, connections: 1, timeoutMs: 900 };
-  /** For what must not end by a timeout. */
+  /** For statements that must not time out. */
   const patient = { ...options, timeoutMs: 30_000 };
 
   t.test('the server that takes writes is found', async (t) => {
@@ -80,6 +82,66 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     await primary.sql('SELECT pg_reload_conf()');
   });
 
+  t.test('settings that are reloaded while a plant is stored', async (t) => {
+    // Its lock_timeout is a minute.
+    const store = await openStore(t, { ...options, timeoutMs: 3_000_000 });
+    // Without its own setting, a connection has the one that is reloaded, as it may behind PgBouncer.
+    await trigger(
+      primary.url,
+      `RESET client_min_messages; PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW;`,
+    );
+    t.teardown(() => primary.sql('DROP TRIGGER before_plant ON plants'));
+
+    /** Adds a plant, and changes a setting while a lock of another program holds it up. */
+    async function addDuring(plant: NewPlant, lock: string, setting: string) {
+      const other = new pg.Client(primary.url);
+      await other.connect();
+      await other.query(`BEGIN; SELECT ${lock}`);
+      await standby.stop();
+      const adding = store.add(plant);
+      let blocked: Record<string, unknown>[] = [];
+      await until(async () => {
+        blocked = await primary.sql(
+          'SELECT pid FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0',
+        );
+        return blocked.length > 0;
+      });
+      await primary.sql(`ALTER SYSTEM SET ${setting}`);
+      // Not by pg_reload_conf(), which does not wait until the process has the signal.
+      process.kill(Number(blocked[0]?.pid), 'SIGHUP');
+      await other.end();
+      return { adding };
+    }
+    async function reset(): Promise<void> {
+      await primary.sql('ALTER SYSTEM RESET synchronous_commit');
+      await primary.sql('ALTER SYSTEM RESET client_min_messages');
+      await primary.sql('SELECT pg_reload_conf()');
+      await standby.start();
+    }
+    const isWaiting = (adding: Promise<unknown>): Promise<unknown> =>
+      Promise.race([adding, waitsForStandby(primary).then(() => 'waits')]);
+
+    const plant = { id: 600n, name: 'waits' };
+    const off = 'synchronous_commit = off';
+    for (const [outcome, lock] of [
+      ['created', 'pg_advisory_xact_lock(7)'],
+      ['unchanged', 'FROM plants WHERE id = 600 FOR UPDATE'],
+    ] as const) {
+      const { adding } = await addDuring(plant, lock, off);
+      t.equal(await isWaiting(adding), 'waits', `${outcome}: it is not acknowledged at once`);
+      await reset();
+      t.equal(await adding, outcome);
+    }
+
+    const hidden = 'client_min_messages = error';
+    const { adding } = await addDuring({ ...plant, id: 601n }, 'pg_advisory_xact_lock(7)', hidden);
+    t.equal(await isWaiting(adding), 'waits');
+    const refused = t.rejects(adding, { code: 'unavailable', message: /standby/ });
+    await primary.sql(`SELECT pg_cancel_backend(pid) ${WAITING}`);
+    await refused;
+    await reset();
+  });
+
   t.test('a plant whose acknowledgement was lost waits for the standby, too', async (t) => {
     const store = await openStore(t, options);
     await standby.stop();
@@ -124,7 +186,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     await standby.stop();
     const ids = Array.from({ length: 10 }, (_, n) => BigInt(500 + n));
     for (const id of ids) {
-      // Each store also meets the rows and the locks that the others have left.
+      // Each store also encounters rows and locks left by the others.
       const adding = stores.flatMap((store) => [
         store.add({ id, name: 'waits' }),
         store.add({ id: id + 1n, name: 'waits' }),

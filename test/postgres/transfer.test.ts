@@ -1,16 +1,19 @@
 import { execFileSync } from 'node:child_process';
-import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
 
 import { openPlantLog } from '../../dist/index.js';
-import { STOPPING } from '../../dist/program/listener.js';
+import { CLOSING_MS } from '../../dist/program/exit.js';
+import { importLog } from '../../dist/program/transfer.js';
 import { claimsIn } from '../log/lock-support.js';
 import { missing, until } from './cluster.js';
+import { storeOf } from '../stores.js';
 import { checkOutputs, ends, launchProgram, SCRIPT, startDatabase } from './program.js';
 import { startProxy } from './proxy.js';
-import { hasten } from '../system/program.js';
+import { hasten, KILLED, KILLS_ITSELF, runWithLateReader, SERVER } from '../system/program.js';
 
 /** The clock stands still, so that no progress is reported. */
 const STILL = 'performance.now = () => 0;';
@@ -36,7 +39,7 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
     const copied = `${created} plant${created === 1 ? '' : 's'} copied`;
     return `${path}: ${copied}, ${unchanged} unchanged, ${different} different`;
   };
-  const INTERRUPTED = 'plant-store: interrupted; run the same command again to continue\n';
+  const INTERRUPTED = 'plant-store: interrupted; run the same command again to complete it\n';
 
   t.test('an import that hangs can be interrupted and repeated', async (t) => {
     proxy.nextCut = () => ({ bytes: 300_000, mode: 'silence' });
@@ -68,6 +71,16 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
     t.equal(different, 2);
   });
 
+  t.test('an import waits for the reader of its output if many plants differ', async (t) => {
+    await sql(env, `UPDATE plants SET tag = 'outdoor' WHERE tag IS NULL`);
+    const { code, lines, waiting } = await runWithLateReader(t, { script: SCRIPT, ...importing });
+    t.equal(code, 1);
+    t.equal(lines.filter((line) => /^plant \d+ differs$/.test(line)).length, COUNT);
+    t.equal(lines.at(-1), summary(from, 0, 0, COUNT));
+    t.ok(waiting > 0 && waiting < 200_000, `${waiting} bytes waited in the program`);
+    await sql(env, `UPDATE plants SET tag = NULL WHERE tag = 'outdoor'`);
+  });
+
   t.test('an export that hangs can be interrupted and repeated', async (t) => {
     // The first page arrives, which is 10,000 plants.
     let connections = 0;
@@ -85,6 +98,19 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
     t.strictSame(claimsIn(folder), [], 'neither does one that is complete');
   });
 
+  for (const args of [importing.args, exporting.args])
+    t.test(`${args[0]}: a signal ends it while the database does not answer`, async (t) => {
+      let connections = 0;
+      proxy.nextCut = () => (connections++, { bytes: 0, mode: 'silence' });
+      const program = launchProgram(t, { ...importing, args });
+      await until(() => connections > 0);
+      program.send('SIGTERM');
+      t.strictSame(await program.ended, { code: 3, signal: null });
+      t.equal(program.stderr, INTERRUPTED);
+      t.equal(program.stdout, '');
+      proxy.nextCut = () => undefined;
+    });
+
   t.test('an export to a disk that hangs can be interrupted', async (t) => {
     const path = join(t.testdir(), 'hung.jsonl');
     execFileSync('mkfifo', [`${path}.pipe`]);
@@ -101,12 +127,13 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
     const program = launchProgram(t, {
       args: ['export', path],
       env: { ...env, UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' },
-      preload: STILL + block + hasten(STOPPING.totalMs, STOPPING.totalMs),
+      // Not the time limit of the database, which is another.
+      preload: STILL + block + hasten(CLOSING_MS, CLOSING_MS),
     });
     await program.says('stderr', /hangs/);
     program.send('SIGTERM');
-    t.strictSame(await program.ended, { code: null, signal: 'SIGKILL' });
-    t.match(program.stderr, /the shutdown timed out.*\n.*does not return; ending with SIGKILL\n$/);
+    t.strictSame(await program.ended, KILLED);
+    t.equal(program.stderr.replaceAll('hangs\n', ''), INTERRUPTED + KILLS_ITSELF);
   });
 
   t.test('the file store opens what was exported', async (t) => {
@@ -118,6 +145,7 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
     }
     const stderr = [
       `${to}: another process has the log open; one log serves one process, plant-store/postgres serves several`,
+      `process ${process.pid} has the log open`,
     ];
     await ends(t, { code: 1, stderr }, exporting);
     await log.close();
@@ -145,20 +173,33 @@ t.test('moving from a log to a database, and back', { skip: missing() }, async (
   t.test('a damaged log is imported up to the damage', async (t) => {
     const path = join(folder, 'damaged.jsonl');
     writeFileSync(path, '{"id":50000,"name":"fern"}\n{"id":50001}\n');
-    const stderr = (command: string): string[] => [
+    const stderr = [
       `${path}: line 2, at byte 27: it is not a valid record, or its checksum does not match`,
-      `the log was not changed; ${command} verify lists its damaged lines, ${command} repair moves them aside`,
+      'the log was not changed; the first command lists its damaged lines, the second one moves them aside:',
+      `${process.execPath} ${SERVER} verify ${path}`,
+      `${process.execPath} ${SERVER} repair ${path}`,
     ];
     const args = ['import', path];
-    const typed = { code: 1, stdout: [summary(path, 1)], stderr: stderr('node dist/server.js') };
-    await ends(t, typed, { ...importing, args });
-
-    // As npm links a program.
-    const link = join(folder, 'plant-store-postgres');
-    symlinkSync(SCRIPT, link);
-    const linked = { code: 1, stdout: [summary(path, 0, 1)], stderr: stderr('plant-store') };
-    await ends(t, linked, { ...importing, args, script: link });
+    await ends(t, { code: 1, stdout: [summary(path, 1)], stderr }, { ...importing, args });
   });
+});
+
+t.test('an import that is interrupted copies no more plants', async (t) => {
+  const COUNT = 20_000;
+  const lines = Array.from({ length: COUNT }, (_, id) => `{"id":${id},"name":"fern"}\n`);
+  const path = join(t.testdir({ 'plants.jsonl': lines.join('') }), 'plants.jsonl');
+  const stopping = new AbortController();
+  let added = 0;
+  const store = storeOf(async () => {
+    added++;
+    stopping.abort();
+    return 'created';
+  });
+  const printed = t.capture(console, 'log', () => undefined);
+  await t.rejects(importLog(path, store, stopping.signal), { name: 'AbortError' });
+  t.match(String(printed()[0]?.args[0]), / copied, 0 unchanged, 0 different$/);
+  for (let turn = 0; turn < 1_000; turn++) await setImmediate();
+  t.ok(added < COUNT, `${added} plants were added`);
 });
 
 t.test('no output holds a password', { skip: missing() }, async (t) => checkOutputs(t));

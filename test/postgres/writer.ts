@@ -8,7 +8,7 @@ import { openPostgresStore } from '../../dist/postgres/index.js';
 
 const CLIENTS = 64;
 const VARIANTS = 3;
-/** New ids come up all the time, and every writer picks from the same ones. */
+/** New ids appear continuously; all writers draw from the same set. */
 const IDS_PER_SECOND = 2_000;
 
 const [, , url = '', seconds = '', seed = ''] = process.argv;

@@ -2,6 +2,8 @@ import t from 'tap';
 
 import { copyPlants, type CopyCounts } from '../../dist/program/copy.js';
 import { PlantStoreError, type NewPlant } from '../../dist/index.js';
+import { bytesOf, MAX_WAITING_BYTES } from '../../dist/store.js';
+import { createGate, isPending } from '../log/support.js';
 import { openLog, storeOf } from '../stores.js';
 
 async function* plantsFrom(count: number): AsyncGenerator<NewPlant> {
@@ -51,6 +53,24 @@ t.test('a copy does not add plants again that the stored ones contain', async (t
   t.strictSame(result, { created: 3, unchanged: 7, different: 0 });
 });
 
+t.test('a copy waits until the plants that differ have been reported', async (t) => {
+  const gate = createGate();
+  let reported = 0;
+  const store = storeOf(async () => {
+    throw new PlantStoreError('conflict', 'the id belongs to a different plant');
+  });
+  const onDifferent = (): Promise<void> => {
+    reported++;
+    return gate.pass();
+  };
+  const copying = copyPlants(plantsFrom(10_000), store, { onDifferent });
+  t.ok(await isPending(copying));
+  t.equal(reported, 4_000, 'as many as can be pending');
+  gate.open();
+  t.match(await copying, { different: 10_000 });
+  t.equal(reported, 10_000);
+});
+
 t.test('a copy stops at the first error, and waits for pending plants', async (t) => {
   let adds = 0;
   let settled = 0;
@@ -83,19 +103,34 @@ t.test('if the plants cannot be read on, those before are stored first', async (
   t.equal(stored, 3);
 });
 
-t.test('a copy holds only the plants that are being added', async (t) => {
-  let pending = 0;
-  let most = 0;
-  const store = storeOf(async ({ name }) => {
-    pending += name.length;
-    most = Math.max(most, pending);
+t.test('a copy keeps as few plants pending as any store takes', async (t) => {
+  const pending = { plants: 0, bytes: 0 };
+  const most = { plants: 0, bytes: 0 };
+  const store = storeOf(async (plant) => {
+    const bytes = bytesOf(plant);
+    // The rule of the PostgreSQL store.
+    if (pending.bytes > 0 && pending.bytes + bytes > MAX_WAITING_BYTES)
+      throw new PlantStoreError('unavailable', 'too many plants are waiting');
+    pending.plants++;
+    pending.bytes += bytes;
+    most.plants = Math.max(most.plants, pending.plants);
+    most.bytes = Math.max(most.bytes, pending.bytes);
     await new Promise(setImmediate);
-    pending -= name.length;
+    pending.plants--;
+    pending.bytes -= bytes;
     return 'created';
   });
-  async function* large(): AsyncGenerator<NewPlant> {
-    for (let id = 0n; id < 50n; id++) yield { id, name: 'x'.repeat(1_048_576) };
+  async function* plants(): AsyncGenerator<NewPlant> {
+    yield* plantsFrom(5_000);
+    for (let id = 5_000n; id < 5_050n; id++) yield { id, name: 'x'.repeat(1_048_576) };
   }
-  await copyPlants(large(), store);
-  t.ok(most <= 10 * 1_048_576, `${most} characters`);
+  t.match(await copyPlants(plants(), store), { created: 5_050 });
+  t.equal(most.plants, 4_000);
+  t.ok(most.bytes <= MAX_WAITING_BYTES / 8, `${most.bytes} bytes`);
+
+  async function* withLarge(): AsyncGenerator<NewPlant> {
+    for (const name of ['small', 'x'.repeat(MAX_WAITING_BYTES), 'small'])
+      for (let n = 0; n < 100; n++) yield { id: 0n, name };
+  }
+  t.match(await copyPlants(withLarge(), store), { created: 300 });
 });

@@ -1,3 +1,4 @@
+import { createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -9,6 +10,7 @@ import {
   readTls,
   readTokens,
   readTokensIfPresent,
+  reportExpiry,
   type NamedFile,
 } from '../../dist/program/credentials.js';
 import { SettingsError } from '../../dist/program/settings-error.js';
@@ -131,45 +133,89 @@ t.test('a certificate and its private key are read unchanged', async (t) => {
     t.strictSame(await readTls(files), {
       cert: readFileSync(files.cert.path),
       key: Buffer.from(key),
+      files,
+      notAfter: Date.parse('2100-01-01T00:00:00Z'),
     });
   }
 });
 
-t.test('anything but a certificate and its private key in PEM is refused', async (t) => {
-  const own = selfSigned();
-  const other = selfSigned();
-  const folder = t.testdir({ cert: own.cert, key: own.key });
-  const [cert, key] = [join(folder, 'cert'), join(folder, 'key')];
-  const misfits = {
-    'the key of another': [own.cert, other.key],
-    'a certificate of another': [other.cert, own.key],
-    'one for the other': [own.key, own.cert],
-    'two certificates': [own.cert, own.cert],
-    'two keys': [own.key, own.key],
-    'an empty certificate': ['', own.key],
-    'an empty key': [own.cert, ''],
-    'a certificate that is cut off': [own.cert.slice(0, -40), own.key],
-    'a key that is cut off': [own.cert, own.key.slice(0, -40)],
-    'a certificate in DER': [Buffer.from(own.cert.split('\n')[1] ?? '', 'base64'), own.key],
-  } as const;
-  for (const [what, contents] of Object.entries(misfits)) {
-    writeFileSync(cert, contents[0]);
-    writeFileSync(key, contents[1]);
-    t.strictSame(
-      await faultsOf(t, readTls({ cert: byDefault(cert), key: byDefault(key) })),
-      [`${cert} and ${key}: are not a certificate and its private key in PEM`],
-      what,
-    );
-  }
+t.test(
+  'anything but a certificate and its private key in PEM is refused with a reason',
+  async (t) => {
+    const own = selfSigned();
+    const other = selfSigned();
+    const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+    const ecKey = privateKey.export({ type: 'pkcs8', format: 'pem' });
+    const cipher = { cipher: 'aes-256-cbc', passphrase: 'secret' };
+    const encrypted = createPrivateKey(own.key).export({ type: 'pkcs8', format: 'pem', ...cipher });
+    const folder = t.testdir({ cert: own.cert, key: own.key });
+    const [cert, key] = [join(folder, 'cert'), join(folder, 'key')];
+    const misfits = {
+      'the key of another': [own.cert, other.key, 'key values mismatch'],
+      'a certificate of another': [other.cert, own.key, 'key values mismatch'],
+      'a key of another type': [own.cert, ecKey, 'key type mismatch'],
+      'an encrypted key': [own.cert, encrypted, 'bad decrypt'],
+      'one for the other': [own.key, own.cert, 'no start line'],
+      'two certificates': [own.cert, own.cert, 'unsupported'],
+      'two keys': [own.key, own.key, 'no start line'],
+      'an empty certificate': ['', own.key, 'no start line'],
+      'an empty key': [own.cert, '', 'unsupported'],
+      'a certificate that is cut off': [own.cert.slice(0, -40), own.key, 'bad end line'],
+      'a key that is cut off': [own.cert, own.key.slice(0, -40), 'unsupported'],
+      'a certificate in DER': [derOf(own.cert), own.key, 'no start line'],
+    } as const;
+    for (const [what, [certificate, privateKey, reason]] of Object.entries(misfits)) {
+      writeFileSync(cert, certificate);
+      writeFileSync(key, privateKey);
+      t.strictSame(
+        await faultsOf(t, readTls({ cert: byDefault(cert), key: byDefault(key) })),
+        [
+          `${cert} and ${key}: are not a certificate and its private key in PEM (OpenSSL: ${reason})`,
+        ],
+        what,
+      );
+    }
+  },
+);
+
+function derOf(pem: string): Buffer {
+  return Buffer.from(pem.split('\n')[1] ?? '', 'base64');
+}
+
+t.test('a certificate is reported if it has expired, or expires within 14 days', async (t) => {
+  const folder = t.testdir();
+  const files = {
+    cert: { path: join(folder, 'cert'), setting: 'PLANT_STORE_TLS_CERT' },
+    key: byDefault(join(folder, 'key')),
+  };
+  const now = Date.parse('2030-01-01T00:00:00Z');
+  t.intercept(Date, 'now', { value: () => now });
+  const reportsOf = async (notAfter: string): Promise<string[]> => {
+    const { cert, key } = selfSigned(new Date(notAfter));
+    writeFileSync(files.cert.path, cert);
+    writeFileSync(files.key.path, key);
+    const reports: string[] = [];
+    reportExpiry(await readTls(files), (message) => reports.push(message));
+    return reports;
+  };
+  const message = (expiry: string): string =>
+    `PLANT_STORE_TLS_CERT: ${folder}/cert: the certificate ${expiry}; renew it, then send SIGHUP`;
+  t.strictSame(await reportsOf('2030-01-15T00:00:01Z'), []);
+  for (const at of ['2030-01-15T00:00:00.000Z', '2030-01-01T00:00:01.000Z'])
+    t.strictSame(await reportsOf(at), [message(`expires at ${at}`)]);
+  for (const at of ['2030-01-01T00:00:00.000Z', '2001-01-01T00:00:00.000Z'])
+    t.strictSame(await reportsOf(at), [message(`expired at ${at}`)]);
 });
 
 t.test('each TLS file that cannot be read is a fault', async (t) => {
-  const folder = t.testdir();
-  const files = { cert: byDefault(join(folder, 'cert')), key: byDefault(folder) };
-  t.strictSame(await faultsOf(t, readTls(files)), [
-    `${files.cert.path}: no such file or directory (ENOENT)`,
-    `${folder}: it is not a regular file`,
-  ]);
+  const folder = t.testdir(selfSigned());
+  const files = { cert: byDefault(join(folder, 'none')), key: byDefault(folder) };
+  const noCert = `${files.cert.path}: no such file or directory (ENOENT)`;
+  const noKey = `${folder}: it is not a regular file`;
+  t.strictSame(await faultsOf(t, readTls(files)), [noCert, noKey]);
+  const [cert, key] = [byDefault(join(folder, 'cert')), byDefault(join(folder, 'key'))];
+  t.strictSame(await faultsOf(t, readTls({ ...files, key })), [noCert]);
+  t.strictSame(await faultsOf(t, readTls({ ...files, cert })), [noKey]);
 });
 
 t.test('a password is all of its file but a newline at the end', async (t) => {

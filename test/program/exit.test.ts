@@ -1,13 +1,11 @@
 import { execFileSync } from 'node:child_process';
-import { closeSync, constants, open, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-import t from 'tap';
+import t, { type Test } from 'tap';
 
-import { EXIT, exit, fail, LAST_CALLS_MS } from '../../dist/program/exit.js';
-import { hastenTimers } from '../service.js';
-import { failsToRun } from '../system/program.js';
+import { EXIT, fail, LAST_CALLS_MS } from '../../dist/program/exit.js';
+import { hasten, KILLED, KILLS_ITSELF, run, type Ending, type Process } from '../system/program.js';
 
 t.test('a failure is reported one sentence a line, and returns the exit code', async (t) => {
   const written = t.capture(console, 'error', () => undefined);
@@ -23,36 +21,67 @@ t.test('a failure is reported one sentence a line, and returns the exit code', a
   );
 });
 
-t.test('a process whose file operation never returns kills itself, and says why', async (t) => {
-  const pipe = join(t.testdir(), 'pipe');
-  execFileSync('mkfifo', [pipe]);
-  const opened = new Promise((resolve) => open(pipe, 'r', resolve));
-  const written = t.capture(console, 'error', () => undefined);
-  hastenTimers(t, LAST_CALLS_MS);
-  const { setInterval } = globalThis;
-  const timers: NodeJS.Timeout[] = [];
-  t.intercept(globalThis, 'setInterval', {
-    value: (callback: () => void, ms: number) => timers.push(setInterval(callback, ms)),
+/** Runs a script that can use `exit` to its end. */
+function runScript(t: Test, script: string): Promise<Process & Ending> {
+  const url = JSON.stringify(pathToFileURL('dist/program/exit.js'));
+  const source = `import dns from 'node:dns';
+    import fs from 'node:fs';
+    import { takeCoverage } from 'node:v8';
+    import { exit } from ${url};
+    ${script}`;
+  const command = [process.execPath, '--input-type=module', '--eval', source];
+  return run(t, { command, cwd: t.testdirName });
+}
+
+/** Calls that a thread of the pool makes. Each calls `done` when it has returned. */
+const CALLS: Readonly<Record<string, string>> = {
+  'fs.stat': `fs.stat('.', done);`,
+  'fs.promises.stat': `void fs.promises.stat('.').then(done);`,
+  'FileHandle.close': `const file = await fs.promises.open('.');
+    await new Promise(setImmediate); // Until then, the call that opened it is listed.
+    void file.close().then(done);`,
+  'dns.lookup': `dns.lookup('localhost', done);`,
+  'dns.lookupService': `dns.lookupService('127.0.0.1', 80, done);`,
+};
+
+for (const [name, call] of Object.entries(CALLS))
+  t.test(`a process that ends waits for a call in progress: ${name}`, async (t) => {
+    t.testdir();
+    const script = `const done = () => console.log('done');
+      ${call}
+      globalThis.setTimeout = () => undefined; // No matter how long the call takes.
+      exit(3);`;
+    const { code, stdout, stderr } = await runScript(t, script);
+    t.strictSame({ code, stdout, stderr }, { code: 3, stdout: 'done\n', stderr: '' });
   });
-  const killed = new Promise((resolve) => {
-    t.intercept(process, 'kill', { value: (...args: unknown[]) => resolve(args) });
-  });
-  exit(EXIT.done);
-  t.strictSame(await killed, [process.pid, 'SIGKILL']);
-  for (const timer of timers) clearInterval(timer);
-  closeSync(openSync(pipe, constants.O_WRONLY | constants.O_NONBLOCK));
-  await opened;
-  t.strictSame(
-    written().map(({ args }) => args as unknown),
-    [['plant-store: a call to the system does not return; ending with SIGKILL']],
-  );
+
+/** Opening a FIFO blocks until it has a writer. */
+const HANGS = `fs.open('pipe', 'r', () => undefined);
+  exit(0);`;
+
+/** Makes a function of the process write the coverage before it ends the process. */
+const covered = (name: string): string => `const { ${name} } = process;
+  process.${name} = (...args) => {
+    takeCoverage();
+    ${name}.apply(process, args);
+  };`;
+
+t.test('a process with a call that never returns kills itself, and reports why', async (t) => {
+  execFileSync('mkfifo', [join(t.testdir(), 'pipe')]);
+  const script = covered('kill') + hasten(LAST_CALLS_MS) + HANGS;
+  const { code, signal, stderr } = await runScript(t, script);
+  t.strictSame({ code, signal }, KILLED);
+  t.equal(stderr, KILLS_ITSELF);
 });
 
-t.test('a process that has not ended in time fails', async (t) => {
-  const url = JSON.stringify(pathToFileURL('dist/program/exit.js'));
-  const source = `import { exitWithin, LAST_CALLS_MS } from ${url}; exitWithin(LAST_CALLS_MS + 1);
-    setInterval(() => undefined, 1_000);`;
-  const command = [process.execPath, '--input-type=module', '--eval', source];
-  const sentence = 'the shutdown timed out; not all work was completed';
-  await failsToRun(t, EXIT.failed, [sentence], { command });
-});
+t.test(
+  'a process that is not killed by its own SIGKILL aborts without a stack trace',
+  async (t) => {
+    execFileSync('mkfifo', [join(t.testdir(), 'pipe')]);
+    const immortal = 'process.kill = () => true;';
+    const script = covered('abort') + immortal + hasten(LAST_CALLS_MS) + HANGS;
+    const { code, signal, stderr } = await runScript(t, script);
+    t.strictSame({ code, signal }, { code: null, signal: 'SIGABRT' });
+    t.equal(stderr, KILLS_ITSELF);
+  },
+);

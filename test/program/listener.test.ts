@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
@@ -10,9 +11,9 @@ import { runInNewContext } from 'node:vm';
 
 import t, { type Test } from 'tap';
 
+import type { ResponseMessage } from '../../dist/channels.js';
 import { createPlantHandler } from '../../dist/http/handler.js';
 import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
-import { IDLE_MS } from '../../dist/program/connections.js';
 import {
   CONNECTION_LIMITS,
   createListener,
@@ -35,6 +36,7 @@ import {
   type Client,
   type Expected,
 } from '../client.js';
+import { LISTENER } from '../service.js';
 import { gatedStore } from '../stores.js';
 
 /** A store that takes every plant at once. */
@@ -53,7 +55,7 @@ async function listen(
   { store = takesAll, host = '127.0.0.1', ...options }: Options = {},
 ): Promise<Listener & { readonly url: string; readonly port: number }> {
   const handler = createPlantHandler({ store, tokens: [TOKEN] });
-  const listener = createListener({ handler, maxConnections: 100, ...options });
+  const listener = createListener({ handler, ...LISTENER, ...options });
   const url = await listener.listen(host, 0);
   t.teardown(() => listener.stop(0));
   return { ...listener, url, port: Number(new URL(url).port) };
@@ -397,7 +399,9 @@ t.test('connections beyond the maximum are closed at once', async (t) => {
   const [first, second] = [await connect(t, port), await connect(t, port)];
   const third = await connect(t, port);
   await ends(t, third, 'a third');
-  t.strictSame(reports, ['overloaded: 2 connections are open, more are closed at once']);
+  t.strictSame(reports, [
+    'overloaded: 2 connections are open (PLANT_STORE_MAX_CONNECTIONS), more are closed at once',
+  ]);
   await lives(t, first, 'the first');
   await first.closed;
   await lives(t, second, 'the second');
@@ -485,7 +489,7 @@ t.test('a closed connection that has been idle is not held in memory', async (t)
   let checkIdle = (): void => undefined;
   const { setInterval } = globalThis;
   const value = (callback: () => void, ms?: number): NodeJS.Timeout => {
-    if (ms === IDLE_MS) checkIdle = callback;
+    if (ms === LISTENER.keepAliveMs) checkIdle = callback;
     return setInterval(callback, ms);
   };
   t.intercept(globalThis, 'setInterval', { value });
@@ -579,6 +583,46 @@ t.test('a request that is in flight when the time of stop is up gets a 503', asy
   await stopped;
   for (const [what, client] of Object.entries({ waiting, sending, sendingChunks }))
     await ends(t, client, what);
+});
+
+t.test('a connection whose latest request is in flight is not idle', async (t) => {
+  const store = gatedStore();
+  const server = await listen(t, { store });
+  const idle = await connect(t, server.port);
+  idle.send(message(wrongToken));
+  await answers(t, idle, [401], 'before');
+  const client = await connect(t, server.port);
+  client.send(Buffer.concat([message(wrongToken), message()]));
+  await answers(t, client, [401], 'an earlier request');
+  await store.arrived(1);
+  const stopped = server.stop(60_000);
+  await ends(t, idle, 'an idle connection is closed');
+  store.letGo();
+  t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
+  await stopped;
+});
+
+t.test('the 503 of a stop is published in the context of its request', async (t) => {
+  const contexts = new AsyncLocalStorage<string>();
+  const published: unknown[] = [];
+  const listeners = {
+    'http.server.request.start': () => contexts.enterWith('of the request'),
+    'plant-store:response': (response: unknown) =>
+      published.push((response as ResponseMessage).status, contexts.getStore()),
+  };
+  for (const [name, onMessage] of Object.entries(listeners)) {
+    subscribe(name, onMessage);
+    t.teardown(() => unsubscribe(name, onMessage));
+  }
+  const store = gatedStore();
+  const server = await listen(t, { store });
+  const client = await connect(t, server.port);
+  client.send(message());
+  await store.arrived(1);
+  const stopped = server.stop(1);
+  await answers(t, client, [503], 'the request');
+  await stopped;
+  t.strictSame(published, [503, 'of the request']);
 });
 
 t.test('a client may connect and disconnect without sending a request', async (t) => {

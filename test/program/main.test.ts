@@ -1,14 +1,32 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { cpSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
-import { join, relative, resolve } from 'node:path';
+import { createServer } from 'node:http';
+import { join, resolve } from 'node:path';
 
-import t from 'tap';
+import t, { type Test } from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
 import { TOKEN } from '../client.js';
-import { failsToRun, run, SERVER } from '../system/program.js';
+import { STOPPING } from '../../dist/program/listener.js';
+import { listen } from '../service.js';
+import {
+  failsToRun,
+  follow,
+  hasten,
+  LARGE_LOG,
+  onceReading,
+  run,
+  SERVER,
+  toItself,
+  type LaunchOptions,
+  type Process,
+} from '../system/program.js';
 
 const FAILED = 1;
 const MISUSED = 2;
+const INTERRUPTED = 3;
+const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
 t.test('--version prints the version of the package', async (t) => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
@@ -40,26 +58,69 @@ t.test('unknown arguments are refused', async (t) => {
     await failsToRun(t, MISUSED, ['unknown arguments; see --help'], { args });
 });
 
-t.test('a damaged log is refused unchanged, with the commands that help', async (t) => {
+t.test('a damaged log is refused unchanged, with commands that can be pasted', async (t) => {
   const fern = encodeRecord({ id: 7n, name: 'fern' });
   const content = `${fern}{"id":8,"name":"a fern"} \n`;
-  const cwd = t.testdir({ 'plants.jsonl': content });
+  const folder = "Anna's plants";
+  const cwd = t.testdir({ [folder]: { 'plants.jsonl': content } });
+  const env = { ...ENV, PLANT_STORE_FILE: `${folder}/plants.jsonl` };
+  const path = join(cwd, folder, 'plants.jsonl');
   const damage = 'it is not a valid record, or its checksum does not match';
+  const [verify, repair] = ['verify', 'repair'].map((command) =>
+    [process.execPath, SERVER, command, `'${path.replace("'", "'\\''")}'`].join(' '),
+  ) as [string, string];
   const sentences = [
-    `${cwd}/plants.jsonl: line 2, at byte ${fern.length}: ${damage}`,
-    adviceFor(`node ${relative(cwd, SERVER)}`),
+    `${path}: line 2, at byte ${fern.length}: ${damage}`,
+    'the log was not changed; the first command lists its damaged lines, the second one moves them aside:',
+    verify,
+    repair,
   ];
-  const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
   await failsToRun(t, FAILED, sentences, { cwd, env });
-  t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), content);
-  t.strictSame(readdirSync(cwd), ['plants.jsonl']);
+  t.equal(readFileSync(path, 'utf8'), content);
+  t.strictSame(readdirSync(join(cwd, folder)), ['plants.jsonl']);
 
-  // As npm links a program.
-  symlinkSync(SERVER, join(cwd, 'plant-store'));
-  const command = [process.execPath, join(cwd, 'plant-store')];
-  const linked = [sentences[0] ?? '', adviceFor('plant-store')];
-  await failsToRun(t, FAILED, linked, { cwd, env, command });
+  const pasted = { cwd: '/', encoding: 'utf8' } as const;
+  t.match(spawnSync('sh', ['-c', verify], pasted), { status: FAILED, stdout: /^line 2, / });
+  t.match(spawnSync('sh', ['-c', repair], pasted), { status: 0, stdout: /kept 1 plant/ });
 });
 
-const adviceFor = (command: string): string =>
-  `the log was not changed; ${command} verify lists its damaged lines, ${command} repair moves them aside`;
+/** Starts the program with an output that is full, because nobody reads it, and little time for a shutdown. */
+function startUnread(
+  t: Test,
+  output: 'stdout' | 'stderr',
+  { args = [], env, preload = '' }: LaunchOptions,
+): { readonly program: Process; readonly exited: Promise<unknown[]> } {
+  const full = `process.${output}.write('x'.repeat(10_000_000));`;
+  const source = preload + full + hasten(STOPPING.totalMs);
+  const imports = ['--import', `data:text/javascript,${encodeURIComponent(source)}`];
+  const child = spawn(process.execPath, [...imports, SERVER, ...args], {
+    cwd: t.testdirName,
+    env: { ...process.env, ...ENV, PLANT_STORE_PORT: '0', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const program = follow(t, child);
+  child[output].removeAllListeners('data').pause();
+  return { program, exited: once(child, 'exit') };
+}
+
+t.test('a program that fails ends even if nobody reads the reason', async (t) => {
+  t.testdir();
+  const env = { PLANT_STORE_PORT: String(await listen(t, createServer())) };
+  const { exited } = startUnread(t, 'stderr', { env });
+  t.strictSame(await exited, [FAILED, null]);
+});
+
+t.test('a program that is told to stop ends even if nobody reads its output', async (t) => {
+  t.testdir();
+  const { program, exited } = startUnread(t, 'stderr', {});
+  await program.says('stdout', /token: /);
+  program.send('SIGTERM');
+  t.strictSame(await exited, [0, null]);
+});
+
+t.test('a command that is told to stop ends even if nobody reads its output', async (t) => {
+  t.testdir({ 'plants.jsonl': LARGE_LOG });
+  const preload = onceReading(toItself('SIGTERM'));
+  const { exited } = startUnread(t, 'stdout', { args: ['verify'], preload });
+  t.strictSame(await exited, [INTERRUPTED, null]);
+});

@@ -1,20 +1,29 @@
 import { spawnSync } from 'node:child_process';
 import { channel } from 'node:diagnostics_channel';
+import { readFileSync } from 'node:fs';
+import { IncomingMessage, ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
+import { measureCommit } from '../../dist/channels.js';
 import { startMetrics, type Gauges } from '../../dist/program/metrics.js';
 import { noPromtool, samplesIn } from '../metrics.js';
 
-const GAUGES: Gauges = { open: 3, dropped: 2, limit: 10, log: { size: 7, bytes: 430 } };
-const render = startMetrics();
-const started = channel('http.server.request.start');
+const GAUGES: Gauges = {
+  isReady: true,
+  ...{ open: 3, dropped: 2, maxConnections: 10 },
+  ...{ bufferedBytes: 5, maxBufferedBytes: 20 },
+  notAfter: Date.parse('2100-01-01'),
+  log: { size: 7, bytes: 430 },
+};
+const { measure, render } = startMetrics();
 const responses = channel('plant-store:response');
 const commits = channel('plant-store:commit');
 
 t.test('the metrics are valid, with a log and without', { skip: noPromtool }, async (t) => {
-  for (const gauges of [GAUGES, { ...GAUGES, log: undefined }]) {
+  for (const gauges of [GAUGES, { ...GAUGES, log: undefined, notAfter: undefined }]) {
     const options = { input: render(gauges), encoding: 'utf8' } as const;
     const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], options);
     t.strictSame({ status, stdout, stderr }, { status: 0, stdout: '', stderr: '' });
@@ -23,7 +32,7 @@ t.test('the metrics are valid, with a log and without', { skip: noPromtool }, as
 
 t.test('each metric is described by a sentence', async (t) => {
   const page = render(GAUGES);
-  const sentences = [...page.matchAll(/^# HELP \S+ [A-Z][\w ,]+\.$/gm)];
+  const sentences = [...page.matchAll(/^# HELP \S+ [A-Z][\w ,;:/()-]+\.$/gm)];
   t.equal(sentences.length, page.match(/^# TYPE /gm)?.length);
 });
 
@@ -43,27 +52,66 @@ t.test('responses are counted by status and error', async (t) => {
   );
   t.strictSame(Object.fromEntries(counts), {
     'plant_store_http_responses_total{status="200",error="0"}': 2,
+    'plant_store_http_responses_total{status="500",error="500"}': 0,
     'plant_store_http_responses_total{status="503",error="503"}': 0,
     'plant_store_http_responses_total{status="400",error="409"}': 1,
     'plant_store_http_responses_total{status="400",error="400"}': 1,
   });
 });
 
-t.test('the duration of a request is from its start to its response', async (t) => {
+/** A request that has begun. */
+function begin(): { request: IncomingMessage; end: () => Promise<void> } {
+  const request = new IncomingMessage(new Socket());
+  let end = (): void => undefined;
+  const handled = measure(() => new Promise((resolve) => (end = resolve)))(
+    request,
+    new ServerResponse(request),
+  );
+  return {
+    request,
+    end() {
+      end();
+      return handled;
+    },
+  };
+}
+
+t.test('the duration of a request is from its start to its response, by status', async (t) => {
   const name = 'plant_store_http_request_duration_seconds';
   let now = 1_000;
   t.intercept(performance, 'now', { value: () => now });
-  const request = {};
-  started.publish({ request });
+  const { request } = begin();
+  const failed = begin();
   now += 3;
   responses.publish({ request, status: 200, error: 0 });
   responses.publish({ request: {}, status: 200, error: 0 });
+  responses.publish({ request: failed.request, status: 400, error: 422 });
   const samples = samplesIn(render(GAUGES));
-  t.equal(samples.get(`${name}_bucket{le="0.002"}`), 0);
-  t.equal(samples.get(`${name}_bucket{le="0.004"}`), 1);
-  t.equal(samples.get(`${name}_sum`), 0.003);
-  t.equal(samples.get(`${name}_count`), 1, 'one that began before is not observed');
+  for (const status of [200, 400]) {
+    t.equal(samples.get(`${name}_bucket{status="${status}",le="0.002"}`), 0);
+    t.equal(samples.get(`${name}_bucket{status="${status}",le="0.004"}`), 1);
+    t.equal(samples.get(`${name}_sum{status="${status}"}`), 0.003);
+    t.equal(samples.get(`${name}_count{status="${status}"}`), 1, 'others are not observed');
+  }
+  for (const status of [500, 503]) t.equal(samples.get(`${name}_count{status="${status}"}`), 0);
 });
+
+t.test(
+  'a request is in flight until its response is decided, or it ends without one',
+  async (t) => {
+    const inFlight = (): number | undefined =>
+      samplesIn(render(GAUGES)).get('plant_store_http_requests_in_flight');
+    const before = inFlight() ?? NaN;
+    const [answered, aborted] = [begin(), begin()];
+    t.equal(inFlight(), before + 2);
+    responses.publish({ request: answered.request, status: 400, error: 413 });
+    t.equal(inFlight(), before + 1);
+    await answered.end();
+    t.equal(inFlight(), before + 1);
+    await aborted.end();
+    t.equal(inFlight(), before);
+  },
+);
 
 t.test('commits are in the bucket of their duration', async (t) => {
   const name = 'plant_store_commit_duration_seconds';
@@ -94,6 +142,16 @@ t.test('the gauges have the values of the process, its connections and its log',
     const value = samples.get(name) ?? NaN;
     t.ok(value >= low && value <= high, `${name}: ${value}`);
   };
+  const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
+  const build = `plant_store_build_info{version="${version}",node="${process.versions.node}"}`;
+  t.equal(samples.get(build), 1);
+  t.equal(samples.get('plant_store_ready'), 1);
+  t.equal(samples.get('plant_store_buffered_bytes'), 5);
+  t.equal(samples.get('plant_store_buffered_bytes_limit'), 20);
+  t.equal(
+    samples.get('plant_store_tls_certificate_not_after_timestamp_seconds'),
+    Date.parse('2100-01-01') / 1e3,
+  );
   t.equal(samples.get('plant_store_connections'), 3);
   t.equal(samples.get('plant_store_connections_dropped_total'), 2);
   t.equal(samples.get('plant_store_connections_limit'), 10);
@@ -107,4 +165,21 @@ t.test('the gauges have the values of the process, its connections and its log',
   const active = samples.get('nodejs_eventloop_time_seconds_total{state="active"}') ?? NaN;
   const idle = samples.get('nodejs_eventloop_time_seconds_total{state="idle"}') ?? NaN;
   t.ok(active + idle > 0 && active + idle <= process.uptime());
+});
+
+t.test('the age of the oldest commit that has not returned is shown', async (t) => {
+  const running = (): number | undefined =>
+    samplesIn(render(GAUGES)).get('plant_store_commit_running_seconds');
+  let now = 1_000;
+  t.intercept(performance, 'now', { value: () => now });
+  t.equal(running(), 0);
+  const endFirst = measureCommit('one');
+  now += 3_000;
+  const endSecond = measureCommit('one');
+  now += 2_500;
+  t.equal(running(), 5.5);
+  endFirst?.({ plants: 1 });
+  t.equal(running(), 2.5);
+  endSecond?.({ plants: 0, error: new Error('failed') });
+  t.equal(running(), 0);
 });

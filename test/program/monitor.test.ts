@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { channel } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect as connectTo } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -11,9 +12,14 @@ import { scrape } from '../metrics.js';
 import { hastenTimers } from '../service.js';
 
 const PATHS = ['/livez', '/readyz', '/metrics'];
-const OPTIONS = { host: '127.0.0.1', port: 0, maxConnections: 10 };
+const OPTIONS = { host: '127.0.0.1', port: 0, maxConnections: 10, maxBufferedBytes: 1_000 };
 const listener = { connections: async () => ({ open: 3, dropped: 2 }) };
-const SERVING = { listener, stop: new AbortController().signal };
+const SERVING = {
+  listener,
+  bufferedBytes: () => 250,
+  notAfter: () => undefined,
+  stop: new AbortController().signal,
+};
 
 async function get(url: string, method = 'GET') {
   const answer = await fetch(url, { method });
@@ -63,7 +69,7 @@ t.test('readiness follows the program and its store, liveness does not', async (
   await isReady(503, 'starting');
   let check: NonNullable<Watched['check']> = async () => undefined;
   const stopping = new AbortController();
-  monitor.watch({ listener, check: () => check(), stop: stopping.signal });
+  monitor.watch({ ...SERVING, check: () => check(), stop: stopping.signal });
   await isReady(200, 'ok');
   check = () => Promise.reject(new Error('secret'));
   await isReady(503, 'unavailable');
@@ -90,18 +96,81 @@ t.test('readiness follows the program and its store, liveness does not', async (
   await isReady(503, 'stopping');
 });
 
-t.test('the metrics of the connections and of the log are those of the program', async (t) => {
+t.test('the gauges have the values of the program', async (t) => {
   const monitor = await startMonitor(OPTIONS);
   const before = await scrape(monitor.url);
+  t.equal(before.get('plant_store_ready'), 0);
   t.equal(before.get('plant_store_connections'), 0);
   t.equal(before.get('plant_store_connections_limit'), 10);
-  t.notOk(before.has('plant_store_log_plants'));
-  monitor.watch({ ...SERVING, log: { size: 7, bytes: 430 } });
+  t.equal(before.get('plant_store_buffered_bytes'), 0);
+  t.equal(before.get('plant_store_buffered_bytes_limit'), 1_000);
+  const absent = [
+    'plant_store_log_plants',
+    'plant_store_tls_certificate_not_after_timestamp_seconds',
+  ];
+  for (const name of absent) t.notOk(before.has(name), name);
+  const notAfter = (): number => 4_102_444_800_000;
+  monitor.watch({ ...SERVING, notAfter, log: { size: 7, bytes: 430 } });
   const serving = await scrape(monitor.url);
+  t.equal(serving.get('plant_store_ready'), 1);
   t.equal(serving.get('plant_store_connections'), 3);
   t.equal(serving.get('plant_store_connections_dropped_total'), 2);
+  t.equal(serving.get('plant_store_buffered_bytes'), 250);
   t.equal(serving.get('plant_store_log_plants'), 7);
   t.equal(serving.get('plant_store_log_size_bytes'), 430);
+  const expiry = serving.get('plant_store_tls_certificate_not_after_timestamp_seconds');
+  t.equal(expiry, 4_102_444_800);
+});
+
+t.test(
+  'a scrape does not ask the database, and knows what commits and checks showed',
+  async (t) => {
+    const monitor = await startMonitor(OPTIONS);
+    const commits = channel('plant-store:commit');
+    const commit = (error?: Error): void =>
+      commits.publish({ store: '', plants: 1, durationMs: 1, error });
+    const failure = new Error('failed');
+    let checks = 0;
+    let check = async (): Promise<void> => undefined;
+    const counted = (): Promise<void> => {
+      checks++;
+      return check();
+    };
+    const stopping = new AbortController();
+    const isReady = async (): Promise<number | undefined> =>
+      (await scrape(monitor.url)).get('plant_store_ready');
+    monitor.watch({ ...SERVING, check: counted, stop: stopping.signal });
+    t.equal(await isReady(), 1);
+    t.equal(checks, 0);
+    commit(failure);
+    t.equal(await isReady(), 1, 'a commit may fail because of its plants');
+    t.equal(checks, 1);
+    check = () => Promise.reject(failure);
+    commit(failure);
+    t.equal(await isReady(), 0);
+    commit(failure);
+    t.equal(await isReady(), 0);
+    t.equal(checks, 2, 'nothing is asked that is known');
+    commit();
+    t.equal(await isReady(), 1);
+    await get(`${monitor.url}/readyz`);
+    t.equal(await isReady(), 0);
+    check = async () => undefined;
+    await get(`${monitor.url}/readyz`);
+    t.equal(await isReady(), 1);
+    t.equal(checks, 4);
+    stopping.abort();
+    t.equal(await isReady(), 0);
+  },
+);
+
+t.test('a scrape checks a log, which costs nothing', async (t) => {
+  const monitor = await startMonitor(OPTIONS);
+  let check = async (): Promise<void> => undefined;
+  monitor.watch({ ...SERVING, check: () => check(), log: { size: 7, bytes: 430 } });
+  t.equal((await scrape(monitor.url)).get('plant_store_ready'), 1);
+  check = () => Promise.reject(new Error('a write hangs'));
+  t.equal((await scrape(monitor.url)).get('plant_store_ready'), 0);
 });
 
 t.test('a connection carries one request', async (t) => {

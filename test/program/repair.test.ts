@@ -7,7 +7,7 @@ import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
 import { TOKEN } from '../client.js';
-import { failsToRun, run, start } from '../system/program.js';
+import { failsToRun, LARGE_LOG, onceReading, run, start, toItself } from '../system/program.js';
 
 const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>
   encodeRecord({ id: BigInt(id), name }),
@@ -60,9 +60,26 @@ t.test('repair refuses a log that a server has open, until it is closed', async 
   const reason =
     'another process has the log open; one log serves one process, plant-store/postgres serves several';
   const options = { args: ['repair'], cwd, env: ENV };
-  await failsToRun(t, 1, [`${program.log}: ${reason}`], options);
+  const sentences = [`${program.log}: ${reason}`, `process ${program.pid} has the log open`];
+  await failsToRun(t, 1, sentences, options);
   t.equal(readFileSync(program.log, 'utf8'), `${FERN}x\n`);
   t.match(await program.stop('SIGTERM'), { code: 0 });
   t.match(await run(t, options), { code: 0 });
   t.equal(readFileSync(program.log, 'utf8'), FERN);
 });
+
+t.test(
+  'a signal ends repair while it is reading; it changes nothing, and can be repeated',
+  async (t) => {
+    const content = `x\n${LARGE_LOG}`;
+    const cwd = t.testdir({ 'plants.jsonl': content });
+    const options = { args: ['repair'], cwd, env: ENV };
+    const preload = onceReading(toItself('SIGINT'));
+    const { code, stdout, stderr } = await run(t, { ...options, preload });
+    t.strictSame({ code, stdout }, { code: 3, stdout: '' });
+    t.match(stderr, /^(?:plant-store: reading .+ %\n)*plant-store: interrupted; .+\n$/);
+    t.strictSame(readdirSync(cwd), ['plants.jsonl'], 'the lock is released');
+    t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), content);
+    t.match(await run(t, options), { code: 0, stdout: /moved 1 damaged line/ });
+  },
+);

@@ -18,23 +18,13 @@ import t, { type Test } from 'tap';
 
 import { connect, exchange, FERN, message, TOKEN } from '../client.js';
 import { freePort, listen } from '../service.js';
-import { failsToRun, LARGE_LOG, launch, SERVER, start } from '../system/program.js';
+import { failsToRun, LARGE_LOG, launch, onceReading, SERVER, start } from '../system/program.js';
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
 const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 const DONE = { code: 0, signal: null };
 const FAILED = 1;
 const MISUSED = 2;
-
-/** A preload that runs code when the program first reports its progress in reading the log. */
-const onceReading = (code: string): string => `import { writeFileSync } from 'node:fs';
-let now = 0;
-performance.now = () => (now += 1000);
-const { error } = console;
-console.error = () => {
-  console.error = error;
-  ${code};
-};`;
 
 /** The status of a plant that is sent with a token. */
 async function statusWith(t: Test, port: number, token: string): Promise<number> {
@@ -169,7 +159,8 @@ t.test('a log that another program has open is refused', async (t) => {
   const first = await start(t, { cwd, env: ENV });
   const reason =
     'another process has the log open; one log serves one process, plant-store/postgres serves several';
-  await failsToRun(t, FAILED, [`${first.log}: ${reason}`], { cwd, env: ENV });
+  const sentences = [`${first.log}: ${reason}`, `process ${first.pid} has the log open`];
+  await failsToRun(t, FAILED, sentences, { cwd, env: ENV });
   t.equal(await statusWith(t, first.port, TOKEN), 200);
 });
 

@@ -74,6 +74,8 @@ t.test('an empty environment is valid', async (t) => {
     maxBodyBytes: DEFAULT_LIMITS.maxBodyBytes,
     maxBufferedBytes: DEFAULT_LIMITS.maxBufferedBytes,
     maxConnections: 10_000,
+    keepAliveMs: 75_000,
+    drainMs: 0,
     monitor: undefined,
   });
 });
@@ -99,10 +101,11 @@ t.test('strings are used unchanged, paths are resolved from the working director
     cert: named('a.pem', 'PLANT_STORE_TLS_CERT'),
     key: named('b.pem', 'PLANT_STORE_TLS_KEY'),
   };
+  const notAfter = Date.parse('2100-01-01T00:00:00Z');
   await isRead(
     t,
     { PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: resolve('b.pem') },
-    { tls: { cert: Buffer.from(cert), key: Buffer.from(key), files } },
+    { tls: { cert: Buffer.from(cert), key: Buffer.from(key), files, notAfter } },
   );
 });
 
@@ -124,13 +127,15 @@ const integers = {
   PLANT_STORE_MAX_BODY: ['maxBodyBytes', 1, maxBodyBytes],
   PLANT_STORE_MAX_BUFFERED: ['maxBufferedBytes', DEFAULT_LIMITS.maxBodyBytes, maxBufferedBytes],
   PLANT_STORE_MAX_CONNECTIONS: ['maxConnections', 1, 1_000_000],
+  PLANT_STORE_KEEP_ALIVE_SECONDS: ['keepAliveMs', 1, 86_400, 1_000],
+  PLANT_STORE_DRAIN_SECONDS: ['drainMs', 0, 3_600, 1_000],
 } as const;
 
-for (const [name, [setting, min, max]] of Object.entries(integers))
+for (const [name, [setting, min, max, unit = 1]] of Object.entries(integers))
   t.test(`${name} must be an integer between ${min} and ${max}`, async (t) => {
     for (const value of [min, min + 1, max - 1, max])
-      await isRead(t, { [name]: String(value) }, { [setting]: value });
-    await isRead(t, { [name]: `00${max}` }, { [setting]: max });
+      await isRead(t, { [name]: String(value) }, { [setting]: value * unit });
+    await isRead(t, { [name]: `00${max}` }, { [setting]: max * unit });
     const others = [
       ...[min - 1, max + 1, 1e21, Infinity, NaN].map(String),
       ...['', ' ', ` ${max}`, `${max} `, `+${max}`, `${max}.0`, '1e3', '0x10', '1_000', '1,000'],

@@ -1,15 +1,21 @@
-import { execFileSync, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { execFileSync } from 'node:child_process';
 import { appendFileSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
-import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
 import { TOKEN } from '../client.js';
-import { failsToRun, LARGE_LOG, launch, run, SERVER, start } from '../system/program.js';
+import {
+  failsToRun,
+  LARGE_LOG,
+  launch,
+  onceReading,
+  run,
+  runWithLateReader,
+  start,
+  toItself,
+} from '../system/program.js';
 
 const FERN = encodeRecord({ id: 7n, name: 'Boston fern', tag: 'indoor' });
 const IVY = encodeRecord({ id: 8n, name: 'ivy' });
@@ -102,22 +108,15 @@ t.test('verify refuses what is not a file, and creates none', async (t) => {
   t.strictSame(readdirSync(cwd).toSorted(), ['folder', 'pipe']);
 });
 
-t.test('verify ends once all that it printed has been read, however late', async (t) => {
-  const COUNT = 20_000;
+t.test('verify waits for the reader of its output, and prints every damaged line', async (t) => {
+  const COUNT = 50_000;
   const cwd = t.testdir({ 'plants.jsonl': 'x\n'.repeat(COUNT) });
-  // More than the pipe can hold.
-  const child = spawn(process.execPath, [SERVER, 'verify', 'plants.jsonl'], {
-    cwd,
-    stdio: ['ignore', 'pipe', 'ignore'],
-  });
-  t.teardown(() => child.kill('SIGKILL'));
-  await once(child.stdout, 'readable');
-  const ended = once(child, 'close');
-  for (let turn = 0; turn < 1_000; turn++) await setImmediate();
-  const lines = (await text(child.stdout)).split('\n');
-  t.strictSame(await ended, [FAILED, null]);
+  const args = ['verify', 'plants.jsonl'];
+  const { code, lines, waiting } = await runWithLateReader(t, { args, cwd });
+  t.equal(code, FAILED);
   t.equal(lines.filter((line) => line.endsWith(NOT_A_RECORD)).length, COUNT);
-  t.match(lines.at(-2), `: 0 plants, ${2 * COUNT} bytes, ${COUNT} damaged lines`);
+  t.match(lines.at(-1), `: 0 plants, ${2 * COUNT} bytes, ${COUNT} damaged lines`);
+  t.ok(waiting > 0 && waiting < 100_000, `${waiting} bytes waited in the program`);
 });
 
 t.test(
@@ -130,3 +129,11 @@ t.test(
     t.equal(program.stderr, '');
   },
 );
+
+t.test('a signal ends verify while it is reading', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': LARGE_LOG });
+  const preload = onceReading(toItself('SIGTERM'));
+  const { code, stdout, stderr } = await run(t, { args: ['verify'], cwd, env: SETTING, preload });
+  t.strictSame({ code, stdout }, { code: 3, stdout: '' });
+  t.match(stderr, /^(?:plant-store: reading .+ %\n)*plant-store: interrupted; .+\n$/);
+});

@@ -7,6 +7,7 @@ import t from 'tap';
 
 import { selfSigned } from '../certificate.js';
 import { TOKEN } from '../client.js';
+import { scrape } from '../metrics.js';
 import { startLoad } from './load.js';
 import { start } from './program.js';
 
@@ -30,7 +31,7 @@ t.test('SIGHUP renews the certificate, and no request fails', async (t) => {
   writeFileSync(join(cwd, 'cert'), renewed.cert);
   program.send('SIGHUP');
   const pair = `PLANT_STORE_TLS_CERT: ${cwd}/cert and PLANT_STORE_TLS_KEY: ${cwd}/key`;
-  const misfit = `${pair}: are not a certificate and its private key in PEM; the certificate stays as it was\n`;
+  const misfit = `${pair}: are not a certificate and its private key in PEM (OpenSSL: key values mismatch); the certificate stays as it was\n`;
   await program.says('stderr', /stays as it was\n/);
   const afterTokens = `plant-store: ${cwd}/tokens: accepts 1 token\nplant-store: `;
   t.equal(program.stderr, afterTokens + misfit, 'tokens are read before the certificate');
@@ -57,6 +58,45 @@ t.test('tokens that cannot be read do not keep the certificate from being renewe
   program.send('SIGHUP');
   await program.says('stderr', /the tokens stay as they were\n.+were read again\n/);
   t.equal(await isTrusted(program.port, renewed.cert), true);
+});
+
+t.test('a reload begins when the one before it is complete', async (t) => {
+  const { cert, key } = selfSigned();
+  const cwd = t.testdir({ tokens: TOKEN, cert, key });
+  const preload = `process.on('SIGUSR2', () => {
+    for (let n = 0; n < 3; n++) process.emit('SIGHUP');
+  });`;
+  const program = await start(t, { cwd, env: SETTINGS, preload });
+  program.send('SIGUSR2');
+  const reload = 'plant-store: .+/tokens: accepts 1 token\n(?:plant-store: .+/cert: .+\n)+';
+  await program.says('stderr', /(?:read again[^]+){3}$/);
+  t.match(program.stderr, new RegExp(`^(?:${reload}){3}$`));
+});
+
+t.test('a certificate that expires soon is reported at the start and at each reload', async (t) => {
+  const soon = new Date(Date.now() + 86_400_000);
+  const expired = new Date('2001-01-01');
+  const old = selfSigned(soon);
+  const cwd = t.testdir({ tokens: TOKEN, cert: old.cert, key: old.key });
+  const env = { ...SETTINGS, PLANT_STORE_MONITOR_PORT: '0' };
+  const program = await start(t, { cwd, env });
+  const [, monitor = ''] = await program.says('stdout', /^monitor: (http:.*)\n/m);
+  const shown = async (): Promise<number | undefined> =>
+    (await scrape(monitor)).get('plant_store_tls_certificate_not_after_timestamp_seconds');
+  t.equal(await shown(), Math.floor(Number(soon) / 1e3));
+  const about = `PLANT_STORE_TLS_CERT: ${cwd}/cert: the certificate`;
+  await program.says('stderr', new RegExp(`^plant-store: ${about} expires at .*\n`));
+
+  const renewed = selfSigned(expired);
+  writeFileSync(join(cwd, 'cert'), renewed.cert);
+  program.send('SIGHUP');
+  await program.says('stderr', new RegExp(`stays as it was\n.*${about} expires at .*\n`));
+  t.equal(await shown(), Math.floor(Number(soon) / 1e3), 'the certificate in use');
+  writeFileSync(join(cwd, 'key'), renewed.key);
+  program.send('SIGHUP');
+  await program.says('stderr', new RegExp(`read again\n.*${about} expired at 2001.*\n`));
+  t.equal(await shown(), Number(expired) / 1e3);
+  t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
 });
 
 /** Whether a client that trusts only this certificate accepts the server's. */

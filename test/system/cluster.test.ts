@@ -1,12 +1,13 @@
 /* The program as a worker of a cluster, as pm2 starts it. */
 import cluster, { type Worker } from 'node:cluster';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
 import { connect, exchange, message, TOKEN } from '../client.js';
+import { freePort } from '../service.js';
 import { follow, SERVER, serving, type Process, type Program } from './program.js';
 
 const WELL = { code: 0, signal: null };
@@ -73,6 +74,19 @@ t.test('workers with different logs do not share a port', async (t) => {
   t.match(third.stderr, `cannot listen on 127.0.0.1, port ${first.port}: address already in use`);
 });
 
+t.test('workers do not share the port of the monitor', async (t) => {
+  t.testdir();
+  const port = String(await freePort());
+  const first = await start(t, { PLANT_STORE_MONITOR_PORT: port });
+  await first.says('stdout', /^monitor: /m);
+  const second = fork(t, {
+    PLANT_STORE_FILE: join(t.testdirName, 'other.jsonl'),
+    PLANT_STORE_MONITOR_PORT: port,
+  });
+  t.strictSame(await second.ended, FAILED);
+  t.match(second.stderr, `PLANT_STORE_MONITOR_PORT: cannot listen on 127.0.0.1, port ${port}: `);
+});
+
 t.test('a socket that the primary has inherited has no effect in a worker', async (t) => {
   t.testdir();
   const { port } = await start(t, { LISTEN_PID: String(process.pid), LISTEN_FDS: '1' });
@@ -127,4 +141,5 @@ t.test('a worker that is disconnected before it serves exits', async (t) => {
   program.worker.disconnect();
   t.strictSame(await program.ended, WELL);
   t.equal(program.stdout, '');
+  t.strictSame(readdirSync(t.testdirName), ['plants.jsonl'], 'the lock is released');
 });

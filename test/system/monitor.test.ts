@@ -1,10 +1,22 @@
-import { appendFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, closeSync, openSync } from 'node:fs';
+import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { anyAnswer, connect, exchange, FERN, message, TOKEN } from '../client.js';
+import { REQUEST_COST } from '../../dist/http/memory.js';
+import { HANG_MS } from '../../dist/log/watchdog.js';
+import { anyAnswer, chunkedMessage, connect, exchange, FERN, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
-import { failsToRun, launch, serving, start, type LaunchOptions, type Program } from './program.js';
+import {
+  failsToRun,
+  hasten,
+  launch,
+  serving,
+  start,
+  type LaunchOptions,
+  type Program,
+} from './program.js';
 import { until } from '../postgres/cluster.js';
 import { freePort } from '../service.js';
 
@@ -16,7 +28,8 @@ interface Monitored extends Program {
 
 async function startMonitored(t: Test, options: LaunchOptions = {}): Promise<Monitored> {
   const env = { ...ENV, PLANT_STORE_MONITOR_PORT: '0', ...options.env };
-  const program = await start(t, { cwd: t.testdir(), ...options, env });
+  const { cwd = t.testdir() } = options;
+  const program = await start(t, { ...options, cwd, env });
   const [, monitor = ''] = await program.says('stdout', /^monitor: (http:.*)\n/m);
   return Object.assign(program, { monitor });
 }
@@ -73,14 +86,74 @@ t.test('the responses that are counted are those that clients got', async (t) =>
   );
   t.strictSame(Object.fromEntries(counted), sent);
   const UNPARSED = 4;
-  t.equal(
-    samples.get('plant_store_http_request_duration_seconds_count'),
-    requests.length - UNPARSED,
-  );
+  let measured = 0;
+  for (const [name, count] of samples)
+    if (name.startsWith('plant_store_http_request_duration_seconds_count')) measured += count;
+  t.equal(measured, requests.length - UNPARSED);
   t.equal(samples.get('plant_store_plants_stored_total'), 2);
   t.equal(samples.get('plant_store_commit_duration_seconds_count'), 2);
   t.equal(samples.get('plant_store_commit_failures_total'), 0);
   t.equal(samples.get('plant_store_log_plants'), 2);
+});
+
+/** SIGUSR2 blocks the only thread for file operations, as a hung disk does, until the FIFO has a writer. */
+const HUNG_DISK = `
+import { open } from 'node:fs';
+process.on('SIGUSR2', () => {
+  open('pipe', 'r', () => undefined);
+  console.log('the disk hangs');
+});`;
+
+/** Starts a program with a disk that hangs from now on, until `respond` is called. */
+async function startOnHungDisk(t: Test, preload = '') {
+  const cwd = t.testdir();
+  const pipe = join(cwd, 'pipe');
+  execFileSync('mkfifo', [pipe]);
+  const env = { UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' };
+  const program = await startMonitored(t, { cwd, env, preload: HUNG_DISK + preload });
+  t.strictSame(await page(program.monitor, '/readyz'), [200, 'ok']);
+  program.send('SIGUSR2');
+  await program.says('stdout', /the disk hangs/);
+  return { program, respond: () => closeSync(openSync(pipe, 'w')) };
+}
+
+t.test('a write that hangs is seen, with the requests that wait for it', async (t) => {
+  const { program, respond } = await startOnHungDisk(t);
+  const idle = {
+    plant_store_http_requests_in_flight: 0,
+    plant_store_commit_running_seconds: 0,
+    plant_store_buffered_bytes: 0,
+  };
+  const state = async (): Promise<Record<string, number | undefined>> => {
+    const samples = await scrape(program.monitor);
+    return Object.fromEntries(Object.keys(idle).map((name) => [name, samples.get(name)]));
+  };
+  t.strictSame(await state(), idle);
+  const client = await connect(t, program.port);
+  client.send(message(), message({ body: FERN.replace('7', '8') }), message());
+  await until(async () => (await state()).plant_store_http_requests_in_flight === 3);
+  const { plant_store_commit_running_seconds: age = NaN } = await state();
+  t.ok(age > 0 && age < 120);
+  t.ok(Number((await state()).plant_store_buffered_bytes) > 3 * REQUEST_COST.objects);
+  await until(async () => Number((await state()).plant_store_commit_running_seconds) > age);
+  respond();
+  // On a slow machine, the log has refused them by now.
+  for (let answers = 0; answers < 3; answers++)
+    t.ok([200, 503].includes((await client.answer()).status));
+  await until(async () => Object.values(await state()).every((value) => value === 0));
+});
+
+t.test('a request that its client aborts does not stay in flight', async (t) => {
+  const program = await startMonitored(t);
+  const name = 'plant_store_http_requests_in_flight';
+  for (const bytes of [message().subarray(0, -5), chunkedMessage(FERN).subarray(0, -5)]) {
+    const client = await connect(t, program.port);
+    client.send(bytes);
+    await until(async () => (await scrape(program.monitor)).get(name) === 1);
+    client.socket.destroy();
+    await until(async () => (await scrape(program.monitor)).get(name) === 0);
+  }
+  await until(async () => (await scrape(program.monitor)).get('plant_store_buffered_bytes') === 0);
 });
 
 t.test('connections are counted, and those that were too many', async (t) => {
@@ -125,12 +198,14 @@ t.test('the program is starting, ready, and stopping', async (t) => {
   t.strictSame(await page(monitor, '/readyz'), [503, 'starting']);
   t.strictSame(await page(monitor, '/livez'), [200, 'ok']);
   const starting = await scrape(monitor);
+  t.equal(starting.get('plant_store_ready'), 0);
   t.equal(starting.get('plant_store_connections'), 0);
   t.notOk(starting.has('plant_store_log_plants'));
 
   program.send('SIGUSR2');
   const served = await serving(program, TOKEN);
   t.strictSame(await page(monitor, '/readyz'), [200, 'ok']);
+  t.equal((await scrape(monitor)).get('plant_store_ready'), 1);
 
   const client = await connect(t, served.port);
   const request = message({ headers: { Expect: '100-continue' } });
@@ -140,7 +215,9 @@ t.test('the program is starting, ready, and stopping', async (t) => {
   await until(async () => (await page(monitor, '/readyz'))[0] === 503);
   t.strictSame(await page(monitor, '/readyz'), [503, 'stopping']);
   t.strictSame(await page(monitor, '/livez'), [200, 'ok']);
-  t.equal((await scrape(monitor)).get('plant_store_log_plants'), 0);
+  const stopping = await scrape(monitor);
+  t.equal(stopping.get('plant_store_ready'), 0);
+  t.equal(stopping.get('plant_store_log_plants'), 0);
   client.send(request.subarray(-5));
   t.match(await client.answer(), { status: 200 });
   t.strictSame(await ended, { code: 0, signal: null });
@@ -162,6 +239,35 @@ t.test('a program with a poisoned log is stopping', async (t) => {
   t.equal(samples.get('plant_store_plants_stored_total'), 0);
   client.socket.destroy();
   t.strictSame(await program.ended, { code: 1, signal: null });
+});
+
+t.test('a program whose disk hangs is unavailable until the disk responds', async (t) => {
+  const { program, respond } = await startOnHungDisk(t, hasten(HANG_MS, HANG_MS));
+  const statusOf = async (id: number): Promise<number> => {
+    const plant = message({ body: `{"id":${id},"name":"fern"}` });
+    return (await exchange(t, program.port, plant)).status;
+  };
+  t.equal(await statusOf(1), 503, 'a plant that waits for the disk');
+  t.equal(await statusOf(2), 503, 'the next one');
+  t.strictSame(await page(program.monitor, '/readyz'), [503, 'unavailable']);
+  t.strictSame(await page(program.monitor, '/livez'), [200, 'ok']);
+  t.equal((await scrape(program.monitor)).get('plant_store_ready'), 0);
+
+  respond();
+  await until(async () => (await page(program.monitor, '/readyz'))[0] === 200);
+  t.equal(
+    program.stderr,
+    `plant-store: ${program.log}: a write has not returned for 10 s; plants are refused until it does\n` +
+      `plant-store: ${program.log}: the write has returned; plants are stored again\n`,
+  );
+  const stored = await scrape(program.monitor);
+  t.equal(stored.get('plant_store_ready'), 1);
+  t.equal(stored.get('plant_store_log_plants'), 1);
+  for (const id of [1, 2]) t.equal(await statusOf(id), 200);
+  const samples = await scrape(program.monitor);
+  t.equal(samples.get('plant_store_plants_stored_total'), 2);
+  t.equal(samples.get('plant_store_commit_failures_total'), 0);
+  t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
 });
 
 t.test('the program does not wait for scrapers when it stops', async (t) => {

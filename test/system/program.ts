@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
+import { text } from 'node:stream/consumers';
 
 import type { Test } from 'tap';
 
@@ -28,6 +29,13 @@ export interface Ending {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
+
+/** The ending of a process with a call that never returns, and what it writes. */
+export const KILLED: Ending = { code: null, signal: 'SIGKILL' };
+export const KILLS_ITSELF =
+  'plant-store: a call to the system does not return; the process kills itself\n';
+
+export const TIMES_OUT = 'plant-store: the shutdown timed out; not all work was completed\n';
 
 /** The built program in a process of its own. */
 export interface Process {
@@ -71,6 +79,20 @@ export const LARGE_LOG = Array.from(
   { length: 2_000 },
   (_, id) => `{"id":${id},"name":"${'x'.repeat(990)}"}\n`,
 ).join('');
+
+/** A preload that runs code when the program first reports its progress in reading the log. */
+export const onceReading = (code: string): string => `import { writeFileSync } from 'node:fs';
+let now = 0;
+performance.now = () => (now += 1000);
+const { error } = console;
+console.error = () => {
+  console.error = error;
+  ${code};
+};`;
+
+/** Code with which a process sends itself a signal. */
+export const toItself = (signal: NodeJS.Signals): string =>
+  `process.kill(process.pid, '${signal}')`;
 
 export const SERVER = resolve('dist/server.js');
 
@@ -148,6 +170,43 @@ export async function run(t: Test, options: LaunchOptions): Promise<Process & En
   const program = launch(t, options);
   const ending = await program.ended;
   return { ...program, ...ending, stdout: program.stdout, stderr: program.stderr };
+}
+
+/** Reports the first line that the reader of stdout does not take at once, and at the end how many bytes waited. */
+const MEASURE_OUTPUT = `
+import { writeSync } from 'node:fs';
+const { stdout } = process;
+const write = stdout.write.bind(stdout);
+let most = 0;
+stdout.write = (...args) => {
+  const hasRoom = write(...args);
+  if (!hasRoom && most === 0) writeSync(2, 'full\\n');
+  if (!hasRoom) most = Math.max(most, stdout.writableLength);
+  return hasRoom;
+};
+process.on('exit', () => writeSync(2, String(most)));`;
+
+/**
+ * Runs the program, and reads its output only once the pipe is full. Resolves to the exit code, the lines,
+ * and the largest number of bytes that waited in the program.
+ */
+export async function runWithLateReader(
+  t: Test,
+  { args = [], env = {}, cwd = process.cwd(), script = SERVER, preload = '' }: LaunchOptions,
+): Promise<{ code: number | null; lines: string[]; waiting: number }> {
+  const source = `data:text/javascript,${encodeURIComponent(MEASURE_OUTPUT + preload)}`;
+  const child = spawn(process.execPath, ['--import', source, script, ...args], {
+    cwd,
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  t.teardown(() => child.kill('SIGKILL'));
+  const ended = once(child, 'close') as Promise<[code: number | null]>;
+  const errors = text(child.stderr);
+  await Promise.race([once(child.stderr, 'data'), ended]);
+  const lines = (await text(child.stdout)).trimEnd().split('\n');
+  const [code] = await ended;
+  return { code, lines, waiting: Number((await errors).split('\n').at(-1)) };
 }
 
 /** Checks that the program fails, and writes these sentences to stderr and nothing else. */

@@ -1,10 +1,13 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, truncateSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
+import { HANG_MS } from '../../dist/log/watchdog.js';
+import { CLOSING_MS } from '../../dist/program/exit.js';
 import { STOPPING } from '../../dist/program/listener.js';
 import {
   connect,
@@ -15,7 +18,21 @@ import {
   type Answer,
   type Client,
 } from '../client.js';
-import { hasten, LARGE_LOG, launch, start, type LaunchOptions, type Program } from './program.js';
+import { ONE_THREAD } from '../faults/strace.js';
+import { listen } from '../service.js';
+import {
+  hasten,
+  KILLED,
+  KILLS_ITSELF,
+  LARGE_LOG,
+  launch,
+  onceReading,
+  start,
+  TIMES_OUT,
+  toItself,
+  type LaunchOptions,
+  type Program,
+} from './program.js';
 
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 const WELL = { code: 0, signal: null };
@@ -122,8 +139,14 @@ t.test('clients that hang do not delay the shutdown beyond its time limit', asyn
   t.ok(stored.name === name, 'the plant that was answered is stored');
 });
 
+/** A preload: after the first SIGTERM has been handled, the clock is a second later. */
+const SECOND_LATER = `const { now } = performance;
+process.once('SIGTERM', () => {
+  setImmediate(() => (performance.now = () => now.call(performance) + 1_000));
+});`;
+
 t.test('a second signal ends the program at once', async (t) => {
-  const program = await startIn(t, t.testdir());
+  const program = await startIn(t, t.testdir(), { preload: SECOND_LATER });
   const client = await useOnce(t, program);
   client.send(message().subarray(0, -1));
   program.send('SIGTERM');
@@ -132,6 +155,85 @@ t.test('a second signal ends the program at once', async (t) => {
   await client.closed;
 });
 
+const DRAINING = { PLANT_STORE_DRAIN_SECONDS: '3600', PLANT_STORE_MONITOR_PORT: '0' };
+
+/** A preload: the time for draining is up on SIGUSR2. */
+const DRAINED_ON_SIGNAL = `
+const { setTimeout } = globalThis;
+globalThis.setTimeout = (callback, ms, ...args) => {
+  if (ms === 3_600_000) process.on('SIGUSR2', callback);
+  return setTimeout(callback, ms, ...args);
+};`;
+
+/** The status and the text of `/readyz`. */
+async function readiness(program: Program): Promise<string> {
+  const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
+  const answer = await fetch(`${monitor}/readyz`);
+  return `${answer.status} ${await answer.text()}`;
+}
+
+t.test(
+  'while it drains, the program is not ready, but answers on any connection once',
+  async (t) => {
+    const options = { env: DRAINING, preload: DRAINED_ON_SIGNAL };
+    const program = await startIn(t, t.testdir(), options);
+    const idle = await useOnce(t, program);
+    const sending = await useOnce(t, program);
+    sending.send(message().subarray(0, -1));
+    t.equal(await readiness(program), '200 ok');
+    program.send('SIGTERM');
+    while ((await readiness(program)) !== '503 stopping');
+    sending.send(message().subarray(-1));
+    const unused = await connect(t, program.port);
+    for (const client of [idle, unused]) client.send(message(), message());
+    for (const client of [sending, idle, unused]) {
+      t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
+      await client.closed;
+    }
+    const silent = await connect(t, program.port);
+    program.send('SIGUSR2');
+    await refusesConnections(t, program.port);
+    await silent.closed;
+    t.strictSame(await program.ended, WELL);
+    t.equal(program.stderr, '');
+  },
+);
+
+t.test('a second signal ends the program at once while it drains', async (t) => {
+  const program = await startIn(t, t.testdir(), { env: DRAINING, preload: SECOND_LATER });
+  program.send('SIGTERM');
+  while ((await readiness(program)) !== '503 stopping');
+  t.strictSame(await program.stop('SIGINT'), FAILED);
+});
+
+t.test('a log that is modified while the program drains stops it at once', async (t) => {
+  const program = await startIn(t, t.testdir(), { env: DRAINING });
+  const client = await useOnce(t, program);
+  program.send('SIGTERM');
+  while ((await readiness(program)) !== '503 stopping');
+  truncateSync(program.log);
+  client.send(message({ body: '{"id":8,"name":"ivy"}' }));
+  t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
+  t.strictSame(await program.ended, FAILED);
+});
+
+t.test(
+  'signals that come at the same time are one: npm forwards a Ctrl-C that the terminal sends, too',
+  async (t) => {
+    const preload = 'performance.now = () => 0;';
+    const program = await startIn(t, t.testdir(), { preload });
+    const client = await useOnce(t, program);
+    client.send(message().subarray(0, -1));
+    program.send('SIGINT');
+    await refusesConnections(t, program.port);
+    program.send('SIGINT');
+    program.send('SIGTERM');
+    client.send(message().subarray(-1));
+    t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
+    t.strictSame(await program.ended, WELL);
+  },
+);
+
 /** A program whose only thread for file operations is blocked, as by a hung file system. */
 async function startOnHungDisk(t: Test, preload = ''): Promise<Program> {
   const cwd = t.testdir();
@@ -139,8 +241,7 @@ async function startOnHungDisk(t: Test, preload = ''): Promise<Program> {
   // Opening a FIFO blocks until it has a writer.
   const block = `import { open } from 'node:fs';
     process.on('SIGUSR2', () => open('pipe', 'r', () => undefined));`;
-  const env = { UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' };
-  const program = await startIn(t, cwd, { env, preload: block + preload });
+  const program = await startIn(t, cwd, { env: ONE_THREAD, preload: block + preload });
   program.send('SIGUSR2');
   return program;
 }
@@ -155,20 +256,17 @@ async function sendPlant(t: Test, { port }: Program): Promise<Client> {
   return client;
 }
 
-const KILLED = { code: null, signal: 'SIGKILL' };
-const KILLS_ITSELF = 'plant-store: a call to the system does not return; ending with SIGKILL\n';
-
 t.test('if the disk hangs, the shutdown times out, and SIGKILL ends the program', async (t) => {
-  const program = await startOnHungDisk(t, hasten(STOPPING.totalMs));
+  // Not the timer of the log, which expires after `HANG_MS`.
+  const program = await startOnHungDisk(t, hasten(HANG_MS - 1));
   const client = await sendPlant(t, program);
   t.strictSame(await program.stop('SIGTERM'), KILLED);
-  const timeout = 'plant-store: the shutdown timed out; not all work was completed\n';
-  t.equal(program.stderr, timeout + KILLS_ITSELF);
+  t.equal(program.stderr, TIMES_OUT + KILLS_ITSELF);
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
 });
 
 t.test('if the disk hangs, a second signal ends the program at once', async (t) => {
-  const program = await startOnHungDisk(t);
+  const program = await startOnHungDisk(t, SECOND_LATER);
   const client = await sendPlant(t, program);
   program.send('SIGTERM');
   await refusesConnections(t, program.port);
@@ -177,21 +275,72 @@ t.test('if the disk hangs, a second signal ends the program at once', async (t) 
   await client.closed;
 });
 
-t.test('if the log hangs while it is opened, a signal ends the program', async (t) => {
+/** Preloads that block the only thread for file operations while the program starts, and report that. */
+const hangs: Record<string, { env?: Readonly<Record<string, string>>; preload: string }> = {
+  'opening the log': {
+    preload: `process.on('newListener', (name) => name === 'SIGHUP' && block());`,
+  },
+  'creating the token file': {
+    env: { PLANT_STORE_TOKEN: '' },
+    preload: `const { link } = promises;
+      promises.link = (...args) => (block(), link(...args));`,
+  },
+  'resolving PLANT_STORE_HOST': {
+    env: { PLANT_STORE_HOST: 'localhost' },
+    preload: `const { lookup } = dns;
+      dns.lookup = (...args) => (block(), lookup(...args));`,
+  },
+  'resolving PLANT_STORE_MONITOR_HOST': {
+    env: { PLANT_STORE_MONITOR_HOST: 'localhost', PLANT_STORE_MONITOR_PORT: '0' },
+    preload: `const { lookup } = dns;
+      dns.lookup = (...args) => (block(), lookup(...args));`,
+  },
+};
+
+const BLOCK = `import dns from 'node:dns';
+import { open, promises } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+import net from 'node:net';
+function block() {
+  open('pipe', 'r', () => undefined);
+  setImmediate(() => console.error('it hangs'));
+}`;
+const EXPORTED = 'syncBuiltinESMExports();';
+
+for (const [what, { env: given = {}, preload }] of Object.entries(hangs))
+  t.test(`a signal ends a program that hangs while it starts: ${what}`, async (t) => {
+    const cwd = t.testdir();
+    execFileSync('mkfifo', [join(cwd, 'pipe')]);
+    const { PLANT_STORE_TOKEN, ...rest } = { ...env, ...ONE_THREAD, ...given };
+    const options = {
+      env: PLANT_STORE_TOKEN ? { ...rest, PLANT_STORE_TOKEN } : rest,
+      preload: [BLOCK, preload, EXPORTED, hasten(STOPPING.totalMs)].join('\n'),
+      cwd,
+    };
+    const program = launch(t, options);
+    await program.says('stderr', /it hangs/);
+    program.send('SIGTERM');
+    t.strictSame(await program.ended, KILLED);
+    t.equal(program.stderr, `it hangs\n${TIMES_OUT}${KILLS_ITSELF}`);
+  });
+
+t.test('a program that cannot listen reports that, even if the log cannot be closed', async (t) => {
   const cwd = t.testdir();
   execFileSync('mkfifo', [join(cwd, 'pipe')]);
-  const preload = `import { open } from 'node:fs';
-    process.on('newListener', (name) => {
-      if (name !== 'SIGHUP') return;
-      open('pipe', 'r', () => undefined);
-      setImmediate(() => console.log('signals are handled'));
-    });`;
-  const options = { env: { ...env, UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' }, preload, cwd };
-  const program = launch(t, options);
-  await program.says('stdout', /signals are handled/);
-  program.send('SIGTERM');
+  const port = await listen(t, createServer());
+  const preload = `const { listen } = net.Server.prototype;
+    net.Server.prototype.listen = function (options, ...rest) {
+      if (options.port === ${port}) block();
+      return listen.call(this, options, ...rest);
+    };`;
+  const program = launch(t, {
+    env: { ...env, ...ONE_THREAD, PLANT_STORE_PORT: String(port) },
+    preload: [BLOCK, preload, hasten(CLOSING_MS, CLOSING_MS)].join('\n'),
+    cwd,
+  });
   t.strictSame(await program.ended, KILLED);
-  t.equal(program.stderr, KILLS_ITSELF);
+  const reason = `PLANT_STORE_PORT: cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`;
+  t.equal(program.stderr, `it hangs\nplant-store: ${reason}\n${KILLS_ITSELF}`);
 });
 
 t.test('if the log is modified during shutdown, plants get 503, the exit code is 1', async (t) => {
@@ -227,18 +376,10 @@ t.test('if the log is modified, all plants get 503 and the exit code is 1', asyn
   t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'no plant is added');
 });
 
-/** Sends a signal when the program first reports its progress: a second one would end it at once. */
-const whileReading = (signal: NodeJS.Signals): string => `let now = 0;
-performance.now = () => (now += 1000);
-console.error = () => {
-  console.error = () => undefined;
-  process.kill(process.pid, '${signal}');
-};`;
-
 for (const signal of ['SIGTERM', 'SIGINT'] as const)
   t.test(`${signal} ends the program while it is reading the log`, async (t) => {
     const cwd = t.testdir({ 'plants.jsonl': LARGE_LOG });
-    const program = launch(t, { cwd, env, preload: whileReading(signal) });
+    const program = launch(t, { cwd, env, preload: onceReading(toItself(signal)) });
     t.strictSame(await program.ended, WELL);
     t.equal(program.stdout, '');
     t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), LARGE_LOG);
@@ -246,7 +387,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const)
 
 t.test('SIGHUP does not end the program while it is reading the log', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': LARGE_LOG });
-  const program = await startIn(t, cwd, { preload: whileReading('SIGHUP') });
+  const program = await startIn(t, cwd, { preload: onceReading(toItself('SIGHUP')) });
   t.equal(program.plants, 2_000);
   t.strictSame(await program.stop('SIGTERM'), WELL);
 });

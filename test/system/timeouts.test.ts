@@ -2,7 +2,6 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { IDLE_MS } from '../../dist/program/connections.js';
 import { selfSigned } from '../certificate.js';
 import { connect, isFailure, message, TOKEN } from '../client.js';
 import { start } from './program.js';
@@ -50,11 +49,13 @@ t.test('a TLS handshake or a head that does not arrive in time is disconnected',
   await handshake.closed;
 });
 
+const KEEP_ALIVE = { PLANT_STORE_KEEP_ALIVE_SECONDS: '600' };
+
 /** A preload: the timer for idle connections fires on SIGUSR2, too. */
 const IDLE_CHECK_ON_SIGNAL = `
 const { setInterval } = globalThis;
 globalThis.setInterval = (callback, ms, ...args) => {
-  if (ms === ${IDLE_MS})
+  if (ms === 600_000)
     process.on('SIGUSR2', () => {
       callback();
       console.log('checked');
@@ -65,7 +66,11 @@ globalThis.setInterval = (callback, ms, ...args) => {
 t.test(
   'a connection is closed if it has been idle between two checks, and not before',
   async (t) => {
-    const program = await start(t, { cwd: t.testdir(), env, preload: IDLE_CHECK_ON_SIGNAL });
+    const program = await start(t, {
+      cwd: t.testdir(),
+      env: { ...env, ...KEEP_ALIVE },
+      preload: IDLE_CHECK_ON_SIGNAL,
+    });
     const [idle, used] = [await connect(t, program.port), await connect(t, program.port)];
     for (const client of [idle, used]) {
       client.send(message());

@@ -1,0 +1,99 @@
+import { AsyncResource } from 'node:async_hooks';
+
+import type { Plant } from '../plant.js';
+import type { Report } from '../report.js';
+import type { PlantStoreError } from '../store.js';
+import type { Committer } from './commit.js';
+import { faults, toStoreError } from './errors.js';
+import type { FileSystem, LogFile } from './file.js';
+import { toBigInt } from './id.js';
+import { readLine } from './lines.js';
+import { decodeRecord, RecordReader } from './record.js';
+import { createWatchdog } from './watchdog.js';
+
+/** Reads stored plants, to compare them with the plants that are added. */
+export interface ReadBack {
+  /**
+   * Reads the plant with an id from the line at a byte offset. One after the other, to hold one line at a
+   * time: it may be much larger than the plant that it is compared with.
+   *
+   * Rejects with a PlantStoreError `unavailable` if the line cannot be read, or not in time, or if it was
+   * modified, which poisons the log.
+   */
+  read(id: bigint, offset: number): Promise<Plant>;
+  /** Resolves once no line is being read. */
+  idle(): Promise<void>;
+}
+
+export interface ReadBackOptions {
+  readonly fs: FileSystem;
+  readonly file: LogFile;
+  readonly path: string;
+  readonly report: Report;
+}
+
+interface Pending {
+  readonly id: bigint;
+  readonly offset: number;
+  readonly resolve: (plant: Plant) => void;
+  readonly reject: (reason: unknown) => void;
+}
+
+export function createReadBack(
+  { fs, file, path, report }: ReadBackOptions,
+  committer: Pick<Committer, 'checkFile' | 'poison'>,
+): ReadBack {
+  /** In the order of their arrival. The first one is being read. */
+  const queue = new Set<Pending>();
+  let running: Promise<void> | undefined;
+  /** The error with which reads are refused while one hangs. */
+  let hang: PlantStoreError | undefined;
+  const watchdog = createWatchdog({ fs, path, operation: 'a read' }, refusePending);
+
+  // Bound to the asynchronous context that opened the log: the reads belong to many requests.
+  const run = AsyncResource.bind(async (): Promise<void> => {
+    for (const pending of queue) {
+      watchdog.start();
+      await readStored(pending).then(pending.resolve, pending.reject);
+      watchdog.stop();
+      queue.delete(pending);
+      if (hang) report(`${path}: the read has returned`);
+      hang = undefined;
+    }
+    running = undefined;
+  });
+
+  function refusePending(error: PlantStoreError): void {
+    hang = error;
+    report(`${error.message}; plants that are stored are refused until it does`);
+    for (const { reject } of queue) reject(error);
+    queue.clear();
+  }
+
+  async function readStored({ id, offset }: Pending): Promise<Plant> {
+    let line: Buffer;
+    try {
+      line = await readLine(file, offset);
+    } catch (error) {
+      throw toStoreError(path, error);
+    }
+    const reader = new RecordReader(line);
+    if (reader.read(0) === 0 || toBigInt(reader.id) !== id)
+      throw committer.poison(faults.modifiedLine(offset));
+    committer.checkFile();
+    return decodeRecord(line);
+  }
+
+  return {
+    read(id, offset) {
+      if (hang) return Promise.reject(hang);
+      return new Promise((resolve, reject) => {
+        queue.add({ id, offset, resolve, reject });
+        running ??= run();
+      });
+    },
+    async idle() {
+      await running;
+    },
+  };
+}

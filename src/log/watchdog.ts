@@ -1,0 +1,55 @@
+import { AsyncResource } from 'node:async_hooks';
+
+import type { PlantStoreError } from '../store.js';
+import { failures } from './errors.js';
+import type { FileSystem } from './file.js';
+
+/** How long the disk may take for an operation, in milliseconds. One that takes longer hangs. */
+export const HANG_MS = 10_000;
+
+/** Watches operations that follow one another. */
+export interface Watchdog {
+  /** To be called when an operation begins. */
+  start(): void;
+  /** To be called when it has returned. */
+  stop(): void;
+}
+
+export interface WatchdogOptions {
+  readonly fs: FileSystem;
+  readonly path: string;
+  /** The operation in the message: `a write`. */
+  readonly operation: string;
+}
+
+/**
+ * Calls `onHang` while an operation hangs, once for each of these. The operation goes on: a system call
+ * cannot be cancelled.
+ */
+export function createWatchdog(
+  { fs, path, operation }: WatchdogOptions,
+  onHang: (error: PlantStoreError) => void,
+): Watchdog {
+  /** The number of the last operation. */
+  let last = 0;
+  let isRunning = false;
+  // One timer for all operations. Bound to the asynchronous context that opened the log.
+  const onExpiry = AsyncResource.bind(() => {
+    const late = last;
+    // If the event loop was blocked, the operation may have returned, and its result not been read yet.
+    setImmediate(() => {
+      if (isRunning && late === last) onHang(failures.hanging(path, operation, HANG_MS));
+    });
+  });
+  const timer = fs.startTimer(onExpiry, HANG_MS);
+  return {
+    start() {
+      last++;
+      isRunning = true;
+      timer.refresh();
+    },
+    stop() {
+      isRunning = false;
+    },
+  };
+}

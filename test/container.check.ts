@@ -1,0 +1,80 @@
+/* The documented Dockerfile without Docker: each of its stages is a folder, in which its steps run. */
+import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+import t from 'tap';
+
+import { exchange, message, TOKEN } from './client.js';
+import { run } from './command.js';
+import { missing, startCluster } from './postgres/cluster.js';
+import { start as startWithDatabase, WELL } from './postgres/program.js';
+import { block, blocks } from './readme.js';
+import { start } from './system/program.js';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const [, BUILD = '', FINAL = ''] = block('A container', 'dockerfile').split(/^FROM .*$/m);
+const [DOCKERIGNORE = '', , WITH_POSTGRES = ''] = blocks('A container', 'sh');
+/** What tests create in a clone. */
+const CREATED = ['.tap', '.test', 'coverage'];
+
+/** The settings in lines of a Dockerfile, or in options of `docker run`. */
+function settingsIn(text: string): Record<string, string> {
+  return Object.fromEntries(
+    [...text.matchAll(/(PLANT_STORE_\w+)=(\S+)/g)].map(([, name = '', value = '']) => [
+      name,
+      value,
+    ]),
+  );
+}
+
+t.setTimeout(600_000);
+
+t.test('the image that the Dockerfile describes runs both programs', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'plant-store-image-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const app = join(folder, 'build');
+  const image = join(folder, 'image');
+
+  const left = [...DOCKERIGNORE.split('\n'), ...CREATED];
+  cpSync(ROOT, app, { recursive: true, filter: (path) => !left.includes(basename(path)) });
+  for (const [, step = ''] of BUILD.matchAll(/^RUN (.*)$/gm))
+    await run(app, 'env', 'npm_config_prefer_offline=true', 'sh', '-euc', step);
+  for (const [, from = '', to = ''] of FINAL.matchAll(/^COPY --from=build \/app\/(\S+) (\S+)$/gm))
+    cpSync(join(app, from), join(image, to), { recursive: true });
+  const [, data = ''] = /^VOLUME (.*)$/m.exec(FINAL) ?? [];
+  mkdirSync(join(image, data));
+  const [, command = '[]'] = /^CMD (.*)$/m.exec(FINAL) ?? [];
+  const [, script = ''] = JSON.parse(command) as string[];
+
+  const size = await run(image, 'du', '-sm', 'app/node_modules');
+  t.ok(parseInt(size, 10) < 10, `${parseInt(size, 10)} MiB of packages`);
+
+  await t.test('the log', async (t) => {
+    const env = { ...settingsIn(FINAL), PLANT_STORE_TOKEN: TOKEN };
+    const program = await start(t, {
+      cwd: image,
+      env,
+      command: [process.execPath, join(image, script)],
+    });
+    t.match(program.url, '0.0.0.0');
+    t.equal(program.log, join(image, data, 'plants.jsonl'));
+    t.equal((await exchange(t, program.port, message())).status, 200);
+    t.strictSame(await program.stop('SIGTERM'), WELL);
+  });
+
+  await t.test('PostgreSQL', { skip: missing() }, async (t) => {
+    const cluster = await startCluster(t);
+    const [, secrets = ''] = /--volume \S+:(\S+):ro/.exec(WITH_POSTGRES) ?? [];
+    const env = settingsIn(FINAL + WITH_POSTGRES.replaceAll(secrets, join(image, secrets)));
+    mkdirSync(join(image, secrets), { recursive: true });
+    writeFileSync(env.PLANT_STORE_TOKEN_FILE ?? '', TOKEN);
+    writeFileSync(env.PLANT_STORE_DATABASE_PASSWORD_FILE ?? '', 'a-password');
+    env.PLANT_STORE_DATABASE_URL = cluster.url;
+    const [, script = ''] = / plant-store node (\S+)\n/.exec(WITH_POSTGRES) ?? [];
+    const program = await startWithDatabase(t, { cwd: image, env, script: join(image, script) });
+    t.equal(await program.post(7), 200);
+    t.strictSame(await program.stop(), WELL);
+  });
+});

@@ -1,0 +1,96 @@
+/* Two instances behind proxies that are configured as documented. */
+import { spawn } from 'node:child_process';
+
+import t, { type Test } from 'tap';
+
+import { exchange, message, TOKEN } from '../client.js';
+import { block } from '../readme.js';
+import { freePort } from '../service.js';
+import { startLoad, type LoadClient } from '../system/load.js';
+import { follow } from '../system/program.js';
+import { find, missing, startCluster, until } from './cluster.js';
+import { start, WELL, type Serving } from './program.js';
+
+/** Half of the clients keep their connections. */
+const CLIENTS = Array.from({ length: 32 }, (_, client): LoadClient => ({
+  secure: false,
+  keepAlive: client % 2 === 0,
+}));
+/** Settings with which all but one of the requests at a time are answered with 503. */
+const TOO_LITTLE_MEMORY = { PLANT_STORE_MAX_BODY: '1024', PLANT_STORE_MAX_BUFFERED: '4096' };
+
+/** The rest of a configuration of nginx, so that any user can run it in any folder. */
+const NGINX = `daemon off; master_process off; pid nginx.pid; error_log stderr;
+events {}
+http {
+  access_log off;
+  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  include plant-store.conf;
+}
+`;
+
+const HEADING = 'Behind nginx or HAProxy';
+
+/** Starts nginx with a configuration of the server. */
+function startNginx(t: Test, configuration: string): void {
+  const cwd = t.testdir({ 'nginx.conf': NGINX, 'plant-store.conf': configuration });
+  const args = ['-p', cwd, '-e', 'stderr', '-c', 'nginx.conf'];
+  follow(t, spawn(find('nginx') ?? '', args));
+}
+
+function startHaproxy(t: Test, configuration: string): void {
+  const cwd = t.testdir({ 'haproxy.cfg': configuration });
+  follow(t, spawn(find('haproxy') ?? '', ['-f', `${cwd}/haproxy.cfg`]));
+}
+
+for (const [name, startProxy] of Object.entries({ nginx: startNginx, haproxy: startHaproxy }))
+  t.test(
+    `behind ${name}, no request is refused while instances are restarted, killed and overloaded`,
+    { skip: missing(name) },
+    async (t) => {
+      const cluster = await startCluster(t);
+      const ports = await Promise.all([freePort(), freePort(), freePort()]);
+      const [port, one, two] = ports;
+      const startInstance = (port: number, settings?: Record<string, string>): Promise<Serving> => {
+        const env = {
+          PLANT_STORE_DATABASE_URL: cluster.url,
+          PLANT_STORE_TOKEN: TOKEN,
+          PLANT_STORE_PORT: String(port),
+        };
+        return start(t, { env: { ...env, ...settings } });
+      };
+      const first = await startInstance(one);
+      const second = await startInstance(two);
+      const configuration = block(HEADING, name)
+        .replace('10.0.0.1:8080', `127.0.0.1:${one}`)
+        .replace('10.0.0.2:8080', `127.0.0.1:${two}`)
+        .replace(/(listen |bind :)80\b/, `$1${port}`);
+      startProxy(t, configuration);
+      await until(() =>
+        exchange(t, port, message({ body: '' })).then(
+          () => true,
+          () => false,
+        ),
+      );
+
+      const load = startLoad(port, CLIENTS);
+      await load.goesOn();
+      t.strictSame(await first.stop(), WELL);
+      await load.goesOn();
+      const restarted = await startInstance(one);
+      await load.goesOn();
+      second.send('SIGKILL');
+      await load.goesOn();
+      await startInstance(two);
+      await load.goesOn();
+      t.strictSame(await restarted.stop(), WELL);
+      await load.goesOn();
+      const overloaded = await startInstance(one, TOO_LITTLE_MEMORY);
+      await overloaded.says('stderr', /overloaded/);
+      await load.goesOn();
+      await load.stop();
+      t.strictSame([...load.outcomes.keys()], ['200']);
+      t.comment(`${load.outcomes.get('200')} requests`);
+    },
+  );
