@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-import { kindOf, type ErrorKind } from './errors.js';
+import { isTimeout, kindOf, type ErrorKind } from './errors.js';
 import { passwordFrom, type Password } from './password.js';
 import { CHECK, type Row, type Statement } from './rows.js';
 import { openSession, type Session } from './session.js';
@@ -51,7 +51,7 @@ export function createConnector(options: ConnectorOptions): () => Connection {
     }
 
     async function query({ name, text }: Statement, ...values: string[]): Promise<Row[]> {
-      let [tries, hostsLeft] = [0, hosts.length];
+      let [tries, refusals, hostsLeft] = [0, 0, hosts.length];
       for (;;) {
         const prepared = prepares;
         let to: Session | undefined;
@@ -66,8 +66,11 @@ export function createConnector(options: ConnectorOptions): () => Connection {
             // Exponential backoff with jitter: the other transactions with these ids have to commit.
             await delay((2 ** tries * (1 + Math.random())) / 2);
           } else if (kind === 'unprepared' && prepared) prepares = false;
-          else if (kind === 'rows' || (await isRefusal(kind, name, to))) throw error;
-          else {
+          else if (kind === 'rows') throw error;
+          else if (await isRefusal(kind, name, to)) {
+            // The second time: what the first error was about may have ended before the check.
+            if (++refusals === 2 || isTimeout(error)) throw error;
+          } else {
             close();
             if (current === host) current = (host + 1) % hosts.length;
             const wasSent = to && kind !== 'server';

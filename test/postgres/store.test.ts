@@ -369,6 +369,18 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.equal(await store.add(FERN), 'unchanged', 'it was stored, but not acknowledged');
   });
 
+  t.test('a plant is not refused for what has ended before the check', async (t) => {
+    const url = await cluster.createSchema();
+    const store = await openStore(t, { url });
+    await query(url, 'CREATE SEQUENCE tries');
+    await trigger(
+      url,
+      `IF nextval('tries') = 1 THEN PERFORM 1 / 0; END IF; RETURN NEW;`,
+    );
+    t.equal(await store.add(FERN), 'created');
+    t.strictSame(store.reports, []);
+  });
+
   t.test('statements are repeated after serialization failures, but not forever', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url });
