@@ -28,7 +28,7 @@ function isClosing({ socket }: HttpRequest, res: HttpResponse): boolean {
   // An application may call the handler several times for one request, at several paths.
   if (!final || final === res) return false;
   // It may pass on an earlier request later. Its response is the next one, and the final one is queued.
-  const isEarlier = res.socket && !final.socket && !final.writableFinished;
+  const isEarlier = res.socket && !final.writableFinished;
   return !isEarlier;
 }
 

@@ -4,7 +4,7 @@ import { Failure, failures } from './failures.js';
 const REPLACEMENT_CHARACTER = '\ufffd';
 
 /** The encodings that can be undone: a decoded text has the same bytes again. In UTF-8, only valid bytes. */
-const EXACT_ENCODINGS: readonly unknown[] = ['utf8', 'latin1', 'hex', 'base64', 'base64url'];
+const EXACT_ENCODINGS: readonly BufferEncoding[] = ['utf8', 'latin1', 'hex', 'base64', 'base64url'];
 
 /** Whether invalid bytes may have been replaced when a text was decoded from UTF-8. */
 export function mayBeInexact(text: string): boolean {
@@ -13,9 +13,10 @@ export function mayBeInexact(text: string): boolean {
 
 /** Returns the bytes that a text was decoded from, or a failure if it cannot be known which they were. */
 export function encode(text: string, encoding: BufferEncoding | null): Buffer | Failure {
-  if (encoding === null || !EXACT_ENCODINGS.includes(encoding)) return failures.inexact;
-  const bytes = Buffer.from(text, encoding);
+  const exact = EXACT_ENCODINGS.find((known) => known === encoding);
+  if (!exact) return failures.inexact;
+  const bytes = Buffer.from(text, exact);
   // Lone surrogates are encoded as U+FFFD, too.
-  const isExact = encoding !== 'utf8' || !bytes.includes(REPLACEMENT_CHARACTER);
+  const isExact = exact !== 'utf8' || !bytes.includes(REPLACEMENT_CHARACTER);
   return isExact ? bytes : failures.inexact;
 }

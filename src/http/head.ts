@@ -1,3 +1,4 @@
+import type { Server } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { MIMEType } from 'node:util';
 
@@ -37,10 +38,9 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
 
 /** Whether there are more header lines than the handler accepts, or node:http may have dropped some. */
 function hasTooManyLines({ rawHeaders = [], socket }: HttpRequest): boolean {
-  const { server } = socket;
   // node:http keeps this many names and values and drops the others (Node 20; later releases refuse the
   // request).
-  const kept = server && 'maxHeadersCount' in server ? Number(server.maxHeadersCount) << 1 : 0;
+  const kept = ((socket.server as Partial<Server> | undefined)?.maxHeadersCount ?? 0) << 1;
   return rawHeaders.length > 2 * MAX_HEADER_LINES || (kept > 0 && rawHeaders.length >= kept);
 }
 

@@ -223,6 +223,19 @@ t.test('an application can set Connection: close on a response', async (t) => {
   }
 });
 
+t.test('requests are processed after an application sets Connection: keep-alive', async (t) => {
+  const { handler, stored } = makeService();
+  const server = createServer((req, res) => {
+    res.setHeader('Connection', 'keep-alive');
+    void handler(req, res);
+  });
+  const client = await connect(t, await listen(t, server));
+  client.send(plant(1), plant(2));
+  t.match(await client.answer(), { status: 200 });
+  t.match(await client.answer(), { status: 200 });
+  t.strictSame(stored, [1n, 2n]);
+});
+
 t.test('no request is processed after one with Connection: close', async (t) => {
   const { handler, stored } = makeService();
   // Node's strict parser refuses it by itself.
