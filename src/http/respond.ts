@@ -45,7 +45,7 @@ function write(
   { status, error, headers, body }: Answer,
   moreHeaders: OutgoingHttpHeaders = {},
 ): void {
-  if (!destroyUnlessSendable(res)) return;
+  if (!destroyUnlessSendable(req, res)) return;
   const isPublished = responseChannel.hasSubscribers && canBeSent(req, res);
   res.writeHead(status, {
     'Content-Type': 'application/json',
@@ -70,12 +70,14 @@ function write(
 
 /**
  * Returns whether a response can be sent. A response that the application has ended is left alone. One that
- * the application has begun is destroyed.
+ * the application has begun is destroyed, and so is one to a request that it or the client has aborted:
+ * HTTP/2 would leave its stream open.
  */
-function destroyUnlessSendable(res: HttpResponse): boolean {
+function destroyUnlessSendable(req: HttpRequest, res: HttpResponse): boolean {
   if (res.writableEnded || res.destroyed) return false;
-  if (res.headersSent) res.destroy();
-  return !res.headersSent;
+  const isAborted = req.destroyed && !req.readableEnded;
+  if (res.headersSent || isAborted) res.destroy();
+  return !res.headersSent && !isAborted;
 }
 
 /** Whether a response can reach the client: nothing is sent after the final one of a connection. */
