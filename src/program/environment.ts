@@ -3,8 +3,10 @@ import { resolve } from 'node:path';
 import { DEFAULT_LIMITS } from '../http/limits.js';
 import { reportToConsole } from '../report.js';
 import type { NamedFile } from './credentials.js';
-import { isServiceLink, misspelledNames, type Environment } from './setting-names.js';
 import { collect, SettingsError } from './settings-error.js';
+
+/** The environment that settings are read from. */
+export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Every setting, its default, and its meaning, in the order of the help text. */
 export const SETTINGS = {
@@ -46,6 +48,27 @@ export const DATABASE_SETTINGS = NAMES.filter((name) => name !== 'PLANT_STORE_FI
 
 export type Reader = ReturnType<typeof createReader>;
 
+/** What Kubernetes sets for a Service that is named plant-store, or plant-store-…, beside those that end in _PORT. */
+const SERVICE_LINK =
+  /_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
+
+/** Whether Kubernetes has set a variable in all containers beside a Service. */
+function isServiceLink(name: string, value = ''): boolean {
+  const isAddress = name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value);
+  return isAddress || SERVICE_LINK.test(name);
+}
+
+/** Returns the faults of variables that look like settings. */
+function unknownNames(environment: Environment): string[] {
+  const unknown = Reflect.ownKeys(environment)
+    .map(String)
+    .filter((name) => name.startsWith('PLANT_STORE_') && !NAMES.includes(name as Name))
+    .filter((name) => !isServiceLink(name, environment[name]));
+  return unknown.length === 0
+    ? []
+    : [`${unknown.join(', ')}: no such setting; the settings are ${NAMES.join(', ')}`];
+}
+
 /** Returns the settings in an environment, except what Kubernetes has set. */
 function withoutServiceLinks(environment: Environment): Partial<Record<Name, string>> {
   const settings: Partial<Record<Name, string>> = {};
@@ -61,7 +84,7 @@ function withoutServiceLinks(environment: Environment): Partial<Record<Name, str
 /** Functions that read one setting, or what it names, and collect faults, all of which `valid` throws. */
 export function createReader(given: Environment) {
   const environment = withoutServiceLinks(given);
-  const faults = misspelledNames(given, NAMES);
+  const faults = unknownNames(given);
   const fault = (message: string): void => void faults.push(message);
 
   function text(name: Name): string | undefined {

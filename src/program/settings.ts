@@ -11,8 +11,14 @@ import {
   type NamedFile,
   type Tls,
 } from './credentials.js';
-import { createReader, isOfDatabase, NAMES, SETTINGS, type Reader } from './environment.js';
-import type { Environment } from './setting-names.js';
+import {
+  createReader,
+  isOfDatabase,
+  NAMES,
+  SETTINGS,
+  type Environment,
+  type Reader,
+} from './environment.js';
 
 /** The settings that both programs have. */
 export interface ServerSettings {
