@@ -36,7 +36,7 @@ export function createAuthenticator(tokens: readonly string[]): Authenticator {
   // A caller without types may pass anything.
   const given: unknown = tokens;
   if (!Array.isArray(given) || tokens.length === 0)
-    throw new TypeError('tokens: must be an array of at least one');
+    throw new TypeError('tokens: must be an array of at least one string');
   for (const [index, token] of tokens.entries()) {
     const fault = tokenFault(token);
     if (fault) throw new TypeError(`tokens: number ${index + 1} ${fault}`);

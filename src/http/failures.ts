@@ -41,7 +41,7 @@ export class Failure {
   constructor(
     readonly status: number,
     readonly error: number,
-    message: string,
+    readonly message: string,
     readonly headers: Readonly<Record<string, string>> = {},
   ) {
     this.body = JSON.stringify({ error, message } satisfies ErrorBody);
@@ -64,10 +64,14 @@ const unauthorized = (message: string, attributes = ''): Failure =>
 
 /** Every failure that the service responds with. */
 export const failures = {
-  notJson: refused(400, 'the body must be one JSON text in UTF-8'),
+  notJson: (where: string) => refused(400, `the body must be one JSON text in UTF-8 (${where})`),
   byteOrderMark: refused(400, 'the body must not begin with a byte order mark'),
   inexact: refused(400, 'the body must not contain U+FFFD, which stands for invalid UTF-8 here'),
   repeated: (member: string) => refused(400, `${member}: must not be given twice`),
+  rounded: refused(
+    422,
+    'id: may have been rounded by a body parser, which has read it; mount the handler before it',
+  ),
   notObject: refused(422, 'the body must be a JSON object with the members id and name'),
   invalid: (rules: readonly string[]) => refused(422, rules.join('; ')),
   conflict: refused(409, 'id: belongs to a different plant; send another id'),

@@ -69,7 +69,7 @@ export interface PlantHandler {
  * which the handler was called. Only reports of overload, which is not that of one request, may run in
  * another context.
  *
- * @throws TypeError if there is no store, no token, a token that no request could carry (RFC 6750,
+ * @throws TypeError if there is no store, or a promise of one, no token, a token that no request could carry (RFC 6750,
  * section 2.1), or if `report` is not a function.
  * @throws RangeError if a limit is not an integer in its range.
  *
@@ -81,6 +81,8 @@ export interface PlantHandler {
  */
 export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const { store } = options;
+  // A caller without types may pass anything.
+  if (types.isPromise(store)) throw new TypeError('store: is a promise; await it');
   if (!isStore(store)) throw new TypeError('store: must have the methods add and close');
   const report = limitRate(options.report);
   const limits = resolveLimits(options);

@@ -42,20 +42,34 @@ export function parsePlant(body: Buffer): NewPlant {
  */
 export function plantFrom(value: unknown): NewPlant {
   if (!isObject(value)) throw failures.notObject;
+  if (isRounded(value.id)) throw failures.rounded;
   const id = Number.isSafeInteger(value.id) ? BigInt(Number(value.id)) : undefined;
   const plant = checkPlant(value, id);
   if (mayBeInexact(plant.name) || mayBeInexact(plant.tag ?? '')) throw failures.inexact;
   return plant;
 }
 
+/** Whether an id is an int64 that a parser may have rounded. */
+function isRounded(id: unknown): boolean {
+  return Number.isInteger(id) && !Number.isSafeInteger(id) && Math.abs(Number(id)) <= 2 ** 63;
+}
+
 function parseJson(body: Buffer, text: string): unknown {
   // Decoding silently replaces invalid UTF-8.
-  if (!isUtf8(body)) throw failures.notJson;
+  if (!isUtf8(body)) throw failures.notJson('invalid UTF-8');
   try {
     return JSON.parse(text);
-  } catch {
-    throw text.startsWith(BYTE_ORDER_MARK) ? failures.byteOrderMark : failures.notJson;
+  } catch (error) {
+    if (text.startsWith(BYTE_ORDER_MARK)) throw failures.byteOrderMark;
+    throw failures.notJson(placeIn((error as Error).message));
   }
+}
+
+/** Where a text is not JSON, as far as V8 says it. The rest of its message may quote the text. */
+function placeIn(message: string): string {
+  const [position] = /(?<= JSON at )position \d+(?=$| \(line)/.exec(message) ?? [];
+  if (position) return position;
+  return message === 'Unexpected end of JSON input' ? 'unexpected end' : 'unexpected character';
 }
 
 const BYTE_ORDER_MARK = '\ufeff';

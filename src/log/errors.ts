@@ -34,6 +34,8 @@ export const faults = {
   modifiedLine: (offset: number) => new Error(`the line at byte ${offset} was modified`),
   lineTooLong: () => new RangeError('a line is longer than any record'),
   truncated: () => new Error('the log was truncated while it was read'),
+  notWritable: (folder: string, cause: unknown) =>
+    new Error(`${reasonOf(cause)}; the log and its folder ${folder} must be writable`, { cause }),
   otherUser: (socket: string, cause: unknown) =>
     new Error(
       `a process of another user has locked it; remove ${socket} if that process has ended`,

@@ -40,12 +40,19 @@ export async function main(help: string, logScript: string, run: Run): Promise<v
 }
 
 async function dispatch(shutdown: Shutdown, help: string, run: Run): Promise<ExitCode> {
-  const [command, ...operands] = process.argv.slice(2);
+  const args = process.argv.slice(2);
+  const [command, ...operands] = args;
   if (['--help', '-h', 'help'].includes(command ?? '') && operands.length === 0) return print(help);
   if (command === '--version' && operands.length === 0) return print(VERSION);
-  const isOption = operands.some((operand) => operand.startsWith('-'));
-  const code = isOption ? undefined : await run(shutdown, command, ...operands);
-  if (code === undefined) throw new SettingsError(['unknown arguments; see --help']);
+  // Without its value, which may be a token.
+  const [option] = args.find((arg) => /^-./.test(arg))?.split('=') ?? [];
+  if (option !== undefined)
+    throw new SettingsError([
+      `${option}: no such option here; settings are environment variables, see --help`,
+    ]);
+  const code = await run(shutdown, command, ...operands);
+  if (code === undefined)
+    throw new SettingsError([`${args.join(' ')}: no such command, see --help`]);
   return code;
 }
 

@@ -193,9 +193,13 @@ async function http2Body(t: Test, port: number, authorizations: readonly string[
 t.test('tokens that no request could carry make createPlantHandler throw', async (t) => {
   const store = await openLog(t);
   const rows: readonly [about: string, tokens: readonly string[], message: string][] = [
-    ['none', [], 'tokens: must be an array of at least one'],
-    ['nothing', undefined as never, 'tokens: must be an array of at least one'],
-    ['one outside of an array', 'marker' as never, 'tokens: must be an array of at least one'],
+    ['none', [], 'tokens: must be an array of at least one string'],
+    ['nothing', undefined as never, 'tokens: must be an array of at least one string'],
+    [
+      'one outside of an array',
+      'marker' as never,
+      'tokens: must be an array of at least one string',
+    ],
     ['an empty one', [''], 'tokens: number 1 has characters'],
     ['a variable that is not set', [undefined as never], 'tokens: number 1 is not a string'],
     ['a number', [TOKEN, 7 as never], 'tokens: number 2 is not a string'],
@@ -214,6 +218,13 @@ t.test('tokens that no request could carry make createPlantHandler throw', async
     t.notMatch(error.message, /m.rker/, `${about}: no token in the message`);
   }
   t.doesNotThrow(() => createPlantHandler({ store, tokens: ['x'.repeat(511)] }));
+});
+
+t.test('a store that was not awaited makes createPlantHandler throw', async (t) => {
+  const opening = openLog(t);
+  const options = { store: opening as never, tokens: [TOKEN] };
+  t.throws(() => createPlantHandler(options), new TypeError('store: is a promise; await it'));
+  await opening;
 });
 
 t.test('setTokens replaces the accepted tokens at once', async (t) => {

@@ -78,6 +78,14 @@ t.test('a hidden claim of another user does not keep a log closed', async (t) =>
   await log.close();
 });
 
+t.test('the folder that is not writable is named', async (t) => {
+  const folder = sharedFolder(t);
+  chmodSync(folder, 0o555);
+  const denied = `permission denied (EACCES); the log and its folder ${folder} must be writable`;
+  for (const path of [join(folder, 'plants.jsonl'), join(folder, 'missing', 'plants.jsonl')])
+    await t.rejects(openAsOther(path), { code: 'unavailable', message: `${path}: ${denied}` });
+});
+
 const NEEDS_ROOT = { skip: IS_ROOT ? false : 'only root can act as two users' };
 t.test(
   'a dead claim that only another user may remove does not keep a log closed',

@@ -46,16 +46,24 @@ t.test('the version is known without package.json, as in a bundle', async (t) =>
   t.equal(bundled.stdout, packaged.stdout);
 });
 
-t.test('unknown arguments are refused', async (t) => {
+t.test('unknown arguments are refused, and named without what may be a token', async (t) => {
+  const options = {
+    '-x': ['-x'],
+    '--port': ['--port', '8080'],
+    '--token': ['--token=secret'],
+    '--help': ['verify', '--help'],
+    '-h': ['-h', '-v'],
+  };
+  for (const [option, args] of Object.entries(options)) {
+    const message = `${option}: no such option here; settings are environment variables, see --help`;
+    await failsToRun(t, MISUSED, [message], { args });
+  }
   for (const args of [
-    ['-x'],
     ['help', 'verify'],
-    ['--help', '--version'],
-    ['verify', '--help'],
     ['verify', 'a', 'b'],
     ['repair', 'a', 'b'],
   ])
-    await failsToRun(t, MISUSED, ['unknown arguments; see --help'], { args });
+    await failsToRun(t, MISUSED, [`${args.join(' ')}: no such command, see --help`], { args });
 });
 
 t.test('a damaged log is refused unchanged, with commands that can be pasted', async (t) => {
