@@ -7,6 +7,7 @@ export { createPlantHandler, type PlantHandler, type PlantHandlerOptions } from 
 export type { PlantHandlerLimits } from './http/limits.js';
 export { openapi } from './http/openapi.js';
 export type { HttpRequest, HttpResponse } from './http/request.js';
+export { readPlantLog } from './log/read.js';
 export { openPlantLog, type PlantLog, type PlantLogOptions } from './log/log.js';
 export { NewPlantSchema, PlantSchema, type NewPlant, type Plant } from './plant.js';
 export type { Report } from './report.js';

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -103,14 +103,6 @@ t.test('the oldest and the newest release of PostgreSQL are tested', async (t) =
   const range = `${oldest} to ${newest}`;
   t.match(read('src/postgres/README.md'), `PostgreSQL ${range} are supported`);
   t.match(read('README.md'), `[PostgreSQL](src/postgres/README.md) ${range} |`);
-});
-
-t.test('the map of src/ names every file once', async (t) => {
-  const named = rows('A map of `src/`').flatMap(([files = '']) =>
-    [...files.matchAll(/\]\(\.\.\/src\/(\S+\.ts)\)/g)].map(([, file]) => file),
-  );
-  const files = readdirSync('src', { encoding: 'utf8', recursive: true });
-  t.strictSame(named.toSorted(), files.filter((file) => file.endsWith('.ts')).toSorted());
 });
 
 t.test('the table of options lists every option and its default', async (t) => {

@@ -11,20 +11,29 @@ import {
 } from './file.js';
 import { toBigInt } from './id.js';
 import { lineAt, partsOf, type Part } from './lines.js';
-import { decodeRecord, NEWLINE, RecordReader } from './record.js';
+import { damageOf, decodeRecord, NEWLINE, RecordReader } from './record.js';
 import { createSecondReader } from './reread.js';
 
 /**
- * Reads the plants of a log in order, without changing or locking it. Bytes after the last newline
- * were never acknowledged and are skipped.
+ * Reads the plants of a log in the order in which they were stored. The file is neither locked nor changed, so
+ * another process may have it open. What it appends after the first plant has been requested is not read, and
+ * neither are bytes after the last newline, which were never acknowledged. But a plant that is read may be of a
+ * write that fails later, and then it is not stored.
  *
  * @throws {@link PlantStoreError} `damaged` at the first line that is not a record; `unavailable` if
  * the file cannot be read, or if another process cuts off lines while they are read.
+ *
+ * @example Ids are exact, which they would not be after `JSON.parse`:
+ * ```ts
+ * for await (const { id, name, tag } of readPlantLog('data/plants.jsonl')) console.log(id, name, tag);
+ * ```
  */
-export async function* readPlants(
-  path: string,
-  fs: FileSystem = nodeFileSystem,
-): AsyncGenerator<NewPlant> {
+export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
+  return readPlants(nodeFileSystem, path);
+}
+
+/** As {@link readPlantLog}, through the given file operations. */
+export async function* readPlants(fs: FileSystem, path: string): AsyncGenerator<NewPlant> {
   let file: LogFile | undefined;
   try {
     const opened = await openToRead(fs, path);
@@ -34,7 +43,11 @@ export async function* readPlants(
       const secondReader = createSecondReader(opened);
       if (!(await secondReader.confirms({ offset, length }, bytes))) return faults.changed();
       const line = await lineAt(opened, offset);
-      return failures.damaged(path, { line, offset, reason: damages.notARecord });
+      return failures.damaged(path, {
+        line,
+        offset,
+        reason: bytes ? damageOf(bytes) : damages.tooLong,
+      });
     });
   } catch (error) {
     throw toStoreError(path, error);

@@ -2,6 +2,7 @@ import { crc32 as zlibCrc32 } from 'node:zlib';
 
 import type { NewPlant, Plant } from '../plant.js';
 import { crc32 } from './crc32.js';
+import { damages } from './errors.js';
 import { createIdWords } from './id.js';
 
 /** The longest line of a log with its newline, in bytes. */
@@ -10,9 +11,32 @@ export const NEWLINE = 0x0a;
 
 /** Returns the line of the log for a plant, with its newline. */
 export function encodeRecord({ id, name, tag }: NewPlant): string {
-  const tagMember = tag === undefined ? '' : `,"tag":${JSON.stringify(tag)}`;
-  const members = `{"id":${id},"name":${JSON.stringify(name)}${tagMember}`;
+  const members = membersOf(String(id), { name, tag });
   return `${members},"crc32":${zlibCrc32(members)}}\n`;
+}
+
+function membersOf(id: string, { name, tag }: { name: string; tag?: string | undefined }): string {
+  const tagMember = tag === undefined ? '' : `,"tag":${JSON.stringify(tag)}`;
+  return `{"id":${id},"name":${JSON.stringify(name)}${tagMember}`;
+}
+
+/** The end of a record, after its members. */
+const END = /^(?:,"crc32":\d+)?\}\n$/;
+
+/** Why a line is damaged that a {@link RecordReader} has not accepted. */
+export function damageOf(line: Buffer): string {
+  const text = line.toString('utf8');
+  try {
+    const { id, name, tag } = JSON.parse(text) as Record<string, unknown>;
+    const isTag = tag === undefined || typeof tag === 'string';
+    if (typeof id !== 'number' || typeof name !== 'string' || !isTag) return damages.notARecord;
+    const [, digits] = /^\{"id":(-?\d+),/.exec(text) ?? [];
+    const members = membersOf(digits ?? '', { name, tag });
+    const isLaidOut = text.startsWith(members) && END.test(text.slice(members.length));
+    return isLaidOut ? damages.notARecord : damages.otherLayout;
+  } catch {
+    return damages.notARecord;
+  }
 }
 
 /** Parses the plant in a line that a {@link RecordReader} has accepted. */

@@ -4,7 +4,7 @@ import { damages, type Damage } from './errors.js';
 import type { LogFile } from './file.js';
 import type { IdWords } from './id.js';
 import { partsOf, type Lines, type TornTail } from './lines.js';
-import { NEWLINE, RecordReader } from './record.js';
+import { damageOf, NEWLINE, RecordReader } from './record.js';
 
 /** Called by a scan, in the order of the file. */
 export interface ScanListener {
@@ -53,7 +53,7 @@ export async function scan(file: LogFile, listener: ScanListener): Promise<TornT
       const lineEnd = recordEnd || bytes.indexOf(NEWLINE, start) + 1;
       const damage =
         recordEnd === 0
-          ? { reason: damages.notARecord }
+          ? { reason: damageOf(bytes.subarray(start, lineEnd)) }
           : !allUtf8 && !isUtf8(bytes.subarray(start, lineEnd))
             ? { reason: damages.notUtf8 }
             : repetitionOf(listener.onRecord(reader.id, offset + start));

@@ -1,19 +1,19 @@
 import type { NewPlant } from '../plant.js';
 import { bytesOf, isSame, MAX_WAITING_BYTES, PlantStoreError, type PlantStore } from '../store.js';
 
-export interface CopyOptions {
+export interface CopyOptions<P extends NewPlant> {
   /** Called after each plant with the counts so far. */
   readonly onProgress?: (counts: CopyCounts) => void;
   /**
    * The plants of the store, in any order. A plant that is found here is not added again, which is
-   * faster. All are found if both iterators are in ascending order of ids.
+   * faster. All are found if both iterators are in the same order, or in ascending order of ids.
    */
   readonly stored?: AsyncIterator<NewPlant>;
   /**
-   * Called with the id of each plant that differs from the one in the store. If it returns a promise, the
-   * plant is pending until that is resolved.
+   * Called with each plant that differs from the one in the store. If it returns a promise, the plant is
+   * pending until that is resolved.
    */
-  readonly onDifferent?: (id: bigint) => unknown;
+  readonly onDifferent?: (plant: P) => unknown;
 }
 
 /** The number of plants that were copied, that were there before, and that differ. */
@@ -33,10 +33,10 @@ const MAX_PENDING = { plants: 4_000, bytes: MAX_WAITING_BYTES / 8 };
  *
  * @throws the first error of the store other than a conflict, or that of `plants`, once no plant is being added.
  */
-export async function copyPlants(
-  plants: AsyncIterable<NewPlant>,
+export async function copyPlants<P extends NewPlant>(
+  plants: AsyncIterable<P>,
   store: PlantStore,
-  { onProgress, onDifferent, stored }: CopyOptions = {},
+  { onProgress, onDifferent, stored }: CopyOptions<P> = {},
 ): Promise<CopyCounts> {
   const counts = { created: 0, unchanged: 0, different: 0 };
   const pending = { plants: 0, bytes: 0 };
@@ -46,7 +46,10 @@ export async function copyPlants(
   let next = await stored?.next();
   async function isStored(plant: NewPlant): Promise<boolean> {
     while (next && !next.done && next.value.id < plant.id) next = await stored?.next();
-    return !!next && !next.done && next.value.id === plant.id && isSame(next.value, plant);
+    if (!next || next.done || next.value.id !== plant.id || !isSame(next.value, plant))
+      return false;
+    next = await stored?.next();
+    return true;
   }
 
   function hasRoom(bytes: number): boolean {
@@ -54,7 +57,7 @@ export async function copyPlants(
     return pending.plants < MAX_PENDING.plants && pending.bytes + bytes <= MAX_PENDING.bytes;
   }
 
-  async function copy(plant: NewPlant, bytes: number): Promise<void> {
+  async function copy(plant: P, bytes: number): Promise<void> {
     pending.plants++;
     pending.bytes += bytes;
     try {
@@ -68,12 +71,12 @@ export async function copyPlants(
     wake?.();
   }
 
-  async function add(plant: NewPlant): Promise<Outcome> {
+  async function add(plant: P): Promise<Outcome> {
     try {
       return await store.add(plant);
     } catch (error) {
       if (!(error instanceof PlantStoreError && error.code === 'conflict')) throw error;
-      await onDifferent?.(plant.id);
+      await onDifferent?.(plant);
       return 'different';
     }
   }

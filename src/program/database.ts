@@ -6,6 +6,8 @@ import { reportToConsole } from '../report.js';
 import { readPassword } from './credentials.js';
 import { DATABASE_SETTINGS, settingsHelp } from './environment.js';
 import type { ExitCode } from './exit.js';
+import { exportPlants } from './export.js';
+import { importPlants } from './import.js';
 import { main } from './main.js';
 import { serve, type ServedStore } from './serve.js';
 import {
@@ -15,10 +17,10 @@ import {
 } from './settings.js';
 import { ofSetting } from './settings-error.js';
 import type { Shutdown } from './signals.js';
-import { exportLog, importLog, unlessAborted } from './transfer.js';
+import { unlessAborted } from './transfer.js';
 
 const HELP = `Usage: plant-store-postgres               store plants: POST /plants with a bearer token
-       plant-store-postgres import FILE   copy the plants of a log to the database
+       plant-store-postgres import FILE   add the plants of a log, or of any JSON lines (- is stdin)
        plant-store-postgres export FILE   copy the plants of the database to a log
        plant-store-postgres --help | --version
 
@@ -35,12 +37,13 @@ export function databaseProgram(): void {
   void main(HELP, logScript, (shutdown, command, file, ...more) => {
     if (command === undefined) return serveDatabase(shutdown);
     if (file === undefined || more.length > 0) return undefined;
-    const path = resolve(file);
     const { requested } = shutdown;
     if (command === 'import')
-      return withDatabase(requested, (store) => importLog(path, store, requested));
+      return withDatabase(requested, (store) => importPlants(file, store, requested));
     if (command === 'export')
-      return withDatabase(requested, (store) => exportLog(path, store.plants(), requested));
+      return withDatabase(requested, (store) =>
+        exportPlants(resolve(file), store.plants(), requested),
+      );
     return undefined;
   });
 }

@@ -3,6 +3,7 @@ import { resolve } from 'node:path';
 import { openPlantLog } from '../log/log.js';
 import type { ExitCode } from './exit.js';
 import { LOG_SETTINGS, settingsHelp } from './environment.js';
+import { importPlants } from './import.js';
 import { main } from './main.js';
 import { reportProgress } from './progress.js';
 import { repair } from './repair.js';
@@ -10,11 +11,13 @@ import { serve } from './serve.js';
 import { readLogPath, readLogSettings } from './settings.js';
 import { ofSetting } from './settings-error.js';
 import type { Shutdown } from './signals.js';
+import { withOpenLog } from './transfer.js';
 import { verify } from './verify.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
        plant-store verify [FILE]   check every line of the log, and change nothing
        plant-store repair [FILE]   move damaged lines of the log to a file beside it
+       plant-store import FILE     add plants: one JSON object a line, as for POST /plants (- is stdin)
        plant-store --help | --version
 
 Settings are environment variables:
@@ -33,6 +36,7 @@ export function logProgram(): void {
     if (more.length > 0) return undefined;
     if (command === undefined) return serveLog(shutdown);
     const { requested } = shutdown;
+    if (command === 'import' && file !== undefined) return importToLog(file, requested);
     if (command === 'verify') return withLog(file, (path) => verify(path, requested));
     if (command === 'repair') return withLog(file, (path) => repair(path, requested));
     return undefined;
@@ -47,6 +51,13 @@ async function serveLog(shutdown: Shutdown): Promise<ExitCode> {
     const lines = [`log: ${log.path}`, `plants: ${log.size}`];
     return { store: log, lines, log, check: () => log.check(), poisoned: log.poisoned };
   });
+}
+
+function importToLog(file: string, stop: AbortSignal): Promise<ExitCode> {
+  const imported = withOpenLog(readLogPath(process.env), stop, (log) =>
+    importPlants(file, log, stop, log.plants()),
+  );
+  return ofSetting('PLANT_STORE_FILE', imported);
 }
 
 /** Runs a command on the given log, or else on the configured one. */

@@ -52,7 +52,7 @@ async function dispatch(shutdown: Shutdown, help: string, run: Run): Promise<Exi
     ]);
   const code = await run(shutdown, command, ...operands);
   if (code === undefined)
-    throw new SettingsError([`${args.join(' ')}: no such command, see --help`]);
+    throw new SettingsError([`${args.join(' ')}: not a command with its arguments; see --help`]);
   return code;
 }
 
@@ -81,10 +81,10 @@ async function reportFailure(
   return fail(EXIT.failed, ...messages);
 }
 
-/** The log that this process has tried to open: its operand, or else the configured one. */
+/** The log that this process has tried to open: the operand of a command on it, or the configured one. */
 function logPath(): string {
-  const [, , , file] = process.argv;
-  return resolve(file ?? readLogPath(process.env));
+  const [, , command, file] = process.argv;
+  return file === undefined || command === 'import' ? readLogPath(process.env) : resolve(file);
 }
 
 /** A command on the log that can be pasted into a shell in any folder. */

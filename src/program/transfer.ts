@@ -1,74 +1,52 @@
-import { openPlantLog } from '../log/log.js';
-import { readPlants } from '../log/read.js';
-import type { NewPlant } from '../plant.js';
+import { openPlantLog, type PlantLog } from '../log/log.js';
 import { pluralize } from '../report.js';
-import type { PlantStore } from '../store.js';
-import { copyPlants, type CopyCounts, type CopyOptions } from './copy.js';
-import { closeAfterFailure, EXIT, type ExitCode } from './exit.js';
-import { printLine } from './output.js';
+import type { CopyCounts } from './copy.js';
+import { closeAfterFailure, type ExitCode } from './exit.js';
 import { oncePerSecond, reportProgress } from './progress.js';
 import { aborted } from './signals.js';
 
-/** Copies the plants of a log to a database. */
-export function importLog(
-  path: string,
-  database: PlantStore,
+/**
+ * Reports the progress of a copy, and prints its summary when it ends, however it ends. Rejects once
+ * `stop` is aborted.
+ */
+export async function transfer(
+  doing: string,
   stop: AbortSignal,
-): Promise<ExitCode> {
-  return transfer('importing', path, stop, (options) =>
-    copyPlants(readPlants(path), database, options),
-  );
+  copy: (onProgress: (counts: CopyCounts) => void) => Promise<CopyCounts>,
+  summarize: (counts: CopyCounts) => string,
+): Promise<CopyCounts> {
+  let counts: CopyCounts = { created: 0, unchanged: 0, different: 0 };
+  const report = oncePerSecond(() => {
+    const { created, unchanged, different } = counts;
+    return `${doing}: ${pluralize(created + unchanged + different, 'plant')}`;
+  });
+  const copied = copy((now) => {
+    // Otherwise the copy would go on until the process ends.
+    stop.throwIfAborted();
+    counts = now;
+    report();
+  });
+  try {
+    return await unlessAborted(stop, copied);
+  } finally {
+    console.log(summarize(counts));
+  }
 }
 
-/** Copies the plants of a database, in the order of their ids, to a log. */
-export async function exportLog(
+/** Opens a log for a command that writes to it, and closes it afterwards. */
+export async function withOpenLog(
   path: string,
-  plants: AsyncIterable<NewPlant>,
   stop: AbortSignal,
+  command: (log: PlantLog) => Promise<ExitCode>,
 ): Promise<ExitCode> {
   const log = await openPlantLog(path, { onProgress: reportProgress(path, stop) });
-  const stored = log.plants()[Symbol.asyncIterator]();
   try {
-    const code = await transfer('exporting', path, stop, (options) =>
-      copyPlants(plants, log, { ...options, stored }),
-    );
+    const code = await command(log);
     await log.close();
     return code;
   } catch (error) {
     await closeAfterFailure(log);
     throw error;
-  }
-}
-
-/** Reports the progress of a copy and prints the plants that differ. Rejects once `stop` is aborted. */
-async function transfer(
-  doing: string,
-  path: string,
-  stop: AbortSignal,
-  copy: (options: CopyOptions) => Promise<CopyCounts>,
-): Promise<ExitCode> {
-  let counts: CopyCounts = { created: 0, unchanged: 0, different: 0 };
-  const report = oncePerSecond(() => {
-    const { created, unchanged, different } = counts;
-    return `${doing} ${path}: ${pluralize(created + unchanged + different, 'plant')}`;
-  });
-  const copied = copy({
-    onProgress(now) {
-      // Otherwise the copy would go on until the process ends.
-      stop.throwIfAborted();
-      counts = now;
-      report();
-    },
-    onDifferent: (id) => printLine(`plant ${id} differs`),
-  });
-  try {
-    await unlessAborted(stop, copied);
-    return counts.different === 0 ? EXIT.done : EXIT.failed;
-  } finally {
-    const { created, unchanged, different } = counts;
-    console.log(
-      `${path}: ${pluralize(created, 'plant')} copied, ${unchanged} unchanged, ${different} different`,
-    );
   }
 }
 

@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import {
   copyFileSync,
+  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
@@ -8,7 +9,7 @@ import {
   truncateSync,
   writeFileSync,
 } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 
 import t from 'tap';
 
@@ -16,7 +17,7 @@ import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
 import type { Part } from '../../dist/log/lines.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
-import { plantsIn, readPlants } from '../../dist/log/read.js';
+import { plantsIn, readPlantLog, readPlants } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { runExample } from '../example.js';
 import { block } from '../readme.js';
@@ -39,7 +40,7 @@ const PLANTS: readonly NewPlant[] = [
 
 async function readAll(path: string): Promise<NewPlant[]> {
   const plants: NewPlant[] = [];
-  for await (const plant of readPlants(path)) plants.push(plant);
+  for await (const plant of readPlantLog(path)) plants.push(plant);
   return plants;
 }
 
@@ -78,7 +79,7 @@ t.test('a line that a server cuts off while it is read is not reported as damage
   const plants: NewPlant[] = [];
   const reading = async (): Promise<void> => {
     const fs = changingAfter(before.length + 1_000, change);
-    for await (const plant of readPlants(path, fs)) plants.push(plant);
+    for await (const plant of readPlants(fs, path)) plants.push(plant);
   };
   const message = `${path}: the file was modified or replaced by another process`;
   await t.rejects(reading(), { code: 'unavailable', message });
@@ -103,7 +104,7 @@ t.test('a FIFO is refused at once', async (t) => {
 });
 
 t.test('a file that cannot be read rejects', async (t) => {
-  const nothing = readPlants(join(t.testdir(), 'none.jsonl')).next();
+  const nothing = readPlantLog(join(t.testdir(), 'none.jsonl')).next();
   await t.rejects(nothing, { code: 'unavailable', message: /ENOENT/ });
 });
 
@@ -143,6 +144,38 @@ t.test('the plants of a log are printed by the example of its document', async (
   await runExample(t, code, { 'plants.jsonl': String(logOf(PLANTS)) });
   const printed = PLANTS.map(({ id, name, tag }) => [id, name, tag]);
   t.strictSame(args(), printed);
+});
+
+t.test('the example of its document reads a log that is open', async (t) => {
+  const path = join(t.testdir(), 'plants.jsonl');
+  const log = await openPlantLog(path);
+  for (const plant of PLANTS) await log.add(plant);
+  const files = readdirSync(dirname(path));
+  const { args } = t.capture(console, 'log') as unknown as { args: () => unknown[][] };
+  const code = block('While another process has it open', 'ts');
+  await runExample(t, code.replace('data/plants.jsonl', path));
+  t.strictSame(
+    args(),
+    PLANTS.map(({ id, name, tag }) => [id, name, tag]),
+  );
+  t.strictSame(readdirSync(dirname(path)), files, 'it leaves no file');
+  await log.close();
+});
+
+t.test('plants that are added after the first one was read are not read', async (t) => {
+  const path = join(t.testdir(), 'plants.jsonl');
+  const log = await openPlantLog(path);
+  for (const plant of PLANTS) await log.add(plant);
+  const ids: bigint[] = [];
+  for await (const { id } of readPlantLog(path)) {
+    ids.push(id);
+    await log.add({ id: id / 2n + 5n, name: 'later' });
+  }
+  t.strictSame(
+    ids,
+    PLANTS.map(({ id }) => id),
+  );
+  await log.close();
 });
 
 const HAS_SOURCE = Number(process.versions.node.split('.')[0]) >= 22;

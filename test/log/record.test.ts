@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import t from 'tap';
 
 import { toBigInt } from '../../dist/log/id.js';
-import { decodeRecord, encodeRecord, RecordReader } from '../../dist/log/record.js';
+import { damageOf, decodeRecord, encodeRecord, RecordReader } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 
 const MIN_ID = -(2n ** 63n);
@@ -224,4 +224,30 @@ t.test('a checksum of zero is written and read as 0', async (t) => {
   t.equal(idIn(`${members},"crc32":0}\n`), 7n);
   t.equal(idIn(`${members},"crc32":00}\n`), undefined);
   t.equal(idIn(`${members},"crc32":-0}\n`), undefined);
+});
+
+t.test('a line that is damaged only by its layout says how a record is written', async (t) => {
+  const rows: Readonly<Record<string, string>> = {
+    'white space': '{"id": 7, "name": "fern"}\n',
+    'white space at the end': '{"id":7,"name":"fern"} \n',
+    'another order': '{"name":"fern","id":7}\n',
+    'the tag first': '{"id":7,"tag":"indoor","name":"fern"}\n',
+    'CR LF': '{"id":7,"name":"fern"}\r\n',
+  };
+  for (const [about, line] of Object.entries(rows)) {
+    t.equal(new RecordReader(Buffer.from(line)).read(0), 0, about);
+    t.match(damageOf(Buffer.from(line)), /id, name, tag in this order, no white space$/, about);
+  }
+  const damaged = encodeRecord({ id: 2n ** 63n - 1n, name: 'fern', tag: 'indoor' });
+  for (const line of [
+    damaged.replace('fern', 'fer_'),
+    damaged.replace('07,', '06,'),
+    damaged.slice(0, 20),
+    '{"id":"7", "name":"fern"}',
+    '{"id":7, "name":["fern"]}',
+    '{"id":7, "name":"fern", "tag":null}',
+    'null',
+    '[]',
+  ])
+    t.match(damageOf(Buffer.from(line)), /^it is not a valid record/, line);
 });

@@ -373,10 +373,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url });
     await query(url, 'CREATE SEQUENCE tries');
-    await trigger(
-      url,
-      `IF nextval('tries') = 1 THEN PERFORM 1 / 0; END IF; RETURN NEW;`,
-    );
+    await trigger(url, `IF nextval('tries') = 1 THEN PERFORM 1 / 0; END IF; RETURN NEW;`);
     t.equal(await store.add(FERN), 'created');
     t.strictSame(store.reports, []);
   });

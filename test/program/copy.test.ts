@@ -17,7 +17,7 @@ t.test('a copy stores each plant once, and compares the plants when it is repeat
   const different: bigint[] = [];
   const options = {
     onProgress: ({ created, different }: CopyCounts) => (count = created + different),
-    onDifferent: (id: bigint) => different.push(id),
+    onDifferent: ({ id }: NewPlant) => different.push(id),
   };
   const result = await copyPlants(plantsFrom(20_000), log, options);
   t.strictSame(result, { created: 19_999, unchanged: 0, different: 1 });
@@ -51,6 +51,15 @@ t.test('a copy does not add plants again that the stored ones contain', async (t
   t.strictSame(progress, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 'each plant is progress');
   t.strictSame(added, [3n, 5n, 9n], 'but those that differ or are missing are');
   t.strictSame(result, { created: 3, unchanged: 7, different: 0 });
+});
+
+t.test('a repeated copy adds no plant again, in whatever order the plants are', async (t) => {
+  async function* shuffled(): AsyncGenerator<NewPlant> {
+    for (const id of [5n, -3n, 8n, 0n]) yield { id, name: 'fern' };
+  }
+  const store = storeOf(() => Promise.reject(new Error('added again')));
+  const stored: AsyncIterator<NewPlant> = shuffled();
+  t.match(await copyPlants(shuffled(), store, { stored }), { unchanged: 4 });
 });
 
 t.test('a copy waits until the plants that differ have been reported', async (t) => {

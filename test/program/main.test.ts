@@ -63,7 +63,12 @@ t.test('unknown arguments are refused, and named without what may be a token', a
     ['verify', 'a', 'b'],
     ['repair', 'a', 'b'],
   ])
-    await failsToRun(t, MISUSED, [`${args.join(' ')}: no such command, see --help`], { args });
+    await failsToRun(
+      t,
+      MISUSED,
+      [`${args.join(' ')}: not a command with its arguments; see --help`],
+      { args },
+    );
 });
 
 t.test('a damaged log is refused unchanged, with commands that can be pasted', async (t) => {
@@ -73,7 +78,8 @@ t.test('a damaged log is refused unchanged, with commands that can be pasted', a
   const cwd = t.testdir({ [folder]: { 'plants.jsonl': content } });
   const env = { ...ENV, PLANT_STORE_FILE: `${folder}/plants.jsonl` };
   const path = join(cwd, folder, 'plants.jsonl');
-  const damage = 'it is not a valid record, or its checksum does not match';
+  const damage =
+    'it is a plant, but not a record: members id, name, tag in this order, no white space';
   const [verify, repair] = ['verify', 'repair'].map((command) =>
     [process.execPath, SERVER, command, `'${path.replace("'", "'\\''")}'`].join(' '),
   ) as [string, string];

@@ -1,0 +1,107 @@
+import { createReadStream } from 'node:fs';
+import { crc32 } from 'node:zlib';
+
+import { Failure, failures } from '../http/failures.js';
+import { parsePlant } from '../http/new-plant.js';
+import { MAX_RECORD_BYTES, NEWLINE } from '../log/record.js';
+import type { NewPlant } from '../plant.js';
+import { pluralize } from '../report.js';
+import type { PlantStore } from '../store.js';
+import { reasonOf } from '../system-error.js';
+import { copyPlants } from './copy.js';
+import { EXIT, type ExitCode } from './exit.js';
+import { printLine } from './output.js';
+import { transfer } from './transfer.js';
+
+/** The name of the file that stands for stdin. */
+const STDIN = '-';
+const CHUNK_BYTES = 262_144;
+/** The checksum of a record of the log: of the bytes before it, if it is the last member. */
+const CHECKSUM = /,\s*"crc32"\s*:\s*(\d+)\s*\}\s*$/;
+
+/**
+ * The command `import`: adds the plants in a file to a store. Each line is a plant as `POST /plants` takes it, or
+ * a record of a log. Prints the lines that are refused, each with its number and the reason that the
+ * response would have. To import the same file again is faster with the plants of the store.
+ */
+export async function importPlants(
+  file: string,
+  store: PlantStore,
+  stop: AbortSignal,
+  storedPlants?: AsyncIterable<NewPlant>,
+): Promise<ExitCode> {
+  const stored = storedPlants?.[Symbol.asyncIterator]();
+  let refused = 0;
+  function refuse(line: number, reason: string): Promise<void> | undefined {
+    refused++;
+    return printLine(`line ${line}: ${reason}`);
+  }
+
+  async function* plants(): AsyncGenerator<NewPlant & { readonly line: number }> {
+    let line = 0;
+    for await (const bytes of linesOf(chunksOf(file))) {
+      line++;
+      // One character for each byte.
+      const text = bytes.toString('latin1');
+      if (/^[ \t\r]*$/.test(text)) continue;
+      const parsed = parseLine(bytes, text);
+      if (typeof parsed === 'string') await refuse(line, parsed);
+      else yield { ...parsed, line };
+    }
+  }
+
+  await transfer(
+    `importing ${file}`,
+    stop,
+    (onProgress) =>
+      copyPlants(plants(), store, {
+        onProgress,
+        ...(stored && { stored }),
+        onDifferent: ({ line }) => refuse(line, failures.conflict.message),
+      }),
+    ({ created, unchanged }) =>
+      `${file}: ${pluralize(created, 'plant')} imported, ${unchanged} unchanged, ${pluralize(refused, 'line')} refused`,
+  );
+  return refused === 0 ? EXIT.done : EXIT.failed;
+}
+
+/** Reads a file, or stdin. */
+async function* chunksOf(file: string): AsyncGenerator<Buffer> {
+  try {
+    yield* file === STDIN ? process.stdin : createReadStream(file, { highWaterMark: CHUNK_BYTES });
+  } catch (error) {
+    throw new Error(`${file}: ${reasonOf(error)}`, { cause: error });
+  }
+}
+
+/** The lines in chunks, without their newlines. The last one may lack it. */
+async function* linesOf(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  /** The chunks that hold the beginning of a line. */
+  let begun: Buffer[] = [];
+  let begunBytes = 0;
+  for await (const chunk of chunks) {
+    let start = 0;
+    for (let end; (end = chunk.indexOf(NEWLINE, start)) !== -1; start = end + 1) {
+      yield Buffer.concat([...begun, chunk.subarray(start, end)]);
+      [begun, begunBytes] = [[], 0];
+    }
+    begun.push(chunk.subarray(start));
+    begunBytes += chunk.length - start;
+    if (begunBytes > MAX_RECORD_BYTES)
+      throw new RangeError('a line is longer than any plant can be');
+  }
+  if (begunBytes > 0) yield Buffer.concat(begun);
+}
+
+/** The plant in a line, or why it is refused. */
+function parseLine(line: Buffer, text: string): NewPlant | string {
+  const match = CHECKSUM.exec(text);
+  if (match && Number(match[1]) !== crc32(line.subarray(0, match.index)))
+    return 'crc32: does not match the bytes before it';
+  try {
+    return parsePlant(line);
+  } catch (error) {
+    if (error instanceof Failure) return error.message;
+    throw error;
+  }
+}

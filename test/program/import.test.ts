@@ -1,0 +1,199 @@
+import { readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+
+import t, { type Test } from 'tap';
+
+import { openPlantLog, readPlantLog, type NewPlant } from '../../dist/index.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { importPlants } from '../../dist/program/import.js';
+import { exactly } from '../exactly.js';
+import { block } from '../readme.js';
+import { storeOf } from '../stores.js';
+import { launch, run } from '../system/program.js';
+
+/** The clock stands still, so that no progress is reported. */
+const STILL = 'performance.now = () => 0;';
+const ENV = { PLANT_STORE_FILE: 'plants.jsonl' };
+
+/** Runs the command on a file in a folder of its own, and returns what it wrote and what the log holds. */
+async function imports(t: Test, content: string | Buffer, cwd = t.testdir()) {
+  writeFileSync(join(cwd, 'given.jsonl'), content);
+  const args = ['import', 'given.jsonl'];
+  const { code, stdout, stderr } = await run(t, { cwd, env: ENV, args, preload: STILL });
+  t.equal(stderr, '');
+  return { code, lines: stdout.split('\n').slice(0, -1), plants: await plantsIn(cwd), cwd };
+}
+
+async function plantsIn(cwd: string): Promise<NewPlant[]> {
+  const plants: NewPlant[] = [];
+  for await (const plant of readPlantLog(join(cwd, 'plants.jsonl'))) plants.push(plant);
+  return plants;
+}
+
+const summary = (imported: string, unchanged: number, refused: string): string =>
+  `given.jsonl: ${imported} imported, ${unchanged} unchanged, ${refused} refused`;
+
+const RECORD = encodeRecord({ id: -(2n ** 63n), name: 'pâquerette "\ud800', tag: '' });
+
+t.test('plants are imported as POST /plants takes them, and from a log', async (t) => {
+  const lines = [
+    '{"id":1,"name":"fern"}',
+    '  { "tag" : "indoor", "name" : "\\u0069vy", "id" : 2.0 } ',
+    '{"id":9007199254740993,"name":"oak"}',
+    '{"id":4,"name":"elm","height":{"m":30},"crc32":0,"also":[1,2]}',
+    '',
+    ' \t',
+    RECORD.trimEnd(),
+    '{"id":6,"name":"ash","crc32":"12"}',
+    `{"id":7,"name":"${'x'.repeat(600_000)}"}`,
+    '{"id":1,"name":"fern"}',
+  ];
+  const { code, lines: output, plants } = await imports(t, lines.join('\r\n'));
+  t.strictSame(output, [summary('7 plants', 1, '0 lines')]);
+  t.equal(code, 0);
+  t.strictSame(plants, [
+    { id: 1n, name: 'fern' },
+    { id: 2n, name: 'ivy', tag: 'indoor' },
+    { id: 9_007_199_254_740_993n, name: 'oak' },
+    { id: 4n, name: 'elm' },
+    { id: -(2n ** 63n), name: 'pâquerette "\ud800', tag: '' },
+    { id: 6n, name: 'ash' },
+    { id: 7n, name: 'x'.repeat(600_000) },
+  ]);
+});
+
+t.test(
+  'lines are refused by number with the reason of a response, and others stored',
+  async (t) => {
+    const idRule = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
+    const rows: readonly (readonly [line: string | Buffer, reason?: string])[] = [
+      ['{"id":1,"name":"fern"}'],
+      ['{"id":"2","name":7}', `${idRule}, not a string; name: must be a string`],
+      ['{"id":9223372036854775808,"name":"fern"}', idRule],
+      ['{"id":3,"id":3,"name":"fern"}', 'id: must not be given twice'],
+      ['[', 'the body must be one JSON text in UTF-8 (unexpected end)'],
+      [Buffer.from([0x22, 0xff, 0x22]), 'the body must be one JSON text in UTF-8 (invalid UTF-8)'],
+      ['[]', 'the body must be a JSON object with the members id and name'],
+      ['{"id":1,"name":"ivy"}', 'id: belongs to a different plant; send another id'],
+      [RECORD.trimEnd().replace('pâq', 'paq'), 'crc32: does not match the bytes before it'],
+      [RECORD.trimEnd().replace(',', ', '), 'crc32: does not match the bytes before it'],
+      ['{"id":8,"name":"elm"}'],
+      ['{"id":9,"na', 'the body must be one JSON text in UTF-8 (position 11)'],
+    ];
+    const content = Buffer.concat(
+      rows.flatMap(([line], n) => [Buffer.from(n ? '\n' : ''), Buffer.from(line)]),
+    );
+    const refusals = rows.flatMap(([, reason], n) => (reason ? `line ${n + 1}: ${reason}` : []));
+    const { code, lines, plants, cwd } = await imports(t, content);
+    t.strictSame(lines.toSorted(), [...refusals, summary('2 plants', 0, '10 lines')].toSorted());
+    t.equal(code, 1);
+    t.match(plants, exactly({ id: 1n, name: 'fern' }, { id: 8n, name: 'elm' }));
+    const again = await imports(t, content, cwd);
+    t.equal(again.lines.at(-1), summary('0 plants', 2, '10 lines'));
+    t.strictSame(again.plants, plants);
+  },
+);
+
+t.test('the command of the document imports a file', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': '{"id":1,"name":"fern"}\n' });
+  symlinkSync(resolve('dist'), join(cwd, 'dist'));
+  const command = ['sh', '-c', block('Bringing plants along', 'sh')];
+  const { code, stdout } = await run(t, { cwd, command });
+  t.equal(stdout, 'plants.jsonl: 1 plant imported, 0 unchanged, 0 lines refused\n');
+  t.equal(code, 0);
+  t.match(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), '{"id":1,"name":"fern",');
+});
+
+t.test('one refused line is one', async (t) => {
+  const { lines } = await imports(t, '{}\n{"id":1,"name":"fern"}\n');
+  t.equal(lines.at(-1), summary('1 plant', 0, '1 line'));
+});
+
+t.test('- stands for stdin', async (t) => {
+  const cwd = t.testdir();
+  const command = ['sh', '-c', `echo '{"id":1,"name":"fern"}' | "$0" "$@"`, process.execPath];
+  const script = join(process.cwd(), 'dist/server.js');
+  const args = [script, 'import', '-'];
+  const { code, stdout } = await run(t, { cwd, env: ENV, command, args });
+  t.strictSame([code, stdout], [0, '-: 1 plant imported, 0 unchanged, 0 lines refused\n']);
+  t.strictSame(await plantsIn(cwd), [{ id: 1n, name: 'fern' }]);
+});
+
+t.test('a file that cannot be read is named, and what came before is stored', async (t) => {
+  const cwd = t.testdir({ folder: {} });
+  const causes = { none: 'no such file or directory (ENOENT)', folder: 'illegal operation' };
+  for (const [file, cause] of Object.entries(causes)) {
+    const { code, stderr } = await run(t, { cwd, env: ENV, args: ['import', file] });
+    t.equal(code, 1);
+    t.ok(stderr.startsWith(`plant-store: ${file}: ${cause}`), stderr);
+  }
+  writeFileSync(join(cwd, 'long'), '{"id":1,"name":"fern"}\n');
+  truncateSync(join(cwd, 'long'), MAX_RECORD_BYTES + 100);
+  const { code, stdout, stderr } = await run(t, { cwd, env: ENV, args: ['import', 'long'] });
+  t.match({ code, stdout }, { code: 1, stdout: /^long: 1 plant imported/ });
+  t.equal(stderr, 'plant-store: a line is longer than any plant can be\n');
+});
+
+t.test('the log that is open elsewhere, or damaged, is named with the way out', async (t) => {
+  const cwd = t.testdir({ 'given.jsonl': '', 'damaged.jsonl': 'x\n' });
+  const log = await openPlantLog(join(cwd, 'plants.jsonl'));
+  const locked = await run(t, { cwd, env: ENV, args: ['import', 'given.jsonl'] });
+  t.equal(locked.code, 1);
+  t.match(locked.stderr, `${log.path}: another process has the log open`);
+  t.match(locked.stderr, `process ${process.pid} has the log open`);
+  await log.close();
+  const env = { PLANT_STORE_FILE: 'damaged.jsonl' };
+  const damaged = await run(t, { cwd, env, args: ['import', 'given.jsonl'] });
+  t.match(damaged.stderr, ` verify ${join(cwd, 'damaged.jsonl')}\n`);
+});
+
+const COUNT = 50_000;
+const MANY = Array.from({ length: COUNT }, (_, id) => `{"id": ${id}, "name": "fern"}\n`).join('');
+
+t.test('an interrupted import is completed by the same command', async (t) => {
+  const cwd = t.testdir({ 'given.jsonl': MANY, 'plants.jsonl': '' });
+  const program = launch(t, { cwd, env: ENV, args: ['import', 'given.jsonl'] });
+  while (readFileSync(join(cwd, 'plants.jsonl')).length === 0) await setImmediate();
+  program.send('SIGTERM');
+  const { code } = await program.ended;
+  const stored = (await plantsIn(cwd)).length;
+  // On a fast machine, the import may have been complete before the signal.
+  t.ok(code === 3 || (code === 0 && stored === COUNT), `${code}, ${stored} plants`);
+  const { lines, plants } = await imports(t, MANY, cwd);
+  t.strictSame(lines, [summary(`${COUNT - stored} plants`, stored, '0 lines')]);
+  t.equal(new Set(plants.map(({ id }) => id)).size, COUNT);
+});
+
+t.test('an import that is interrupted copies no more plants', async (t) => {
+  const path = join(t.testdir({ 'given.jsonl': MANY }), 'given.jsonl');
+  const stopping = new AbortController();
+  let added = 0;
+  const store = storeOf(async () => {
+    added++;
+    stopping.abort();
+    return 'created';
+  });
+  const printed = t.capture(console, 'log', () => undefined);
+  await t.rejects(importPlants(path, store, stopping.signal), { name: 'AbortError' });
+  t.match(String(printed()[0]?.args[0]), / imported, 0 unchanged, 0 lines refused$/);
+  for (let turn = 0; turn < 1_000; turn++) await setImmediate();
+  t.ok(added < COUNT, `${added} plants were added`);
+});
+
+t.test('an import that fails in another way than HTTP would ends with that', async (t) => {
+  const path = join(t.testdir({ 'given.jsonl': MANY }), 'given.jsonl');
+  const store = storeOf(async () => {
+    throw new RangeError('the plant is too large');
+  });
+  t.capture(console, 'log', () => undefined);
+  const never = new AbortController().signal;
+  await t.rejects(importPlants(path, store, never), { message: 'the plant is too large' });
+});
+
+t.test('an import reports its progress', async (t) => {
+  const cwd = t.testdir({ 'given.jsonl': '{"id":1,"name":"fern"}\n{"id":2,"name":"ivy"}\n' });
+  const preload = 'let now = 0; performance.now = () => (now += 1000);';
+  const { stderr } = await run(t, { cwd, env: ENV, args: ['import', 'given.jsonl'], preload });
+  t.match(stderr, /importing given.jsonl: 1 plant\n.*importing given.jsonl: 2 plants\n$/s);
+});
