@@ -7,7 +7,7 @@ import { blocks } from './readme.js';
 import { exchange, message, TOKEN } from './client.js';
 import { start, SERVER, type Program } from './system/program.js';
 
-const [ACCESS_LOG = '', TRACING = ''] = blocks('Channels', 'js');
+const [ACCESS_LOG = '', TRACING = ''] = blocks('Access log and traces', 'js');
 
 /** Starts the program with a preload of the README, and sends it requests. */
 async function runWith(t: Test, name: string, preload: string): Promise<Program> {
