@@ -4,7 +4,8 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 
 /**
  * Published on the channel `plant-store:response` of `node:diagnostics_channel` when the answer to a
- * request is decided, before its first byte is written, in the asynchronous context of the request.
+ * request is decided, before its first byte is written, in the asynchronous context of the request. Only the
+ * 503 to a request that is cut off when the program stops is published in the context of the stop.
  *
  * There is one message for each request that is answered. There is none for a request that is passed to
  * `next`, and none for an answer that cannot be sent, because the client has closed the connection, an

@@ -38,7 +38,10 @@ export async function readBody(
   }
 
   // Most bodies arrive together with their heads, and need no timer.
-  await consume(req, limits.bodyTimeoutMs, add, endOfTurn());
+  const end = await consume(req, limits.bodyTimeoutMs, add, endOfTurn());
+  if (end === 'late') throw failures.timeout;
+  if (end === 'aborted') throw failures.malformed;
+  if (end !== 'ended') throw end;
   if (!reservation.growBy(memoryForLines(req.rawTrailers))) throw failures.overloaded;
   return body.length === length ? body : body.subarray(0, length);
 }
@@ -51,50 +54,44 @@ export async function readBody(
 export async function drainBody(req: HttpRequest): Promise<boolean> {
   if (!isStream(req)) return true;
   let length = 0;
-  try {
-    await consume(req, DRAIN.timeoutMs, (chunk) => {
-      length += chunk.length;
-      return length > DRAIN.maxBytes ? failures.tooLarge(DRAIN.maxBytes) : undefined;
-    });
-    return true;
-  } catch {
-    return false;
-  }
+  const end = await consume(req, DRAIN.timeoutMs, (chunk) => {
+    length += chunk.length;
+    return length > DRAIN.maxBytes ? 'excess' : undefined;
+  });
+  return end === 'ended';
 }
 
 /**
- * Calls `take` with each chunk of a body, until it returns a failure. Looks whether the body has ended
- * once `arrived` resolves.
- *
- * @throws Failure if `take` has returned one, or if the body is too slow or aborted.
+ * Calls `take` with each chunk of a body until it returns a reason to stop. Looks whether the body has ended
+ * once `arrived` resolves. Resolves to how it ended: by that reason, or a chunk that cannot be encoded.
  */
-async function consume(
+async function consume<Reason>(
   req: HttpRequest,
   timeoutMs: number,
-  take: (chunk: Buffer) => Failure | undefined,
+  take: (chunk: Buffer) => Reason | undefined,
   arrived?: Promise<void>,
-): Promise<void> {
-  let failure: Failure | undefined;
+): Promise<'ended' | 'late' | 'aborted' | Failure | Reason> {
+  let stopped: 'late' | Failure | Reason | undefined;
 
   function onData(data: Buffer | string): void {
     // Chunks are strings if the application has set an encoding.
     const chunk = typeof data === 'string' ? encode(data, req.readableEncoding) : data;
-    failure ??= chunk instanceof Failure ? chunk : take(chunk);
+    stopped ??= chunk instanceof Failure ? chunk : take(chunk);
   }
 
   // The listeners that remain belong to the request, and are collected with it.
   req.on('data', onData).on('error', ignore);
   await arrived;
-  if (!failure && !req.readableEnded && !req.destroyed) {
+  if (!stopped && !req.readableEnded && !req.destroyed) {
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {
       timer = setTimeout(() => {
-        failure ??= failures.timeout;
+        stopped ??= 'late';
         resolve();
       }, timeoutMs);
       for (const event of ['end', 'error', 'close']) req.on(event, () => resolve());
       req.on('data', () => {
-        if (failure) resolve();
+        if (stopped) resolve();
       });
       // The application may have paused it.
       req.resume();
@@ -104,8 +101,8 @@ async function consume(
     clearTimeout(timer);
   }
   req.off('data', onData);
-  if (failure) throw failure;
-  if (!req.readableEnded || req.aborted) throw failures.malformed;
+  if (stopped) return stopped;
+  return !req.readableEnded || req.aborted ? 'aborted' : 'ended';
 }
 
 /** Reads all that has arrived. Each `read` emits `data`. */

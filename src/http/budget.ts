@@ -17,20 +17,8 @@ export interface Reservation {
   release(): void;
 }
 
-/** Creates a budget. `onChange` is called once it is exhausted, and once half of it is free again. */
-export function createBudget(
-  max: number,
-  onChange: (isExhausted: boolean, reserved: number) => void = () => undefined,
-): Budget {
+export function createBudget(max: number): Budget {
   let reserved = 0;
-  let isExhausted = false;
-
-  function change(exhausted: boolean): void {
-    if (isExhausted === exhausted) return;
-    isExhausted = exhausted;
-    onChange(isExhausted, reserved);
-  }
-
   return {
     get reserved() {
       return reserved;
@@ -40,10 +28,7 @@ export function createBudget(
       const reservation: Reservation = {
         growBy(more) {
           const added = Math.min(held + more, max) - held;
-          if (reserved + added > max) {
-            change(true);
-            return false;
-          }
+          if (reserved + added > max) return false;
           reserved += added;
           held += added;
           return true;
@@ -51,7 +36,6 @@ export function createBudget(
         release() {
           reserved -= held;
           held = 0;
-          if (reserved <= max / 2) change(false);
         },
       };
       return reservation.growBy(amount) ? reservation : undefined;

@@ -64,7 +64,7 @@ const unauthorized = (message: string, attributes = ''): Failure =>
 
 /** Every failure that the service responds with. */
 export const failures = {
-  notJson: (where: string) => refused(400, `the body must be one JSON text in UTF-8 (${where})`),
+  notJson: (why: string) => refused(400, `the body must be one JSON text in UTF-8; it ${why}`),
   byteOrderMark: refused(400, 'the body must not begin with a byte order mark'),
   inexact: refused(400, 'the body must not contain U+FFFD, which stands for invalid UTF-8 here'),
   repeated: (member: string) => refused(400, `${member}: must not be given twice`),

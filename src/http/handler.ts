@@ -14,7 +14,7 @@ import { releaseWhenFlushed } from './release.js';
 import { isStream, type HttpRequest, type HttpResponse } from './request.js';
 import { sendFailure, sendPlant } from './respond.js';
 import type { NewPlant } from '../plant.js';
-import { limitRate, type Report } from '../report.js';
+import { limitRate, REPORT_RATE, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 
 /**
@@ -66,8 +66,7 @@ export interface PlantHandler {
  *
  * The handler has its own limits for the size of a body, for the time that a client takes, and for the
  * memory of all requests together. `store.add`, `report` and `next` run in the asynchronous context in
- * which the handler was called. Only reports of overload, which is not that of one request, may run in
- * another context.
+ * which the handler was called.
  *
  * @throws TypeError if there is no store, or a promise of one, no token, a token that no request could carry (RFC 6750,
  * section 2.1), or if `report` is not a function.
@@ -85,14 +84,11 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   if (types.isPromise(store)) throw new TypeError('store: is a promise; await it');
   if (!isStore(store)) throw new TypeError('store: must have the methods add and close');
   const report = limitRate(options.report);
+  /** Once in each period, so that overload leaves room for other reports. */
+  const reportOverload = limitRate(report, { ...REPORT_RATE, count: 1 });
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
-  const memory = createBudget(limits.maxBufferedBytes, (isExhausted, bytes) => {
-    const setting = 'maxBufferedBytes, PLANT_STORE_MAX_BUFFERED';
-    if (isExhausted)
-      report(`overloaded: requests hold ${bytes} bytes (${setting}), more are refused`);
-    else report('no longer overloaded');
-  });
+  const memory = createBudget(limits.maxBufferedBytes);
   const refusals = createBudget(MAX_PENDING_REFUSALS);
 
   // Not an async function: what `next` throws is thrown, not returned as a rejected promise.
@@ -163,6 +159,10 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   }
 
   function failureOf(error: unknown): Failure {
+    if (error === failures.overloaded)
+      reportOverload(
+        `overloaded: requests hold ${memory.reserved} bytes (maxBufferedBytes, PLANT_STORE_MAX_BUFFERED), more are refused`,
+      );
     if (error instanceof Failure) return error;
     if (error instanceof PlantStoreError)
       return error.code === 'conflict' ? failures.conflict : failures.unavailable;

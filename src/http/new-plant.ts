@@ -56,20 +56,20 @@ function isRounded(id: unknown): boolean {
 
 function parseJson(body: Buffer, text: string): unknown {
   // Decoding silently replaces invalid UTF-8.
-  if (!isUtf8(body)) throw failures.notJson('invalid UTF-8');
+  if (!isUtf8(body)) throw failures.notJson('is not UTF-8');
   try {
     return JSON.parse(text);
   } catch (error) {
     if (text.startsWith(BYTE_ORDER_MARK)) throw failures.byteOrderMark;
-    throw failures.notJson(placeIn((error as Error).message));
+    throw failures.notJson(faultIn((error as Error).message));
   }
 }
 
-/** Where a text is not JSON, as far as V8 says it. The rest of its message may quote the text. */
-function placeIn(message: string): string {
+/** Why a text is not JSON, as far as V8 says where. The rest of its message may quote the text. */
+function faultIn(message: string): string {
   const [position] = /(?<= JSON at )position \d+(?=$| \(line)/.exec(message) ?? [];
-  if (position) return position;
-  return message === 'Unexpected end of JSON input' ? 'unexpected end' : 'unexpected character';
+  if (position) return `is not valid at ${position}`;
+  return message === 'Unexpected end of JSON input' ? 'ends too early' : 'is not valid';
 }
 
 const BYTE_ORDER_MARK = '\ufeff';

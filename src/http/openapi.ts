@@ -7,7 +7,7 @@ import { NewPlantSchema, PlantSchema } from '../plant.js';
 /** Every failure by its name, with a sample of those that depend on the request. */
 const samples: readonly (readonly [name: string, Failure])[] = Object.entries({
   ...failures,
-  notJson: failures.notJson('position 12'),
+  notJson: failures.notJson('ends too early'),
   repeated: failures.repeated('name'),
   invalid: failures.invalid(['name: must be a string', 'tag: must be a string']),
   tooLarge: failures.tooLarge(DEFAULT_LIMITS.maxBodyBytes),

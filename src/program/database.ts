@@ -20,7 +20,7 @@ import type { Shutdown } from './signals.js';
 import { unlessAborted } from './transfer.js';
 
 const HELP = `Usage: plant-store-postgres               store plants: POST /plants with a bearer token
-       plant-store-postgres import FILE   add the plants of a log, or of any JSON lines (- is stdin)
+       plant-store-postgres import FILE   add plants, one JSON object a line; - is stdin
        plant-store-postgres export FILE   copy the plants of the database to a log
        plant-store-postgres --help | --version
 

@@ -1,11 +1,9 @@
-import { AsyncResource } from 'node:async_hooks';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { Server as NetServer } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
-import { responseChannel } from '../channels.js';
 import { failures, type Failure } from '../http/failures.js';
 import { MAX_HEADER_LINES } from '../http/limits.js';
 import { observeClose } from '../http/connection.js';
@@ -96,14 +94,11 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   const connections = trackConnections(event, server, keepAliveMs);
   /** The connections on which a parse error has been handled. */
   const broken = new WeakSet<Duplex>();
-  /** The asynchronous contexts of the requests, if responses have subscribers. */
-  const contexts = new WeakMap<ServerResponse, AsyncResource>();
   let closing = false;
   let dropped = 0;
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
     connections.begin(res);
-    if (responseChannel.hasSubscribers) contexts.set(res, new AsyncResource('plant-store'));
     if (closing) res.setHeader('Connection', 'close');
     void handler(req, res);
   }
@@ -168,7 +163,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
           STOPPING_IDLE_MS,
         );
         let deadline = setTimeout(() => {
-          for (const res of connections.unanswered()) refuse(res, contexts.get(res));
+          for (const res of connections.unanswered())
+            void sendFailure(res.req, res, failures.unavailable);
           deadline = setTimeout(done, STOPPING.lastResponsesMs);
         }, timeoutMs);
         function done(): void {
@@ -182,11 +178,4 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
       });
     },
   };
-}
-
-/** Refuses a request, in its asynchronous context if that is known. */
-function refuse(res: ServerResponse, context?: AsyncResource): void {
-  const send = (): unknown => sendFailure(res.req, res, failures.unavailable);
-  if (context) context.runInAsyncScope(send);
-  else send();
 }

@@ -18,35 +18,6 @@ t.test('a reservation grows within the budget, and is released once', async (t) 
   t.notOk(budget.reserve(1), 'releasing twice counts once');
 });
 
-t.test('exhaustion is reported once, and again when half of the budget is free', async (t) => {
-  const changes: unknown[] = [];
-  const budget = createBudget(100, (...change) => changes.push(change));
-  const [half, one, rest] = [budget.reserve(50), budget.reserve(1), budget.reserve(49)];
-  t.strictSame(changes, []);
-  t.notOk(budget.reserve(1));
-  t.notOk(budget.reserve(1));
-  t.strictSame(changes, [[true, 100]]);
-  rest?.release();
-  t.equal(changes.length, 1);
-  one?.release();
-  t.strictSame(changes[1], [false, 50]);
-  t.notOk(budget.reserve(100));
-  t.equal(changes.length, 3);
-  half?.release();
-});
-
-t.test('exhaustion by growing is reported, too', async (t) => {
-  const changes: unknown[] = [];
-  const budget = createBudget(100, (...change) => changes.push(change));
-  const [large, small] = [budget.reserve(90), budget.reserve(10)];
-  t.equal(small?.growBy(1), false);
-  t.strictSame(changes, [[true, 100]]);
-  small?.release();
-  t.equal(changes.length, 1);
-  large?.release();
-  t.strictSame(changes[1], [false, 0]);
-});
-
 t.test('a budget knows how much is reserved', async (t) => {
   const budget = createBudget(100);
   t.equal(budget.reserved, 0);

@@ -1,4 +1,3 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
@@ -11,7 +10,6 @@ import { runInNewContext } from 'node:vm';
 
 import t, { type Test } from 'tap';
 
-import type { ResponseMessage } from '../../dist/channels.js';
 import { createPlantHandler } from '../../dist/http/handler.js';
 import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
 import {
@@ -600,29 +598,6 @@ t.test('a connection whose latest request is in flight is not idle', async (t) =
   store.letGo();
   t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
   await stopped;
-});
-
-t.test('the 503 of a stop is published in the context of its request', async (t) => {
-  const contexts = new AsyncLocalStorage<string>();
-  const published: unknown[] = [];
-  const listeners = {
-    'http.server.request.start': () => contexts.enterWith('of the request'),
-    'plant-store:response': (response: unknown) =>
-      published.push((response as ResponseMessage).status, contexts.getStore()),
-  };
-  for (const [name, onMessage] of Object.entries(listeners)) {
-    subscribe(name, onMessage);
-    t.teardown(() => unsubscribe(name, onMessage));
-  }
-  const store = gatedStore();
-  const server = await listen(t, { store });
-  const client = await connect(t, server.port);
-  client.send(message());
-  await store.arrived(1);
-  const stopped = server.stop(1);
-  await answers(t, client, [503], 'the request');
-  await stopped;
-  t.strictSame(published, [503, 'of the request']);
 });
 
 t.test('a client may connect and disconnect without sending a request', async (t) => {
