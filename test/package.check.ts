@@ -32,7 +32,10 @@ const PROGRAMS = {
     export const store: Promise<PostgresStore> = openPostgresStore({ url: 'postgres://a:b@c/d' });
   `,
   'document.ts': `
+    import type { OpenAPIV3_1 } from 'openapi-types';
+    import { openapi } from 'plant-store';
     import document from 'plant-store/openapi.json' with { type: 'json' };
+    export const typed: OpenAPIV3_1.Document = openapi;
     export const description: string = document.paths['/plants'].post.description;
   `,
 };
