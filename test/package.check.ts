@@ -1,10 +1,21 @@
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import t from 'tap';
+import ts from 'typescript';
 
+import { storeContract } from '../dist/store-contract.js';
 import { run } from './command.js';
 import { RELEASES, RESOLUTIONS, typeFaults } from './compile.js';
 import { EMBEDDINGS, HANDLER } from './embedding/embeddings.js';
@@ -18,6 +29,7 @@ const MODULES = join(ROOT, 'node_modules');
 const PROGRAMS = {
   'server.ts': `${HANDLER}\n${EMBEDDINGS.http}`,
   'store.ts': block('A store of your own', 'ts'),
+  'store.test.ts': block('A store of your own', 'js'),
   'types.ts': `
     import { createServer } from 'node:http';
     import type { HttpRequest, HttpResponse, PlantHandler, PlantHandlerLimits } from 'plant-store';
@@ -179,6 +191,21 @@ t.test('in an editor, the definition of an export is in the source', async (t) =
     const found = readFileSync(file, 'utf8').split('\n')[(start?.line ?? 0) - 1];
     t.match(found, new RegExp(`^export (?:async )?(?:function|const) ${name}\\b`));
   }
+});
+
+t.test('the contract of a store runs without this repository, under node:test', async (t) => {
+  const outside = mkdtempSync(join(tmpdir(), 'plant-store-'));
+  t.teardown(() => rmSync(outside, { recursive: true }));
+  cpSync(join(consumer, 'node_modules'), join(outside, 'node_modules'), { recursive: true });
+  const { outputText } = ts.transpileModule(block('A store of your own', 'ts'), {
+    compilerOptions: { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2023 },
+  });
+  writeFileSync(join(outside, 'package.json'), '{ "type": "module" }');
+  writeFileSync(join(outside, 'store.js'), outputText);
+  writeFileSync(join(outside, 'store.test.js'), block('A store of your own', 'js'));
+  const output = await run(outside, process.execPath, '--test', '--test-reporter=tap');
+  t.match(output, `# pass ${storeContract.length}\n`);
+  t.match(output, '# fail 0\n');
 });
 
 t.test('a stack trace points at a line of the source', async (t) => {
