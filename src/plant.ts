@@ -20,7 +20,8 @@ export const PlantSchema = {
     name: { type: 'string', description: 'The name of the plant' },
     tag: { type: 'string', description: 'Tag that specifies the type of the plant' },
   },
-  required: ['name'],
+  // Not a readonly array, which the types of OpenAPI documents do not accept.
+  required: ['name'] as ['name'],
 } as const;
 
 /**
@@ -46,7 +47,7 @@ export const NewPlantSchema = {
     },
     ...PlantSchema.properties,
   },
-  required: ['id', ...PlantSchema.required],
+  required: ['id', ...PlantSchema.required] as ['id', 'name'],
 } as const;
 
 /**

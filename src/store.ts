@@ -2,7 +2,7 @@ import { MAX_ID, MIN_ID, type NewPlant, type Plant } from './plant.js';
 
 /**
  * Where the handler stores plants: the log that `openPlantLog` opens, or any other object that
- * keeps these promises.
+ * keeps these promises, which `storeContract` of `plant-store/store-contract` tests.
  *
  * @example A store that refuses to grow beyond a number of plants. (The README shows a whole one, in memory.)
  * ```ts
@@ -29,7 +29,7 @@ export interface PlantStore {
 
   /**
    * Waits for the pending plants, then releases the store. Plants that are added later are refused
-   * as `unavailable`.
+   * as `unavailable`. Closing a store again does nothing.
    */
   close(): Promise<void>;
 }

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import t from 'tap';
 import ts from 'typescript';
 
-const ENTRIES = ['dist/index.d.ts', 'dist/postgres/index.d.ts'];
+const ENTRIES = ['dist/index.d.ts', 'dist/postgres/index.d.ts', 'dist/store-contract.d.ts'];
 
 // Neither the standard library nor @types is needed to read the comments.
 const program = ts.createProgram(ENTRIES, {
@@ -27,7 +27,8 @@ const exported = ENTRIES.flatMap((entry) => {
 
 t.test('every export of the package is documented, with an example', async (t) => {
   const names = exported.map(({ name }) => name);
-  for (const name of ['openPlantLog', 'openPostgresStore']) t.ok(names.includes(name));
+  for (const name of ['openPlantLog', 'openPostgresStore', 'storeContract'])
+    t.ok(names.includes(name));
   for (const symbol of exported) {
     const tags = symbol.getJsDocTags(checker).map((tag) => tag.name);
     t.not(symbol.getDocumentationComment(checker).length, 0, `${symbol.name}: documentation`);

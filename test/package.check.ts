@@ -1,15 +1,26 @@
 import { spawnSync } from 'node:child_process';
-import { cpSync, readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import t from 'tap';
+import ts from 'typescript';
 
+import { storeContract } from '../dist/store-contract.js';
 import { run } from './command.js';
 import { RELEASES, RESOLUTIONS, typeFaults } from './compile.js';
 import { EMBEDDINGS, HANDLER } from './embedding/embeddings.js';
 import { isLong } from './length.js';
-import { block, read } from './readme.js';
+import { block } from './readme.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const MODULES = join(ROOT, 'node_modules');
@@ -18,6 +29,7 @@ const MODULES = join(ROOT, 'node_modules');
 const PROGRAMS = {
   'server.ts': `${HANDLER}\n${EMBEDDINGS.http}`,
   'store.ts': block('A store of your own', 'ts'),
+  'store.test.ts': block('A store of your own', 'js'),
   'types.ts': `
     import { createServer } from 'node:http';
     import type { HttpRequest, HttpResponse, PlantHandler, PlantHandlerLimits } from 'plant-store';
@@ -32,7 +44,10 @@ const PROGRAMS = {
     export const store: Promise<PostgresStore> = openPostgresStore({ url: 'postgres://a:b@c/d' });
   `,
   'document.ts': `
+    import type { OpenAPIV3_1 } from 'openapi-types';
+    import { openapi } from 'plant-store';
     import document from 'plant-store/openapi.json' with { type: 'json' };
+    export const typed: OpenAPIV3_1.Document = openapi;
     export const description: string = document.paths['/plants'].post.description;
   `,
 };
@@ -81,48 +96,116 @@ interface Tarball {
   readonly files: readonly { readonly path: string }[];
 }
 
-/** The files that the README links to. */
-const LINKED = [...read('README.md').matchAll(/\]\((?!https?:)([^)#]+)/g)].map(
-  ([, path = '']) => path,
-);
+const PACKED = ['package.json', 'README.md', 'LICENSE', 'tsconfig.json', 'src', '.github'];
+const REPORTS = ['README.md', 'results.md', 'results-postgres.md', 'chart.svg'];
 
-for (const name of ['package.json', 'README.md', 'LICENSE', 'tsconfig.json', 'src', ...LINKED])
+for (const name of [...PACKED, ...REPORTS.map((name) => join('test/bench', name))])
   cpSync(join(ROOT, name), join(source, name), { recursive: true });
 const [tarball] = JSON.parse(await run(source, 'npm', 'pack', '--json')) as [Tarball];
 const tarballPath = join(source, tarball.filename);
 const install = ['install', '--offline', '--install-links', '--ignore-scripts'];
 await run(consumer, 'npm', ...install, tarballPath, join(MODULES, 'typebox'));
+const installed = join(consumer, 'node_modules/plant-store');
 
 const MODULE_NAMES = readdirSync(join(ROOT, 'src'), { encoding: 'utf8', recursive: true })
   .filter((name) => name.endsWith('.ts'))
   .map((name) => name.slice(0, -'.ts'.length));
 
-t.test(
-  'the tarball contains the build output and every file that the README links to',
-  async (t) => {
-    const paths = tarball.files.map(({ path }) => path);
-    for (const path of LINKED) t.ok(paths.includes(path), path);
-    t.strictSame(
-      paths.filter((path) => !/^(?:\.github|src|test)\//.test(path)).toSorted(),
-      [
-        ...['LICENSE', 'README.md', 'package.json', 'dist/openapi.json'],
-        ...MODULE_NAMES.flatMap((name) =>
-          ['.d.ts', '.js', '.js.map'].map((extension) => `dist/${name}${extension}`),
-        ),
-      ].toSorted(),
-    );
-    for (const { path } of tarball.files)
-      t.ok(readFileSync(join(source, path)).equals(readFileSync(join(ROOT, path))), path);
-  },
-);
+t.test('the tarball contains the sources and the build output, as they are here', async (t) => {
+  const paths = tarball.files.map(({ path }) => path);
+  t.strictSame(
+    paths.filter((path) => path.endsWith('.ts') && path.startsWith('src/')).toSorted(),
+    MODULE_NAMES.map((name) => `src/${name}.ts`).toSorted(),
+  );
+  t.strictSame(
+    paths.filter((path) => !/^(?:\.github|src|test)\//.test(path)).toSorted(),
+    [
+      ...['LICENSE', 'README.md', 'package.json', 'dist/openapi.json'],
+      ...MODULE_NAMES.flatMap((name) =>
+        ['.d.ts', '.d.ts.map', '.js', '.js.map'].map((extension) => `dist/${name}${extension}`),
+      ),
+    ].toSorted(),
+  );
+  for (const path of paths)
+    t.ok(readFileSync(join(source, path)).equals(readFileSync(join(ROOT, path))), path);
+});
 
-t.test('each module has a source map that contains its source', async (t) => {
-  for (const name of MODULE_NAMES) {
-    const map = JSON.parse(readFileSync(join(source, `dist/${name}.js.map`), 'utf8')) as {
-      sourcesContent: string[];
-    };
-    t.strictSame(map.sourcesContent, [readFileSync(join(ROOT, `src/${name}.ts`), 'utf8')], name);
+t.test('every relative link in a document leads to a file in the tarball', async (t) => {
+  const documents = tarball.files.map(({ path }) => path).filter((path) => path.endsWith('.md'));
+  t.ok(documents.includes('README.md'));
+  for (const document of documents) {
+    const text = readFileSync(join(installed, document), 'utf8');
+    for (const [, path = ''] of text.matchAll(/\]\((?!https?:)([^)#]+)/g))
+      t.ok(existsSync(join(installed, dirname(document), path)), `${document}: ${path}`);
   }
+});
+
+t.test('the maps of each module lead to its source', async (t) => {
+  for (const name of MODULE_NAMES)
+    for (const extension of ['.js.map', '.d.ts.map']) {
+      const path = join(installed, `dist/${name}${extension}`);
+      const { sources } = JSON.parse(readFileSync(path, 'utf8')) as { sources: string[] };
+      t.strictSame(
+        sources.map((each) => resolve(dirname(path), each)),
+        [join(installed, `src/${name}.ts`)],
+        `${name}${extension}`,
+      );
+    }
+});
+
+t.test('in an editor, the definition of an export is in the source', async (t) => {
+  const file = join(consumer, 'definitions.ts');
+  const exported = {
+    createPlantHandler: 'plant-store',
+    openPlantLog: 'plant-store',
+    openPostgresStore: 'plant-store/postgres',
+    storeContract: 'plant-store/store-contract',
+  };
+  const lines = Object.entries(exported).map(
+    ([name, from]) => `export { ${name} } from '${from}';`,
+  );
+  writeFileSync(file, lines.join('\n'));
+  const requests = [
+    { command: 'open', arguments: { file } },
+    ...lines.map((_, n) => ({
+      command: 'definition',
+      arguments: { file, line: n + 1, offset: 'export { '.length + 1 },
+    })),
+  ];
+  // The server behind editors. Only it follows declaration maps, not the language service itself.
+  const server = [
+    join(MODULES, 'typescript/lib/tsserver.js'),
+    '--disableAutomaticTypingAcquisition',
+  ];
+  const { stdout } = spawnSync(process.execPath, server, {
+    encoding: 'utf8',
+    input: requests.map((each) => `${JSON.stringify({ type: 'request', ...each })}\n`).join(''),
+  });
+  const definitions = [...stdout.matchAll(/^\{.*"command":"definition".*$/gm)].map(
+    ([line]) => (JSON.parse(line) as { body: [{ file: string; start: { line: number } }] }).body[0],
+  );
+  t.equal(definitions.length, lines.length);
+  for (const [n, name] of Object.keys(exported).entries()) {
+    const { file = '', start } = definitions[n] ?? {};
+    t.ok(file.startsWith(join(installed, 'src/')), file);
+    const found = readFileSync(file, 'utf8').split('\n')[(start?.line ?? 0) - 1];
+    t.match(found, new RegExp(`^export (?:async )?(?:function|const) ${name}\\b`));
+  }
+});
+
+t.test('the contract of a store runs without this repository, under node:test', async (t) => {
+  const outside = mkdtempSync(join(tmpdir(), 'plant-store-'));
+  t.teardown(() => rmSync(outside, { recursive: true }));
+  cpSync(join(consumer, 'node_modules'), join(outside, 'node_modules'), { recursive: true });
+  const { outputText } = ts.transpileModule(block('A store of your own', 'ts'), {
+    compilerOptions: { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2023 },
+  });
+  writeFileSync(join(outside, 'package.json'), '{ "type": "module" }');
+  writeFileSync(join(outside, 'store.js'), outputText);
+  writeFileSync(join(outside, 'store.test.js'), block('A store of your own', 'js'));
+  const output = await run(outside, process.execPath, '--test', '--test-reporter=tap');
+  t.match(output, `# pass ${storeContract.length}\n`);
+  t.match(output, '# fail 0\n');
 });
 
 t.test('a stack trace points at a line of the source', async (t) => {

@@ -124,9 +124,7 @@ t.test('the table of answers lists every failure and the headers it requires', a
     return [code, ...codeSpans(status).map((header) => header.split(':')[0]), error].join(' ');
   });
   const given = Object.entries(responses).flatMap(([status, { content, headers = {} }]) => {
-    const required = Object.entries(headers).filter(
-      ([, header]) => (header as { required: boolean }).required,
-    );
+    const required = Object.entries(headers).filter(([, header]) => header.required);
     return Object.values(content['application/json'].examples ?? {}).map(({ value }) =>
       [status, ...required.map(([name]) => name), value.error].join(' '),
     );

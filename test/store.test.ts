@@ -1,20 +1,6 @@
-import { join } from 'node:path';
-
 import t from 'tap';
 
-import { copyPlant, openPlantLog, type NewPlant, type PlantStore } from '../dist/index.js';
-import { runExample } from './example.js';
-import { block } from './readme.js';
-import { testStoreContract } from './store-contract.js';
-
-t.test('the log fulfils the contract of a store', async (t) => {
-  testStoreContract(t, (t) => openPlantLog(join(t.testdir(), 'plants.jsonl')));
-});
-
-t.test("the README's store fulfils the contract of a store", async (t) => {
-  const example = await runExample(t, block('A store of your own', 'ts'));
-  testStoreContract(t, example.memoryStore as () => PlantStore);
-});
+import { copyPlant, type NewPlant } from '../dist/index.js';
 
 t.test('what is not a plant is refused with a message that says what to change', async (t) => {
   const refused = (plant: object): void => void copyPlant(plant as NewPlant);

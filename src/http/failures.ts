@@ -16,7 +16,7 @@ export const ErrorSchema = {
     error: { type: 'integer', format: 'int32', description: 'Numeric error indicator' },
     message: { type: 'string', description: 'Text message describing the error' },
   },
-  required: ['error', 'message'],
+  required: ['error', 'message'] as ['error', 'message'],
 } as const;
 
 /**

@@ -15,25 +15,30 @@ const samples: readonly (readonly [name: string, Failure])[] = Object.entries({
 
 interface Response {
   readonly description: string;
-  readonly headers?: object;
+  readonly headers?: Readonly<Record<string, Header>>;
   readonly content: { readonly 'application/json': MediaType };
 }
 
+interface Header {
+  readonly required: boolean;
+  readonly schema: { readonly type: 'string'; readonly examples: string[] };
+}
+
 interface MediaType {
-  readonly schema: object;
+  readonly schema: Reference | { readonly allOf: (Reference | CodeSchema)[] };
   readonly examples?: Readonly<Record<string, { readonly value: ErrorBody }>>;
 }
 
-interface Operation {
-  readonly operationId: string;
-  readonly summary: string;
-  readonly description: string;
-  readonly tags: readonly string[];
-  readonly requestBody: object;
-  readonly responses: Readonly<Record<number, Response>>;
+interface Reference {
+  readonly $ref: string;
 }
 
-function allResponses(): Readonly<Record<number, Response>> {
+interface CodeSchema {
+  readonly type: 'object';
+  readonly properties: { readonly error: { readonly type: 'integer'; readonly enum: number[] } };
+}
+
+function allResponses(): Readonly<Record<string, Response>> {
   const statuses = new Set(samples.map(([, { status }]) => status));
   return {
     200: { description: 'plant response', content: json({ schema: refer('Plant') }) },
@@ -58,9 +63,10 @@ function failureResponse(status: number): Response {
  * An Error whose code is one of these failures' codes. Tools differ in how they read keywords beside
  * a `$ref` and schemas without a `type`; they agree on this form.
  */
-function errorSchema(kinds: readonly Failure[]): object {
-  const error = { type: 'integer', enum: [...new Set(kinds.map((failure) => failure.error))] };
-  return { allOf: [refer('Error'), { type: 'object', properties: { error } }] };
+function errorSchema(kinds: readonly Failure[]): MediaType['schema'] {
+  const codes = [...new Set(kinds.map((failure) => failure.error))];
+  const properties = { error: { type: 'integer', enum: codes } } as const;
+  return { allOf: [refer('Error'), { type: 'object', properties }] };
 }
 
 /** The headers of some failures. A header that all of them have is required. */
@@ -70,22 +76,16 @@ function headersOf(kinds: readonly Failure[]): Pick<Response, 'headers'> {
   const headers = Object.fromEntries(
     [...names].map((name) => {
       const values = kinds.flatMap(({ headers }) => headers[name] ?? []);
-      const schema = { type: 'string', examples: [...new Set(values)] };
+      const schema: Header['schema'] = { type: 'string', examples: [...new Set(values)] };
       return [name, { required: values.length === kinds.length, schema }];
     }),
   );
   return { headers };
 }
 
-interface Schemas {
-  readonly Plant: typeof PlantSchema;
-  readonly NewPlant: typeof NewPlantSchema;
-  readonly Error: typeof ErrorSchema;
-}
+const schemas = { Plant: PlantSchema, NewPlant: NewPlantSchema, Error: ErrorSchema };
 
-const schemas: Schemas = { Plant: PlantSchema, NewPlant: NewPlantSchema, Error: ErrorSchema };
-
-function refer(name: keyof Schemas): { readonly $ref: string } {
+function refer(name: keyof typeof schemas): Reference {
   return { $ref: `#/components/schemas/${name}` };
 }
 
@@ -95,22 +95,15 @@ function json<Content extends object>(content: Content): { 'application/json': C
 
 /**
  * The interface of the service as an OpenAPI 3.1 document, with every response that it sends. The
- * package exports it as the file `plant-store/openapi.json`, too.
+ * package exports it as the file `plant-store/openapi.json`, too. It is an `OpenAPIV3_1.Document` of the
+ * package `openapi-types`, which tools such as `@fastify/swagger` use.
  *
  * @example
  * ```ts
  * createServer((req, res) => res.end(JSON.stringify(openapi))).listen(8081);
  * ```
  */
-export const openapi: {
-  readonly openapi: string;
-  readonly info: object;
-  readonly servers: object[];
-  readonly tags: object[];
-  readonly security: object[];
-  readonly paths: { readonly '/plants': { readonly post: Operation } };
-  readonly components: { readonly schemas: Schemas; readonly securitySchemes: object };
-} = {
+export const openapi = {
   openapi: '3.1.1',
   info: {
     title: 'Plant store',
@@ -138,6 +131,6 @@ export const openapi: {
   },
   components: {
     schemas,
-    securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } },
+    securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } as const },
   },
 };

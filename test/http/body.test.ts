@@ -435,6 +435,7 @@ t.test('answers to a client that has disconnected release their memory', async (
   await store.arrived(2);
   client.socket.destroy();
   await serverSide;
+  isFailure(t, await exchange(t, port, message()), { status: 503 }, 'the plants are pending');
   store.letGo();
   await new Promise(setImmediate);
   const answer = await exchange(t, port, message({ body: plantOf(2 * 4096) }));

@@ -11,9 +11,9 @@ import t from 'tap';
 import type { CommitMessage, NewPlant } from '../../dist/index.js';
 import { openPostgresStore } from '../../dist/postgres/index.js';
 import { PAGE } from '../../dist/postgres/rows.js';
+import { storeContract } from '../../dist/store-contract.js';
 import { run } from '../command.js';
 import { exactly } from '../exactly.js';
-import { testStoreContract } from '../store-contract.js';
 import { missing, query, startCluster, trigger, until } from './cluster.js';
 import { startProxy } from './proxy.js';
 import { addUntilStored, FERN, IVY, openStore, type TestStore } from './support.js';
@@ -62,7 +62,10 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   const cluster = await startCluster(t);
 
   t.test('the contract of a store', async (t) => {
-    testStoreContract(t, async () => openPostgresStore({ url: await cluster.createSchema() }));
+    for (const { name, check } of storeContract)
+      t.test(name, (t) =>
+        t.resolves(check(async () => openPostgresStore({ url: await cluster.createSchema() }))),
+      );
   });
 
   t.test(

@@ -1,0 +1,190 @@
+import { deepEqual, doesNotReject, equal, ok } from 'node:assert/strict';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { inspect } from 'node:util';
+
+import type { NewPlant } from './plant.js';
+import { PlantStoreError, type PlantStore } from './store.js';
+
+/** One promise of a {@link PlantStore}. */
+interface StoreCheck {
+  /** The promise, in words. */
+  readonly name: string;
+  /**
+   * Opens an empty store, checks the promise, and closes the store, even if it has not kept the promise.
+   *
+   * @throws AssertionError of `node:assert` if the store does not keep the promise.
+   */
+  readonly check: (openEmptyStore: () => PlantStore | Promise<PlantStore>) => Promise<void>;
+}
+
+const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
+
+const CONFLICT = 'PlantStoreError: conflict';
+const UNAVAILABLE = 'PlantStoreError: unavailable';
+
+/** What only untyped code can pass to a store, and the class of the error that refuses it. */
+const NOT_PLANTS: readonly (readonly [plant: unknown, error: ErrorConstructor])[] = [
+  ...[undefined, null, 'fern', {}].map((plant) => [plant, TypeError] as const),
+  ...[undefined, null, 7, '7', ' 7 '].map((id) => [{ ...FERN, id }, TypeError] as const),
+  ...[2n ** 63n, -(2n ** 63n) - 1n, 2n ** 64n + 7n].map(
+    (id) => [{ ...FERN, id }, RangeError] as const,
+  ),
+  ...[undefined, null, 7, ['Boston fern']].map((name) => [{ ...FERN, name }, TypeError] as const),
+  ...[null, 7, ['indoor']].map((tag) => [{ ...FERN, tag }, TypeError] as const),
+];
+
+/** What `add` resolves to, or the error that it rejects with; of a {@link PlantStoreError} the code. */
+async function outcomeOf(store: PlantStore, plant: NewPlant): Promise<unknown> {
+  try {
+    return await store.add(plant);
+  } catch (error) {
+    return error instanceof PlantStoreError ? `PlantStoreError: ${error.code}` : error;
+  }
+}
+
+async function refusesNotPlants(store: PlantStore): Promise<void> {
+  for (const [plant, error] of NOT_PLANTS) {
+    const outcome = await outcomeOf(store, plant as NewPlant);
+    ok(
+      outcome instanceof error,
+      `${inspect(plant)}: expected a ${error.name}, not ${inspect(outcome)}`,
+    );
+  }
+}
+
+async function close(store: PlantStore): Promise<void> {
+  await doesNotReject(async () => store.close());
+}
+
+const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> = {
+  async 'a new plant is created'(store) {
+    equal(await outcomeOf(store, FERN), 'created');
+  },
+
+  async 'the same plant again is unchanged'(store) {
+    await outcomeOf(store, FERN);
+    equal(await outcomeOf(store, { ...FERN }), 'unchanged');
+  },
+
+  async 'a plant may be without a tag, which is not an empty one'(store) {
+    equal(await outcomeOf(store, { id: 7n, name: 'Boston fern' }), 'created');
+    equal(await outcomeOf(store, { id: 7n, name: 'Boston fern' }), 'unchanged');
+    equal(await outcomeOf(store, { id: 7n, name: 'Boston fern', tag: '' }), CONFLICT);
+  },
+
+  async 'the id of a different plant is a conflict, and that plant stays'(store) {
+    await outcomeOf(store, FERN);
+    const others: NewPlant[] = [
+      { ...FERN, name: 'Ivy' },
+      { ...FERN, tag: 'outdoor' },
+      { ...FERN, tag: '' },
+      { id: FERN.id, name: FERN.name },
+    ];
+    for (const other of others) equal(await outcomeOf(store, other), CONFLICT);
+    equal(await outcomeOf(store, FERN), 'unchanged');
+  },
+
+  async 'ids are distinct over the whole range of an int64'(store) {
+    const ids = [0n, 1n, -1n, 2n ** 53n, 2n ** 53n + 1n, 2n ** 63n - 1n, -(2n ** 63n)];
+    for (const expected of ['created', 'unchanged'])
+      for (const id of ids) equal(await outcomeOf(store, { id, name: `plant ${id}` }), expected);
+  },
+
+  async 'what is not a plant is refused with a TypeError or RangeError, even after close'(store) {
+    await refusesNotPlants(store);
+    equal(await outcomeOf(store, FERN), 'created', 'nothing is stored');
+    await close(store);
+    await refusesNotPlants(store);
+  },
+
+  async 'a plant that is modified after the call of add is stored as it was'(store) {
+    const plant = { ...FERN };
+    const adding = outcomeOf(store, plant);
+    plant.name = 'Ivy';
+    equal(await adding, 'created');
+    equal(await outcomeOf(store, FERN), 'unchanged');
+  },
+
+  async 'any string is a name, and differs from every other'(store) {
+    const large = 'x'.repeat(1_048_576);
+    const names = [
+      ...['', '\0', '\ud800', '\ud801', '\ufffd', 'é', 'e\u0301', '"\\\n'],
+      ...[large, `${large}x`],
+    ];
+    for (const [id, name] of names.map((each, n) => [BigInt(n), each] as const)) {
+      equal(await outcomeOf(store, { id, name }), 'created');
+      for (const other of names) {
+        const expected = other === name ? 'unchanged' : CONFLICT;
+        equal(await outcomeOf(store, { id, name: other }), expected);
+      }
+    }
+  },
+
+  async 'of plants that are added at the same time, each is stored once'(store) {
+    const ids = Array.from({ length: 1000 }, (_, n) => BigInt(n % 500));
+    const outcomes = await Promise.all(ids.map((id) => outcomeOf(store, { ...FERN, id })));
+    const expected = ids.map((_, n) => (n < 500 ? 'created' : 'unchanged'));
+    deepEqual(outcomes.toSorted(), expected);
+  },
+
+  async 'of two plants with one id that are added at the same time, one is a conflict'(store) {
+    const plants = [FERN, { ...FERN, tag: 'outdoor' }];
+    const outcomes = await Promise.all(plants.map((plant) => outcomeOf(store, plant)));
+    deepEqual(outcomes.toSorted(), [CONFLICT, 'created']);
+  },
+
+  async 'close waits for pending plants'(store) {
+    let outcome: unknown = 'pending';
+    void outcomeOf(store, FERN).then((settled) => (outcome = settled));
+    await close(store);
+    // A decorator of a store may pass on the end of an `add` some microtasks later.
+    await nextTurn();
+    equal(outcome, 'created');
+  },
+
+  async 'a plant that is added after close is refused as unavailable'(store) {
+    await close(store);
+    equal(await outcomeOf(store, FERN), UNAVAILABLE);
+  },
+
+  async 'a closed store can be closed again'(store) {
+    await close(store);
+    await close(store);
+  },
+};
+
+/**
+ * Checks of what a {@link PlantStore} promises, for any test runner: one test for each. `openEmptyStore`
+ * returns an empty store, or a promise of one, for each check.
+ *
+ * - **Ids** and the other members are checked by every store, even once it is closed, with a TypeError or
+ *   RangeError. If `add` calls {@link copyPlant} first, that is done.
+ * - **Time:** an `add` may take any time; neither a check nor the handler has a time limit. As long as it
+ *   is pending, its client gets no response, the memory of its request stays reserved, even if the
+ *   client has closed the connection, and `close` waits. A store that hangs therefore fills
+ *   `maxBufferedBytes`: then the handler answers plants with 503. A store needs a time limit of its
+ *   own, shorter than that of its clients, and then rejects with `unavailable`; the plant may still be
+ *   stored, as a retry is safe. A check of a store that hangs ends only with the time limit of the runner.
+ * - **Durability** is not checked: test that a store that is opened again still has its plants.
+ *
+ * @example With `node:test`:
+ * ```ts
+ * import { test } from 'node:test';
+ * import { storeContract } from 'plant-store/store-contract';
+ *
+ * for (const { name, check } of storeContract) test(name, () => check(openEmptyStore));
+ * ```
+ */
+export const storeContract: readonly StoreCheck[] = Object.entries(promises).map(
+  ([name, isKept]) => ({
+    name,
+    async check(openEmptyStore) {
+      const store = await openEmptyStore();
+      try {
+        await isKept(store);
+      } finally {
+        await close(store);
+      }
+    },
+  }),
+);

@@ -1,0 +1,164 @@
+import { AssertionError } from 'node:assert';
+import { join } from 'node:path';
+import { setImmediate as turn } from 'node:timers/promises';
+
+import t from 'tap';
+
+import { copyPlant, openPlantLog, type NewPlant, type PlantStore } from '../dist/index.js';
+import { storeContract } from '../dist/store-contract.js';
+import { runExample } from './example.js';
+import { block } from './readme.js';
+
+t.test('the log keeps the contract of a store', async (t) => {
+  for (const { name, check } of storeContract)
+    t.test(name, (t) => t.resolves(check(() => openPlantLog(join(t.testdir(), 'plants.jsonl')))));
+});
+
+const example = await runExample(t, block('A store of your own', 'ts'));
+const memoryStore = example.memoryStore as () => PlantStore;
+
+t.test("the README's store keeps the contract of a store", async (t) => {
+  for (const { name, check } of storeContract) t.test(name, (t) => t.resolves(check(memoryStore)));
+});
+
+/** A mistake in a store, as what it changes in one without mistakes. */
+type Mistake = (store: PlantStore) => Partial<PlantStore>;
+
+/** Changes each plant before it is added. */
+const changes =
+  (change: (plant: NewPlant) => Partial<NewPlant>): Mistake =>
+  (store) => ({ add: async (plant) => store.add({ ...plant, ...change(plant) }) });
+
+const losesTags: Mistake = (store) => ({ add: async ({ id, name }) => store.add({ id, name }) });
+
+/** The outcome is decided before the plant is stored. */
+const races: Mistake = (store) => {
+  const ids = new Set<bigint>();
+  return {
+    async add(plant) {
+      const { id } = copyPlant(plant);
+      const isNew = !ids.has(id);
+      await turn();
+      ids.add(id);
+      await store.add(plant).catch(() => undefined);
+      return isNew ? 'created' : 'unchanged';
+    },
+  };
+};
+
+const failsToCloseAgain: Mistake = (store) => {
+  let isClosed = false;
+  return {
+    async close() {
+      if (isClosed) throw new Error('the store is closed');
+      isClosed = true;
+      await store.close();
+    },
+  };
+};
+
+/** For each check, stores that it must find to be wrong. */
+const MISTAKES: Readonly<Record<string, Readonly<Record<string, Mistake>>>> = {
+  'a new plant is created': {
+    'stores nothing': () => ({ add: async () => 'unchanged' }),
+    'cannot be reached': () => ({ add: () => Promise.reject(new Error('ECONNREFUSED')) }),
+  },
+  'the same plant again is unchanged': {
+    'always says created': (store) => ({
+      add: async (plant) => store.add(plant).then(() => 'created'),
+    }),
+  },
+  'a plant may be without a tag, which is not an empty one': {
+    'needs a tag': changes(({ tag }) => {
+      if (tag === undefined) throw new TypeError('tag: must be a string');
+      return {};
+    }),
+    'takes no tag for an empty one': changes(({ tag = '' }) => ({ tag })),
+  },
+  'the id of a different plant is a conflict, and that plant stays': {
+    'loses tags': losesTags,
+    'has errors of another class': (store) => ({
+      add: async (plant) =>
+        store.add(plant).catch((error: unknown) => {
+          throw Object.assign(new Error(), error);
+        }),
+    }),
+    'keeps the latest plant': (store) => ({
+      add: async (plant) => store.add(plant).catch(() => 'unchanged'),
+    }),
+  },
+  'ids are distinct over the whole range of an int64': {
+    'rounds ids': changes(({ id }) => ({ id: BigInt.asIntN(64, BigInt(Number(id))) })),
+    'has ids of 32 bits': changes(({ id }) => ({ id: BigInt.asIntN(32, id) })),
+  },
+  'what is not a plant is refused with a TypeError or RangeError, even after close': {
+    'takes numbers as ids': changes(({ id }) => ({ id: BigInt(`${id}`) })),
+    'takes any name': changes(({ name }) => ({ name: JSON.stringify(name) })),
+    'reduces ids to 64 bits': changes(({ id }) => ({ id: BigInt.asIntN(64, id) })),
+    'loses tags': losesTags,
+    'does not check plants once it is closed': (store) => {
+      let isClosed = false;
+      return {
+        add: (plant) => store.add(isClosed ? { id: 7n, name: 'Boston fern' } : plant),
+        async close() {
+          isClosed = true;
+          await store.close();
+        },
+      };
+    },
+  },
+  'a plant that is modified after the call of add is stored as it was': {
+    'copies plants late': (store) => ({
+      async add(plant) {
+        await turn();
+        return store.add(plant);
+      },
+    }),
+  },
+  'any string is a name, and differs from every other': {
+    'normalizes names': changes(({ name }) => ({ name: name.normalize() })),
+    'stores UTF-8': changes(({ name }) => ({ name: Buffer.from(name).toString() })),
+    'ends names at a NUL': changes(({ name }) => ({ name: name.replace(/\0.*/, '') })),
+    'cuts names off': changes(({ name }) => ({ name: name.slice(0, 1_048_576) })),
+  },
+  'of plants that are added at the same time, each is stored once': { 'has a race': races },
+  'of two plants with one id that are added at the same time, one is a conflict': {
+    'has a race': races,
+  },
+  'close waits for pending plants': {
+    'does not wait': (store) => ({
+      async add(plant) {
+        const outcome = await store.add(plant);
+        await turn();
+        await turn();
+        return outcome;
+      },
+    }),
+  },
+  'a plant that is added after close is refused as unavailable': {
+    'stays open': () => ({ close: async () => undefined }),
+  },
+  'a closed store can be closed again': { 'fails to close again': failsToCloseAgain },
+};
+
+t.test('each check has stores that it must find to be wrong', async (t) => {
+  t.strictSame(
+    storeContract.map(({ name }) => name),
+    Object.keys(MISTAKES),
+  );
+});
+
+for (const { name, check } of storeContract)
+  for (const [mistake, of] of Object.entries(MISTAKES[name] ?? {}))
+    t.test(`a store that ${mistake} fails the check: ${name}`, async (t) => {
+      const store = memoryStore();
+      const wrong = { ...store, ...of(store) };
+      let closings = 0;
+      const close = (): Promise<void> => {
+        closings++;
+        return wrong.close();
+      };
+      const checking = check(() => ({ add: (plant) => wrong.add(plant), close }));
+      await t.rejects(checking, AssertionError);
+      t.ok(closings > 0, 'and it is closed');
+    });
