@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import {
+  appendFileSync,
   copyFileSync,
   readdirSync,
   readFileSync,
@@ -16,7 +17,7 @@ import t from 'tap';
 import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
 import type { Part } from '../../dist/log/lines.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
-import { encodeRecord } from '../../dist/log/record.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { plantsIn, readPlantLog, readPlants } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { runExample } from '../example.js';
@@ -67,6 +68,13 @@ t.test('a damaged line is reported by its number and offset', async (t) => {
     const message = `${path}: line 5, at byte ${bytes.length}: it is not a valid record`;
     await t.rejects(readAll(path), { code: 'damaged', message: new RegExp(message) });
   }
+});
+
+t.test('a line that is longer than any record is damaged', async (t) => {
+  const path = join(t.testdir({ 'plants.jsonl': '' }), 'plants.jsonl');
+  truncateSync(path, MAX_RECORD_BYTES + 1);
+  appendFileSync(path, '\n');
+  await t.rejects(readAll(path), { code: 'damaged', message: /line 1, .* longer than any record$/ });
 });
 
 t.test('a line that a server cuts off while it is read is not reported as damaged', async (t) => {

@@ -142,6 +142,8 @@ t.test('the log that is open elsewhere, or damaged, is named with the way out', 
   t.equal(locked.code, 1);
   t.match(locked.stderr, `${log.path}: another process has the log open`);
   t.match(locked.stderr, `process ${process.pid} has the log open`);
+  const repaired = await run(t, { cwd, args: ['repair', 'plants.jsonl'] });
+  t.match(repaired.stderr, `process ${process.pid} has the log open`);
   await log.close();
   const env = { PLANT_STORE_FILE: 'damaged.jsonl' };
   const damaged = await run(t, { cwd, env, args: ['import', 'given.jsonl'] });
