@@ -1,4 +1,5 @@
 import { subscribe } from 'node:diagnostics_channel';
+import { performance } from 'node:perf_hooks';
 
 import { runningCommitMs, type CommitMessage, type ResponseMessage } from '../channels.js';
 import { countDescriptors } from './descriptors.js';
