@@ -55,6 +55,7 @@ const APPLICATIONS: readonly Embedding[] = [
     parsed: true,
     elsewhere: BY_FASTIFY,
   },
+  { name: 'Hono', lines: EMBEDDINGS.hono, elsewhere: /^404 Not Found$/ },
   { name: 'Koa', lines: EMBEDDINGS.koa, elsewhere: BY_KOA },
   {
     name: 'Koa, after its body parser',

@@ -39,6 +39,7 @@ app.listen(8080);
 `,
   fastifyHook: FASTIFY,
   fastifyRoute: FASTIFY.replace(/^app\.addHook[^]*?^\}\);\n/m, block('Fastify, as a route', 'ts')),
+  hono: block('Hono', 'ts'),
   koa: KOA,
   koaAfterParser: KOA.replace(/^/, "import { bodyParser } from '@koa/bodyparser';\n").replace(
     /^app\.use[^]*?^\}\);\n/m,
