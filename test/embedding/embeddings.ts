@@ -7,6 +7,7 @@ export const HANDLER = block('Embedding', 'ts');
 export const HTTP = block('In a server of Node, with an orderly shutdown', 'ts');
 
 const [EXPRESS = '', FASTIFY = '', KOA = ''] = blocks('In Express, Fastify and Koa', 'ts');
+const [FASTIFY_CORS = '', HONO_CORS = ''] = blocks('CORS, for browsers', 'ts');
 
 const TLS = `import { readFileSync } from 'node:fs';
 const tls = { cert: readFileSync('cert.pem'), key: readFileSync('key.pem') };
@@ -40,6 +41,12 @@ app.listen(8080);
   fastifyHook: FASTIFY,
   fastifyRoute: FASTIFY.replace(/^app\.addHook[^]*?^\}\);\n/m, block('Fastify, as a route', 'ts')),
   hono: block('Hono', 'ts'),
+  expressCors: EXPRESS.replace(
+    'app.use(handler)',
+    "app.use(cors({ origin: 'https://garden.example' }));\n$&",
+  ).replace(/^/, "import cors from 'cors';\n"),
+  fastifyCors: FASTIFY_CORS,
+  honoCors: HONO_CORS,
   koa: KOA,
   koaAfterParser: KOA.replace(/^/, "import { bodyParser } from '@koa/bodyparser';\n").replace(
     /^app\.use[^]*?^\}\);\n/m,
