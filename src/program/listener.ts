@@ -1,6 +1,5 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import { Server as NetServer } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
@@ -87,6 +86,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   server.maxHeadersCount = MAX_HEADER_LINES + 1;
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
+  // Otherwise close() destroys idle connections at once, even with a request on its way (Node 20-26).
+  Object.assign(server, { closeIdleConnections: () => undefined });
   // Only after the handshake: one that its client has ended would stay open for `handshakeTimeout`.
   tlsServer?.on('secureConnection', (socket) => (socket.allowHalfOpen = true));
 
@@ -173,8 +174,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
           connections.destroyAll();
           resolve();
         }
-        // close() of http.Server also destroys idle connections at once, even with a request on its way.
-        NetServer.prototype.close.call(server, done);
+        server.close(done);
       });
     },
   };

@@ -1,4 +1,6 @@
 import { subscribe } from 'node:diagnostics_channel';
+// The global object of Bun 1.4.5 has no eventLoopUtilization.
+import { performance } from 'node:perf_hooks';
 
 import { runningCommitMs, type CommitMessage, type ResponseMessage } from '../channels.js';
 import { countDescriptors } from './descriptors.js';

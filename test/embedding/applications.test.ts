@@ -49,12 +49,22 @@ const APPLICATIONS: readonly Embedding[] = [
   { name: 'Express, after express.json()', ...BY_EXPRESS, path: '/parsed/plants', parsed: true },
   { name: 'Connect', lines: EMBEDDINGS.connect, elsewhere: BY_EXPRESS.elsewhere },
   { name: 'Fastify, as a hook', lines: EMBEDDINGS.fastifyHook, elsewhere: BY_FASTIFY },
+  { name: 'Fastify, in a plugin', lines: EMBEDDINGS.fastifyPlugin, elsewhere: BY_FASTIFY },
+  { name: 'Fastify, with middie', lines: EMBEDDINGS.fastifyMiddie, elsewhere: BY_FASTIFY },
+  {
+    name: 'Fastify, with middie, under a prefix',
+    lines: EMBEDDINGS.fastifyMiddie,
+    path: '/garden/plants',
+    elsewhere: BY_FASTIFY,
+  },
+  { name: 'Fastify, with swagger', lines: EMBEDDINGS.fastifySwagger, elsewhere: BY_FASTIFY },
   {
     name: 'Fastify, as a route',
     lines: EMBEDDINGS.fastifyRoute,
     parsed: true,
     elsewhere: BY_FASTIFY,
   },
+  { name: 'Hono', lines: EMBEDDINGS.hono, elsewhere: /^404 Not Found$/ },
   { name: 'Koa', lines: EMBEDDINGS.koa, elsewhere: BY_KOA },
   {
     name: 'Koa, after its body parser',

@@ -7,6 +7,20 @@ export const HANDLER = block('Embedding', 'ts');
 export const HTTP = block('In a server of Node, with an orderly shutdown', 'ts');
 
 const [EXPRESS = '', FASTIFY = '', KOA = ''] = blocks('In Express, Fastify and Koa', 'ts');
+const [FASTIFY_CORS = '', HONO_CORS = ''] = blocks('CORS, for browsers', 'ts');
+const FASTIFY_ROUTE = block('Fastify, as a route', 'ts');
+
+/** The lines of the README that add the handler to Fastify as a hook. */
+const FASTIFY_HOOK = /^app\.addHook[^]*?^\}\);\n/m;
+
+const NEVER_REACHED = `app.post('/plants', () => {
+  throw new Error('the hook has passed it on');
+});
+`;
+
+/** A Fastify application with a plugin that has the hook and a route. */
+const inPlugin = (route: string, options = '{}'): string =>
+  FASTIFY.replace(FASTIFY_HOOK, `await app.register(async (app) => {\n$&${route}}, ${options});\n`);
 
 const TLS = `import { readFileSync } from 'node:fs';
 const tls = { cert: readFileSync('cert.pem'), key: readFileSync('key.pem') };
@@ -38,7 +52,34 @@ app.use(handler);
 app.listen(8080);
 `,
   fastifyHook: FASTIFY,
-  fastifyRoute: FASTIFY.replace(/^app\.addHook[^]*?^\}\);\n/m, block('Fastify, as a route', 'ts')),
+  fastifyRoute: FASTIFY.replace(FASTIFY_HOOK, FASTIFY_ROUTE),
+  fastifyRouteWithSchema: FASTIFY.replace(
+    FASTIFY_HOOK,
+    FASTIFY_ROUTE.replace("'/plants', ", '$&{ schema }, '),
+  ).replace(
+    /^/,
+    `import { ErrorSchema, NewPlantSchema } from 'plant-store';
+const schema = { body: NewPlantSchema, response: { 400: ErrorSchema } };
+`,
+  ),
+  fastifyPlugin: inPlugin(NEVER_REACHED),
+  fastifyPluginWithPrefix: inPlugin(NEVER_REACHED, "{ prefix: '/garden' }"),
+  fastifyPluginWithoutRoute: inPlugin(''),
+  fastifyMiddie: FASTIFY.replace(
+    FASTIFY_HOOK,
+    `await app.register(middie);
+app.use(handler);
+app.use('/garden', handler);
+`,
+  ).replace(/^/, "import middie from '@fastify/middie';\n"),
+  fastifySwagger: block('Fastify, with `@fastify/swagger`', 'ts'),
+  hono: block('Hono', 'ts'),
+  expressCors: EXPRESS.replace(
+    'app.use(handler)',
+    "app.use(cors({ origin: 'https://garden.example' }));\n$&",
+  ).replace(/^/, "import cors from 'cors';\n"),
+  fastifyCors: FASTIFY_CORS,
+  honoCors: HONO_CORS,
   koa: KOA,
   koaAfterParser: KOA.replace(/^/, "import { bodyParser } from '@koa/bodyparser';\n").replace(
     /^app\.use[^]*?^\}\);\n/m,

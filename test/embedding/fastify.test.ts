@@ -1,0 +1,59 @@
+import { Validator } from '@seriousme/openapi-schema-validator';
+import t from 'tap';
+
+import { NewPlantSchema, PlantSchema } from '../../dist/index.js';
+import { FERN } from '../client.js';
+import { EMBEDDINGS, HANDLER } from './embeddings.js';
+import { send, startApplication } from './application.js';
+
+const TOKEN = 'a-secret-token';
+
+/** What the document warns of. */
+const MISTAKES = [
+  {
+    name: 'the hook of a plugin without a route is not reached',
+    lines: EMBEDDINGS.fastifyPluginWithoutRoute,
+    answer: { status: 404, body: /Route POST:\/plants not found/ },
+  },
+  {
+    name: 'the prefix of a plugin is not stripped',
+    lines: EMBEDDINGS.fastifyPluginWithPrefix,
+    path: '/garden/plants',
+    answer: { status: 500, body: /the hook has passed it on/ },
+  },
+  {
+    name: 'the schema of a route changes the body before the handler',
+    lines: EMBEDDINGS.fastifyRouteWithSchema,
+    body: '{"id":"8","name":null}',
+    answer: { status: 200, body: '{"name":""}' },
+  },
+  {
+    name: 'a body that does not match the schema of a route gets a 500',
+    lines: EMBEDDINGS.fastifyRouteWithSchema,
+    body: '{"id":"x","name":"ivy"}',
+    answer: { status: 500, body: /FST_ERR_FAILED_ERROR_SERIALIZATION/ },
+  },
+];
+
+for (const { name, lines, path = '/plants', body = FERN, answer } of MISTAKES)
+  t.test(`Fastify: ${name}`, async (t) => {
+    const application = await startApplication(t, `${HANDLER}\n${lines}`);
+    t.match(await send(application, 'HTTP/1.1', { path, token: TOKEN, body }), answer);
+  });
+
+t.test('@fastify/swagger describes the operation, which does not change the body', async (t) => {
+  const application = await startApplication(t, `${HANDLER}\n${EMBEDDINGS.fastifySwagger}`);
+  const response = await fetch(`http://localhost:${application.port}/openapi.json`);
+  const document = (await response.json()) as Record<string, object>;
+  t.strictSame(await new Validator().validate(document), { valid: true });
+  t.match(document.paths, {
+    '/plants': {
+      post: {
+        requestBody: { content: { 'application/json': { schema: NewPlantSchema } } },
+        responses: { 200: { content: { 'application/json': { schema: PlantSchema } } } },
+      },
+    },
+  });
+  const message = { path: '/plants', token: TOKEN, body: '{"id":"8","name":null}' };
+  t.match(await send(application, 'HTTP/1.1', message), { status: 400, body: '{"error":422,' });
+});
