@@ -74,7 +74,10 @@ t.test('a line that is longer than any record is damaged', async (t) => {
   const path = join(t.testdir({ 'plants.jsonl': '' }), 'plants.jsonl');
   truncateSync(path, MAX_RECORD_BYTES + 1);
   appendFileSync(path, '\n');
-  await t.rejects(readAll(path), { code: 'damaged', message: /line 1, .* longer than any record$/ });
+  await t.rejects(readAll(path), {
+    code: 'damaged',
+    message: /line 1, .* longer than any record$/,
+  });
 });
 
 t.test('a line that a server cuts off while it is read is not reported as damaged', async (t) => {
