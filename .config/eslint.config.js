@@ -9,7 +9,7 @@ const wall = (files, folders, names = ['node:process']) => ({
   rules: {
     'no-restricted-imports': [
       'error',
-      { paths: names, patterns: [{ regex: `^\\.{1,2}/(?:${folders.join('|')})/` }] },
+      { paths: names, patterns: [{ regex: `^(?:\\.{1,2}/)+(?:${folders.join('|')})/` }] },
     ],
   },
 });
@@ -59,7 +59,7 @@ export default defineConfig(
   wall(['src/http/**'], ['log', 'postgres', 'program']),
   wall(['src/log/**'], ['http', 'postgres', 'program']),
   wall(['src/postgres/**'], ['http', 'log', 'program']),
-  wall(['src/program/!(database).ts'], ['postgres'], []),
+  wall(['src/program/**/!(database).ts'], ['postgres'], []),
   {
     files: ['test/**/*.ts'],
     rules: {

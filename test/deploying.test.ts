@@ -6,11 +6,11 @@ import { promisify } from 'node:util';
 import t, { type Test } from 'tap';
 import { parseAllDocuments } from 'yaml';
 
-import { LOG_SETTINGS, SETTINGS, type Name } from '../dist/program/environment.js';
+import { LOG_SETTINGS, SETTINGS, type Name } from '../dist/program/settings/environment.js';
 import { DEFAULT_LIMITS } from '../dist/http/limits.js';
 import { EXIT } from '../dist/program/exit.js';
-import { STOPPING } from '../dist/program/listener.js';
-import { readDatabaseServerSettings } from '../dist/program/settings.js';
+import { STOPPING } from '../dist/program/server/listener.js';
+import { readDatabaseServerSettings } from '../dist/program/settings/settings.js';
 import { TOKEN } from './client.js';
 import { FIXED_MIB } from './hostile/memory.js';
 import { noPromtool } from './metrics.js';

@@ -3,7 +3,7 @@ import { isatty } from 'node:tty';
 
 import { reportToConsole as report } from '../report.js';
 import { EXIT, exit, LAST_CALLS_MS } from './exit.js';
-import { STOPPING } from './listener.js';
+import { STOPPING } from './server/listener.js';
 
 /** The end of the program, which a signal or a failure requests. */
 export interface Shutdown {

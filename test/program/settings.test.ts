@@ -3,15 +3,15 @@ import { resolve } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../../dist/http/limits.js';
-import { NAMES as SETTINGS, type Environment } from '../../dist/program/environment.js';
-import { SettingsError } from '../../dist/program/settings-error.js';
+import { NAMES as SETTINGS, type Environment } from '../../dist/program/settings/environment.js';
+import { SettingsError } from '../../dist/program/settings/settings-error.js';
 import {
   readDatabaseServerSettings,
   readDatabaseSettings,
   readLogPath,
   readLogSettings,
   type LogSettings,
-} from '../../dist/program/settings.js';
+} from '../../dist/program/settings/settings.js';
 import { selfSigned } from '../certificate.js';
 
 const NAMES = [

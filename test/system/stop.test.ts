@@ -8,7 +8,7 @@ import t, { type Test } from 'tap';
 
 import { HANG_MS } from '../../dist/log/watchdog.js';
 import { CLOSING_MS } from '../../dist/program/exit.js';
-import { STOPPING } from '../../dist/program/listener.js';
+import { STOPPING } from '../../dist/program/server/listener.js';
 import {
   connect,
   exchange,

@@ -1,7 +1,7 @@
-import { nodeFileSystem } from '../log/file.js';
-import { verifyLog, type Verification } from '../log/verify.js';
-import { pluralize } from '../report.js';
-import { EXIT, type ExitCode } from './exit.js';
+import { nodeFileSystem } from '../../log/file.js';
+import { verifyLog, type Verification } from '../../log/verify.js';
+import { pluralize } from '../../report.js';
+import { EXIT, type ExitCode } from '../exit.js';
 import { printLine } from './output.js';
 import { reportProgress } from './progress.js';
 

@@ -3,12 +3,12 @@ import { createServer as createTlsServer } from 'node:https';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
-import { failures, type Failure } from '../http/failures.js';
-import { MAX_HEADER_LINES } from '../http/limits.js';
-import { observeClose } from '../http/connection.js';
-import { sendFailure } from '../http/respond.js';
-import { limitRate, type Report } from '../report.js';
-import type { TlsMaterial } from './credentials.js';
+import { failures, type Failure } from '../../http/failures.js';
+import { MAX_HEADER_LINES } from '../../http/limits.js';
+import { observeClose } from '../../http/connection.js';
+import { sendFailure } from '../../http/respond.js';
+import { limitRate, type Report } from '../../report.js';
+import type { TlsMaterial } from '../settings/credentials.js';
 import { trackConnections } from './connections.js';
 import { endInTurn } from './end-connection.js';
 import { listen } from './listen.js';

@@ -1,7 +1,7 @@
-import { nodeFileSystem } from '../log/file.js';
-import { repairLog } from '../log/repair.js';
-import { pluralize } from '../report.js';
-import { EXIT, type ExitCode } from './exit.js';
+import { nodeFileSystem } from '../../log/file.js';
+import { repairLog } from '../../log/repair.js';
+import { pluralize } from '../../report.js';
+import { EXIT, type ExitCode } from '../exit.js';
 import { reportProgress } from './progress.js';
 
 /** The command `repair`: moves the damaged lines of a log to a file beside it. */
