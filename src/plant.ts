@@ -52,21 +52,11 @@ export const NewPlantSchema = {
 
 /**
  * A plant in a response: without its id.
- *
- * @example
- * ```ts
- * const plant: Plant = { name: 'Boston fern', tag: 'indoor' };
- * ```
  */
 export type Plant = Readonly<XStatic<typeof PlantSchema>>;
 
 /**
  * A plant to be stored. `id` is an int64, from -2^63 to 2^63 - 1: a `bigint`, because a `number` is exact
  * only up to 2^53. `name` and `tag` may be any strings, including empty ones and lone surrogates.
- *
- * @example
- * ```ts
- * await store.add({ id: 7n, name: 'Boston fern', tag: 'indoor' });
- * ```
  */
 export type NewPlant = Plant & { readonly id: bigint };

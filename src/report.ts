@@ -1,11 +1,6 @@
 /**
  * Called with a message for the operator, in one sentence, and the error behind it if there is one.
  * A message may name files and hosts; it never contains a token.
- *
- * @example
- * ```ts
- * const report: Report = (message, cause) => logger.warn({ err: cause }, message);
- * ```
  */
 export type Report = (message: string, cause?: unknown) => void;
 

@@ -25,14 +25,15 @@ const exported = ENTRIES.flatMap((entry) => {
   return module ? checker.getExportsOfModule(module).map(declared) : [];
 });
 
-t.test('every export of the package is documented, with an example', async (t) => {
+t.test('every export of the package is documented, every function with an example', async (t) => {
   const names = exported.map(({ name }) => name);
   for (const name of ['openPlantLog', 'openPostgresStore', 'storeContract'])
     t.ok(names.includes(name));
   for (const symbol of exported) {
     const tags = symbol.getJsDocTags(checker).map((tag) => tag.name);
     t.not(symbol.getDocumentationComment(checker).length, 0, `${symbol.name}: documentation`);
-    t.ok(tags.includes('example'), `${symbol.name}: an example`);
+    if (symbol.flags & ts.SymbolFlags.Function)
+      t.ok(tags.includes('example'), `${symbol.name}: an example`);
   }
 });
 

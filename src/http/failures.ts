@@ -43,6 +43,8 @@ export class Failure {
     readonly error: number,
     readonly message: string,
     readonly headers: Readonly<Record<string, string>> = {},
+    /** Whether HTTP says that the connection is closed after the response. */
+    readonly closesConnection = false,
   ) {
     this.body = JSON.stringify({ error, message } satisfies ErrorBody);
   }
@@ -61,6 +63,9 @@ const unavailable = (message: string): Failure => http(503, message, { 'Retry-Af
 /** RFC 6750, section 3: no error code if the request carried no credentials. */
 const unauthorized = (message: string, attributes = ''): Failure =>
   http(401, message, { 'WWW-Authenticate': `Bearer realm="plant-store"${attributes}` });
+
+const closing = (status: number, message: string): Failure =>
+  new Failure(status, status, message, {}, true);
 
 /** Every failure that the service responds with. */
 export const failures = {
@@ -82,13 +87,15 @@ export const failures = {
   }),
   malformed: http(400, 'the request must be well-formed HTTP/1.1'),
   host: http(400, 'the request must name one host, as a name or an address with an optional port'),
-  http10TransferCoding: http(400, 'leave out Transfer-Encoding; HTTP/1.0 does not have it'),
+  // RFC 9112, section 6.1.
+  http10TransferCoding: closing(400, 'leave out Transfer-Encoding; HTTP/1.0 does not have it'),
   manyAuthorizations: http(400, 'the request must have one Authorization header, not more'),
   noToken: unauthorized('send a bearer token: Authorization: Bearer <token>'),
   wrongToken: unauthorized('the bearer token is not valid', ', error="invalid_token"'),
   notFound: http(404, 'there is nothing at this path; plants are created at /plants'),
   method: http(405, 'use POST to create a plant', { Allow: 'POST' }),
-  timeout: http(408, 'the request did not arrive in time; send it again'),
+  // RFC 9110, section 15.5.9.
+  timeout: closing(408, 'the request did not arrive in time; send it again'),
   chunkExtensions: http(413, 'the chunk extensions of the request are too large'),
   expectation: http(417, 'the only expectation that can be met is 100-continue'),
   headersTooLarge: http(431, 'send fewer or shorter header lines; the header section is too large'),

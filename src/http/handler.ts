@@ -2,28 +2,22 @@ import { types } from 'node:util';
 
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
-import { createBudget, type Budget, type Reservation } from './budget.js';
+import { createBudget, type Budget } from './budget.js';
 import { closeAfterUpgrade, dropIfClosing, observeClose } from './connection.js';
-import { encode } from './encoding.js';
 import { Failure, failures } from './failures.js';
 import { contentFailure, isForPlants, methodFailure, protocolFailure } from './head.js';
 import { MAX_PENDING_REFUSALS, resolveLimits, type PlantHandlerLimits } from './limits.js';
-import { memoryForBody, memoryForHead } from './memory.js';
-import { parsePlant, plantFrom } from './new-plant.js';
+import { memoryForHead } from './memory.js';
+import { parsePlant } from './new-plant.js';
+import { plantLeftIn } from './parsed-body.js';
 import { releaseWhenFlushed } from './release.js';
 import { isStream, type HttpRequest, type HttpResponse } from './request.js';
 import { sendFailure, sendPlant } from './respond.js';
-import type { NewPlant } from '../plant.js';
 import { limitRate, REPORT_RATE, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 
 /**
  * The options of {@link createPlantHandler}, resolved once when it is called.
- *
- * @example
- * ```ts
- * const options: PlantHandlerOptions = { store, tokens: ['a-secret-token'], maxBodyBytes: 65_536 };
- * ```
  */
 export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
   /** The store that plants are added to. The handler never closes it. */
@@ -121,7 +115,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     try {
       const plant =
         req.readableDidRead || !isStream(req)
-          ? plantLeftIn(req, reservation)
+          ? plantLeftIn(req, limits, reservation)
           : parsePlant(await readBody(req, limits, reservation));
       await store.add(plant);
       sendPlant(req, res, plant);
@@ -163,36 +157,13 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       reportOverload(
         `overloaded: requests hold ${memory.reserved} bytes (maxBufferedBytes, PLANT_STORE_MAX_BUFFERED), more are refused`,
       );
+    if (error === failures.consumed)
+      report('a body parser has left neither rawBody nor body; mount the handler before it');
     if (error instanceof Failure) return error;
     if (error instanceof PlantStoreError)
       return error.code === 'conflict' ? failures.conflict : failures.unavailable;
     report('a request failed', error);
     return failures.fault;
-  }
-
-  /** Returns the plant in the `rawBody` or `body` of a request that a body parser has read. */
-  function plantLeftIn(req: HttpRequest, reservation: Reservation): NewPlant {
-    const left = req.rawBody ?? req.body;
-    if (left === undefined) {
-      report('a body parser has left neither rawBody nor body; mount the handler before it');
-      throw failures.consumed;
-    }
-    const bytes = bytesIn(left);
-    if (bytes instanceof Failure) throw bytes;
-    if (bytes) {
-      admit(bytes.length, reservation);
-      return parsePlant(bytes);
-    }
-    const plant = plantFrom(left);
-    // The body had at least one byte for each of these characters.
-    admit(plant.name.length + (plant.tag ?? '').length, reservation);
-    return plant;
-  }
-
-  /** Applies the limits of size and memory to a body that a body parser has read. */
-  function admit(bytes: number, reservation: Reservation): void {
-    if (bytes > limits.maxBodyBytes) throw failures.tooLarge(limits.maxBodyBytes);
-    if (!reservation.growBy(memoryForBody(bytes, limits))) throw failures.overloaded;
   }
 
   const handler = Object.assign(handle, {
@@ -210,13 +181,6 @@ const memories = new WeakMap<PlantHandler, Budget>();
 /** How many bytes a handler has reserved for requests, of its `maxBufferedBytes`. */
 export function bufferedBytes(handler: PlantHandler): number | undefined {
   return memories.get(handler)?.reserved;
-}
-
-/** The bytes of a body that a body parser has left; `undefined` if it has parsed them. */
-function bytesIn(left: unknown): Buffer | Failure | undefined {
-  if (typeof left === 'string') return encode(left, 'utf8');
-  if (ArrayBuffer.isView(left)) return Buffer.from(left.buffer, left.byteOffset, left.byteLength);
-  return types.isAnyArrayBuffer(left) ? Buffer.from(left) : undefined;
 }
 
 function isStore(store: unknown): boolean {

@@ -2,12 +2,6 @@ import { checkRange } from '../range.js';
 
 /**
  * The limits of a request handler. Each is an integer of at least 1.
- *
- * @example
- * ```ts
- * const limits: Partial<PlantHandlerLimits> = { maxBodyBytes: 65_536, bodyTimeoutMs: 10_000 };
- * createServer(createPlantHandler({ store, tokens: [token], ...limits })).listen(8080);
- * ```
  */
 export interface PlantHandlerLimits {
   /** The largest request body, in bytes: at most 67108864. Default: 1048576. */

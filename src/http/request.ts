@@ -5,11 +5,6 @@ import type { Readable, Writable } from 'node:stream';
 /**
  * The part of a request that the handler uses: node:http's and node:http2's both have it. A request that
  * has not come over a connection, such as that of Hapi's `inject`, may lack what is optional here.
- *
- * @example
- * ```ts
- * const isPublic = ({ url }: HttpRequest): boolean => url === '/health';
- * ```
  */
 export interface HttpRequest extends Readable {
   readonly method?: string | undefined;
@@ -40,14 +35,6 @@ export interface HttpRequest extends Readable {
 
 /**
  * The part of a response that the handler uses: node:http's and node:http2's both have it.
- *
- * @example
- * ```ts
- * function sendHealth(res: HttpResponse): void {
- *   res.writeHead(200, { 'Content-Type': 'text/plain' });
- *   res.end('ok');
- * }
- * ```
  */
 export interface HttpResponse extends Omit<Writable, 'cork' | 'uncork'> {
   cork?(): void;

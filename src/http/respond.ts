@@ -4,7 +4,7 @@ import { responseChannel } from '../channels.js';
 import type { Plant } from '../plant.js';
 import { drainBody } from './body.js';
 import { closeAfter, isDropped } from './connection.js';
-import { failures, type Failure } from './failures.js';
+import type { Failure } from './failures.js';
 import { DRAIN } from './limits.js';
 import { declaredLength, isHttp2, type HttpRequest, type HttpResponse } from './request.js';
 
@@ -45,7 +45,11 @@ function write(
   { status, error, headers, body }: Answer,
   moreHeaders: OutgoingHttpHeaders = {},
 ): void {
-  if (!destroyUnlessSendable(req, res)) return;
+  if (!isOpen(req, res)) {
+    // HTTP/2 would leave the stream of an aborted request open. What the application has ended is left alone.
+    if (!res.writableEnded) res.destroy();
+    return;
+  }
   const isPublished = responseChannel.hasSubscribers && canBeSent(req, res);
   res.writeHead(status, {
     'Content-Type': 'application/json',
@@ -68,16 +72,10 @@ function write(
   res.uncork?.();
 }
 
-/**
- * Returns whether a response can be sent. A response that the application has ended is left alone. One that
- * the application has begun is destroyed, and so is one to a request that it or the client has aborted:
- * HTTP/2 would leave its stream open.
- */
-function destroyUnlessSendable(req: HttpRequest, res: HttpResponse): boolean {
-  if (res.writableEnded || res.destroyed) return false;
+/** Whether the application has left the response to the handler, and nobody has aborted the request. */
+function isOpen(req: HttpRequest, res: HttpResponse): boolean {
   const isAborted = req.destroyed && !req.readableEnded;
-  if (res.headersSent || isAborted) res.destroy();
-  return !res.headersSent && !isAborted;
+  return !res.headersSent && !res.writableEnded && !res.destroyed && !isAborted;
 }
 
 /** Whether a response can reach the client: nothing is sent after the final one of a connection. */
@@ -91,8 +89,7 @@ function canBeSent(req: HttpRequest, res: HttpResponse): boolean {
 function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   const { headers, complete } = req;
   if (isHttp2(req)) return true;
-  // RFC 9110, section 15.5.9, and RFC 9112, section 6.1.
-  if (failure === failures.timeout || failure === failures.http10TransferCoding) return false;
+  if (failure.closesConnection) return false;
   // Behind an incomplete request, no other has been read, so closing the connection loses none.
   if (complete) return true;
   if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;

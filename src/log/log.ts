@@ -26,11 +26,6 @@ import { recover } from './recovery.js';
 
 /**
  * The options of {@link openPlantLog}.
- *
- * @example
- * ```ts
- * const options: PlantLogOptions = { report: (message) => logger.warn(message) };
- * ```
  */
 export interface PlantLogOptions {
   /** Called while the log is opened, with the number of bytes read and the size of the file. */

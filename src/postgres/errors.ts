@@ -34,6 +34,11 @@ export function kindOf(error: unknown): ErrorKind {
   return routine === 'exec_stmt_raise' && kind !== 'conflict' ? 'rows' : kind;
 }
 
+/** Whether there is no table (`undefined_table`). */
+export function isMissingTable(error: unknown): boolean {
+  return codeOf(error) === '42P01';
+}
+
 /** Whether the server has ended a statement because of its `statement_timeout`, or was asked to. */
 export function isTimeout(error: unknown): boolean {
   return codeOf(error) === '57014';

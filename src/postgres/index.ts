@@ -3,9 +3,10 @@ import { MAX_ID, MIN_ID, type NewPlant } from '../plant.js';
 import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
-import { codeOf, messageOf } from '../system-error.js';
+import { messageOf } from '../system-error.js';
 import { createCheck } from './check.js';
 import { createConnector, type Connection } from './connection.js';
+import { isMissingTable } from './errors.js';
 import type { Password } from './password.js';
 import { COMPARE, CREATE_TABLE, INSERT, PAGE, rowsOf, plantIn } from './rows.js';
 import { createStore } from './store.js';
@@ -14,12 +15,6 @@ export type { Password } from './password.js';
 
 /**
  * The options of {@link openPostgresStore}.
- *
- * @example
- * ```ts
- * const password = async () => (await readFile('password', 'utf8')).trim();
- * const options = { url: 'postgres://plants@db1,db2/plants', password };
- * ```
  */
 export interface PostgresStoreOptions {
   /**
@@ -132,8 +127,7 @@ async function prepare(connection: Connection, connect: () => Connection): Promi
   try {
     await connection.query(COMPARE, rowsOf([]));
   } catch (error) {
-    // undefined_table
-    if (codeOf(error) !== '42P01') throw error;
+    if (!isMissingTable(error)) throw error;
     // This may have to wait for other instances.
     const creator = connect();
     await creator.query(CREATE_TABLE).finally(creator.close);

@@ -26,10 +26,7 @@ const HELP = `Usage: plant-store-postgres               store plants: POST /plan
 
 Settings are environment variables. Those of the database and a token have to be set:
 
-${settingsHelp(DATABASE_SETTINGS)}
-
-SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
-the token file, the certificate and its key again, but stops it if its input is a terminal.`;
+${settingsHelp(DATABASE_SETTINGS)}`;
 
 /** Runs the program that keeps plants in a database. */
 export function databaseProgram(): void {

@@ -24,10 +24,7 @@ Settings are environment variables:
 
 ${settingsHelp(LOG_SETTINGS)}
 
-Without a token, a random one is written to the file token beside the log.
-
-SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
-the token file, the certificate and its key again, but stops it if its input is a terminal.`;
+Without a token, a random one is written to the file token beside the log.`;
 
 /** Runs the program that keeps plants in a log. */
 export function logProgram(): void {

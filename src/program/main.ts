@@ -10,6 +10,11 @@ import { writersOf } from './writers.js';
 /** The version in package.json, which is not there when the program is bundled into one file. */
 export const VERSION = '1.0.0';
 
+/** The end of the help of each program. */
+const HELP_ON_SIGNALS = `
+SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
+the token file, the certificate and its key again, but stops it if its input is a terminal.`;
+
 /** Runs a command, or returns `undefined` if there is no such command. */
 export type Run = (
   shutdown: Shutdown,
@@ -42,7 +47,8 @@ export async function main(help: string, logScript: string, run: Run): Promise<v
 async function dispatch(shutdown: Shutdown, help: string, run: Run): Promise<ExitCode> {
   const args = process.argv.slice(2);
   const [command, ...operands] = args;
-  if (['--help', '-h', 'help'].includes(command ?? '') && operands.length === 0) return print(help);
+  if (['--help', '-h', 'help'].includes(command ?? '') && operands.length === 0)
+    return print(`${help}\n${HELP_ON_SIGNALS}`);
   if (command === '--version' && operands.length === 0) return print(VERSION);
   // Without its value, which may be a token.
   const [option] = args.find((arg) => /^-./.test(arg))?.split('=') ?? [];

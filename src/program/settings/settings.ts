@@ -128,6 +128,19 @@ async function readDatabase(reader: Reader): Promise<DatabaseSettings> {
   };
 }
 
+/** Where the monitor listens. `serverPort` is that of the server, 0 if it does not choose one. */
+function readMonitor(
+  { environment, text, integer, fault }: Reader,
+  serverPort: number,
+): ServerSettings['monitor'] {
+  const host = text('PLANT_STORE_MONITOR_HOST') ?? SETTINGS.PLANT_STORE_MONITOR_HOST[0];
+  if (environment.PLANT_STORE_MONITOR_PORT === undefined) return undefined;
+  const port = integer('PLANT_STORE_MONITOR_PORT', 0, 65_535);
+  if (port === serverPort && port !== 0)
+    fault('PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT');
+  return { host, port };
+}
+
 /** SD_LISTEN_FDS_START of systemd. */
 const FIRST_INHERITED = 3;
 
@@ -171,15 +184,6 @@ async function readShared(reader: Reader, defaultTokenFile?: string): Promise<Se
     return result(readTls({ cert, key }));
   }
 
-  function monitor(): ServerSettings['monitor'] {
-    const host = text('PLANT_STORE_MONITOR_HOST') ?? SETTINGS.PLANT_STORE_MONITOR_HOST[0];
-    if (environment.PLANT_STORE_MONITOR_PORT === undefined) return undefined;
-    const monitorPort = integer('PLANT_STORE_MONITOR_PORT', 0, 65_535);
-    if (monitorPort === port && port !== 0 && socket === undefined)
-      fault('PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT');
-    return { host, port: monitorPort };
-  }
-
   const host = text('PLANT_STORE_HOST') ?? SETTINGS.PLANT_STORE_HOST[0];
   const port = integer('PLANT_STORE_PORT', 0, 65_535);
   const socket = inheritedSocket();
@@ -192,13 +196,14 @@ async function readShared(reader: Reader, defaultTokenFile?: string): Promise<Se
     maxBodyBytes,
     maxBufferedBytes: integer(
       'PLANT_STORE_MAX_BUFFERED',
+      // 1 if it is NaN, which has been reported.
       maxBodyBytes || 1,
       MAX_LIMITS.maxBufferedBytes,
     ),
     maxConnections: integer('PLANT_STORE_MAX_CONNECTIONS', 1, 1_000_000),
     keepAliveMs: 1_000 * integer('PLANT_STORE_KEEP_ALIVE_SECONDS', 1, 86_400),
     drainMs: 1_000 * integer('PLANT_STORE_DRAIN_SECONDS', 0, 3_600),
-    monitor: monitor(),
+    monitor: readMonitor(reader, socket === undefined ? port : 0),
     ...(tokens ? { tokens, tokenFile: undefined } : await tokensInFile()),
     tls: await tls(),
   };
