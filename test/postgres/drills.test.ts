@@ -60,7 +60,7 @@ t.test(
 
     type(toPostgres.replace(/postgres:\S+/, cluster.url));
     const moved = await serves(3);
-    t.match(shell.stdout, '2 plants copied, 0 unchanged, 0 different\n');
+    t.match(shell.stdout, '2 plants imported, 0 unchanged, 0 lines refused\n');
     t.equal(await post(moved, 4), 200);
 
     type(back);

@@ -160,7 +160,9 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   t.test('stores whose servers would lock rows in opposite orders', async (t) => {
     const url = await cluster.createSchema();
     const schema = new URL(url).username;
-    const first = await openStore(t, { url });
+    // Its lock_timeout is 12 s, which a busy machine does not exceed.
+    const timeoutMs = 600_000;
+    const first = await openStore(t, { url, timeoutMs });
     const [low, high] = [
       { ...FERN, id: 1n },
       { ...FERN, id: 2n },
@@ -173,7 +175,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
       await cluster.sql(`CREATE ROLE ${role} SUPERUSER LOGIN;
         ALTER ROLE ${role} SET search_path = ${schema}; ALTER ROLE ${role} SET ${disabled} = off;
         ALTER ROLE ${role} SET enable_bitmapscan = off`);
-      return openStore(t, { url: cluster.urlOf('postgres', role) });
+      return openStore(t, { url: cluster.urlOf('postgres', role), timeoutMs });
     });
     const [one, other] = (await Promise.all(stores)) as [TestStore, TestStore];
     const holders = [1, 2].map(async (id) => {
