@@ -115,7 +115,7 @@ const MISTAKES: Readonly<Record<string, Readonly<Record<string, Mistake>>>> = {
       },
     }),
   },
-  'any string is a name, and differs from every other': {
+  'any string can be a name, and different strings conflict': {
     'normalizes names': changes(({ name }) => ({ name: name.normalize() })),
     'stores UTF-8': changes(({ name }) => ({ name: Buffer.from(name).toString() })),
     'ends names at a NUL': changes(({ name }) => ({ name: name.replace(/\0.*/, '') })),

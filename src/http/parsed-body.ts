@@ -39,7 +39,7 @@ export function plantLeftIn(
   return plant;
 }
 
-/** The bytes of a body that a body parser has left; `undefined` if it has parsed them. */
+/** The bytes that a body parser has stored on the request; `undefined` if it has parsed them. */
 function bytesIn(left: unknown): Buffer | Failure | undefined {
   if (typeof left === 'string') return encode(left, 'utf8');
   if (ArrayBuffer.isView(left)) return Buffer.from(left.buffer, left.byteOffset, left.byteLength);

@@ -62,7 +62,7 @@ t.test('there must be one socket, and no setting of an address', async (t) => {
     await failsToRun(t, MISUSED, faults.slice(0, 1), inheriting(t, { LISTEN_FDS }));
 });
 
-t.test('the socket must be a TCP socket that listens', async (t) => {
+t.test('the socket must be a listening TCP socket', async (t) => {
   const fault = (reason: string): string[] => [
     `LISTEN_FDS: cannot listen on descriptor 3: ${reason}`,
   ];
