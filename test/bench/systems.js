@@ -1,6 +1,7 @@
 /** The systems that are measured, and which part of the work each one does. */
 
 import { readFileSync } from 'node:fs';
+import { isBuiltin } from 'node:module';
 import { fileURLToPath } from 'node:url';
 
 export const OURS = 'plant-store';
@@ -32,6 +33,12 @@ export const SYSTEMS = [
     work: DURABLE,
     log: 'plants.jsonl',
   },
+  ...(isBuiltin('node:sqlite')
+    ? [
+        { name: 'sqlite', title: 'node:http + node:sqlite', work: DURABLE },
+        { name: 'sqlite-group', title: 'node:sqlite, group commit', work: DURABLE },
+      ]
+    : []),
   { name: 'lmdb', title: `node:http + lmdb ${version('lmdb')}`, work: DURABLE },
   {
     name: 'classic-level',

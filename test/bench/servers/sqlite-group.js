@@ -1,0 +1,26 @@
+/** node:http over node:sqlite with group commit: the plants that arrive in one turn of the event loop share a transaction. */
+
+import { insertInto, openDatabase } from './sqlite-database.js';
+import { listen, plantServer } from './plants.js';
+
+const database = openDatabase();
+const insert = insertInto(database);
+let waiting = [];
+
+function commit() {
+  const batch = waiting;
+  waiting = [];
+  database.exec('BEGIN');
+  const inserted = batch.map(({ plant }) => insert(plant));
+  database.exec('COMMIT');
+  for (const [index, { resolve }] of batch.entries()) resolve(inserted[index]);
+}
+
+listen(
+  plantServer(
+    (plant) =>
+      new Promise((resolve) => {
+        if (waiting.push({ plant, resolve }) === 1) setImmediate(commit);
+      }),
+  ),
+);
