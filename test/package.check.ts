@@ -234,7 +234,7 @@ async function nodeOf(release: string): Promise<string> {
 t.test('every supported release of Node can import and require the exports', async (t) => {
   const names = [
     ...['ErrorSchema', 'NewPlantSchema', 'PlantSchema', 'PlantStoreError', 'copyPlant'],
-    ...['createPlantHandler', 'openPlantLog', 'openapi'],
+    ...['createPlantHandler', 'openPlantLog', 'openapi', 'readPlantLog'],
   ].join();
   for (const release of ['20.19.0', '22', '24', '26']) {
     const node = await nodeOf(release);
