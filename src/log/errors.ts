@@ -1,5 +1,7 @@
+import { dirname } from 'node:path';
+
 import { PlantStoreError } from '../store.js';
-import { reasonOf } from '../system-error.js';
+import { codeOf, reasonOf } from '../system-error.js';
 
 /** Which process has a log open. */
 export type Holder = 'this process' | 'another process';
@@ -36,8 +38,6 @@ export const faults = {
   modifiedLine: (offset: number) => new Error(`the line at byte ${offset} was modified`),
   lineTooLong: () => new RangeError('a line is longer than any record'),
   truncated: () => new Error('the log was truncated while it was read'),
-  notWritable: (folder: string, cause: unknown) =>
-    new Error(`${reasonOf(cause)}; the log and its folder ${folder} must be writable`, { cause }),
   otherUser: (socket: string, cause: unknown) =>
     new Error(
       `a process of another user has locked it; remove ${socket} if that process has ended`,
@@ -67,4 +67,13 @@ export const failures = {
 export function toStoreError(path: string, error: unknown): PlantStoreError {
   if (error instanceof PlantStoreError) return error;
   return new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
+}
+
+/** Adds the folder of a log to an error that says what the process is not allowed to do there. */
+export function namingFolder(path: string, error: unknown): unknown {
+  if (!['EACCES', 'EPERM', 'EROFS'].includes(String(codeOf(error)))) return error;
+  const { syscall, path: created = path } = error as NodeJS.ErrnoException;
+  const folder = dirname(syscall === 'mkdir' ? created : path);
+  const message = `${reasonOf(error)}; the log and its folder ${folder} must be writable`;
+  return new Error(message, { cause: error });
 }

@@ -2,10 +2,9 @@ import { dirname, resolve as absolute } from 'node:path';
 
 import type { NewPlant, Plant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
-import { codeOf } from '../system-error.js';
 import { copyPlant, isSame, type PlantStore, type PlantStoreError } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
-import { failures, faults, toStoreError } from './errors.js';
+import { failures, faults, namingFolder, toStoreError } from './errors.js';
 import {
   createFolder,
   nodeFileSystem,
@@ -139,21 +138,8 @@ export async function openLog(
     return createLog({ fs, file, path, fileId, report, end, index, lock });
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);
-    throw toStoreError(
-      path,
-      isDenied(error) ? faults.notWritable(folderOf(error, path), error) : error,
-    );
+    throw toStoreError(path, namingFolder(path, error));
   }
-}
-
-function isDenied(error: unknown): boolean {
-  return ['EACCES', 'EPERM', 'EROFS'].includes(String(codeOf(error)));
-}
-
-/** The folder in which something could not be created. */
-function folderOf(error: unknown, path: string): string {
-  const { syscall, path: folder = path } = error as NodeJS.ErrnoException;
-  return dirname(syscall === 'mkdir' ? folder : path);
 }
 
 interface LogParts extends Omit<CommitterOptions, 'onStored'> {
