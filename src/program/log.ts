@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { openPlantLog } from '../log/log.js';
 import type { ExitCode } from './exit.js';
 import { LOG_SETTINGS, settingsHelp } from './settings/environment.js';
-import { importPlants } from './commands/import.js';
+import { checkReadable, importPlants } from './commands/import.js';
 import { main } from './main.js';
 import { reportProgress } from './commands/progress.js';
 import { repair } from './commands/repair.js';
@@ -50,7 +50,8 @@ async function serveLog(shutdown: Shutdown): Promise<ExitCode> {
   });
 }
 
-function importToLog(file: string, stop: AbortSignal): Promise<ExitCode> {
+async function importToLog(file: string, stop: AbortSignal): Promise<ExitCode> {
+  await checkReadable(file);
   const imported = withOpenLog(readLogPath(process.env), stop, (log) =>
     importPlants(file, log, stop, log.plants()),
   );

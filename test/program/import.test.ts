@@ -1,4 +1,4 @@
-import { readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 
@@ -127,12 +127,16 @@ t.test('a file that cannot be read is named, and what came before is stored', as
     const { code, stderr } = await run(t, { cwd, env: ENV, args: ['import', file] });
     t.equal(code, 1);
     t.ok(stderr.startsWith(`plant-store: ${file}: ${cause}`), stderr);
+    if (file === 'none') t.strictSame(readdirSync(cwd), ['folder'], 'nothing was created');
   }
   writeFileSync(join(cwd, 'long'), '{"id":1,"name":"fern"}\n');
   truncateSync(join(cwd, 'long'), MAX_RECORD_BYTES + 100);
   const { code, stdout, stderr } = await run(t, { cwd, env: ENV, args: ['import', 'long'] });
   t.match({ code, stdout }, { code: 1, stdout: /^long: 1 plant imported/ });
-  t.equal(stderr, 'plant-store: a line is longer than any plant can be\n');
+  t.equal(
+    stderr,
+    'plant-store: long: line 2 is longer than 134217728 bytes; nothing from there on was read\n',
+  );
 });
 
 t.test('the log that is open elsewhere, or damaged, is named with the way out', async (t) => {

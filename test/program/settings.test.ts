@@ -3,7 +3,11 @@ import { resolve } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../../dist/http/limits.js';
-import { NAMES as SETTINGS, type Environment } from '../../dist/program/settings/environment.js';
+import {
+  DATABASE_SETTINGS,
+  LOG_SETTINGS,
+  type Environment,
+} from '../../dist/program/settings/environment.js';
 import { SettingsError } from '../../dist/program/settings/settings-error.js';
 import {
   readDatabaseServerSettings,
@@ -346,8 +350,8 @@ t.test('with a database, a token or a token file is required', async (t) => {
 t.test(
   'a variable that looks like a setting is a fault, with the names of all settings',
   async (t) => {
-    const faultOf = (names: string): string =>
-      `${names}: no such setting; the settings are ${SETTINGS.join(', ')}`;
+    const faultOf = (names: string, settings: readonly string[] = LOG_SETTINGS): string =>
+      `${names}: no such setting; the settings are ${settings.join(', ')}`;
     const names = [
       'LOG',
       'CONNECTIONS',
@@ -361,7 +365,7 @@ t.test(
       const fault = faultOf(name);
       t.strictSame(await faultsIn({ [name]: '1' }), [fault]);
       t.strictSame(await faultsOf(() => readDatabaseSettings({ ...DATABASE, [name]: '1' })), [
-        fault,
+        faultOf(name, DATABASE_SETTINGS),
       ]);
       t.throws(() => readLogPath({ [name]: '1' }), { message: fault });
     }

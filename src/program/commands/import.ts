@@ -1,4 +1,5 @@
-import { createReadStream } from 'node:fs';
+import { constants, createReadStream } from 'node:fs';
+import { access } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
 
 import { failures, type Failure } from '../../http/failures.js';
@@ -39,7 +40,7 @@ export async function importPlants(
 
   async function* plants(): AsyncGenerator<NewPlant & { readonly line: number }> {
     let line = 0;
-    for await (const bytes of linesOf(chunksOf(file))) {
+    for await (const bytes of linesOf(file)) {
       line++;
       // One character for each byte.
       const text = bytes.toString('latin1');
@@ -65,30 +66,49 @@ export async function importPlants(
   return refused === 0 ? EXIT.done : EXIT.failed;
 }
 
-/** Reads a file, or stdin. */
+/**
+ * Checks that a file can be read, before anything is created for the import.
+ *
+ * @throws Error that names the file.
+ */
+export async function checkReadable(file: string): Promise<void> {
+  if (file === STDIN) return;
+  await access(file, constants.R_OK).catch((error: unknown) => {
+    throw unreadable(file, error);
+  });
+}
+
+function unreadable(file: string, cause: unknown): Error {
+  return new Error(`${file}: ${reasonOf(cause)}`, { cause });
+}
+
 async function* chunksOf(file: string): AsyncGenerator<Buffer> {
   try {
     yield* file === STDIN ? process.stdin : createReadStream(file, { highWaterMark: CHUNK_BYTES });
   } catch (error) {
-    throw new Error(`${file}: ${reasonOf(error)}`, { cause: error });
+    throw unreadable(file, error);
   }
 }
 
-/** The lines in chunks, without their newlines. The last one may lack it. */
-async function* linesOf(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+/** The lines of a file, without their newlines. The last one may lack it. */
+async function* linesOf(file: string): AsyncGenerator<Buffer> {
+  let line = 1;
   /** The chunks that hold the beginning of a line. */
   let begun: Buffer[] = [];
   let begunBytes = 0;
-  for await (const chunk of chunks) {
+  for await (const chunk of chunksOf(file)) {
     let start = 0;
     for (let end; (end = chunk.indexOf(NEWLINE, start)) !== -1; start = end + 1) {
       yield Buffer.concat([...begun, chunk.subarray(start, end)]);
       [begun, begunBytes] = [[], 0];
+      line++;
     }
     begun.push(chunk.subarray(start));
     begunBytes += chunk.length - start;
     if (begunBytes > MAX_RECORD_BYTES)
-      throw new RangeError('a line is longer than any plant can be');
+      throw new RangeError(
+        `${file}: line ${line} is longer than ${MAX_RECORD_BYTES} bytes; nothing from there on was read`,
+      );
   }
   if (begunBytes > 0) yield Buffer.concat(begun);
 }

@@ -58,15 +58,15 @@ function isServiceLink(name: string, value = ''): boolean {
   return isAddress || SERVICE_LINK.test(name);
 }
 
-/** Returns the faults of variables that look like settings. */
-function unknownNames(environment: Environment): string[] {
+/** Returns the fault of variables that look like settings. `names` are the settings to choose from. */
+function unknownNames(environment: Environment, names: readonly Name[]): string[] {
   const unknown = Reflect.ownKeys(environment)
     .map(String)
     .filter((name) => name.startsWith('PLANT_STORE_') && !NAMES.includes(name as Name))
     .filter((name) => !isServiceLink(name, environment[name]));
   return unknown.length === 0
     ? []
-    : [`${unknown.join(', ')}: no such setting; the settings are ${NAMES.join(', ')}`];
+    : [`${unknown.join(', ')}: no such setting; the settings are ${names.join(', ')}`];
 }
 
 /** Returns the settings in an environment, except what Kubernetes has set. */
@@ -82,9 +82,9 @@ function withoutServiceLinks(environment: Environment): Partial<Record<Name, str
 }
 
 /** Functions that read one setting, or what it names, and collect faults, all of which `valid` throws. */
-export function createReader(given: Environment) {
+export function createReader(given: Environment, names: readonly Name[]) {
   const environment = withoutServiceLinks(given);
-  const faults = unknownNames(given);
+  const faults = unknownNames(given, names);
   const fault = (message: string): void => void faults.push(message);
 
   function text(name: Name): string | undefined {

@@ -13,7 +13,9 @@ import {
 } from './credentials.js';
 import {
   createReader,
+  DATABASE_SETTINGS,
   isOfDatabase,
+  LOG_SETTINGS,
   NAMES,
   SETTINGS,
   type Environment,
@@ -60,7 +62,7 @@ export interface DatabaseSettings {
  * @throws SettingsError with all faults.
  */
 export async function readLogSettings(environment: Environment): Promise<LogSettings> {
-  const reader = createReader(environment);
+  const reader = createReader(environment, LOG_SETTINGS);
   for (const name of NAMES.filter(isOfDatabase))
     if (reader.environment[name] !== undefined)
       reader.fault(`${name}: is a setting of plant-store-postgres (dist/postgres-server.js)`);
@@ -77,7 +79,7 @@ export async function readLogSettings(environment: Environment): Promise<LogSett
  * @throws SettingsError with all faults.
  */
 export function readLogPath(environment: Environment): string {
-  const reader = createReader(environment);
+  const reader = createReader(environment, LOG_SETTINGS);
   return reader.valid(logPath(reader));
 }
 
@@ -94,7 +96,7 @@ function logPath({ path }: Reader): string {
 export async function readDatabaseServerSettings(
   environment: Environment,
 ): Promise<ServerSettings & DatabaseSettings> {
-  const reader = createReader(environment);
+  const reader = createReader(environment, DATABASE_SETTINGS);
   const { PLANT_STORE_FILE, PLANT_STORE_TOKEN, PLANT_STORE_TOKEN_FILE } = reader.environment;
   if (PLANT_STORE_FILE !== undefined)
     reader.fault('PLANT_STORE_FILE: is a setting of plant-store (dist/server.js)');
@@ -109,7 +111,7 @@ export async function readDatabaseServerSettings(
  * @throws SettingsError with all faults.
  */
 export async function readDatabaseSettings(environment: Environment): Promise<DatabaseSettings> {
-  const reader = createReader(environment);
+  const reader = createReader(environment, DATABASE_SETTINGS);
   return reader.valid(await readDatabase(reader));
 }
 
