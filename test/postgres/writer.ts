@@ -12,7 +12,8 @@ const VARIANTS = 3;
 const IDS_PER_SECOND = 2_000;
 
 const [, , url = '', seconds = '', seed = ''] = process.argv;
-const store = await openPostgresStore({ url });
+// Its lock_timeout is 12 s: with the default of 100 ms, a busy machine makes the database refuse plants.
+const store = await openPostgresStore({ url, timeoutMs: 600_000 });
 const start = performance.now();
 const lines: string[] = [];
 let random = Number(seed);
