@@ -1,6 +1,6 @@
+import { openToRead, type FileSystem, type OpenFile } from '../files.js';
 import { codeOf } from '../system-error.js';
 import { faults } from './errors.js';
-import { openToRead, type FileSystem, type LogFile } from './file.js';
 
 /** The bytes of a file from `start` up to, but not including, `end`. */
 export interface Range {
@@ -14,7 +14,7 @@ const COPY_BYTES = 1_048_576;
  * Reads ranges of a file. Every chunk but the last is full, however short the ranges are, because
  * each may become a durable write. The last one may be empty.
  */
-export async function* chunksOf(file: LogFile, ranges: readonly Range[]): AsyncGenerator<Buffer> {
+export async function* chunksOf(file: OpenFile, ranges: readonly Range[]): AsyncGenerator<Buffer> {
   const buffer = Buffer.allocUnsafe(COPY_BYTES);
   let held = 0;
   for (const { start, end } of ranges) {
@@ -41,7 +41,7 @@ export async function* chunksOf(file: LogFile, ranges: readonly Range[]): AsyncG
 export async function unusedPath(
   fs: FileSystem,
   path: string,
-  log: LogFile,
+  log: OpenFile,
   ranges: readonly Range[],
 ): Promise<string> {
   let candidate = path;
@@ -52,10 +52,10 @@ export async function unusedPath(
 async function mayReplace(
   fs: FileSystem,
   path: string,
-  log: LogFile,
+  log: OpenFile,
   ranges: readonly Range[],
 ): Promise<boolean> {
-  let file: LogFile;
+  let file: OpenFile;
   try {
     file = await openToRead(fs, path);
   } catch (error) {
@@ -74,9 +74,9 @@ async function mayReplace(
 
 /** Whether ranges of a log begin with the content of a file. */
 async function beginsWith(
-  log: LogFile,
+  log: OpenFile,
   ranges: readonly Range[],
-  file: LogFile,
+  file: OpenFile,
   size: number,
 ): Promise<boolean> {
   const length = ranges.reduce((sum, { start, end }) => sum + end - start, 0);

@@ -2,21 +2,16 @@ import { AsyncResource } from 'node:async_hooks';
 import { constants } from 'node:os';
 
 import { measureCommit } from '../channels.js';
+import { truncateFile, writeAll, type OpenFile } from '../files.js';
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { createBatch, type Batch } from './batch.js';
 import { failures, faults, toStoreError } from './errors.js';
-import {
-  sizeOf,
-  truncateFile,
-  writeAll,
-  type FileId,
-  type FileSystem,
-  type LogFile,
-} from './file.js';
+import { sizeOf, type FileId } from './file.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
+import type { System } from './system.js';
 import { createWatchdog } from './watchdog.js';
 
 /** Group commit: all plants that arrive during one write are written together in the next one. */
@@ -49,8 +44,8 @@ export interface Committer {
 }
 
 export interface CommitterOptions {
-  readonly fs: FileSystem;
-  readonly file: LogFile;
+  readonly system: System;
+  readonly file: OpenFile;
   readonly path: string;
   /** To notice if the file at `path` is replaced. */
   readonly fileId: FileId;
@@ -79,7 +74,7 @@ const { errno } = constants;
 const NO_ROOM: readonly number[] = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG];
 
 export function createCommitter(options: CommitterOptions): Committer {
-  const { fs, file, path, fileId, onStored, report } = options;
+  const { system, file, path, fileId, onStored, report } = options;
   const poisoning = new AbortController();
   /** Everything before this offset is durable; nothing after it has been acknowledged. */
   let end = options.end;
@@ -91,7 +86,7 @@ export function createCommitter(options: CommitterOptions): Committer {
   let refusal: PlantStoreError | undefined;
   let hang: PlantStoreError | undefined;
   let isFull = false;
-  const watchdog = createWatchdog({ fs, path, operation: 'a write' }, refusePending);
+  const watchdog = createWatchdog({ system, path, operation: 'a write' }, refusePending);
 
   // Bound to the asynchronous context that opened the log: a batch belongs to many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {
@@ -138,7 +133,7 @@ export function createCommitter(options: CommitterOptions): Committer {
   async function writeBatch({ plants, lines, starts, bytes }: Batch): Promise<void> {
     if (poisoning.signal.aborted) throw poisoning.signal.reason;
     checkSize(end, end);
-    await writeAll(fs, file, Buffer.from(lines));
+    await writeAll(system, file, Buffer.from(lines));
     if (hang && !refusal) report(`${path}: the write has returned; plants are stored again`);
     if (isFull) report(`${path}: there is room again`);
     isFull = false;
@@ -150,7 +145,7 @@ export function createCommitter(options: CommitterOptions): Committer {
   /** Poisons the log and throws if `path` is another file by now, or if its size is not in the range. */
   function checkSize(min: number, max: number): void {
     try {
-      const size = sizeOf(fs, path, fileId);
+      const size = sizeOf(system, path, fileId);
       if (size < min || size > max) throw faults.changed();
     } catch (error) {
       throw poison(error);

@@ -32,8 +32,6 @@ export const damages = {
 
 /** Why the file of a log cannot be used. {@link toStoreError} adds its path. */
 export const faults = {
-  notRegular: () => new Error('it is not a regular file'),
-  nothingWritten: () => new Error('the system wrote 0 bytes'),
   changed: () => new Error('the file was modified or replaced by another process'),
   modifiedLine: (offset: number) => new Error(`the line at byte ${offset} was modified`),
   lineTooLong: () => new RangeError('a line is longer than any record'),

@@ -1,5 +1,5 @@
+import type { OpenFile } from '../files.js';
 import { faults } from './errors.js';
-import type { LogFile } from './file.js';
 import { MAX_RECORD_BYTES, NEWLINE } from './record.js';
 
 /** A part of a log. The parts follow each other without a gap, and together are the whole file. */
@@ -35,7 +35,7 @@ const LINE_BYTES = 4_096;
  * the next one is read. Two buffers of 256 KiB are enough for that; a line that does not fit into
  * one of them gets a larger buffer of its own.
  */
-export async function* partsOf(file: LogFile, end = Infinity): AsyncGenerator<Part, void> {
+export async function* partsOf(file: OpenFile, end = Infinity): AsyncGenerator<Part, void> {
   /** The first `held` bytes are those at `offset` in the file: the start of an incomplete line. */
   let buffer: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   let spare: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
@@ -64,7 +64,7 @@ export async function* partsOf(file: LogFile, end = Infinity): AsyncGenerator<Pa
     await Promise.allSettled([reading]);
   }
 
-  function readMore(): ReturnType<LogFile['read']> {
+  function readMore(): ReturnType<OpenFile['read']> {
     const position = offset + held;
     const length = Math.min(buffer.length - held, end - position);
     const read = file.read(buffer, held, length, position);
@@ -96,7 +96,7 @@ export async function* partsOf(file: LogFile, end = Infinity): AsyncGenerator<Pa
 }
 
 /** The offset after the next newline, or the end of the file. */
-export async function endOfLine(file: LogFile, start: number): Promise<number> {
+export async function endOfLine(file: OpenFile, start: number): Promise<number> {
   const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   let offset = start;
   for (;;) {
@@ -108,7 +108,7 @@ export async function endOfLine(file: LogFile, start: number): Promise<number> {
 }
 
 /** The number of the line that starts at an offset. */
-export async function lineAt(file: LogFile, offset: number): Promise<number> {
+export async function lineAt(file: OpenFile, offset: number): Promise<number> {
   let line = 1;
   for await (const part of partsOf(file, offset)) {
     if (part.kind === 'long line') line++;
@@ -118,7 +118,7 @@ export async function lineAt(file: LogFile, offset: number): Promise<number> {
 }
 
 /** Reads the line at an offset, with its newline unless the file ends before it. */
-export async function readLine(file: LogFile, offset: number): Promise<Buffer> {
+export async function readLine(file: OpenFile, offset: number): Promise<Buffer> {
   let buffer: Buffer = Buffer.allocUnsafe(LINE_BYTES);
   let held = 0;
   for (;;) {

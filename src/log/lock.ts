@@ -1,8 +1,9 @@
 import { dirname, join } from 'node:path';
 
+import { openFolder } from '../files.js';
 import { codeOf } from '../system-error.js';
 import { failures, faults, type Holder } from './errors.js';
-import { openFolder, type FileSystem } from './file.js';
+import type { System } from './system.js';
 
 /** Held by the only writer of a log. */
 export interface Lock {
@@ -46,14 +47,19 @@ const MAX_SOCKET_PATH_BYTES = 103;
  * @throws PlantStoreError `locked` if another process or this one holds the lock, or if another one may
  * hold it: a process that is stopped (SIGSTOP) does not answer.
  */
-export async function acquireLock(fs: FileSystem, path: string, ino: bigint): Promise<Lock> {
+export async function acquireLock(system: System, path: string, ino: bigint): Promise<Lock> {
   const folder = dirname(path);
-  const handle = await openFolder(fs, folder);
-  const claims: ClaimFolder = { fs, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.fd };
-  const rank = fs.randomBytes(8).toString('hex');
-  const deadline = fs.now() + ACQUIRE_TIMEOUT_MS;
+  const handle = await openFolder(system, folder);
+  const claims: ClaimFolder = {
+    system,
+    folder,
+    prefix: `.plant-store-${ino}-`,
+    descriptor: handle.fd,
+  };
+  const rank = system.randomBytes(8).toString('hex');
+  const deadline = system.now() + ACQUIRE_TIMEOUT_MS;
   try {
-    for (let attempt = 1; fs.now() < deadline; attempt++) {
+    for (let attempt = 1; system.now() < deadline; attempt++) {
       const claim = await createClaim(claims, `${claims.prefix}${rank}-${attempt}`);
       if (claim) {
         const result = await compete(claims, claim, deadline).catch(async (error: unknown) => {
@@ -67,7 +73,7 @@ export async function acquireLock(fs: FileSystem, path: string, ino: bigint): Pr
         await claim.release();
         if (result !== 'later') throw failures.locked(path, result);
       }
-      await fs.sleep(RETRY_DELAY_MS);
+      await system.sleep(RETRY_DELAY_MS);
     }
     throw failures.locked(path, 'another process');
   } finally {
@@ -78,7 +84,7 @@ export async function acquireLock(fs: FileSystem, path: string, ino: bigint): Pr
 
 /** The folder of a log, which holds the claims to it. */
 interface ClaimFolder {
-  readonly fs: FileSystem;
+  readonly system: System;
   readonly folder: string;
   /** The prefix of the names of all claims to this log. */
   readonly prefix: string;
@@ -94,14 +100,14 @@ interface Claim extends Lock {
 
 /** Resolves to `undefined` if a rival took the claim for dead, between bind and listen, and removed it. */
 async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | undefined> {
-  const { fs, folder } = claims;
+  const { system, folder } = claims;
   const path = join(folder, name);
   let state = '';
-  const listener = await fs.listen(socketPath(claims, name + HIDDEN), () => state);
+  const listener = await system.listen(socketPath(claims, name + HIDDEN), () => state);
   try {
     // Only this user may connect, whatever the umask.
-    await fs.chmod(path + HIDDEN, 0o600);
-    await fs.rename(path + HIDDEN, path);
+    await system.chmod(path + HIDDEN, 0o600);
+    await system.rename(path + HIDDEN, path);
   } catch (error) {
     listener.close();
     if (codeOf(error) === 'ENOENT') return undefined;
@@ -114,7 +120,7 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | u
     },
     async release() {
       listener.close();
-      await removeClaim(fs, path);
+      await removeClaim(system, path);
     },
   };
 }
@@ -134,8 +140,8 @@ async function compete(
     if (rivals.length === 0) return 'won';
     const holder = rivals.find(({ state }) => state.startsWith(HELD));
     if (holder) return holder.state === HELD_HERE ? 'this process' : 'another process';
-    if (rivals.some((rival) => rival.name < name) || claims.fs.now() > deadline) return 'later';
-    await claims.fs.sleep(RETRY_DELAY_MS);
+    if (rivals.some((rival) => rival.name < name) || claims.system.now() > deadline) return 'later';
+    await claims.system.sleep(RETRY_DELAY_MS);
     names = rivals.map((rival) => rival.name);
   }
 }
@@ -146,10 +152,10 @@ interface Rival {
 }
 
 async function visibleClaims(
-  { fs, folder, prefix }: ClaimFolder,
+  { system, folder, prefix }: ClaimFolder,
   ownName: string,
 ): Promise<string[]> {
-  const names = await fs.readdir(folder);
+  const names = await system.readdir(folder);
   return names.filter(
     (name) => name !== ownName && (name.startsWith(prefix) || ANY_CLAIM.test(name)),
   );
@@ -177,14 +183,14 @@ async function liveRivals(claims: ClaimFolder, names: readonly string[]): Promis
 
 /** The answer of the owner of a claim: empty if it is stopped, `undefined` if it is dead. */
 async function removeIfDead(claims: ClaimFolder, name: string): Promise<string | undefined> {
-  const { fs, folder } = claims;
+  const { system, folder } = claims;
   try {
-    return await fs.ask(socketPath(claims, name), ANSWER_TIMEOUT_MS);
+    return await system.ask(socketPath(claims, name), ANSWER_TIMEOUT_MS);
   } catch (error) {
     const path = join(folder, name);
     if (codeOf(error) === 'EACCES') throw faults.otherUser(path, error);
     if (codeOf(error) !== 'ECONNREFUSED' && codeOf(error) !== 'ENOENT') return '';
-    await removeClaim(fs, path);
+    await removeClaim(system, path);
     return undefined;
   }
 }
@@ -195,9 +201,9 @@ function socketPath({ folder, descriptor }: ClaimFolder, name: string): string {
   return fits ? path : `/proc/self/fd/${descriptor}/${name}`;
 }
 
-async function removeClaim(fs: FileSystem, path: string): Promise<void> {
+async function removeClaim(system: System, path: string): Promise<void> {
   try {
-    await fs.unlink(path);
+    await system.unlink(path);
   } catch (error) {
     if (codeOf(error) !== 'ENOENT') throw error;
   }

@@ -1,27 +1,20 @@
 import { dirname, resolve as absolute } from 'node:path';
 
+import { createFolder, statRegularFile, syncFile, syncFolder, type OpenFile } from '../files.js';
 import type { NewPlant, Plant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import { copyPlant, isSame, type PlantStore, type PlantStoreError } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
 import { failures, faults, namingFolder, toStoreError } from './errors.js';
-import {
-  createFolder,
-  nodeFileSystem,
-  openLogFile,
-  statRegularFile,
-  syncFile,
-  syncFolder,
-  type FileSystem,
-  type LogFile,
-} from './file.js';
-import { createIdWords, toWords } from './id.js';
+import { openLogFile } from './file.js';
 import { createIdIndex, type IdIndex } from './id-index.js';
-import { acquireLock, type Lock } from './lock.js';
+import { createIdWords, toWords } from './id.js';
 import { partsOf, type Part } from './lines.js';
-import { plantsIn } from './read.js';
+import { acquireLock, type Lock } from './lock.js';
 import { createReadBack } from './read-back.js';
+import { plantsIn } from './read.js';
 import { recover } from './recovery.js';
+import { nodeSystem, type System } from './system.js';
 
 /**
  * The options of {@link openPlantLog}.
@@ -111,31 +104,31 @@ export interface PlantLog extends PlantStore {
  * ```
  */
 export function openPlantLog(path: string, options: PlantLogOptions = {}): Promise<PlantLog> {
-  return openLog(nodeFileSystem, path, options);
+  return openLog(nodeSystem, path, options);
 }
 
-/** Opens a log through the given file operations. */
+/** As {@link openPlantLog}, on the given system. */
 export async function openLog(
-  fs: FileSystem,
+  system: System,
   givenPath: string,
   { onProgress, ...options }: PlantLogOptions = {},
 ): Promise<PlantLog> {
   const report = limitRate(options.report);
   let path = absolute(givenPath);
-  let file: LogFile | undefined;
+  let file: OpenFile | undefined;
   let lock: Lock | undefined;
   try {
-    await createFolder(fs, dirname(path));
-    file = await openLogFile(fs, path);
+    await createFolder(system, dirname(path));
+    file = await openLogFile(system, path);
     const fileId = await statRegularFile(file);
-    path = await fs.realpath(path);
-    await syncFolder(fs, dirname(path));
-    lock = await acquireLock(fs, path, fileId.ino);
+    path = await system.realpath(path);
+    await syncFolder(system, dirname(path));
+    lock = await acquireLock(system, path, fileId.ino);
     // A killed process may have left lines that only the page cache holds.
     await syncFile(file);
     const index = createIdIndex();
-    const end = await recover({ fs, file, path, fileId, report, index }, onProgress);
-    return createLog({ fs, file, path, fileId, report, end, index, lock });
+    const end = await recover({ fs: system, file, path, fileId, report, index }, onProgress);
+    return createLog({ system, file, path, fileId, report, end, index, lock });
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);
     throw toStoreError(path, namingFolder(path, error));

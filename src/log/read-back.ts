@@ -1,14 +1,15 @@
 import { AsyncResource } from 'node:async_hooks';
 
+import type { OpenFile } from '../files.js';
 import type { Plant } from '../plant.js';
 import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import type { Committer } from './commit.js';
 import { faults, toStoreError } from './errors.js';
-import type { FileSystem, LogFile } from './file.js';
 import { toBigInt } from './id.js';
 import { readLine } from './lines.js';
 import { decodeRecord, RecordReader } from './record.js';
+import type { System } from './system.js';
 import { createWatchdog } from './watchdog.js';
 
 /** Reads stored plants, to compare them with the plants that are added. */
@@ -26,8 +27,8 @@ export interface ReadBack {
 }
 
 export interface ReadBackOptions {
-  readonly fs: FileSystem;
-  readonly file: LogFile;
+  readonly system: System;
+  readonly file: OpenFile;
   readonly path: string;
   readonly report: Report;
 }
@@ -40,7 +41,7 @@ interface Pending {
 }
 
 export function createReadBack(
-  { fs, file, path, report }: ReadBackOptions,
+  { system, file, path, report }: ReadBackOptions,
   committer: Pick<Committer, 'checkFile' | 'poison'>,
 ): ReadBack {
   /** In the order of their arrival. The first one is being read. */
@@ -48,7 +49,7 @@ export function createReadBack(
   let running: Promise<void> | undefined;
   /** The error with which reads are refused while one hangs. */
   let hang: PlantStoreError | undefined;
-  const watchdog = createWatchdog({ fs, path, operation: 'a read' }, refusePending);
+  const watchdog = createWatchdog({ system, path, operation: 'a read' }, refusePending);
 
   // Bound to the asynchronous context that opened the log: the reads belong to many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {

@@ -1,14 +1,14 @@
 import { isUtf8 } from 'node:buffer';
 
-import type { NewPlant } from '../plant.js';
-import { damages, failures, faults, toStoreError } from './errors.js';
 import {
   nodeFileSystem,
   openToRead,
   statRegularFile,
   type FileSystem,
-  type LogFile,
-} from './file.js';
+  type OpenFile,
+} from '../files.js';
+import type { NewPlant } from '../plant.js';
+import { damages, failures, faults, toStoreError } from './errors.js';
 import { toBigInt } from './id.js';
 import { lineAt, partsOf, type Part } from './lines.js';
 import { damageOf, decodeRecord, NEWLINE, RecordReader } from './record.js';
@@ -32,9 +32,9 @@ export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
   return readPlants(nodeFileSystem, path);
 }
 
-/** As {@link readPlantLog}, through the given file operations. */
+/** As {@link readPlantLog}, from the given file system. */
 export async function* readPlants(fs: FileSystem, path: string): AsyncGenerator<NewPlant> {
-  let file: LogFile | undefined;
+  let file: OpenFile | undefined;
   try {
     const opened = await openToRead(fs, path);
     file = opened;

@@ -1,16 +1,10 @@
 import { crc32 } from 'node:zlib';
 
+import { truncateFile, writeFile, type FileSystem, type OpenFile } from '../files.js';
 import { pluralize, type Report } from '../report.js';
 import { unusedPath } from './aside.js';
 import { damages, failures, faults } from './errors.js';
-import {
-  sizeOf,
-  truncateFile,
-  writeFile,
-  type FileId,
-  type FileSystem,
-  type LogFile,
-} from './file.js';
+import { sizeOf, type FileId } from './file.js';
 import type { IdIndex } from './id-index.js';
 import { lineAt, type TornTail } from './lines.js';
 import { scan } from './scan.js';
@@ -18,7 +12,7 @@ import { scan } from './scan.js';
 /** A log that is open and locked, but whose lines have not been read yet. */
 export interface UnreadLog {
   readonly fs: FileSystem;
-  readonly file: LogFile;
+  readonly file: OpenFile;
   readonly path: string;
   readonly fileId: FileId;
   readonly report: Report;

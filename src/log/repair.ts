@@ -2,18 +2,12 @@ import { constants } from 'node:fs';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
 
+import { removeIfPresent, syncFolder, writeAll, type FileSystem, type OpenFile } from '../files.js';
 import { chunksOf, unusedPath, type Range } from './aside.js';
 import { faults } from './errors.js';
-import {
-  removeIfPresent,
-  sizeOf,
-  syncFolder,
-  writeAll,
-  type FileId,
-  type FileSystem,
-  type LogFile,
-} from './file.js';
+import { sizeOf, type FileId } from './file.js';
 import { acquireLock } from './lock.js';
+import type { System } from './system.js';
 import { checkLines, withFile, type Verification, type VerifyOptions } from './verify.js';
 
 const { O_CREAT, O_DSYNC, O_EXCL, O_WRONLY } = constants;
@@ -32,13 +26,13 @@ export interface Repair extends Verification {
  * read or written.
  */
 export async function repairLog(
-  fs: FileSystem,
+  system: System,
   givenPath: string,
   onProgress: VerifyOptions['onProgress'],
 ): Promise<Repair | undefined> {
-  return withFile(fs, givenPath, async (file, { dev, ino, size }) => {
-    const path = await fs.realpath(givenPath);
-    const lock = await acquireLock(fs, path, ino);
+  return withFile(system, givenPath, async (file, { dev, ino, size }) => {
+    const path = await system.realpath(givenPath);
+    const lock = await acquireLock(system, path, ino);
     try {
       const damaged: Range[] = [];
       const verification = await checkLines(file, Number(size), {
@@ -47,7 +41,7 @@ export async function repairLog(
       });
       if (damaged.length === 0) return undefined;
       const log = { path, file, fileId: { dev, ino }, bytes: verification.bytes };
-      const damagedPath = await moveDamage(fs, log, damaged);
+      const damagedPath = await moveDamage(system, log, damaged);
       return { ...verification, damagedPath };
     } finally {
       await lock.release();
@@ -65,7 +59,7 @@ function addRange(ranges: Range[], start: number, end: number): void {
 /** A log that is locked and has been read. */
 interface ReadLog {
   readonly path: string;
-  readonly file: LogFile;
+  readonly file: OpenFile;
   readonly fileId: FileId;
   readonly bytes: number;
 }
@@ -110,7 +104,7 @@ function throwIfChanged(fs: FileSystem, { path, fileId, bytes }: ReadLog): void 
 /** Copies bytes to a new file with the same owner and mode. Resolves to their CRC-32. */
 async function copyRanges(
   fs: FileSystem,
-  from: LogFile,
+  from: OpenFile,
   ranges: readonly Range[],
   path: string,
 ): Promise<number> {

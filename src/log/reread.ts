@@ -1,5 +1,5 @@
+import type { OpenFile } from '../files.js';
 import type { Damage } from './errors.js';
-import type { LogFile } from './file.js';
 import { endOfLine } from './lines.js';
 import { NEWLINE } from './record.js';
 
@@ -27,7 +27,7 @@ export interface SecondReader {
 const WINDOW_BYTES = 65_536;
 const COMMA = 0x2c;
 
-export function createSecondReader(file: LogFile): SecondReader {
+export function createSecondReader(file: OpenFile): SecondReader {
   const lines = createWindow(file);
   const earlierLines = createWindow(file);
   return {
@@ -55,7 +55,7 @@ interface Window {
   forget(): void;
 }
 
-function createWindow(file: LogFile): Window {
+function createWindow(file: OpenFile): Window {
   const buffer = Buffer.allocUnsafe(WINDOW_BYTES);
   let offset = 0;
   let held = 0;

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 
+import type { OpenFile } from '../files.js';
 import { damages, type Damage } from './errors.js';
-import type { LogFile } from './file.js';
 import type { IdWords } from './id.js';
 import { partsOf, type Lines, type TornTail } from './lines.js';
 import { damageOf, NEWLINE, RecordReader } from './record.js';
@@ -23,7 +23,7 @@ export interface ScanListener {
 }
 
 /** Reads the log from its start, checks every line, and resolves to the torn tail, which may be empty. */
-export async function scan(file: LogFile, listener: ScanListener): Promise<TornTail> {
+export async function scan(file: OpenFile, listener: ScanListener): Promise<TornTail> {
   let line = 1;
   let end = 0;
   for await (const part of partsOf(file)) {

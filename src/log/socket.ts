@@ -3,12 +3,12 @@ import { connect, createServer } from 'node:net';
 import { text } from 'node:stream/consumers';
 
 /** A Unix socket on which this process listens. */
-export interface Listener {
+export interface ListeningSocket {
   close(): void;
 }
 
 /** Binds a Unix socket and listens on it. Each connection is sent what `answer` returns at that moment. */
-export async function listen(path: string, answer: () => string): Promise<Listener> {
+export async function listen(path: string, answer: () => string): Promise<ListeningSocket> {
   const server = createServer((socket) => socket.on('error', () => undefined).end(answer()));
   // Without `exclusive`, the socket of a cluster worker would belong to the primary.
   server.unref().listen({ path, exclusive: true });

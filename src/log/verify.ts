@@ -1,7 +1,7 @@
 import type { BigIntStats } from 'node:fs';
 
+import { openToRead, statRegularFile, type FileSystem, type OpenFile } from '../files.js';
 import { toStoreError, type Damage } from './errors.js';
-import { openToRead, statRegularFile, type FileSystem, type LogFile } from './file.js';
 import { createIdIndex } from './id-index.js';
 import { createSecondReader } from './reread.js';
 import { scan } from './scan.js';
@@ -35,7 +35,7 @@ export async function verifyLog(
 export async function withFile<Result>(
   fs: FileSystem,
   path: string,
-  work: (file: LogFile, stats: BigIntStats) => Promise<Result>,
+  work: (file: OpenFile, stats: BigIntStats) => Promise<Result>,
 ): Promise<Result> {
   try {
     const file = await openToRead(fs, path);
@@ -51,7 +51,7 @@ export async function withFile<Result>(
 
 /** Checks every line of a file whose size was `size`. */
 export async function checkLines(
-  file: LogFile,
+  file: OpenFile,
   size: number,
   { onDamage, onProgress }: VerifyOptions,
 ): Promise<Verification> {

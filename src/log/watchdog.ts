@@ -2,7 +2,7 @@ import { AsyncResource } from 'node:async_hooks';
 
 import type { PlantStoreError } from '../store.js';
 import { failures } from './errors.js';
-import type { FileSystem } from './file.js';
+import type { System } from './system.js';
 
 /** How long the disk may take for an operation, in milliseconds. One that takes longer hangs. */
 export const HANG_MS = 10_000;
@@ -16,7 +16,7 @@ export interface Watchdog {
 }
 
 export interface WatchdogOptions {
-  readonly fs: FileSystem;
+  readonly system: System;
   readonly path: string;
   /** The operation in the message: `a write`. */
   readonly operation: string;
@@ -27,7 +27,7 @@ export interface WatchdogOptions {
  * cannot be cancelled.
  */
 export function createWatchdog(
-  { fs, path, operation }: WatchdogOptions,
+  { system, path, operation }: WatchdogOptions,
   onHang: (error: PlantStoreError) => void,
 ): Watchdog {
   /** The number of the last operation. */
@@ -41,7 +41,7 @@ export function createWatchdog(
       if (isRunning && late === last) onHang(failures.hanging(path, operation, HANG_MS));
     });
   });
-  const timer = fs.startTimer(onExpiry, HANG_MS);
+  const timer = system.startTimer(onExpiry, HANG_MS);
   return {
     start() {
       last++;

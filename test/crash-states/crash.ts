@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import type { FileSystem } from '../../dist/log/file.js';
+import type { System } from '../../dist/log/system.js';
 import { digestOf, keyOf, reachable, type Effect, type Outcomes } from './disk.js';
 import { Violation, type Process } from './invariants.js';
 import { copyOf, keyOfKnowledge, type Knowledge } from './knowledge.js';
@@ -19,7 +19,7 @@ export interface CrashState {
 export interface Setting extends Pick<Process, 'path' | 'openedTwice'> {
   readonly dsyncIsDurable: boolean;
   /** Gives the log another file system than the machine's, to break it. */
-  readonly mutate?: (fs: FileSystem) => FileSystem;
+  readonly mutate?: (fs: System) => System;
 }
 
 /** A moment at which a process may crash. */

@@ -1,4 +1,4 @@
-import type { FileSystem } from '../../dist/log/file.js';
+import type { System } from '../../dist/log/system.js';
 import {
   keyOfState,
   killsAt,
@@ -32,7 +32,7 @@ export interface ExploreOptions {
   /** How many crashes follow each other. */
   readonly crashes: number;
   readonly dsyncIsDurable?: boolean;
-  readonly mutate?: (fs: FileSystem) => FileSystem;
+  readonly mutate?: (fs: System) => System;
 }
 
 /**

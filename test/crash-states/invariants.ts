@@ -1,6 +1,6 @@
 import { basename, dirname } from 'node:path';
 
-import type { FileSystem } from '../../dist/log/file.js';
+import type { System } from '../../dist/log/system.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -18,7 +18,7 @@ export class Violation extends Error {
 export interface Process {
   readonly machine: Machine;
   /** The file system that the log uses: that of the machine, unless a test breaks it. */
-  readonly fs: FileSystem;
+  readonly fs: System;
   readonly path: string;
   readonly knowledge: Knowledge;
   /** The folders, by their keys, of which the log was opened twice with the same result. */

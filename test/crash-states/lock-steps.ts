@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 
-import type { FileSystem } from '../../dist/log/file.js';
+import type { System } from '../../dist/log/system.js';
 import { acquireLock } from '../../dist/log/lock.js';
 import { systemError } from '../log/support.js';
 
@@ -90,7 +90,7 @@ export function beginningOf(process: number, mutate?: Mutate): Promise<Position>
   }
 }
 
-export type Mutate = (fs: FileSystem) => FileSystem;
+export type Mutate = (fs: System) => System;
 
 /** A run of the code with the results that are known. */
 interface Replay {
@@ -124,7 +124,7 @@ function replay(
   });
 }
 
-async function useLock(run: Replay, fs: FileSystem): Promise<void> {
+async function useLock(run: Replay, fs: System): Promise<void> {
   try {
     const lock = await acquireLock(fs, '/srv/data/plants.jsonl', INO);
     await resultOf(run, { kind: 'hold' });
@@ -141,7 +141,7 @@ async function resultOf(run: Replay, step: Step): Promise<Result> {
 }
 
 /** A folder with sockets and a clock, as a process of a replay sees them. */
-function simulatedFs(run: Replay): FileSystem {
+function simulatedFs(run: Replay): System {
   async function change(step: Step): Promise<void> {
     const code = await resultOf(run, step);
     if (code === 'ENOENT') throw systemError(code, step.kind);
@@ -171,5 +171,5 @@ function simulatedFs(run: Replay): FileSystem {
     sleep: async () => undefined,
     randomBytes: () => rankOf(run.process),
   };
-  return fs as unknown as FileSystem;
+  return fs as unknown as System;
 }

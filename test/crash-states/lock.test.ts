@@ -5,7 +5,7 @@
  */
 import t from 'tap';
 
-import type { FileSystem } from '../../dist/log/file.js';
+import type { System } from '../../dist/log/system.js';
 import { byLength } from '../length.js';
 import { systemError } from '../log/support.js';
 import { exploreLock, type LockOptions, type Wrong } from './lock-explore.js';
@@ -32,7 +32,7 @@ for (const each of options)
   );
 
 /** Lists the claims before its own is visible. */
-function lookingTooEarly(fs: FileSystem): FileSystem {
+function lookingTooEarly(fs: System): System {
   let names: string[] = [];
   return {
     ...fs,

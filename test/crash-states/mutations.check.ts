@@ -4,7 +4,8 @@ import { fail } from 'node:assert/strict';
 
 import t from 'tap';
 
-import type { FileSystem, LogFile } from '../../dist/log/file.js';
+import type { OpenFile } from '../../dist/files.js';
+import type { System } from '../../dist/log/system.js';
 import { systemError } from '../log/support.js';
 import { explore, type ExploreOptions } from './explore.js';
 import { workloads } from './workloads.js';
@@ -16,7 +17,7 @@ import { workloads } from './workloads.js';
 
 interface Mutation extends Partial<ExploreOptions> {
   readonly workload: keyof typeof workloads;
-  readonly mutate: (fs: FileSystem) => FileSystem;
+  readonly mutate: (fs: System) => System;
   /** Matches the message of a violation. */
   readonly finds: RegExp;
 }
@@ -24,14 +25,14 @@ interface Mutation extends Partial<ExploreOptions> {
 const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC } = constants;
 
 /** Opens the files whose paths match without `O_DSYNC`. */
-function withoutDsync(fs: FileSystem, paths: RegExp): FileSystem {
-  const open: FileSystem['open'] = (path, flags, mode) =>
+function withoutDsync(fs: System, paths: RegExp): System {
+  const open: System['open'] = (path, flags, mode) =>
     fs.open(path, paths.test(path) ? flags & ~O_DSYNC : flags, mode);
   return { ...fs, open };
 }
 
 /** Leaves out the syncs for which `isLeftOut` returns true, by the flags of the file. */
-function withoutSyncs(fs: FileSystem, isLeftOut: (flags: number) => boolean): FileSystem {
+function withoutSyncs(fs: System, isLeftOut: (flags: number) => boolean): System {
   return {
     ...fs,
     async open(path, flags, mode) {
@@ -43,7 +44,7 @@ function withoutSyncs(fs: FileSystem, isLeftOut: (flags: number) => boolean): Fi
 }
 
 /** Leaves out the sync of the folder that follows a rename to a path that matches. */
-function withoutSyncAfterRename(fs: FileSystem, to: RegExp): FileSystem {
+function withoutSyncAfterRename(fs: System, to: RegExp): System {
   let isNext = false;
   function isLeftOut(flags: number): boolean {
     const isIt = isNext && (flags & O_DIRECTORY) !== 0;
@@ -60,7 +61,7 @@ function withoutSyncAfterRename(fs: FileSystem, to: RegExp): FileSystem {
 }
 
 /** Leaves out the sync that follows a cut. */
-function withoutSyncAfterCut(fs: FileSystem): FileSystem {
+function withoutSyncAfterCut(fs: System): System {
   return {
     ...fs,
     async open(path, flags, mode) {
@@ -79,8 +80,8 @@ function withoutSyncAfterCut(fs: FileSystem): FileSystem {
 }
 
 /** Cuts off a torn tail before the file for its copy is created. */
-function cuttingFirst(fs: FileSystem): FileSystem {
-  let log: LogFile | undefined;
+function cuttingFirst(fs: System): System {
+  let log: OpenFile | undefined;
   return {
     ...fs,
     async open(path, flags, mode) {
@@ -94,7 +95,7 @@ function cuttingFirst(fs: FileSystem): FileSystem {
 }
 
 /** Does not find files whose paths match when it looks for an unused name. */
-function overwriting(fs: FileSystem, paths: RegExp): FileSystem {
+function overwriting(fs: System, paths: RegExp): System {
   return {
     ...fs,
     async open(path, flags, mode) {
@@ -105,7 +106,7 @@ function overwriting(fs: FileSystem, paths: RegExp): FileSystem {
 }
 
 /** Cuts nothing off. */
-function withoutCuts(fs: FileSystem): FileSystem {
+function withoutCuts(fs: System): System {
   return {
     ...fs,
     async open(path, flags, mode) {
@@ -116,7 +117,7 @@ function withoutCuts(fs: FileSystem): FileSystem {
 }
 
 /** Returns from a write before it is complete. */
-function returningTooEarly(fs: FileSystem): FileSystem {
+function returningTooEarly(fs: System): System {
   return {
     ...fs,
     async write(descriptor, bytes) {

@@ -2,14 +2,15 @@ import { constants } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import { nodeFileSystem, type FileSystem, type LogFile } from '../../dist/log/file.js';
+import type { OpenFile } from '../../dist/files.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { systemError } from '../log/support.js';
 import { fileIn, folderIn, ROOT, SECTOR_BYTES, type Effect, type Inode } from './disk.js';
 import { flushed, withEffect, withFailed, withNewInode, type World } from './world.js';
 
 /** A simulated file system, as one process sees it. */
 export interface Machine {
-  readonly fs: FileSystem;
+  readonly fs: System;
   /** What the file system holds now. */
   readonly world: World;
   /** How many more bytes of data fit on the disk. */
@@ -30,17 +31,17 @@ export interface MachineOptions {
   readonly onOperation?: (name: string, inFlight?: Effect) => Promise<void>;
 }
 
-interface OpenFile {
+interface Descriptor {
   readonly ino: number;
   readonly flags: number;
 }
 
 const { O_CREAT, O_DSYNC, O_EXCL } = constants;
-const { now, sleep, randomBytes } = nodeFileSystem;
+const { now, sleep, randomBytes } = nodeSystem;
 
 export function createMachine(start: World, options: MachineOptions = {}): Machine {
   const { dsyncIsDurable = true, onOperation } = options;
-  const openFiles: OpenFile[] = [];
+  const openFiles: Descriptor[] = [];
   /** What the sockets on which the process listens answer. */
   const answers = new Map<number, () => string>();
   const timers = new Set<() => void>();
@@ -110,7 +111,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     await change(`unlink ${basename(path)}`, { kind: 'entries', ino, changes });
   }
 
-  async function open(path: string, flags: number): Promise<LogFile> {
+  async function open(path: string, flags: number): Promise<OpenFile> {
     let ino = inoOf(path);
     if (ino !== undefined && flags & O_EXCL) throw systemError('EEXIST', 'open');
     if (ino === undefined && flags & O_CREAT)
@@ -126,7 +127,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
 
   /** Appends to a file: the log never writes anywhere else. */
   async function write(fd: number, given: Buffer): Promise<{ readonly bytesWritten: number }> {
-    const { ino, flags } = openFiles[fd] as OpenFile;
+    const { ino, flags } = openFiles[fd] as Descriptor;
     if (machine.room === 0) throw systemError('ENOSPC', 'write');
     // A copy, because the caller may use its buffer again.
     const bytes = Buffer.from(given.subarray(0, machine.room));
@@ -153,7 +154,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     return { ino, size, isFile, mode: 0o600, uid: 0, gid: 0 };
   }
 
-  function handleOf(file: OpenFile): LogFile {
+  function handleOf(file: Descriptor): OpenFile {
     const { ino } = file;
     const handle = {
       fd: openFiles.push(file) - 1,
@@ -169,7 +170,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
       sync: () => sync(ino),
       close: async () => undefined,
     };
-    return handle as unknown as LogFile;
+    return handle as unknown as OpenFile;
   }
 
   const fs = {
@@ -208,7 +209,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
   };
 
   const machine: Machine = {
-    fs: fs as unknown as FileSystem,
+    fs: fs as unknown as System,
     get world() {
       return world;
     },

@@ -14,7 +14,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { unusedPath } from '../../dist/log/aside.js';
-import { nodeFileSystem } from '../../dist/log/file.js';
+import { nodeSystem } from '../../dist/log/system.js';
 import { faultyFileSystem, memoryFile } from './support.js';
 
 const MEBIBYTE = 2 ** 20;
@@ -27,7 +27,7 @@ const RANGES = [
 const KEPT = '2389';
 
 function nameIn(folder: string, ranges = RANGES): Promise<string> {
-  return unusedPath(nodeFileSystem, join(folder, 'kept'), LOG, ranges);
+  return unusedPath(nodeSystem, join(folder, 'kept'), LOG, ranges);
 }
 
 /** A test of the name that is chosen beside other files. */

@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { createCommitter, type Committer } from '../../dist/log/commit.js';
-import { nodeFileSystem, type LogFile } from '../../dist/log/file.js';
+import type { OpenFile } from '../../dist/files.js';
+import { nodeSystem } from '../../dist/log/system.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -548,12 +549,12 @@ function bottomless(end: number, offsets: number[] = []): Committer {
     return { bytesWritten: bytes.length };
   };
   return createCommitter({
-    fs: {
-      ...nodeFileSystem,
+    system: {
+      ...nodeSystem,
       write,
       statSync: () => ({ dev: 1n, ino: 1n, size: BigInt(size) }) as never,
     },
-    file: {} as LogFile,
+    file: {} as OpenFile,
     path: 'plants.jsonl',
     fileId: { dev: 1n, ino: 1n },
     end,

@@ -1,6 +1,6 @@
 import t from 'tap';
 
-import type { LogFile } from '../../dist/log/file.js';
+import type { OpenFile } from '../../dist/files.js';
 import { lineAt, partsOf, readLine, type Part } from '../../dist/log/lines.js';
 import { decodeRecord, encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { createGate, isPending, logOf, memoryFile, plantsNamed, type Gate } from './support.js';
@@ -9,7 +9,7 @@ const CHUNK_BYTES = 262_144;
 const FERN = '{"id":7,"name":"fern"}\n';
 
 /** The parts of a file: what kind each is, where it starts, and its bytes or its length. */
-async function partsIn(file: LogFile, end?: number): Promise<[string, number, string | number][]> {
+async function partsIn(file: OpenFile, end?: number): Promise<[string, number, string | number][]> {
   const parts: [string, number, string | number][] = [];
   for await (const part of partsOf(file, end))
     parts.push([part.kind, part.offset, 'bytes' in part ? String(part.bytes) : part.length]);
@@ -57,7 +57,7 @@ t.test('memory does not grow with the file, and a long line is not kept', async 
       if (position > 6_000_000) later = Math.max(later, buffer.length);
       return whole.read(buffer, at, length, position);
     },
-  } as unknown as LogFile;
+  } as unknown as OpenFile;
   const buffers = new Set<ArrayBufferLike>();
   for await (const part of partsOf(file)) if ('bytes' in part) buffers.add(part.bytes.buffer);
   t.equal(later, CHUNK_BYTES);
@@ -66,7 +66,7 @@ t.test('memory does not grow with the file, and a long line is not kept', async 
 });
 
 /** A file with one line whose second read waits for a gate, and fails. */
-function failingLater(gate: Gate): LogFile {
+function failingLater(gate: Gate): OpenFile {
   let reads = 0;
   const file = memoryFile(Buffer.from(FERN));
   return {
@@ -77,7 +77,7 @@ function failingLater(gate: Gate): LogFile {
       }
       return file.read(buffer, at, length, position);
     },
-  } as unknown as LogFile;
+  } as unknown as OpenFile;
 }
 
 t.test('a caller that stops early waits for the pending read', async (t) => {

@@ -16,7 +16,7 @@ import { Worker } from 'node:worker_threads';
 
 import t, { type Test } from 'tap';
 
-import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import {
@@ -59,7 +59,7 @@ t.test('a process cannot open a log twice', async (t) => {
 t.test('if a process opens a log many times at once, exactly one attempt succeeds', async (t) => {
   const path = logAt(t);
   // Without a time limit: on a busy machine, all of them could give up before one has competed with all others.
-  const fs: FileSystem = { ...nodeFileSystem, now: () => 0 };
+  const fs: System = { ...nodeSystem, now: () => 0 };
   const results = await Promise.allSettled(Array.from({ length: 24 }, () => openLog(fs, path)));
   const logs = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   t.equal(logs.length, 1);
@@ -86,7 +86,7 @@ t.test('an error names the process that has a log open, whatever path is given',
   for (const spelling of spellings)
     await t.rejects(openPlantLog(spelling), byThisProcess, spelling);
   await t.rejects(
-    repairLog(nodeFileSystem, path, () => undefined),
+    repairLog(nodeSystem, path, () => undefined),
     byThisProcess,
     'a repair',
   );
@@ -167,11 +167,11 @@ t.test('a lock is released when its process ends, however it ends', async (t) =>
 t.test('a claim has mode 0600 before it becomes visible', async (t) => {
   const path = logAt(t);
   const modes: number[] = [];
-  const fs: FileSystem = {
-    ...nodeFileSystem,
+  const fs: System = {
+    ...nodeSystem,
     rename(from, to) {
       modes.push(modeOf(from));
-      return nodeFileSystem.rename(from, to);
+      return nodeSystem.rename(from, to);
     },
   };
   const log = await openLog(fs, path);

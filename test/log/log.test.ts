@@ -17,7 +17,7 @@ import { dirname, join, relative } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { nodeFileSystem } from '../../dist/log/file.js';
+import { nodeSystem } from '../../dist/log/system.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -59,7 +59,7 @@ t.test('a log is opened without a synchronous call, which a hung disk would bloc
     throw new Error('it is called');
   };
   const path = join(t.testdir(), 'var', 'lib', 'plants.jsonl');
-  const log = await openLog({ ...nodeFileSystem, statSync }, path);
+  const log = await openLog({ ...nodeSystem, statSync }, path);
   t.equal(log.size, 0);
   await log.close();
 });

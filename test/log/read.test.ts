@@ -14,7 +14,7 @@ import { dirname, join } from 'node:path';
 
 import t from 'tap';
 
-import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import type { Part } from '../../dist/log/lines.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
@@ -229,11 +229,11 @@ t.test('an iteration yields no plant that is not durable yet, or that is cut off
   const path = join(t.testdir(), 'plants.jsonl');
   const gate = createGate();
   let fails = false;
-  const fs: FileSystem = {
-    ...nodeFileSystem,
+  const fs: System = {
+    ...nodeSystem,
     // All bytes are in the file before the write returns.
     async write(descriptor, bytes) {
-      const result = await nodeFileSystem.write(descriptor, bytes);
+      const result = await nodeSystem.write(descriptor, bytes);
       if (!bytes.includes('ivy')) return result;
       await gate.pass();
       fails = true;

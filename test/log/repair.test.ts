@@ -15,7 +15,7 @@ import { crc32 } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
-import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { repairLog } from '../../dist/log/repair.js';
@@ -66,7 +66,7 @@ t.test('a log that is missing is not repaired, and not created', async (t) => {
   const folder = t.testdir();
   const missing = join(folder, 'missing.jsonl');
   const error = { ...UNAVAILABLE, message: /missing\.jsonl: .*ENOENT/ };
-  await t.rejects(repairLog(nodeFileSystem, missing, noProgress), error);
+  await t.rejects(repairLog(nodeSystem, missing, noProgress), error);
   t.strictSame(readdirSync(folder), []);
 });
 
@@ -91,7 +91,7 @@ for (const [what, names] of Object.entries(DAMAGED_LOGS))
     const whole = lines.filter((line) => !line.startsWith('x'));
     const path = logAt(t, lines.join(''));
     const damagedPath = damagedPathOf(path, ...damaged);
-    t.strictSame(await repairLog(nodeFileSystem, path, noProgress), {
+    t.strictSame(await repairLog(nodeSystem, path, noProgress), {
       plants: whole.length,
       damagedLines: damaged.length,
       bytes: lines.join('').length,
@@ -139,7 +139,7 @@ t.test('a repair keeps a torn tail, which is cut off when the log is opened', as
   const [fern = '', ivy = ''] = linesOf(...plantsNamed('fern', 'ivy'));
   const torn = ivy.slice(0, 20);
   const path = logAt(t, ['x\n', fern, torn].join(''));
-  const repair = await repairLog(nodeFileSystem, path, noProgress);
+  const repair = await repairLog(nodeSystem, path, noProgress);
   t.match(repair, { plants: 1, damagedLines: 1, tornBytes: torn.length });
   t.equal(readFileSync(path, 'utf8'), fern + torn);
 
@@ -155,7 +155,7 @@ t.test('a log without damaged lines is not repaired', async (t) => {
   for (const content of ['', encodeRecord(FERN), `${encodeRecord(FERN)}{"id":8,"na`]) {
     const path = logAt(t, content);
     const { ino } = statSync(path);
-    t.equal(await repairLog(nodeFileSystem, path, noProgress), undefined);
+    t.equal(await repairLog(nodeSystem, path, noProgress), undefined);
     t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content });
     t.equal(statSync(path).ino, ino);
   }
@@ -166,7 +166,7 @@ t.test('a repair moves a line that is longer than any record', async (t) => {
   const path = logAt(t, fern);
   const size = MAX_RECORD_BYTES + 2 ** 20;
   truncateSync(path, size);
-  const repaired = await repairLog(nodeFileSystem, path, noProgress);
+  const repaired = await repairLog(nodeSystem, path, noProgress);
   t.equal(readFileSync(path, 'utf8'), fern);
   t.equal(statSync(repaired?.damagedPath ?? '').size, size - fern.length);
 });
@@ -174,14 +174,14 @@ t.test('a repair moves a line that is longer than any record', async (t) => {
 t.test('no server can open a log while it is being repaired', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
   let attempts = 0;
-  const fs: FileSystem = {
-    ...nodeFileSystem,
+  const fs: System = {
+    ...nodeSystem,
     async rename(from, to) {
       if (from.endsWith('.repair.new')) {
         attempts++;
         await t.rejects(openPlantLog(path), LOCKED);
       }
-      await nodeFileSystem.rename(from, to);
+      await nodeSystem.rename(from, to);
     },
   };
   t.match(await repairLog(fs, path, noProgress), { plants: 1 });
@@ -191,14 +191,14 @@ t.test('no server can open a log while it is being repaired', async (t) => {
 t.test('a repair does not touch a log that another repair has replaced', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
   // The second repair has opened the damaged file; before it takes the lock, all of this happens.
-  const fs: FileSystem = {
-    ...nodeFileSystem,
+  const fs: System = {
+    ...nodeSystem,
     async realpath(given) {
-      t.match(await repairLog(nodeFileSystem, path, noProgress), { damagedLines: 1 });
+      t.match(await repairLog(nodeSystem, path, noProgress), { damagedLines: 1 });
       const log = await openPlantLog(path);
       t.equal(await log.add({ id: 8n, name: 'ivy' }), 'created');
       await log.close();
-      return nodeFileSystem.realpath(given);
+      return nodeSystem.realpath(given);
     },
   };
   await t.rejects(repairLog(fs, path, noProgress), { ...UNAVAILABLE, message: /modified/ });
@@ -214,10 +214,10 @@ t.test('a repair does not touch a log that is modified during the repair', async
   };
   for (const [what, [change, after]] of Object.entries(changes)) {
     const path = logAt(t, before);
-    const fs: FileSystem = {
-      ...nodeFileSystem,
+    const fs: System = {
+      ...nodeSystem,
       async rename(from, to) {
-        await nodeFileSystem.rename(from, to);
+        await nodeSystem.rename(from, to);
         if (from.endsWith('.repair.new')) change(path);
       },
     };
@@ -233,7 +233,7 @@ t.test('a repair does not touch a log that is modified during the repair', async
 t.test('a repair leaves a log alone whose volume is replaced by a copy meanwhile', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
   const { fs, replaceVolume } = replaceableVolume();
-  const replaced: FileSystem = {
+  const replaced: System = {
     ...fs,
     async rename(from, to) {
       await fs.rename(from, to);
@@ -248,7 +248,7 @@ t.test('a repair keeps the mode of the log', async (t) => {
   for (const mode of [0o600, 0o640, 0o644, 0o400, 0o660, 0o666]) {
     const path = logAt(t, `x\n${encodeRecord(FERN)}`);
     chmodSync(path, mode);
-    const repair = await repairLog(nodeFileSystem, path, noProgress);
+    const repair = await repairLog(nodeSystem, path, noProgress);
     for (const each of [path, repair?.damagedPath ?? ''])
       t.equal(statSync(each).mode & 0o777, mode, `${basename(each)}: ${mode.toString(8)}`);
   }
@@ -263,7 +263,7 @@ t.test('a repair keeps the owner and the group of the log', NEEDS_ROOT, async (t
   ] as const) {
     const path = logAt(t, `x\n${encodeRecord(FERN)}`);
     chownSync(path, uid, gid);
-    const repair = await repairLog(nodeFileSystem, path, noProgress);
+    const repair = await repairLog(nodeSystem, path, noProgress);
     for (const each of [path, repair?.damagedPath ?? ''])
       t.match(statSync(each), { uid, gid }, basename(each));
   }
@@ -273,10 +273,10 @@ t.test('both files of a repair get the owner of the log', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
   const { uid, gid } = statSync(path);
   const given: number[][] = [];
-  const fs: FileSystem = {
-    ...nodeFileSystem,
+  const fs: System = {
+    ...nodeSystem,
     async open(name, flags, mode) {
-      const file = await nodeFileSystem.open(name, flags, mode);
+      const file = await nodeSystem.open(name, flags, mode);
       if (!name.endsWith('.repair.new')) return file;
       const stat = async (): Promise<object> => ({ uid: uid + 1, gid });
       const chown = async (...owner: number[]): Promise<void> => void given.push(owner);
@@ -298,7 +298,7 @@ t.test('a repair fails if a file cannot get the owner or the mode of the log', a
       const faulty = faultyFileSystem();
       let created = 0;
       // A new file belongs to another user, and the umask has removed bits of its mode.
-      const fs: FileSystem = {
+      const fs: System = {
         ...faulty,
         async open(name, flags, mode) {
           const file = await faulty.open(name, flags, mode);
@@ -360,7 +360,7 @@ t.test('a symbolic link to a log stays a link, and its target is repaired', asyn
   mkdirSync(join(dirname(path), 'links'));
   const link = join(dirname(path), 'links', 'log');
   symlinkSync(path, link);
-  t.match(await repairLog(nodeFileSystem, link, noProgress), {
+  t.match(await repairLog(nodeSystem, link, noProgress), {
     damagedPath: damagedPathOf(path, 'x\n'),
   });
   t.equal(readFileSync(path, 'utf8'), encodeRecord(FERN));
@@ -372,7 +372,7 @@ t.test('a repair removes the files and links that an interrupted repair has left
   const other = join(dirname(path), 'other');
   writeFileSync(other, 'not the log');
   symlinkSync(other, `${path}.repair.new`);
-  t.match(await repairLog(nodeFileSystem, path, noProgress), { damagedLines: 1 });
+  t.match(await repairLog(nodeSystem, path, noProgress), { damagedLines: 1 });
   t.strictSame(contentOf(dirname(path)), {
     other: 'not the log',
     'plants.jsonl': encodeRecord(FERN),
@@ -384,7 +384,7 @@ t.test('a repair does not replace what was moved aside earlier', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
   const damagedPath = damagedPathOf(path, 'x\n');
   writeFileSync(damagedPath, 'other lines with the same checksum\n');
-  t.match(await repairLog(nodeFileSystem, path, noProgress), { damagedPath: `${damagedPath}-2` });
+  t.match(await repairLog(nodeSystem, path, noProgress), { damagedPath: `${damagedPath}-2` });
   t.strictSame(contentOf(dirname(path)), {
     'plants.jsonl': encodeRecord(FERN),
     [basename(damagedPath)]: 'other lines with the same checksum\n',
@@ -394,9 +394,9 @@ t.test('a repair does not replace what was moved aside earlier', async (t) => {
 
 t.test('a repair moves the same lines twice to the same file', async (t) => {
   const path = logAt(t, `x\n${encodeRecord(FERN)}`);
-  const first = await repairLog(nodeFileSystem, path, noProgress);
+  const first = await repairLog(nodeSystem, path, noProgress);
   appendFileSync(path, 'x\n');
-  t.strictSame(await repairLog(nodeFileSystem, path, noProgress), {
+  t.strictSame(await repairLog(nodeSystem, path, noProgress), {
     ...first,
     damagedPath: damagedPathOf(path, 'x\n'),
   });
@@ -440,7 +440,7 @@ for (const [what, faultsFrom] of Object.entries(FAILURES))
       t.strictSame(mayLeaveFiles ? {} : others, {}, `${about}: other files`);
       t.equal(fs.openFiles, 0, `${about}: files are closed`);
 
-      await repairLog(nodeFileSystem, path, noProgress);
+      await repairLog(nodeSystem, path, noProgress);
       t.strictSame(
         filesIn(dirname(path)),
         { 'plants.jsonl': after, [damagedName]: damaged },

@@ -5,7 +5,7 @@ import { readLine } from '../../dist/log/lines.js';
 import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { scan } from '../../dist/log/scan.js';
 import type { Damage } from '../../dist/log/errors.js';
-import type { LogFile } from '../../dist/log/file.js';
+import type { OpenFile } from '../../dist/files.js';
 import { exactly } from '../exactly.js';
 import { createGate, isPending, logOf, memoryFile, plantsNamed } from './support.js';
 
@@ -22,7 +22,7 @@ interface Found {
 
 /** All that a scan finds in a file. */
 async function find(
-  file: LogFile,
+  file: OpenFile,
   earlierThan?: (offset: number) => number | undefined,
 ): Promise<Found> {
   const found: Omit<Found, 'tail'> = { records: [], damages: [], progress: [] };
@@ -170,7 +170,7 @@ t.test(
 );
 
 /** A file with a fern, a record of some length, and the bytes that follow. */
-function longRecord(length: number, rest = ''): LogFile {
+function longRecord(length: number, rest = ''): OpenFile {
   const content = Buffer.alloc(FERN.length + length, 'x');
   content.write(`${FERN}{"id":1,"name":"`);
   content.write('"}\n', content.length - 3);

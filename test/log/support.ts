@@ -3,7 +3,8 @@ import type { FileHandle } from 'node:fs/promises';
 import { constants as systemConstants } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import { nodeFileSystem, type FileSystem, type LogFile } from '../../dist/log/file.js';
+import type { OpenFile } from '../../dist/files.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import type { PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -21,7 +22,7 @@ export interface Fault {
 /** Faults, by the operation's number among all, or by its kind and its number among those. */
 export type Faults = Record<number | `${string} ${number}`, Fault>;
 
-export interface FaultyFileSystem extends FileSystem {
+export interface FaultyFileSystem extends System {
   /** The kinds of all operations so far. */
   readonly operations: readonly string[];
   /** May be changed at any time. */
@@ -74,7 +75,7 @@ export function faultyFileSystem(
     return intercept(result as FileHandle, perform);
   }
 
-  const { now, sleep, randomBytes } = nodeFileSystem;
+  const { now, sleep, randomBytes } = nodeSystem;
   return {
     ...intercept({ ...withoutDisk, dsyncIsDurable }, perform),
     now,
@@ -99,10 +100,10 @@ export function faultyFileSystem(
 }
 
 /** Does not wait for the disk: no test depends on it, and thousands of logs open faster. */
-const withoutDisk: FileSystem = {
-  ...nodeFileSystem,
+const withoutDisk: System = {
+  ...nodeSystem,
   async open(path, flags, mode) {
-    const file = await nodeFileSystem.open(path, flags & ~constants.O_DSYNC, mode);
+    const file = await nodeSystem.open(path, flags & ~constants.O_DSYNC, mode);
     return Object.assign(file, { sync: async () => undefined });
   },
 };
@@ -126,10 +127,10 @@ function intercept<T extends object>(
  * The real file system, on which something happens once a file has been read up to a number of bytes: after
  * that read, and before the next one.
  */
-export function changingAfter(bytes: number, change: () => unknown): FileSystem {
+export function changingAfter(bytes: number, change: () => unknown): System {
   let isDue = true;
-  const open: FileSystem['open'] = async (...args) => {
-    const file = await nodeFileSystem.open(...args);
+  const open: System['open'] = async (...args) => {
+    const file = await nodeSystem.open(...args);
     const read = file.read.bind(file) as (...args: unknown[]) => Promise<{ bytesRead: number }>;
     const readThenChange = async (...args: unknown[]): Promise<unknown> => {
       const result = await read(...args);
@@ -141,7 +142,7 @@ export function changingAfter(bytes: number, change: () => unknown): FileSystem 
     };
     return Object.assign(file, { read: readThenChange });
   };
-  return { ...nodeFileSystem, open };
+  return { ...nodeSystem, open };
 }
 
 /** Cuts a log back to some size, then appends to it, as a server does after a failed write. */
@@ -151,10 +152,10 @@ export function rewriteEnd(path: string, size: number, lines: string): void {
 }
 
 /** A file system that records what is synced. */
-export function notingSyncs(): { fs: FileSystem; synced: string[] } {
+export function notingSyncs(): { fs: System; synced: string[] } {
   const synced: string[] = [];
-  const open: FileSystem['open'] = async (path, flags, mode) => {
-    const file = await nodeFileSystem.open(path, flags, mode);
+  const open: System['open'] = async (path, flags, mode) => {
+    const file = await nodeSystem.open(path, flags, mode);
     const sync = file.sync.bind(file);
     file.sync = () => {
       synced.push(path);
@@ -162,18 +163,18 @@ export function notingSyncs(): { fs: FileSystem; synced: string[] } {
     };
     return file;
   };
-  return { fs: { ...nodeFileSystem, open }, synced };
+  return { fs: { ...nodeSystem, open }, synced };
 }
 
 /** A file system whose volume can be replaced by a copy: another device with the same inodes. */
-export function replaceableVolume(): { fs: FileSystem; replaceVolume: () => unknown } {
+export function replaceableVolume(): { fs: System; replaceVolume: () => unknown } {
   let added = 0n;
-  const statSync: FileSystem['statSync'] = (path, options) => {
-    const stats = nodeFileSystem.statSync(path, options);
+  const statSync: System['statSync'] = (path, options) => {
+    const stats = nodeSystem.statSync(path, options);
     stats.dev += added;
     return stats;
   };
-  return { fs: { ...nodeFileSystem, statSync }, replaceVolume: () => (added = 1n) };
+  return { fs: { ...nodeSystem, statSync }, replaceVolume: () => (added = 1n) };
 }
 
 /** An error of the system, as Node reports it. */
@@ -207,12 +208,12 @@ export function createGate(): Gate {
 }
 
 /** A file in memory, of which a read returns a limited number of bytes. */
-export function memoryFile(content: Buffer, maxBytesRead = Infinity): LogFile {
+export function memoryFile(content: Buffer, maxBytesRead = Infinity): OpenFile {
   const read = async (buffer: Buffer, at: number, length: number, position: number) => {
     const end = position + Math.min(length, maxBytesRead);
     return { buffer, bytesRead: content.copy(buffer, at, position, end) };
   };
-  return { read } as unknown as LogFile;
+  return { read } as unknown as OpenFile;
 }
 
 /** Plants with the ids from 1 on. */

@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import type { Damage } from '../../dist/log/errors.js';
-import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { verifyLog, type Verification } from '../../dist/log/verify.js';
@@ -31,10 +31,7 @@ function logAt(t: Test, content: string | Buffer): string {
 }
 
 /** What verifying finds. */
-async function verified(
-  path: string,
-  fs: FileSystem = nodeFileSystem,
-): Promise<[Verification, Damage[]]> {
+async function verified(path: string, fs: System = nodeSystem): Promise<[Verification, Damage[]]> {
   const damages: Damage[] = [];
   const onDamage = (damage: Damage): void => void damages.push(damage);
   return [await verifyLog(fs, path, { onDamage, onProgress: noProgress }), damages];
@@ -216,7 +213,7 @@ t.test('damaged lines are read again together, not one by one', async (t) => {
 t.test('the progress never exceeds the size of the log, even if the log grows', async (t) => {
   const path = logAt(t, logOf(plantsNamed(...Array<string>(20_000).fill('fern'))));
   const told: [bytes: number, totalBytes: number][] = [];
-  const { plants } = await verifyLog(nodeFileSystem, path, {
+  const { plants } = await verifyLog(nodeSystem, path, {
     onDamage: () => undefined,
     onProgress(...progress) {
       if (told.push(progress) === 1) appendFileSync(path, logOf(NEW_PLANTS));

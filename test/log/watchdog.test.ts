@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { nodeFileSystem, type FileSystem } from '../../dist/log/file.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { createWatchdog, HANG_MS } from '../../dist/log/watchdog.js';
 import type { PlantStoreError } from '../../dist/store.js';
 import { createGate, faultyFileSystem } from './support.js';
@@ -15,13 +15,16 @@ interface Watched {
   readonly nextHang: () => Promise<void>;
 }
 
-function watchOn(fs: FileSystem): Watched {
+function watchOn(system: System): Watched {
   const errors: PlantStoreError[] = [];
   let resolve = (): void => undefined;
-  const watchdog = createWatchdog({ fs, path: 'plants.jsonl', operation: 'a write' }, (error) => {
-    errors.push(error);
-    resolve();
-  });
+  const watchdog = createWatchdog(
+    { system, path: 'plants.jsonl', operation: 'a write' },
+    (error) => {
+      errors.push(error);
+      resolve();
+    },
+  );
   async function watch(operation: () => Promise<unknown>): Promise<void> {
     watchdog.start();
     await operation();
@@ -32,11 +35,11 @@ function watchOn(fs: FileSystem): Watched {
 
 t.test('each operation has its own time', async (t) => {
   const periods: number[] = [];
-  const hastened: FileSystem = {
-    ...nodeFileSystem,
+  const hastened: System = {
+    ...nodeSystem,
     startTimer(onExpiry, ms) {
       periods.push(ms);
-      return nodeFileSystem.startTimer(onExpiry, 1);
+      return nodeSystem.startTimer(onExpiry, 1);
     },
   };
   const { watch, errors, nextHang } = watchOn(hastened);
@@ -92,6 +95,6 @@ t.test('the time of an operation does not count for the next one', async (t) => 
 });
 
 t.test('the timer does not keep the process alive', async (t) => {
-  const timer = nodeFileSystem.startTimer(() => undefined, HANG_MS);
+  const timer = nodeSystem.startTimer(() => undefined, HANG_MS);
   t.notOk((timer as NodeJS.Timeout).hasRef());
 });

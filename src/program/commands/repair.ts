@@ -1,12 +1,12 @@
-import { nodeFileSystem } from '../../log/file.js';
 import { repairLog } from '../../log/repair.js';
+import { nodeSystem } from '../../log/system.js';
 import { pluralize } from '../../report.js';
 import { EXIT, type ExitCode } from '../exit.js';
 import { reportProgress } from './progress.js';
 
 /** The command `repair`: moves the damaged lines of a log to a file beside it. */
 export async function repair(path: string, stop: AbortSignal): Promise<ExitCode> {
-  const repaired = await repairLog(nodeFileSystem, path, reportProgress(path, stop));
+  const repaired = await repairLog(nodeSystem, path, reportProgress(path, stop));
   if (!repaired) {
     console.log(`${path}: no line is damaged; nothing was changed`);
     return EXIT.done;

@@ -1,4 +1,4 @@
-import { nodeFileSystem } from '../../log/file.js';
+import { nodeFileSystem } from '../../files.js';
 import { verifyLog, type Verification } from '../../log/verify.js';
 import { pluralize } from '../../report.js';
 import { EXIT, type ExitCode } from '../exit.js';

@@ -3,8 +3,8 @@ import { link, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
+import { nodeFileSystem, syncFolder, writeFile } from '../../files.js';
 import { tokenFault } from '../../http/auth.js';
-import { nodeFileSystem, syncFolder, writeFile } from '../../log/file.js';
 import type { Report } from '../../report.js';
 import { codeOf, reasonOf } from '../../system-error.js';
 import { readSecretFile } from './secret-file.js';

@@ -3,16 +3,10 @@ import { dirname, join } from 'node:path';
 
 import t from 'tap';
 
-import {
-  createFolder,
-  nodeFileSystem,
-  openLogFile,
-  syncFolder,
-  writeAll,
-  writeFile,
-  type FileSystem,
-} from '../../dist/log/file.js';
-import { faultyFileSystem, notingSyncs } from './support.js';
+import { createFolder, syncFolder, writeAll, writeFile } from '../dist/files.js';
+import { openLogFile } from '../dist/log/file.js';
+import { nodeSystem, type System } from '../dist/log/system.js';
+import { faultyFileSystem, notingSyncs } from './log/support.js';
 
 t.test('each folder is durable before anything is created in it', async (t) => {
   const root = t.testdir({ here: {} });
@@ -34,7 +28,7 @@ t.test('the parent of an existing folder need not be readable', async (t) => {
 
 t.test('another process may create the same folder at the same time', async (t) => {
   const root = t.testdir();
-  await createFolder(creatingFirst(nodeFileSystem), join(root, 'a', 'b'));
+  await createFolder(creatingFirst(nodeSystem), join(root, 'a', 'b'));
   t.ok(statSync(join(root, 'a', 'b')).isDirectory());
 });
 
@@ -47,7 +41,7 @@ t.test('if another process creates a folder first, its parent need not be readab
 });
 
 /** A file system on which another process creates each folder just before this one does. */
-function creatingFirst(fs: FileSystem): FileSystem {
+function creatingFirst(fs: System): System {
   return {
     ...fs,
     async mkdir(path) {
@@ -83,8 +77,8 @@ t.test('syncFolder ignores that fsync is forbidden, and rejects on any other err
 t.test('openLogFile creates a file with mode 0600, and keeps existing content', async (t) => {
   const path = join(t.testdir(), 'plants.jsonl');
   for (const content of ['one', 'onetwo']) {
-    const file = await openLogFile(nodeFileSystem, path);
-    await writeAll(nodeFileSystem, file, Buffer.from(content.slice(-3)));
+    const file = await openLogFile(nodeSystem, path);
+    await writeAll(nodeSystem, file, Buffer.from(content.slice(-3)));
     await file.close();
     t.equal(readFileSync(path, 'utf8'), content);
   }
@@ -111,5 +105,5 @@ t.test('a file is closed if writing it fails', async (t) => {
 });
 
 t.test('O_DSYNC is durable on all platforms but macOS', async (t) => {
-  t.equal(nodeFileSystem.dsyncIsDurable, process.platform !== 'darwin');
+  t.equal(nodeSystem.dsyncIsDurable, process.platform !== 'darwin');
 });
