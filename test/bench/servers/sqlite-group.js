@@ -5,9 +5,9 @@
  */
 
 import { insertInto, openDatabase } from './sqlite-database.js';
-import { listen, plantServer } from './plants.js';
+import { FOLDER, listen, plantServer } from './plants.js';
 
-const database = openDatabase();
+const database = openDatabase(FOLDER);
 const insert = insertInto(database);
 let waiting = [];
 
