@@ -101,6 +101,7 @@ const REPORTS = [
   'README.md',
   'results.md',
   'results-growth.md',
+  'results-pauses.md',
   'results-postgres.md',
   'chart.svg',
 ];
