@@ -22,7 +22,7 @@ const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 const CONFLICT = 'PlantStoreError: conflict';
 const UNAVAILABLE = 'PlantStoreError: unavailable';
 
-/** What only untyped code can pass to a store, and the class of the error that refuses it. */
+/** Values that are not plants, and the class of the error with which a store refuses each of them. */
 const NOT_PLANTS: readonly (readonly [plant: unknown, error: ErrorConstructor])[] = [
   ...[undefined, null, 'fern', {}].map((plant) => [plant, TypeError] as const),
   ...[undefined, null, 7, '7', ' 7 '].map((id) => [{ ...FERN, id }, TypeError] as const),

@@ -14,8 +14,8 @@ import { createWatchdog } from './watchdog.js';
 /** Reads stored plants, to compare them with the plants that are added. */
 export interface ReadBack {
   /**
-   * Reads the plant with an id from the line at a byte offset. One after the other, to hold one line at a
-   * time: it may be much larger than the plant that it is compared with.
+   * Reads the plant with an id from the line at a byte offset. Lines are read one after the other, so that
+   * only one is in memory: it may be much larger than the plant that it is compared with.
    *
    * Rejects with a PlantStoreError `unavailable` if the line cannot be read, or not in time, or if it was
    * modified, which poisons the log.
