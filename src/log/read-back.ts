@@ -65,7 +65,7 @@ export function createReadBack(
 
   function refusePending(error: PlantStoreError): void {
     hang = error;
-    report(`${error.message}; plants that are stored are refused until it does`);
+    report(`${error.message}; plants whose id is stored are refused until it does`);
     for (const { reject } of queue) reject(error);
     queue.clear();
   }
