@@ -7,7 +7,7 @@ import type { Row } from './rows.js';
 
 /** A connection to one server, until it fails or is closed. */
 export interface Session {
-  /** As {@link Connection.query}. A statement with a name is prepared. */
+  /** As `query` of a `Connection`. A statement with a name is prepared. */
   readonly query: (statement: QueryConfig) => Promise<Row[]>;
   readonly close: () => void;
   readonly isClosed: () => boolean;
