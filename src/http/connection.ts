@@ -27,8 +27,8 @@ function isClosing({ socket }: HttpRequest, res: HttpResponse): boolean {
   const final = finalResponses.get(socket);
   // An application may call the handler several times for one request, at several paths.
   if (!final || final === res) return false;
-  // It may pass on an earlier request after a later one. The response to the earlier request is then the
-  // next to be sent, and the final one is still queued.
+  // The application may pass on an earlier request after a later one. The response to the earlier request is
+  // then the next to be sent, and the final one is still queued.
   const isEarlier = res.socket && !final.writableFinished;
   return !isEarlier;
 }

@@ -34,7 +34,7 @@ export const INSERT = statement(`INSERT INTO plants (id, name, tag, exact)
   SELECT id, name, tag, exact FROM ${BATCH}
   ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${REFUSAL}`);
 
-/** Inserts no plants, which fails if plants could not be inserted either. */
+/** An `INSERT` of no plants, which fails if plants could not be inserted. */
 export const CHECK = statement(`WITH none AS (
     INSERT INTO plants (id, name, tag, exact) SELECT id, name, tag, exact FROM plants WHERE false
     ON CONFLICT (id) DO NOTHING)

@@ -58,7 +58,7 @@ export async function outputTaken(): Promise<undefined> {
 
 /**
  * Closes a store after the program has failed. Resolves even if that fails or takes longer than
- * {@link CLOSING_MS}, so that the first failure is the one that is reported.
+ * {@link CLOSING_MS}, so that the reason why the program has failed is reported in any case.
  */
 export async function closeAfterFailure(store: { close(): Promise<void> }): Promise<void> {
   const timeUp = new Promise((resolve) => setTimeout(resolve, CLOSING_MS));

@@ -48,7 +48,10 @@ export const DATABASE_SETTINGS = NAMES.filter((name) => name !== 'PLANT_STORE_FI
 
 export type Reader = ReturnType<typeof createReader>;
 
-/** The variables that Kubernetes sets for a Service named plant-store or plant-store-…, except those that end in _PORT. */
+/**
+ * The variables that Kubernetes sets for a Service named plant-store or plant-store-…, except those that end
+ * in _PORT.
+ */
 const SERVICE_LINK =
   /_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
 
