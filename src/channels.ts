@@ -8,7 +8,7 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
  * 503 to a request that is cut off when the program stops is published in the context of the stop.
  *
  * There is one message for each request that is answered. There is none for a request that is passed to
- * `next`, and none for an answer that cannot be sent, because the client has closed the connection, an
+ * `next`, and none for an answer that cannot be sent because the client has closed the connection, an
  * earlier answer on it said `Connection: close`, or the application has begun the response itself.
  *
  * If a subscriber throws, the request goes on, and Node emits `uncaughtException` of `process`, which ends
@@ -44,7 +44,7 @@ export interface ResponseMessage {
  *
  * If the database refuses a plant, its batch fails and is retried in smaller batches.
  *
- * If a subscriber throws, the plants are acknowledged all the same, and Node emits `uncaughtException` of
+ * If a subscriber throws, the plants are acknowledged nevertheless, and Node emits `uncaughtException` of
  * `process`, which ends the process unless there is a listener.
  *
  * @example
@@ -66,7 +66,7 @@ export interface CommitMessage {
   readonly bytes?: number;
   /** How long it took, in milliseconds. */
   readonly durationMs: number;
-  /** Why plants of the batch were not stored, if so. With PostgreSQL, others of it may have been. */
+  /** Why the batch failed, if it did. With PostgreSQL, some of its plants may have been stored. */
   readonly error?: unknown;
 }
 

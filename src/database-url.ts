@@ -8,7 +8,7 @@ export function databaseUrlFault(url: string): string | undefined {
     : 'must be postgres://user[:password]@host[:port][,…]/database';
 }
 
-/** Returns a URL for each host, always with port and password: pg takes neither from the environment. */
+/** Returns a URL for each host, with port and password in any case, so that pg takes neither from the environment. */
 export function parseDatabaseUrl(url: string): URL[] {
   return urlsIn(url).map((each) => {
     const parsed = new URL(each);

@@ -18,8 +18,8 @@ export function pluralize(count: number, thing: string): string {
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 
 /**
- * Limits the rate of reports. Those beyond the limit are dropped, and counted in a report of its own before
- * the first one of a later period. The returned function never throws, even if `report` throws or rejects.
+ * Limits the rate of reports. Those beyond the limit are dropped, and their number is reported before the
+ * first report of a later period. The returned function never throws, even if `report` throws or rejects.
  *
  * @throws TypeError if `report` is not a function.
  */

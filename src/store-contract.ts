@@ -22,7 +22,7 @@ const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 const CONFLICT = 'PlantStoreError: conflict';
 const UNAVAILABLE = 'PlantStoreError: unavailable';
 
-/** What only untyped code can pass to a store, and the class of the error that refuses it. */
+/** Values that are not plants, and the class of the error with which a store refuses each of them. */
 const NOT_PLANTS: readonly (readonly [plant: unknown, error: ErrorConstructor])[] = [
   ...[undefined, null, 'fern', {}].map((plant) => [plant, TypeError] as const),
   ...[undefined, null, 7, '7', ' 7 '].map((id) => [{ ...FERN, id }, TypeError] as const),
@@ -158,7 +158,7 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
  * returns an empty store, or a promise of one, for each check.
  *
  * - **Ids** and the other members are checked by every store, even once it is closed, with a TypeError or
- *   RangeError. If `add` calls {@link copyPlant} first, that is done.
+ *   RangeError. If `add` calls `copyPlant` first, that is done.
  * - **Time:** an `add` may take any time; neither a check nor the handler has a time limit. As long as it
  *   is pending, its client gets no response, the memory of its request stays reserved, even if the
  *   client has closed the connection, and `close` waits. A store that hangs therefore fills

@@ -48,8 +48,8 @@ export async function readBody(
 
 /**
  * Reads and drops the rest of a body within the bounds of {@link DRAIN}, so that a client that is still
- * sending gets to see its response. Resolves to whether the end of the body was reached: at once, as
- * requests that wait for others would hold their heads in memory.
+ * sending gets to see its response. Resolves to whether the end of the body was reached. Unlike
+ * {@link readBody}, it does not wait for the end of the turn: waiting requests would hold their heads in memory.
  */
 export async function drainBody(req: HttpRequest): Promise<boolean> {
   if (!isStream(req)) return true;
@@ -62,8 +62,9 @@ export async function drainBody(req: HttpRequest): Promise<boolean> {
 }
 
 /**
- * Calls `take` with each chunk of a body until it returns a reason to stop. Looks whether the body has ended
- * once `arrived` resolves. Resolves to how it ended: by that reason, or a chunk that cannot be encoded.
+ * Calls `take` with each chunk of a body until it returns a reason to stop. If the body has not ended once
+ * `arrived` resolves, waits for its end, at most for `timeoutMs`. Resolves to how the reading ended: for
+ * example to that reason, or to the failure if a chunk cannot be encoded.
  */
 async function consume<Reason>(
   req: HttpRequest,

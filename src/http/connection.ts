@@ -11,7 +11,7 @@ const dropped = new WeakSet<HttpResponse>();
 
 /**
  * Drops a response if an earlier one on the same connection is its final one. Returns whether the response
- * is dropped. To be called when the request arrives: later, nothing tells the order of two responses that
+ * is dropped. To be called when the request arrives: later, nothing shows the order of two responses that
  * are both queued.
  */
 export function dropIfClosing(req: HttpRequest, res: HttpResponse): boolean {
@@ -27,7 +27,8 @@ function isClosing({ socket }: HttpRequest, res: HttpResponse): boolean {
   const final = finalResponses.get(socket);
   // An application may call the handler several times for one request, at several paths.
   if (!final || final === res) return false;
-  // It may pass on an earlier request later. Its response is the next one, and the final one is queued.
+  // The application may pass on an earlier request after a later one. The response to the earlier request is
+  // then the next to be sent, and the final one is still queued.
   const isEarlier = res.socket && !final.writableFinished;
   return !isEarlier;
 }

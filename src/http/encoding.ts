@@ -3,7 +3,10 @@ import { Failure, failures } from './failures.js';
 /** U+FFFD, with which a decoder replaces invalid UTF-8. */
 const REPLACEMENT_CHARACTER = '\ufffd';
 
-/** The encodings that can be undone: a decoded text has the same bytes again. In UTF-8, only valid bytes. */
+/**
+ * The encodings that can be undone: encoding a decoded text yields the bytes that it was decoded from. In
+ * UTF-8, only if these were valid.
+ */
 const EXACT_ENCODINGS: readonly BufferEncoding[] = ['utf8', 'latin1', 'hex', 'base64', 'base64url'];
 
 /** Whether invalid bytes may have been replaced when a text was decoded from UTF-8. */

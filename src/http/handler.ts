@@ -36,7 +36,7 @@ export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
  * there is no `next`.
  *
  * The returned promise resolves once the response is ended, or once `next` has returned; if `next` returns
- * a promise, once that is fulfilled. Nobody has to wait for it: the handler reports its own errors, throws
+ * a promise, once that is fulfilled. It need not be awaited: the handler reports its own errors, throws
  * only what `next` throws, and its promise rejects only if that of `next` does.
  *
  * @example
@@ -62,8 +62,8 @@ export interface PlantHandler {
  * memory of all requests together. `store.add`, `report` and `next` run in the asynchronous context in
  * which the handler was called.
  *
- * @throws TypeError if there is no store, or a promise of one, no token, a token that no request could carry (RFC 6750,
- * section 2.1), or if `report` is not a function.
+ * @throws TypeError if `store` is not a store, or is a promise of one; if there is no token, or one that no
+ * request could carry (RFC 6750, section 2.1); or if `report` is not a function.
  * @throws RangeError if a limit is not an integer in its range.
  *
  * @example
@@ -98,7 +98,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     }
     observeClose(req, res);
     // node:http never sends this response, which is queued behind the final one of its connection. It is
-    // ended all the same, so that nobody waits for its end, and nothing keeps its request in memory.
+    // ended nevertheless, so that no code waits for its end, and its request does not stay in memory.
     if (isDropped) return refuse(req, res, failures.unavailable);
     const failure =
       protocolFailure(req) ??

@@ -23,8 +23,8 @@ export function memoryForLines(lines: readonly string[] = []): number {
 }
 
 /**
- * The memory for a body. Its copies count for at most half of the budget: one large body must not leave no
- * room for others.
+ * The memory for a body. Its copies count for at most half of the budget, so that one large body leaves room
+ * for others.
  */
 export function memoryForBody(bytes: number, { maxBufferedBytes }: PlantHandlerLimits): number {
   return Math.max(bytes, Math.min(REQUEST_COST.bodyTimes * bytes, maxBufferedBytes / 2));

@@ -65,7 +65,10 @@ function parseJson(body: Buffer, text: string): unknown {
   }
 }
 
-/** Why a text is not JSON, as far as V8 says where. The rest of its message may quote the text. */
+/**
+ * Why a text is not JSON, with the position if V8's message has one. The rest of that message is left out,
+ * because it may quote the text.
+ */
 function faultIn(message: string): string {
   const [position] = /(?<= JSON at )position \d+(?=$| \(line)/.exec(message) ?? [];
   if (position) return `is not valid at ${position}`;

@@ -13,7 +13,7 @@ import type { HttpRequest } from './request.js';
  * Returns the plant in the `rawBody` or `body` of a request that a body parser has read, within the limits
  * of size and memory.
  *
- * @throws Failure if there is neither, if it is not a plant, or if it is too large.
+ * @throws Failure if there is neither, or if it is not a plant or exceeds a limit.
  */
 export function plantLeftIn(
   req: HttpRequest,

@@ -44,7 +44,7 @@ export interface HttpResponse extends Omit<Writable, 'cork' | 'uncork'> {
   readonly shouldKeepAlive?: boolean;
   /** In HTTP/1, the connection, but only while this response is the next one to be sent on it. */
   readonly socket: unknown;
-  /** Both have this method, but Node's types lack that of HTTP/2. */
+  /** Both have this method, but Node's types lack it for HTTP/2. */
   flushHeaders?(): void;
   getHeader(name: string): number | string | string[] | undefined;
   setHeader(name: string, value: string): unknown;

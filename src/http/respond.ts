@@ -19,7 +19,7 @@ export function sendPlant(req: HttpRequest, res: HttpResponse, { name, tag }: Pl
 }
 
 /**
- * Responds with a failure to a request of which a part may still be on its way. The rest of the body is
+ * Responds with a failure to a request that may not have arrived completely. The rest of the body is
  * drained, so that the client gets to see the response. Resolves once the response is ended or destroyed.
  *
  * @throws an error if the application has changed the response so that sending throws.
@@ -57,8 +57,8 @@ function write(
     ...headers,
     ...moreHeaders,
   });
-  // Not before `writeHead`, which may throw. In HTTP/2, `writeHead` ends the response to a HEAD, so what is
-  // published is decided before.
+  // Not before `writeHead`, which may throw. But whether to publish is decided before: in HTTP/2,
+  // `writeHead` ends the response to a HEAD.
   if (isPublished) responseChannel.publish({ request: req, response: res, status, error });
   // With `rejectNonStandardBodyWrites`, writing a body in the response to a HEAD throws.
   if (req.method === 'HEAD') {
@@ -72,7 +72,7 @@ function write(
   res.uncork?.();
 }
 
-/** Whether the application has left the response to the handler, and nobody has aborted the request. */
+/** Whether the application has left the response to the handler, and the request is not aborted. */
 function isOpen(req: HttpRequest, res: HttpResponse): boolean {
   const isAborted = req.destroyed && !req.readableEnded;
   return !res.headersSent && !res.writableEnded && !res.destroyed && !isAborted;
@@ -81,7 +81,7 @@ function isOpen(req: HttpRequest, res: HttpResponse): boolean {
 /** Whether a response can reach the client: nothing is sent after the final one of a connection. */
 function canBeSent(req: HttpRequest, res: HttpResponse): boolean {
   const { destroyed, writable } = req.socket;
-  // In HTTP/2, `writable` is that of the stream, which for a HEAD is false from the beginning.
+  // In HTTP/2, `writable` belongs to the stream, and is false from the beginning for a HEAD.
   return (isHttp2(req) ? !destroyed : writable !== false) && !isDropped(res);
 }
 

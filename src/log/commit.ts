@@ -123,7 +123,7 @@ export function createCommitter(options: CommitterOptions): Committer {
   function refusePending(error: PlantStoreError): void {
     hang = error;
     report(`${error.message}; plants are refused until it does`);
-    // If there is no room then, that is reported again.
+    // If there is no room once it has returned, that is reported again.
     isFull = false;
     for (const { reject } of batches) reject(error);
     batches.splice(1);

@@ -23,7 +23,7 @@ export interface Damage {
 export const damages = {
   notARecord: 'it is not a valid record, or its checksum does not match',
   otherLayout:
-    'it is a plant, but not a record: members id, name, tag in this order, no white space',
+    'it is a plant, but not a record, which has id, name, tag in this order and no white space',
   notUtf8: 'it is not valid UTF-8',
   tooLong: 'it is longer than any record',
   /** A record has the id of the one at byte `earlier`. */

@@ -1,5 +1,5 @@
 /**
- * An id in two's complement: first its low 32 bits, then its high ones. To create a `bigint` for each of
+ * An id in two's complement: first its low 32 bits, then its high ones. Creating a `bigint` for each of
  * millions of records would be slow.
  */
 export type IdWords = Int32Array & { 0: number; 1: number };

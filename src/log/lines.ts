@@ -68,7 +68,7 @@ export async function* partsOf(file: OpenFile, end = Infinity): AsyncGenerator<P
     const position = offset + held;
     const length = Math.min(buffer.length - held, end - position);
     const read = file.read(buffer, held, length, position);
-    // It may fail while the caller handles a part, before it is awaited: no unhandled rejection.
+    // It may fail while the caller handles a part, before it is awaited: that must not end the process.
     read.catch(() => undefined);
     return read;
   }

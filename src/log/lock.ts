@@ -77,7 +77,7 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
     }
     throw failures.locked(path, 'another process');
   } finally {
-    // Nothing was written through the handle, so that closing it fails has no consequences.
+    // Nothing was written through the handle, so a failure to close it has no consequences.
     await handle.close().catch(() => undefined);
   }
 }

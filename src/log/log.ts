@@ -23,9 +23,9 @@ export interface PlantLogOptions {
   /** Called while the log is opened, with the number of bytes read and the size of the file. */
   readonly onProgress?: (bytes: number, totalBytes: number) => void;
   /**
-   * Called with `(message, cause)` when a torn tail was cut off, when the disk is full and when
-   * there is room again, when it hangs and when it has returned, and when the log is poisoned; at most 10
-   * times in 10 seconds. Default: `console.error`.
+   * Called with `(message, cause)` when a torn tail was cut off, when the disk is full and when there is room
+   * again, when a write or a read hangs and when it returns, and when the log is poisoned; at most 10 times in
+   * 10 seconds. Default: `console.error`.
    */
   readonly report?: Report;
 }
@@ -70,8 +70,8 @@ export interface PlantLog extends PlantStore {
    */
   plants(): AsyncIterable<NewPlant>;
   /**
-   * Resolves if plants can be stored at the moment, at once: nothing is written. A full disk does not
-   * count, because each plant is tried.
+   * Resolves at once if plants can be stored at the moment; writes nothing. Resolves even if the disk is
+   * full, because each plant is tried then.
    *
    * @throws {@link PlantStoreError} `unavailable` while a write hangs, and once the log is poisoned or
    * closed.
@@ -185,7 +185,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     try {
       yield* plantsIn(storedParts(), modifiedAt);
     } catch (error) {
-      // A log that has been closed cannot be read either: then that is the reason.
+      // If the log has been closed or poisoned meanwhile, that is the reason why it cannot be read.
       throw committer.refusal ?? toStoreError(path, error);
     }
   }

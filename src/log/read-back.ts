@@ -15,8 +15,8 @@ import { createWatchdog } from './watchdog.js';
 /** Reads stored plants, to compare them with the plants that are added. */
 export interface ReadBack {
   /**
-   * Reads the plant with an id from the line at a byte offset. One after the other, to hold one line at a
-   * time: it may be much larger than the plant that it is compared with.
+   * Reads the plant with an id from the line at a byte offset. Lines are read one after the other, so that
+   * only one is in memory: it may be much larger than the plant that it is compared with.
    *
    * Rejects with a PlantStoreError `unavailable` if the line cannot be read, or not in time, or if it was
    * modified, which poisons the log.
@@ -66,7 +66,7 @@ export function createReadBack(
 
   function refusePending(error: PlantStoreError): void {
     hang = error;
-    report(`${error.message}; plants that are stored are refused until it does`);
+    report(`${error.message}; plants whose id is stored are refused until it does`);
     for (const { reject } of queue) reject(error);
     queue.clear();
   }

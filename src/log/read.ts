@@ -20,7 +20,7 @@ import { createSecondReader } from './reread.js';
  * neither are bytes after the last newline, which were never acknowledged. But a plant that is read may be of a
  * write that fails later, and then it is not stored.
  *
- * @throws {@link PlantStoreError} `damaged` at the first line that is not a record; `unavailable` if
+ * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if
  * the file cannot be read, or if another process cuts off lines while they are read.
  *
  * @example Ids are exact, which they would not be after `JSON.parse`:

@@ -23,7 +23,7 @@ function membersOf(id: string, { name, tag }: { name: string; tag?: string | und
 /** The end of a record, after its members. */
 const END = /^(?:,"crc32":\d+)?\}\n$/;
 
-/** Why a line is damaged that a {@link RecordReader} has not accepted. */
+/** Why a line that a {@link RecordReader} has not accepted is damaged. */
 export function damageOf(line: Buffer): string {
   const text = line.toString('utf8');
   try {

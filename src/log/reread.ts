@@ -20,7 +20,10 @@ export interface SecondReader {
     damage: Pick<Damage, 'offset' | 'length' | 'earlier'>,
     line: Buffer | undefined,
   ): Promise<boolean>;
-  /** Has to be called before lines are confirmed that were read after the latest call of `confirms`. */
+  /**
+   * Drops what the second reading has in memory. To be called after more of the file has been read, before
+   * `confirms` is called for that part: it would otherwise compare with bytes that were read too early.
+   */
   forget(): void;
 }
 

@@ -15,7 +15,7 @@ export interface ScanListener {
   onRecord(id: IdWords, offset: number): number | undefined;
   /**
    * Called with each damaged line, and its bytes unless it is longer than any record. If it returns a
-   * promise, the scan waits for it; so long, the bytes are valid.
+   * promise, the scan waits for it. The bytes are valid until then.
    */
   onDamage(damage: Damage, line?: Buffer): unknown;
   /** Called after each chunk with the byte offset up to which all lines have been checked. */

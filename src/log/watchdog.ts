@@ -23,7 +23,7 @@ export interface WatchdogOptions {
 }
 
 /**
- * Calls `onHang` while an operation hangs, once for each of these. The operation goes on: a system call
+ * Calls `onHang` once for each operation that hangs, while it does. The operation goes on: a system call
  * cannot be cancelled.
  */
 export function createWatchdog(

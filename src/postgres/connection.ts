@@ -68,7 +68,7 @@ export function createConnector(options: ConnectorOptions): () => Connection {
           } else if (kind === 'unprepared' && prepared) prepares = false;
           else if (kind === 'rows') throw error;
           else if (await isRefusal(kind, name, to)) {
-            // The second time: what the first error was about may have ended before the check.
+            // Only the second time: the cause of the first error may have ended before the check.
             if (++refusals === 2 || isTimeout(error)) throw error;
           } else {
             close();

@@ -91,7 +91,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
   const connector = { hosts, password: options.password, timeoutMs, acceptDataLoss };
   const connect = createConnector(connector);
-  // A batch with a plant whose trigger takes longer is split. The time of the other plants is not over then.
+  // Less than half: a batch with a plant whose trigger takes longer is split, and its other plants must still
+  // have time.
   const statementTimeoutMs = Math.ceil(0.4 * timeoutMs);
   const all = Array.from(
     { length: connections },

@@ -15,7 +15,8 @@ export type Statement = ReturnType<typeof statement>;
 /**
  * `exact` is null unless the type `text` cannot hold a string of the plant: then it is the JSON of
  * name and tag, which themselves have U+FFFD in place of NUL and lone surrogates. Without a lock, two
- * instances that create the table at the same time could both fail. There is no limit for waiting for it.
+ * instances that create the table at the same time could both fail. `lock_timeout` does not limit the wait
+ * for this lock.
  */
 export const CREATE_TABLE = statement(`DO $$ BEGIN
   PERFORM set_config('lock_timeout', '0', true);
@@ -24,7 +25,7 @@ export const CREATE_TABLE = statement(`DO $$ BEGIN
     (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text);
 END $$`);
 
-/** The plants of {@link rowsOf}, numbered from 1. JSON does not depend on settings, as arrays do. */
+/** The plants of {@link rowsOf}, numbered from 1. Unlike arrays, JSON does not depend on settings. */
 const BATCH = `ROWS FROM (json_to_recordset($1::json)
     AS (id bigint, name text, tag text, exact text)) WITH ORDINALITY AS batch (id, name, tag, exact, n)`;
 
@@ -33,7 +34,7 @@ export const INSERT = statement(`INSERT INTO plants (id, name, tag, exact)
   SELECT id, name, tag, exact FROM ${BATCH}
   ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${REFUSAL}`);
 
-/** Inserts no plants, which fails wherever plants could not be inserted. */
+/** An `INSERT` of no plants, which fails if plants could not be inserted. */
 export const CHECK = statement(`WITH none AS (
     INSERT INTO plants (id, name, tag, exact) SELECT id, name, tag, exact FROM plants WHERE false
     ON CONFLICT (id) DO NOTHING)

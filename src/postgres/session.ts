@@ -7,7 +7,7 @@ import type { Row } from './rows.js';
 
 /** A connection to one server, until it fails or is closed. */
 export interface Session {
-  /** As {@link Connection.query}. A statement with a name is prepared. */
+  /** As `query` of a `Connection`. A statement with a name is prepared. */
   readonly query: (statement: QueryConfig) => Promise<Row[]>;
   readonly close: () => void;
   readonly isClosed: () => boolean;
@@ -85,7 +85,8 @@ export async function openSession(url: URL, options: SessionOptions): Promise<Se
   function close(): void {
     if (isClosed) return;
     isClosed = true;
-    // Not end(), which waits for the server. Last, because PgBouncer forgets a client that disconnects.
+    // Not end(), which waits for the server. After the request to cancel, because PgBouncer forgets a client
+    // that disconnects.
     const destroy = (): unknown => client.connection.stream.destroy();
     if (isRunning) cancel(client, timeoutMs, destroy);
     else destroy();
@@ -119,7 +120,7 @@ export async function openSession(url: URL, options: SessionOptions): Promise<Se
 
 /**
  * Cancels what runs on a connection: a statement that its client has given up would run on, and keep its
- * locks. A wait for a synchronous standby ends, too, but nobody takes that for an acknowledgement any more.
+ * locks. A wait for a synchronous standby ends, too, but by then it can no longer acknowledge a plant.
  * The request is sent without TLS, as by libpq: the server accepts it, and its key is of no use afterwards.
  * Not by `cancel` of pg.Client, which is undocumented, has no timeout and never closes its connection.
  */

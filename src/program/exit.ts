@@ -31,7 +31,7 @@ export function exit(code: ExitCode): void {
   setTimeout(() => {
     reportToConsole('a call to the system does not return; the process kills itself');
     process.kill(process.pid, 'SIGKILL');
-    // The kernel ignores that from process 1 of a container. Node would print a stack trace before it aborts.
+    // Process 1 of a container cannot kill itself, so it aborts. Node would print a stack trace before that.
     closeSync(STDERR);
     process.abort();
   }, LAST_CALLS_MS);
@@ -56,7 +56,10 @@ export async function outputTaken(): Promise<undefined> {
     await new Promise<void>((resolve) => stream.write('', () => resolve()));
 }
 
-/** Closes a store because the program has failed, which is to be reported even if the store cannot be closed. */
+/**
+ * Closes a store after the program has failed. Resolves even if that fails or takes longer than
+ * {@link CLOSING_MS}, so that the reason why the program has failed is reported in any case.
+ */
 export async function closeAfterFailure(store: { close(): Promise<void> }): Promise<void> {
   const timeUp = new Promise((resolve) => setTimeout(resolve, CLOSING_MS));
   await Promise.race([Promise.allSettled([store.close()]), timeUp]);

@@ -58,7 +58,9 @@ async function dispatch(shutdown: Shutdown, help: string, run: Run): Promise<Exi
     ]);
   const code = await run(shutdown, command, ...operands);
   if (code === undefined)
-    throw new SettingsError([`${args.join(' ')}: not a command with its arguments; see --help`]);
+    throw new SettingsError([
+      `${args.join(' ')}: no such command with these arguments; see --help`,
+    ]);
   return code;
 }
 

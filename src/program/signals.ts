@@ -16,15 +16,18 @@ export interface Shutdown {
   readonly onSignal: (begin: () => void) => void;
 }
 
-/** A terminal and a program that forwards its signals, such as npm, both send one Ctrl-C: within milliseconds. */
+/**
+ * For one Ctrl-C, both the terminal and a program that forwards signals, such as npm, send SIGINT, within
+ * milliseconds of each other.
+ */
 const SAME_SIGNAL_MS = 500;
 
 const STDIN = 0;
 
 /**
  * Requests a shutdown on the first SIGTERM or SIGINT, unless `onSignal` changes that, and when the primary of
- * a cluster disconnects.
- * A second signal ends the process at once, unless it comes within {@link SAME_SIGNAL_MS} of the first.
+ * a cluster disconnects. A second signal ends the process at once, unless it comes within
+ * {@link SAME_SIGNAL_MS} of the first.
  */
 export function handleSignals(): Shutdown {
   const stopping = new AbortController();
@@ -56,8 +59,8 @@ export function handleSignals(): Shutdown {
 }
 
 /**
- * Handles SIGHUP. Returns a function that sets what each SIGHUP reloads; it is called at once if there was
- * one before. With a terminal as the standard input, SIGHUP comes from closing it, and requests a shutdown.
+ * Handles SIGHUP. Returns a function that sets what each SIGHUP reloads, and reloads at once if a SIGHUP
+ * came before. If the standard input is a terminal, SIGHUP means that it was closed, and requests a shutdown.
  */
 export function handleHangups({ request }: Shutdown): (reload: () => void) => void {
   let isReloadDue = false;

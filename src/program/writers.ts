@@ -21,7 +21,7 @@ export async function writersOf(path: string): Promise<readonly number[]> {
   });
 }
 
-/** The items for which a check resolves to true. It rejects for what has ended, or may not be seen. */
+/** The items for which a check resolves to true. It rejects if a process has ended or may not be inspected. */
 async function matching<Item>(
   items: readonly Item[],
   check: (item: Item) => Promise<boolean>,

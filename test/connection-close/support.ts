@@ -23,7 +23,7 @@ export interface Service {
   readonly stored: bigint[];
 }
 
-/** A handler before a store, by default one that stores every plant at once. */
+/** A handler in front of a store; by default, one that accepts every plant immediately. */
 export function makeService(store = storeOf(async () => 'created')): Service {
   const stored: bigint[] = [];
   const noting = storeOf((plant) => {

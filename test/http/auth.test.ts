@@ -21,7 +21,7 @@ function requestWith(name: string, value: string) {
   };
 }
 
-/** What an authenticator for these tokens makes of an Authorization header. */
+/** What an authenticator for these tokens returns for an Authorization header. */
 function judge(tokens: readonly string[], credentials: string) {
   return createAuthenticator(tokens)(requestWith('Authorization', credentials));
 }

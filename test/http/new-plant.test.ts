@@ -168,7 +168,7 @@ const SPELLINGS: readonly [spelling: string, id: bigint | undefined][] = [
   ['\t\r\n 7 \n', 7n],
 ];
 
-t.test('unusual notations of an id', async (t) => {
+t.test('unusual notations of an id are read exactly', async (t) => {
   for (const [spelling, id] of SPELLINGS) t.equal(idOf(spelling), id, JSON.stringify(spelling));
 });
 

@@ -76,7 +76,7 @@ t.test('while a read hangs, stored plants are refused, and others are stored', a
   t.equal(await log.add(MOSS), 'created');
   await log.check();
   await fs.expire();
-  const report = /; plants that are stored are refused until it does$/;
+  const report = /; plants whose id is stored are refused until it does$/;
   t.match(reports, exactly(report), 'it is reported once');
 
   gate.open();

@@ -236,7 +236,7 @@ t.test('a line that is damaged only by its layout says how a record is written',
   };
   for (const [about, line] of Object.entries(rows)) {
     t.equal(new RecordReader(Buffer.from(line)).read(0), 0, about);
-    t.match(damageOf(Buffer.from(line)), /id, name, tag in this order, no white space$/, about);
+    t.match(damageOf(Buffer.from(line)), /id, name, tag in this order and no white space$/, about);
   }
   const damaged = encodeRecord({ id: 2n ** 63n - 1n, name: 'fern', tag: 'indoor' });
   for (const line of [

@@ -95,7 +95,7 @@ t.test('whether plants can be stored', { skip: missing() }, async (t) => {
     await t.rejects(store.check(), unavailable(/can lose plants/));
   });
 
-  t.test('the settings of the server', async (t) => {
+  t.test('unsafe and read-only settings of the server are noticed', async (t) => {
     const store = await openStore(t, { url: await cluster.createSchema() });
     for (const setting of ['fsync = off', 'synchronous_commit = off']) {
       await change(cluster, `SET ${setting}`);

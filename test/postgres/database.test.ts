@@ -59,7 +59,7 @@ t.test('without a database', async (t) => {
 
   t.test('unknown arguments are refused', async (t) => {
     for (const args of [['import'], ['export', 'a', 'b'], ['verify', 'a']]) {
-      const stderr = [`${args.join(' ')}: not a command with its arguments; see --help`];
+      const stderr = [`${args.join(' ')}: no such command with these arguments; see --help`];
       await ends(t, { code: 2, stderr }, { args });
     }
   });

@@ -82,7 +82,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     await primary.sql('SELECT pg_reload_conf()');
   });
 
-  t.test('settings that are reloaded while a plant is stored', async (t) => {
+  t.test('settings that are reloaded while a plant is stored do not acknowledge it', async (t) => {
     // Its lock_timeout is a minute.
     const store = await openStore(t, { ...options, timeoutMs: 3_000_000 });
     // Without its own setting, a connection has the one that is reloaded, as it may behind PgBouncer.

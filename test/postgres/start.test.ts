@@ -108,7 +108,7 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     t.equal(await store.add(FERN), 'created', 'unless data loss is accepted');
   });
 
-  t.test('who connects, and where', async (t) => {
+  t.test('a wrong password, database, role or host is refused', async (t) => {
     const url = await prepared(TABLE, GRANT);
     const changed = (change: (url: URL) => void): string => {
       const copy = new URL(url);
@@ -157,13 +157,13 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     t.equal(store.reports.length, 2, 'away, and back');
   });
 
-  t.test('a password that does not come in time', async (t) => {
+  t.test('a password function that takes too long is refused', async (t) => {
     const url = await prepared(TABLE, GRANT);
     const password = (): Promise<string> => new Promise(() => undefined);
     t.match(await refusalOf({ url, password, timeoutMs: 50 }), /password function timed out/);
   });
 
-  t.test('a password function of a process without types', async (t) => {
+  t.test('a password function of untyped code may fail in any way', async (t) => {
     const url = await prepared(TABLE, GRANT);
     const revoked = Proxy.revocable({}, {});
     revoked.revoke();

@@ -122,7 +122,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.equal(page.length, 10);
   });
 
-  t.test('plants of a process without types', async (t) => {
+  t.test('what untyped code passes as a plant is refused', async (t) => {
     const store = await openStore(t, { url: await cluster.createSchema() });
     const odd: unknown[] = [
       { id: 7n, name: 5 },
@@ -138,7 +138,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.strictSame(await query(url, 'SELECT count(*)::int FROM plants'), [{ count: 1 }]);
   });
 
-  t.test('stores with the same ids, whatever the isolation level', async (t) => {
+  t.test('stores with the same ids do not deadlock at any isolation level', async (t) => {
     for (const level of ['read committed', 'repeatable read', 'serializable']) {
       const url = await cluster.createSchema();
       await query(url, `ALTER ROLE CURRENT_USER SET default_transaction_isolation = '${level}'`);
@@ -157,7 +157,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     }
   });
 
-  t.test('stores whose servers would lock rows in opposite orders', async (t) => {
+  t.test('no deadlock occurs if servers would lock rows in opposite orders', async (t) => {
     const url = await cluster.createSchema();
     const schema = new URL(url).username;
     // Its lock_timeout is 12 s, which a busy machine does not exceed.
@@ -508,7 +508,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
       t.equal(output.trim(), 'created');
     });
 
-  t.test('over a Unix socket', async (t) => {
+  t.test('plants are stored over a Unix socket', async (t) => {
     const host = `${encodeURIComponent(cluster.folder)}:${cluster.port}`;
     const store = await openStore(t, { url: `postgres://postgres@${host}/postgres` });
     t.equal(await store.add(FERN), 'created');

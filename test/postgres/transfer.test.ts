@@ -17,7 +17,7 @@ const STILL = 'performance.now = () => 0;';
 /** A second passes whenever the program looks at the clock. */
 const SLOW = 'let now = 0; performance.now = () => (now += 1000);';
 
-t.test('moving from a log to a database, and back', { skip: missing() }, async (t) => {
+t.test('plants move from a log to a database, and back', { skip: missing() }, async (t) => {
   const { cluster, configured, sql, nameIn } = await startDatabase(t);
   const COUNT = 20_000;
   const proxy = await startProxy(t, cluster.port);

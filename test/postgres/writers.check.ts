@@ -13,7 +13,7 @@ const LEVELS = ['read committed', 'serializable'];
 t.setTimeout(600_000);
 
 for (const level of LEVELS)
-  t.test(`eight writers with the same ids, ${level}`, { skip: missing() }, async (t) => {
+  t.test(`eight writers with the same ids agree, ${level}`, { skip: missing() }, async (t) => {
     const cluster = await startCluster(t);
     await cluster.sql(`ALTER ROLE postgres SET default_transaction_isolation = '${level}'`);
     const writers = Array.from({ length: 8 }, (_, n) =>

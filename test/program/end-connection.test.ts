@@ -11,7 +11,7 @@ import { endGently, endWith } from '../../dist/program/server/end-connection.js'
 import { connect } from '../client.js';
 import { holdTimers, listen } from '../service.js';
 
-/** Both ends of a connection, of which neither is closed when the other one is. */
+/** Both ends of a connection; closing one leaves the other open. */
 async function connection(t: Test): Promise<{ client: Socket; socket: Socket }> {
   const server = createServer({ allowHalfOpen: true });
   const accepted = once(server, 'connection');

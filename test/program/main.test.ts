@@ -66,7 +66,7 @@ t.test('unknown arguments are refused, and named without what may be a token', a
     await failsToRun(
       t,
       MISUSED,
-      [`${args.join(' ')}: not a command with its arguments; see --help`],
+      [`${args.join(' ')}: no such command with these arguments; see --help`],
       { args },
     );
 });
@@ -79,7 +79,7 @@ t.test('a damaged log is refused unchanged, with commands that can be pasted', a
   const env = { ...ENV, PLANT_STORE_FILE: `${folder}/plants.jsonl` };
   const path = join(cwd, folder, 'plants.jsonl');
   const damage =
-    'it is a plant, but not a record: members id, name, tag in this order, no white space';
+    'it is a plant, but not a record, which has id, name, tag in this order and no white space';
   const [verify, repair] = ['verify', 'repair'].map((command) =>
     [process.execPath, SERVER, command, `'${path.replace("'", "'\\''")}'`].join(' '),
   ) as [string, string];

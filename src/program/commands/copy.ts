@@ -96,7 +96,7 @@ export async function copyPlants<P extends NewPlant>(
         continue;
       }
       const bytes = bytesOf(plant);
-      // Not after it is added: a store may refuse a large plant while others wait.
+      // Before the plant is added, not after: a store may refuse a large plant while others wait.
       while (!hasRoom(bytes)) await nextSettled();
       if (failed) break;
       void copy(plant, bytes);

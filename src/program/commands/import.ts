@@ -14,7 +14,7 @@ import { EXIT, type ExitCode } from '../exit.js';
 import { printLine } from './output.js';
 import { transfer } from './transfer.js';
 
-/** The name of the file that stands for stdin. */
+/** The name of a file that means stdin. */
 const STDIN = '-';
 const CHUNK_BYTES = 262_144;
 /** The checksum of a record of the log: of the bytes before it, if it is the last member. */
@@ -23,7 +23,7 @@ const CHECKSUM = /,\s*"crc32"\s*:\s*(\d+)\s*\}\s*$/;
 /**
  * The command `import`: adds the plants in a file to a store. Each line is a plant as `POST /plants` takes it, or
  * a record of a log. Prints the lines that are refused, each with its number and the reason that the
- * response would have. To import the same file again is faster with the plants of the store.
+ * response would have. Importing the same file again is faster if `storedPlants` is given.
  */
 export async function importPlants(
   file: string,

@@ -32,10 +32,11 @@ export interface ServedStore {
 }
 
 /**
- * Serves a store until a shutdown is requested, which a poisoned store does, too. Resolves to the exit code
- * once the requests in flight are answered and the store is closed. `open` may reject once the shutdown is
- * requested. The first signal requests it after the time for draining, during which the program is not ready,
- * but accepts connections. `ofDatabase` is how many descriptors the connections to a database need.
+ * Serves a store until a shutdown is requested; a store that is poisoned requests one, too. Resolves to the
+ * exit code once the requests in flight are answered and the store is closed. `open` may reject once the
+ * shutdown is requested. If there is a time for draining, the first signal requests the shutdown only after
+ * that time, during which the program is not ready but accepts connections. `ofDatabase` is how many
+ * descriptors the connections to a database need.
  */
 export async function serve(
   settings: ServerSettings,

@@ -97,7 +97,7 @@ export function startMetrics(): Metrics {
   const commitTimes = createHistogram();
   let commitFailures = 0;
   let plantsStored = 0;
-  /** When the requests began whose response is not decided. */
+  /** When each request began whose response is not decided. */
   const inFlight = new Map<unknown, number>();
 
   subscribe('plant-store:response', (message) => {

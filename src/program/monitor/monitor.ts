@@ -13,10 +13,11 @@ import { METRICS_TYPE, startMetrics, type LogGauges, type Metrics } from './metr
 export interface MonitorOptions {
   readonly host: string;
   readonly port: number;
-  /** The limits of the service. */
+  /** How many connections to the service may be open. */
   readonly maxConnections: number;
-  /** That of the monitor itself. */
+  /** How many connections to the monitor may be open. */
   readonly ownConnections?: number;
+  /** The memory that may be reserved for requests to the service, in bytes. */
   readonly maxBufferedBytes: number;
 }
 
@@ -30,8 +31,8 @@ export interface Watched {
   /** The log, if plants are kept in one. */
   readonly log?: LogGauges | undefined;
   /**
-   * Rejects if the store cannot store plants at the moment. A store without it is always ready. The check
-   * of a log asks no server.
+   * Rejects if the store cannot store plants at the moment. A store without a check is always ready. The
+   * check of a log costs nothing, so it is called for each page of metrics, too.
    */
   readonly check?: (() => Promise<void>) | undefined;
   /** Aborted when the program begins to stop. */
@@ -55,7 +56,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   const { host, port, maxConnections, maxBufferedBytes, ownConnections } = options;
   const metrics = startMetrics();
   let watched: Watched | undefined;
-  /** Whether the store could store plants when it was last known. */
+  /** Whether plants could be stored, as the latest check or successful commit has shown. */
   let isAvailable = true;
 
   const pages = new Map<string, (res: ServerResponse) => unknown>([
@@ -126,7 +127,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   }
 
   const server = createServer(answer).on('checkExpectation', answer);
-  // To further requests on a connection, node:http itself responds, so that no page is created for them.
+  // node:http itself responds to further requests on a connection, so no page is created for them.
   server.maxRequestsPerSocket = 1;
   server.maxConnections = ownConnections ?? MONITOR_LIMITS.maxConnections;
   server.on('connection', (socket) => {
@@ -143,7 +144,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
     const message = `PLANT_STORE_MONITOR_PORT: cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
     throw new Error(message, { cause });
   }
-  // From here on, an error is that of a connection that could not be accepted.
+  // From here on, an error means that a connection could not be accepted.
   server.on('error', (error) => report('the monitor could not accept a connection', error));
 
   return {

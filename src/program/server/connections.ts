@@ -16,9 +16,9 @@ export interface Connections {
 }
 
 /**
- * Tracks the connections that a server emits as `event`, and closes those that have been idle for
- * `keepAliveMs` milliseconds or up to twice that. This must exceed the idle timeout of a proxy in front of the
- * program: otherwise the proxy could send a request on a connection that is being closed.
+ * Tracks the connections that a server emits as `event`, and closes each once it has been idle for
+ * `keepAliveMs` milliseconds, or at most twice as long. `keepAliveMs` must exceed the idle timeout of a proxy in
+ * front of the program: otherwise the proxy could send a request on a connection that is being closed.
  */
 export function trackConnections(
   event: 'connection' | 'secureConnection',

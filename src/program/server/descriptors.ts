@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
 /**
- * How many file descriptors the process has open, and how many it may have; `undefined` where that cannot
- * be read. Not asynchronous: the threads of the pool may all wait for a file system that hangs.
+ * How many file descriptors the process has open, and how many it may have; `undefined` if that cannot be
+ * read. Not asynchronous: the threads of the pool may all wait for a file system that hangs.
  */
 export function countDescriptors(
   folder = '/proc/self',
@@ -25,16 +25,17 @@ export interface ConnectionLimits {
 }
 
 /**
- * The descriptors that the program needs besides connections: for the log, its lock, two sockets that
- * listen, files that it opens for a moment, and connections that it closes at once.
+ * The descriptors that the program needs besides connections: for the log, its lock, two listening
+ * sockets, files that it opens for a moment, and connections that it closes at once.
  */
 const OWN_DESCRIPTORS = 16;
 
 /**
- * Lowers the limits of connections to what the free descriptors allow, without those for the database. If
- * they are few, the monitor gets a quarter of them, so that it can be reached when the service cannot.
+ * Lowers the limits of connections to what the free descriptors allow, after those for the database are
+ * subtracted. If too few are left, the monitor gets at most a quarter of them, so that it can be reached when
+ * the service cannot.
  *
- * @throws Error if they do not allow any connection.
+ * @throws Error if none is left for a connection to the service.
  */
 export function fitConnections(
   wanted: ConnectionLimits,

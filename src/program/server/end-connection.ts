@@ -7,7 +7,8 @@ import { DRAIN } from '../../http/limits.js';
 
 /**
  * Ends a connection with a failure, once its earlier responses are sent. `res` is the latest response, if
- * there is one. The failure takes its place if its request is incomplete; if it has begun, nothing is added.
+ * there is one. If its request is incomplete, the failure is sent in its place; but if that response has
+ * begun, the connection is ended without the failure.
  */
 export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failure: Failure): void {
   if (!res) endWith(socket, failure);

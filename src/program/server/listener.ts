@@ -24,11 +24,11 @@ export interface ListenerOptions {
   readonly report?: Report;
 }
 
-/** A node:http or node:https server with limits. The body of every error response is an Error. */
+/** A node:http or node:https server with limits. The body of every error response is an `ErrorBody`. */
 export interface Listener {
   /** Resolves to the URL of the server once it listens. */
   listen(host: string, port: number): Promise<string>;
-  /** The same with an inherited socket, in which connections wait while the program restarts. */
+  /** Listens on an inherited socket instead, in which connections wait while the program restarts. */
   listenOn(descriptor: number): Promise<string>;
   /** Uses another certificate and key for new connections. */
   renewTls(tls: TlsMaterial): void;
@@ -88,7 +88,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   Object.assign(server, { httpAllowHalfOpen: true });
   // Otherwise close() destroys idle connections at once, even with a request on its way (Node 20-26).
   Object.assign(server, { closeIdleConnections: () => undefined });
-  // Only after the handshake: one that its client has ended would stay open for `handshakeTimeout`.
+  // Not before the handshake is complete: if the client ended the connection during the handshake, it would
+  // stay open for `handshakeTimeout`.
   tlsServer?.on('secureConnection', (socket) => (socket.allowHalfOpen = true));
 
   const event = tls ? 'secureConnection' : 'connection';

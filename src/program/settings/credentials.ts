@@ -38,7 +38,7 @@ export interface Tls extends TlsMaterial {
   readonly notAfter: number;
 }
 
-/** A certificate that expires within this time is reported, in milliseconds. */
+/** A certificate is reported if it expires within this time, in milliseconds. */
 export const EXPIRY_WARNING_MS = 14 * 86_400_000;
 
 /**

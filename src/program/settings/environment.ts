@@ -33,7 +33,7 @@ export const SETTINGS = {
   PLANT_STORE_MONITOR_PORT: ['', 'port of /livez, /readyz and /metrics; no TLS, no token'],
   PLANT_STORE_MONITOR_HOST: ['127.0.0.1', 'address of the monitor'],
   PLANT_STORE_KEEP_ALIVE_SECONDS: ['75', 'seconds for which idle connections are kept, at least'],
-  PLANT_STORE_DRAIN_SECONDS: ['0', 'seconds after SIGTERM in which it accepts connections'],
+  PLANT_STORE_DRAIN_SECONDS: ['0', 'seconds to accept connections after SIGTERM'],
 } as const satisfies Record<string, readonly [fallback: string, about: string]>;
 
 export type Name = keyof typeof SETTINGS;
@@ -48,17 +48,23 @@ export const DATABASE_SETTINGS = NAMES.filter((name) => name !== 'PLANT_STORE_FI
 
 export type Reader = ReturnType<typeof createReader>;
 
-/** What Kubernetes sets for a Service that is named plant-store, or plant-store-…, beside those that end in _PORT. */
+/**
+ * The variables that Kubernetes sets for a Service named plant-store or plant-store-…, except those that end
+ * in _PORT.
+ */
 const SERVICE_LINK =
   /_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
 
-/** Whether Kubernetes has set a variable in all containers beside a Service. */
+/** Whether a variable is one that Kubernetes sets in all containers, for each Service. */
 function isServiceLink(name: string, value = ''): boolean {
   const isAddress = name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value);
   return isAddress || SERVICE_LINK.test(name);
 }
 
-/** Returns the fault of variables that look like settings. `names` are the settings to choose from. */
+/**
+ * Returns a fault if variables look like settings but are none. `names` are the settings that the fault
+ * offers instead.
+ */
 function unknownNames(environment: Environment, names: readonly Name[]): string[] {
   const unknown = Reflect.ownKeys(environment)
     .map(String)
@@ -81,7 +87,10 @@ function withoutServiceLinks(environment: Environment): Partial<Record<Name, str
   return settings;
 }
 
-/** Functions that read one setting, or what it names, and collect faults, all of which `valid` throws. */
+/**
+ * Returns functions that each read one setting, or wait for what it names to be read, and collect the
+ * faults. `valid` throws all of them together.
+ */
 export function createReader(given: Environment, names: readonly Name[]) {
   const environment = withoutServiceLinks(given);
   const faults = unknownNames(given, names);

@@ -130,7 +130,7 @@ async function readDatabase(reader: Reader): Promise<DatabaseSettings> {
   };
 }
 
-/** Where the monitor listens. `serverPort` is that of the server, 0 if it does not choose one. */
+/** Where the monitor listens. `serverPort` is the port of the server, or 0 if that is not configured. */
 function readMonitor(
   { environment, text, integer, fault }: Reader,
   serverPort: number,
