@@ -1,3 +1,5 @@
+import { pluralize } from './pluralize.js';
+
 /**
  * Called with a message for the operator, in one sentence, and the error behind it if there is one.
  * A message may name files and hosts; it never contains a token.
@@ -8,11 +10,6 @@ export type Report = (message: string, cause?: unknown) => void;
 export const reportToConsole: Report = (message, cause) => {
   console.error(`plant-store: ${message}`, ...(cause === undefined ? [] : [cause]));
 };
-
-/** Returns a count with its noun: `1 plant`, `2 plants`. */
-export function pluralize(count: number, thing: string): string {
-  return `${count} ${thing}${count === 1 ? '' : 's'}`;
-}
 
 /** The largest number of reports in a period: enough to act on, too few to fill a disk. */
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };

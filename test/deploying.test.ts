@@ -6,10 +6,9 @@ import { promisify } from 'node:util';
 import t, { type Test } from 'tap';
 import { parseAllDocuments } from 'yaml';
 
-import { LOG_SETTINGS, SETTINGS, type Name } from '../dist/program/settings/environment.js';
+import { LOG_SETTINGS, SETTINGS, type SettingName } from '../dist/program/settings/environment.js';
 import { DEFAULT_LIMITS } from '../dist/http/limits.js';
-import { EXIT } from '../dist/program/exit.js';
-import { STOPPING } from '../dist/program/server/listener.js';
+import { EXIT, STOPPING } from '../dist/program/exit.js';
 import { readDatabaseServerSettings } from '../dist/program/settings/settings.js';
 import { TOKEN } from './client.js';
 import { FIXED_MIB } from './hostile/memory.js';
@@ -184,7 +183,7 @@ t.test('the manifests refer to names that exist, and to settings of the program'
   const env = environmentOf(container);
   const path = `${container.volumeMounts[1]?.mountPath}/${Object.keys(secret.stringData)[0]}`;
   t.equal(env.PLANT_STORE_TOKEN_FILE, path);
-  for (const name of Object.keys(env)) t.ok(LOG_SETTINGS.includes(name as Name), name);
+  for (const name of Object.keys(env)) t.ok(LOG_SETTINGS.includes(name as SettingName), name);
 
   const GRACE_SECONDS = 30;
   t.ok(Number(env.PLANT_STORE_DRAIN_SECONDS) + STOPPING.totalMs / 1_000 < GRACE_SECONDS);

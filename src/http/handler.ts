@@ -120,7 +120,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       await store.add(plant);
       sendPlant(req, res, plant);
     } catch (error) {
-      ended = fail(req, res, error);
+      ended = sendFailureFor(req, res, error);
     }
     releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
     return ended;
@@ -136,13 +136,17 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       req.socket.destroy?.();
       return;
     }
-    const ended = fail(req, res, failure);
+    const ended = sendFailureFor(req, res, failure);
     releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
     return ended;
   }
 
   /** Responds with the failure for an error. If the response cannot be sent, destroys the connection. */
-  async function fail(req: HttpRequest, res: HttpResponse, error: unknown): Promise<void> {
+  async function sendFailureFor(
+    req: HttpRequest,
+    res: HttpResponse,
+    error: unknown,
+  ): Promise<void> {
     try {
       await sendFailure(req, res, failureOf(error));
     } catch (cause) {

@@ -8,7 +8,7 @@ import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { createBatch, type Batch } from './batch.js';
-import { failures, faults, toStoreError } from './errors.js';
+import { storeErrors, faults, toStoreError } from './errors.js';
 import { sizeOf, type FileId } from './file.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
 import type { System } from './system.js';
@@ -189,7 +189,7 @@ export function createCommitter(options: CommitterOptions): Committer {
     append(plant) {
       const line = encodeRecord(plant);
       const bytes = Buffer.byteLength(line);
-      if (bytes > MAX_RECORD_BYTES) throw failures.tooLarge();
+      if (bytes > MAX_RECORD_BYTES) throw storeErrors.tooLarge();
       if (!open) batches.push((open = createBatch()));
       const { plants, starts, stored } = open;
       plants.set(plant.id, plant);
@@ -220,7 +220,7 @@ export function createCommitter(options: CommitterOptions): Committer {
     checkFile: () => checkSize(end, Infinity),
     poison,
     async close() {
-      refusal ??= failures.closed(path);
+      refusal ??= storeErrors.closed(path);
       await running;
     },
   };

@@ -44,7 +44,7 @@ export const faults = {
 } as const;
 
 /** The errors that the store throws. */
-export const failures = {
+export const storeErrors = {
   tooLarge: () => new RangeError('the plant is too large'),
   conflict: () => new PlantStoreError('conflict', 'the id belongs to a different plant'),
   closed: (path: string) => new PlantStoreError('unavailable', `${path}: the log is closed`),

@@ -2,7 +2,7 @@ import { dirname, join } from 'node:path';
 
 import { openFolder } from '../files.js';
 import { codeOf } from '../system-error.js';
-import { failures, faults, type Holder } from './errors.js';
+import { storeErrors, faults, type Holder } from './errors.js';
 import type { System } from './system.js';
 
 /** Held by the only writer of a log. */
@@ -71,11 +71,11 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
           return claim;
         }
         await claim.release();
-        if (result !== 'later') throw failures.locked(path, result);
+        if (result !== 'later') throw storeErrors.locked(path, result);
       }
       await system.sleep(RETRY_DELAY_MS);
     }
-    throw failures.locked(path, 'another process');
+    throw storeErrors.locked(path, 'another process');
   } finally {
     // Nothing was written through the handle, so a failure to close it has no consequences.
     await handle.close().catch(() => undefined);

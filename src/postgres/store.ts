@@ -60,7 +60,7 @@ export function createStore(
   const idle = [...lanes];
   let isClosed = false;
   let isAway = false;
-  let failures = 0;
+  let outages = 0;
 
   // Bound to the asynchronous context that opened the store: a batch belongs to many requests.
   const run = AsyncResource.bind(async (lane: (typeof lanes)[number]): Promise<void> => {
@@ -100,20 +100,20 @@ export function createStore(
   ): Promise<void> {
     const batch = given.filter(isInTime);
     if (batch.length === 0) return;
-    const failuresBefore = failures;
+    const outagesBefore = outages;
     const publish = measureCommit(name);
     let rest = batch;
     try {
       rest = await insert(connection, batch);
       if (rest.length > 0) await compare(connection, rest);
       publish?.({ plants: batch.length - rest.length });
-      if (!isAway || failures > failuresBefore) return;
+      if (!isAway || outages > outagesBefore) return;
       isAway = false;
       report(`${name}: plants are stored again`);
     } catch (error) {
       publish?.({ plants: batch.length - rest.length, error });
       if (!connection.isOpen()) rejectAll(rest, error);
-      else if (rest.length === 1) refuse(rest, error);
+      else if (rest.length === 1) rejectRefused(rest, error);
       // Last, so that the other parts do not have to wait for a slow plant.
       else if (isTimeout(error)) batches.push(...split(rest));
       else batches.unshift(...split(rest));
@@ -146,7 +146,7 @@ export function createStore(
   }
 
   function rejectAll(batch: Pending[], cause: unknown): void {
-    failures++;
+    outages++;
     const reason = messageOf(cause);
     if (!isAway)
       report(`${name}: ${reason}; plants are refused until it is available again`, cause);
@@ -154,7 +154,7 @@ export function createStore(
     for (const { reject } of batch) reject(unavailable(reason, cause));
   }
 
-  function refuse(batch: Pending[], cause: unknown): void {
+  function rejectRefused(batch: Pending[], cause: unknown): void {
     const reason = messageOf(cause);
     report(`${name}: the database refuses a plant: ${reason}`);
     for (const { reject } of batch) reject(unavailable(reason, cause));

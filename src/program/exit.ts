@@ -7,6 +7,12 @@ export const EXIT = { done: 0, failed: 1, usage: 2, interrupted: 3 } as const;
 
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
+/**
+ * How long the program may take to stop, in milliseconds: in total, waiting for requests in flight,
+ * and sending 503 to those that remain.
+ */
+export const STOPPING = { totalMs: 10_000, clientsMs: 8_000, lastResponsesMs: 500 } as const;
+
 /** How long the calls in progress may take when the process ends, in milliseconds. */
 export const LAST_CALLS_MS = 500;
 
@@ -16,14 +22,15 @@ export const CLOSING_MS = 4_000;
 const STDERR = 2;
 
 /** Reports why the program fails, one message a line, and returns the exit code. */
-export function fail(code: ExitCode, ...messages: readonly string[]): ExitCode {
+export function failWith(code: ExitCode, ...messages: readonly string[]): ExitCode {
   for (const message of messages) reportToConsole(message);
   return code;
 }
 
 /**
  * Ends the process. A call to a hung file system or resolver may never return, and `process.exit`
- * would wait for it. If one takes longer than {@link LAST_CALLS_MS}, the process kills itself.
+ * would wait for it. If one takes longer than {@link LAST_CALLS_MS}, the process kills itself: a mount that
+ * hangs, a FIFO and a resolver have each kept a process alive for ever without that.
  */
 export function exit(code: ExitCode): void {
   endIfIdle();

@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 
 import { codeOf, reasonOf } from '../system-error.js';
-import { EXIT, exit, fail, outputTaken, type ExitCode } from './exit.js';
+import { EXIT, exit, failWith, outputTaken, type ExitCode } from './exit.js';
 import { readLogPath } from './settings/settings.js';
 import { SettingsError } from './settings/settings-error.js';
 import { handleSignals, type Shutdown } from './signals.js';
@@ -41,7 +41,7 @@ export async function main(help: string, logScript: string, run: Run): Promise<v
   });
   const code = await Promise.race([ended, timeUp]);
   if (code !== undefined) await Promise.race([outputTaken(), timeUp]);
-  exit(code ?? fail(EXIT.failed, 'the shutdown timed out; not all work was completed'));
+  exit(code ?? failWith(EXIT.failed, 'the shutdown timed out; not all work was completed'));
 }
 
 async function dispatch(shutdown: Shutdown, help: string, run: Run): Promise<ExitCode> {
@@ -74,9 +74,9 @@ async function reportFailure(
   { requested }: Shutdown,
   logScript: string,
 ): Promise<ExitCode> {
-  if (error instanceof SettingsError) return fail(EXIT.usage, ...error.faults);
+  if (error instanceof SettingsError) return failWith(EXIT.usage, ...error.faults);
   if (requested.aborted && isCausedBy(error, requested.reason))
-    return fail(EXIT.interrupted, 'interrupted; run the same command again to complete it');
+    return failWith(EXIT.interrupted, 'interrupted; run the same command again to complete it');
   const messages = [reasonOf(error)];
   if (codeOf(error) === 'damaged')
     messages.push(
@@ -86,7 +86,7 @@ async function reportFailure(
     );
   if (codeOf(error) === 'locked')
     for (const id of await writersOf(logPath())) messages.push(`process ${id} has the log open`);
-  return fail(EXIT.failed, ...messages);
+  return failWith(EXIT.failed, ...messages);
 }
 
 /** The log that this process has tried to open: the operand of a command on it, or the configured one. */

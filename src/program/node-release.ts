@@ -1,4 +1,4 @@
-import { EXIT, fail } from './exit.js';
+import { EXIT, failWith } from './exit.js';
 
 const OLDEST = { major: 20, minor: 19 } as const;
 
@@ -8,6 +8,6 @@ export function isNodeSupported(): boolean {
   const [major = 0, minor = 0] = node.split('.').map(Number);
   if (major > OLDEST.major || (major === OLDEST.major && minor >= OLDEST.minor)) return true;
   const sentence = `needs Node ${OLDEST.major}.${OLDEST.minor} or later; this is Node ${node}`;
-  process.exitCode = fail(EXIT.usage, sentence);
+  process.exitCode = failWith(EXIT.usage, sentence);
   return false;
 }

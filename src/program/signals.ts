@@ -2,8 +2,7 @@ import cluster from 'node:cluster';
 import { isatty } from 'node:tty';
 
 import { reportToConsole as report } from '../report.js';
-import { EXIT, exit, LAST_CALLS_MS } from './exit.js';
-import { STOPPING } from './server/listener.js';
+import { EXIT, exit, LAST_CALLS_MS, STOPPING } from './exit.js';
 
 /** The end of the program, which a signal or a failure requests. */
 export interface Shutdown {

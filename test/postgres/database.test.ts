@@ -5,7 +5,7 @@ import { pathToFileURL } from 'node:url';
 
 import t from 'tap';
 
-import { STOPPING } from '../../dist/program/server/listener.js';
+import { STOPPING } from '../../dist/program/exit.js';
 import { connect, exchange, message, TOKEN } from '../client.js';
 import { missing } from './cluster.js';
 import {

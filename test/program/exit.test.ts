@@ -4,13 +4,13 @@ import { pathToFileURL } from 'node:url';
 
 import t, { type Test } from 'tap';
 
-import { EXIT, fail, LAST_CALLS_MS } from '../../dist/program/exit.js';
+import { EXIT, failWith, LAST_CALLS_MS } from '../../dist/program/exit.js';
 import { hasten, KILLED, KILLS_ITSELF, run, type Ending, type Process } from '../system/program.js';
 
 t.test('a failure is reported one sentence a line, and returns the exit code', async (t) => {
   const written = t.capture(console, 'error', () => undefined);
-  t.equal(fail(EXIT.usage, 'the first fault', 'the second fault'), 2);
-  t.equal(fail(EXIT.failed, 'a reason'), 1);
+  t.equal(failWith(EXIT.usage, 'the first fault', 'the second fault'), 2);
+  t.equal(failWith(EXIT.failed, 'a reason'), 1);
   t.strictSame(
     written().map(({ args }) => args as unknown),
     [

@@ -8,7 +8,7 @@ import t, { type Test } from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
 import { TOKEN } from '../client.js';
-import { STOPPING } from '../../dist/program/server/listener.js';
+import { STOPPING } from '../../dist/program/exit.js';
 import { listen } from '../service.js';
 import {
   failsToRun,

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { STOPPING } from '../../dist/program/server/listener.js';
+import { STOPPING } from '../../dist/program/exit.js';
 import { TOKEN } from '../client.js';
 import { ONE_THREAD } from '../faults/strace.js';
 import {

@@ -7,8 +7,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { HANG_MS } from '../../dist/log/watchdog.js';
-import { CLOSING_MS } from '../../dist/program/exit.js';
-import { STOPPING } from '../../dist/program/server/listener.js';
+import { CLOSING_MS, STOPPING } from '../../dist/program/exit.js';
 import {
   connect,
   exchange,

@@ -1,5 +1,5 @@
 import type { NewPlant } from '../../plant.js';
-import { pluralize } from '../../report.js';
+import { pluralize } from '../../pluralize.js';
 import { copyPlants } from './copy.js';
 import { EXIT, type ExitCode } from '../exit.js';
 import { printLine } from './output.js';

@@ -6,7 +6,7 @@ import { failures, type Failure } from '../../http/failures.js';
 import { parsePlant } from '../../http/new-plant.js';
 import { MAX_RECORD_BYTES, NEWLINE } from '../../log/record.js';
 import type { NewPlant } from '../../plant.js';
-import { pluralize } from '../../report.js';
+import { pluralize } from '../../pluralize.js';
 import type { PlantStore } from '../../store.js';
 import { reasonOf } from '../../system-error.js';
 import { copyPlants } from './copy.js';
@@ -33,7 +33,7 @@ export async function importPlants(
 ): Promise<ExitCode> {
   const stored = storedPlants?.[Symbol.asyncIterator]();
   let refused = 0;
-  function refuse(line: number, reason: string): Promise<void> | undefined {
+  function printRefusal(line: number, reason: string): Promise<void> | undefined {
     refused++;
     return printLine(`line ${line}: ${reason}`);
   }
@@ -46,7 +46,7 @@ export async function importPlants(
       const text = bytes.toString('latin1');
       if (/^[ \t\r]*$/.test(text)) continue;
       const parsed = parseLine(bytes, text);
-      if (typeof parsed === 'string') await refuse(line, parsed);
+      if (typeof parsed === 'string') await printRefusal(line, parsed);
       else yield { ...parsed, line };
     }
   }
@@ -58,7 +58,7 @@ export async function importPlants(
       copyPlants(plants(), store, {
         onProgress,
         ...(stored && { stored }),
-        onDifferent: ({ line }) => refuse(line, failures.conflict.message),
+        onDifferent: ({ line }) => printRefusal(line, failures.conflict.message),
       }),
     ({ created, unchanged }) =>
       `${file}: ${pluralize(created, 'plant')} imported, ${unchanged} unchanged, ${pluralize(refused, 'line')} refused`,

@@ -1,6 +1,6 @@
 import { repairLog } from '../../log/repair.js';
 import { nodeSystem } from '../../log/system.js';
-import { pluralize } from '../../report.js';
+import { pluralize } from '../../pluralize.js';
 import { EXIT, type ExitCode } from '../exit.js';
 import { reportProgress } from './progress.js';
 

@@ -1,5 +1,6 @@
 import { bufferedBytes, createPlantHandler, type PlantHandler } from '../../http/handler.js';
-import { pluralize, reportToConsole as report } from '../../report.js';
+import { pluralize } from '../../pluralize.js';
+import { reportToConsole as report } from '../../report.js';
 import type { PlantStore } from '../../store.js';
 import { codeOf, reasonOf } from '../../system-error.js';
 import {
@@ -11,8 +12,8 @@ import {
   type Tls,
 } from '../settings/credentials.js';
 import { countDescriptors, fitConnections, type ConnectionLimits } from '../server/descriptors.js';
-import { closeAfterFailure, EXIT, type ExitCode } from '../exit.js';
-import { createListener, STOPPING, type Listener } from '../server/listener.js';
+import { closeAfterFailure, EXIT, STOPPING, type ExitCode } from '../exit.js';
+import { createListener, type Listener } from '../server/listener.js';
 import { MONITOR_LIMITS, startMonitor, type Monitor, type Watched } from '../monitor/monitor.js';
 import { SettingsError } from '../settings/settings-error.js';
 import type { ServerSettings } from '../settings/settings.js';

@@ -1,5 +1,5 @@
 import { openPlantLog, type PlantLog } from '../../log/log.js';
-import { pluralize } from '../../report.js';
+import { pluralize } from '../../pluralize.js';
 import type { CopyCounts } from './copy.js';
 import { closeAfterFailure, type ExitCode } from '../exit.js';
 import { oncePerSecond, reportProgress } from './progress.js';

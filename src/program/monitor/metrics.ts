@@ -77,8 +77,8 @@ const HELP = {
   nodejs_eventloop_time_seconds_total: 'Time of the event loop, by state: active or idle',
 };
 
-type Name = keyof typeof HELP;
-const NAMES = Object.keys(HELP) as Name[];
+type MetricName = keyof typeof HELP;
+const METRIC_NAMES = Object.keys(HELP) as MetricName[];
 
 /** A value; several, each with the suffix and the labels for the name of the metric; or none. */
 type Values = number | Iterable<Sample> | undefined;
@@ -118,7 +118,7 @@ export function startMetrics(): Metrics {
     if (error !== undefined) commitFailures++;
   });
 
-  function valuesOf(gauges: Gauges): Record<Name, Values> {
+  function valuesOf(gauges: Gauges): Record<MetricName, Values> {
     const { log, notAfter } = gauges;
     const times = Array.from(requestTimes, ([status, each]) => each.samples(`status="${status}"`));
     const build = `{version="${VERSION}",node="${process.versions.node}"}`;
@@ -167,7 +167,7 @@ export function startMetrics(): Metrics {
     },
     render(gauges) {
       const values = valuesOf(gauges);
-      return NAMES.map((name) => textOf(name, values[name])).join('');
+      return METRIC_NAMES.map((name) => textOf(name, values[name])).join('');
     },
   };
 }
@@ -181,14 +181,14 @@ function labelsOf(key: number): string {
   return `{status="${Math.floor(key / 1e3)}",error="${key % 1e3}"}`;
 }
 
-function textOf(name: Name, values: Values): string {
+function textOf(name: MetricName, values: Values): string {
   if (values === undefined) return '';
   const samples = typeof values === 'number' ? [['', values] as const] : [...values];
   const lines = samples.map(([suffix, value]) => `${name}${suffix} ${value}\n`);
   return `# HELP ${name} ${HELP[name]}.\n# TYPE ${name} ${typeOf(name)}\n${lines.join('')}`;
 }
 
-function typeOf(name: Name): string {
+function typeOf(name: MetricName): string {
   if (name.endsWith('_total')) return 'counter';
   return name.endsWith('_duration_seconds') ? 'histogram' : 'gauge';
 }

@@ -8,6 +8,7 @@ import { MAX_HEADER_LINES } from '../../http/limits.js';
 import { observeClose } from '../../http/connection.js';
 import { sendFailure } from '../../http/respond.js';
 import { limitRate, type Report } from '../../report.js';
+import { STOPPING } from '../exit.js';
 import type { TlsMaterial } from '../settings/credentials.js';
 import { trackConnections } from './connections.js';
 import { endInTurn } from './end-connection.js';
@@ -57,12 +58,6 @@ export const CONNECTION_LIMITS = {
   connectionsCheckingInterval: 1_000,
   maxHeaderSize: 8_192,
 } as const;
-
-/**
- * How long the program may take to stop, in milliseconds: in total, waiting for requests in flight,
- * and sending 503 to those that remain.
- */
-export const STOPPING = { totalMs: 10_000, clientsMs: 8_000, lastResponsesMs: 500 } as const;
 
 /** How long a connection may be idle while the server stops, in milliseconds: a request may be on its way. */
 const STOPPING_IDLE_MS = 500;

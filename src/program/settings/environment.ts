@@ -36,15 +36,16 @@ export const SETTINGS = {
   PLANT_STORE_DRAIN_SECONDS: ['0', 'seconds to accept connections after SIGTERM'],
 } as const satisfies Record<string, readonly [fallback: string, about: string]>;
 
-export type Name = keyof typeof SETTINGS;
+export type SettingName = keyof typeof SETTINGS;
 
-export const NAMES = Object.keys(SETTINGS) as Name[];
-export const isOfDatabase = (name: Name): boolean => name.startsWith('PLANT_STORE_DATABASE_');
+export const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[];
+export const isOfDatabase = (name: SettingName): boolean =>
+  name.startsWith('PLANT_STORE_DATABASE_');
 
 /** The settings of the program that keeps plants in a log. */
-export const LOG_SETTINGS = NAMES.filter((name) => !isOfDatabase(name));
+export const LOG_SETTINGS = SETTING_NAMES.filter((name) => !isOfDatabase(name));
 /** The settings of the program that keeps plants in a database. */
-export const DATABASE_SETTINGS = NAMES.filter((name) => name !== 'PLANT_STORE_FILE');
+export const DATABASE_SETTINGS = SETTING_NAMES.filter((name) => name !== 'PLANT_STORE_FILE');
 
 export type Reader = ReturnType<typeof createReader>;
 
@@ -65,10 +66,12 @@ function isServiceLink(name: string, value = ''): boolean {
  * Returns a fault if variables look like settings but are none. `names` are the settings that the fault
  * offers instead.
  */
-function unknownNames(environment: Environment, names: readonly Name[]): string[] {
+function unknownNames(environment: Environment, names: readonly SettingName[]): string[] {
   const unknown = Reflect.ownKeys(environment)
     .map(String)
-    .filter((name) => name.startsWith('PLANT_STORE_') && !NAMES.includes(name as Name))
+    .filter(
+      (name) => name.startsWith('PLANT_STORE_') && !SETTING_NAMES.includes(name as SettingName),
+    )
     .filter((name) => !isServiceLink(name, environment[name]));
   return unknown.length === 0
     ? []
@@ -76,9 +79,9 @@ function unknownNames(environment: Environment, names: readonly Name[]): string[
 }
 
 /** Returns the settings in an environment, except what Kubernetes has set. */
-function withoutServiceLinks(environment: Environment): Partial<Record<Name, string>> {
-  const settings: Partial<Record<Name, string>> = {};
-  for (const name of NAMES) {
+function withoutServiceLinks(environment: Environment): Partial<Record<SettingName, string>> {
+  const settings: Partial<Record<SettingName, string>> = {};
+  for (const name of SETTING_NAMES) {
     const value = environment[name];
     if (isServiceLink(name, value))
       reportToConsole(`${name}: ignored, because Kubernetes has set it for a Service of this name`);
@@ -91,23 +94,23 @@ function withoutServiceLinks(environment: Environment): Partial<Record<Name, str
  * Returns functions that each read one setting, or wait for what it names to be read, and collect the
  * faults. `valid` throws all of them together.
  */
-export function createReader(given: Environment, names: readonly Name[]) {
+export function createReader(given: Environment, names: readonly SettingName[]) {
   const environment = withoutServiceLinks(given);
   const faults = unknownNames(given, names);
   const fault = (message: string): void => void faults.push(message);
 
-  function text(name: Name): string | undefined {
+  function text(name: SettingName): string | undefined {
     const value = environment[name];
     if (value?.trim() === '') fault(`${name}: must not be empty; leave it out instead`);
     return value;
   }
 
-  function path(name: Name): NamedFile | undefined {
+  function path(name: SettingName): NamedFile | undefined {
     const value = text(name);
     return value?.trim() ? { path: resolve(value), setting: name } : undefined;
   }
 
-  function integer(name: Name, min: number, max: number): number {
+  function integer(name: SettingName, min: number, max: number): number {
     const value = environment[name] ?? SETTINGS[name][0];
     const number = /^\d+$/.test(value) ? Number(value) : NaN;
     if (number >= min && number <= max) return number;
@@ -115,7 +118,7 @@ export function createReader(given: Environment, names: readonly Name[]) {
     return NaN;
   }
 
-  function flag(name: Name): boolean {
+  function flag(name: SettingName): boolean {
     const value = environment[name] ?? SETTINGS[name][0];
     if (value !== 'true' && value !== 'false') fault(`${name}: must be true or false`);
     return value === 'true';
@@ -134,7 +137,7 @@ export function createReader(given: Environment, names: readonly Name[]) {
 }
 
 /** Settings as `--help` shows them. */
-export function settingsHelp(names: readonly Name[]): string {
+export function settingsHelp(names: readonly SettingName[]): string {
   const width = Math.max(...names.map((name) => name.length));
   return names
     .map((name) => {

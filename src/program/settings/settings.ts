@@ -16,7 +16,7 @@ import {
   DATABASE_SETTINGS,
   isOfDatabase,
   LOG_SETTINGS,
-  NAMES,
+  SETTING_NAMES,
   SETTINGS,
   type Environment,
   type Reader,
@@ -63,7 +63,7 @@ export interface DatabaseSettings {
  */
 export async function readLogSettings(environment: Environment): Promise<LogSettings> {
   const reader = createReader(environment, LOG_SETTINGS);
-  for (const name of NAMES.filter(isOfDatabase))
+  for (const name of SETTING_NAMES.filter(isOfDatabase))
     if (reader.environment[name] !== undefined)
       reader.fault(`${name}: is a setting of plant-store-postgres (dist/postgres-server.js)`);
   const file = logPath(reader);
