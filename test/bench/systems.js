@@ -3,7 +3,6 @@
 import { readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
 import { fileURLToPath } from 'node:url';
-import { classicLevelIds, lmdbIds, logIds, sqliteIds } from './stored-ids.js';
 
 export const OURS = 'plant-store';
 export const FLOOR = 'floor';
@@ -18,48 +17,33 @@ const DURABLE = [...CHECKED, 'unique id', 'on disk'];
  * @property {string} title  the name in the report
  * @property {string} script absolute path
  * @property {string[]} work what it does before it responds
- * @property {(folder: string) => Promise<number[]>} [readIds] the ids of all plants on disk, which
- *   must include every plant answered 200
+ * @property {string} [log]  the file in the data folder that must contain every plant answered 200
+ * @property {() => Promise<number[]>} [readIds] the ids of all plants, if they are not in a log
  * @property {Record<string, string>} [env] instead of the path of the log
  */
 
-/** `node:sqlite` has no version of its own. */
-const SQLITE_TITLE = `SQLite ${process.versions.sqlite}`;
-const SQLITE = { work: DURABLE, readIds: sqliteIds };
-
-/**
- * What every rival is compared with comes first, then what a user of Node has without installing
- * anything, then the rest.
- *
- * @type {System[]}
- */
+/** @type {System[]} */
 export const SYSTEMS = [
   { name: FLOOR, title: 'node:http, constant answer', work: [] },
+  { name: 'fastify', title: `Fastify ${version('fastify')}, stores nothing`, work: CHECKED },
   {
     name: OURS,
     title: OURS,
     script: path('../../dist/server.js'),
     work: DURABLE,
-    readIds: logIds,
+    log: 'plants.jsonl',
   },
   ...(isBuiltin('node:sqlite')
     ? [
-        { ...SQLITE, name: 'sqlite', title: `${SQLITE_TITLE}, a commit a request` },
-        { ...SQLITE, name: 'sqlite-group', title: `${SQLITE_TITLE}, group commit` },
+        { name: 'sqlite', title: 'node:http + node:sqlite', work: DURABLE },
+        { name: 'sqlite-group', title: 'node:sqlite, group commit', work: DURABLE },
       ]
     : []),
-  { name: 'fastify', title: `Fastify ${version('fastify')}, stores nothing`, work: CHECKED },
-  {
-    name: 'lmdb',
-    title: `node:http + lmdb ${version('lmdb')}`,
-    work: DURABLE,
-    readIds: lmdbIds,
-  },
+  { name: 'lmdb', title: `node:http + lmdb ${version('lmdb')}`, work: DURABLE },
   {
     name: 'classic-level',
     title: `node:http + classic-level ${version('classic-level')}`,
     work: DURABLE,
-    readIds: classicLevelIds,
   },
 ].map((system) => ({ script: path(`servers/${system.name}.js`), ...system }));
 

@@ -1,13 +1,9 @@
-/**
- * node:http over node:sqlite with group commit: the plants that arrive in one iteration of the event
- * loop share a transaction. `COMMIT` blocks the loop, so all requests that arrive meanwhile are read
- * in the next iteration, and their plants are committed together after that.
- */
+/** node:http over node:sqlite with group commit: the plants that arrive in one turn of the event loop share a transaction. */
 
 import { insertInto, openDatabase } from './sqlite-database.js';
-import { FOLDER, listen, plantServer } from './plants.js';
+import { listen, plantServer } from './plants.js';
 
-const database = openDatabase(FOLDER);
+const database = openDatabase();
 const insert = insertInto(database);
 let waiting = [];
 

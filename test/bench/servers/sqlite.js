@@ -4,8 +4,8 @@
  */
 
 import { insertInto, openDatabase } from './sqlite-database.js';
-import { FOLDER, listen, plantServer } from './plants.js';
+import { listen, plantServer } from './plants.js';
 
-const insert = insertInto(openDatabase(FOLDER));
+const insert = insertInto(openDatabase());
 
 listen(plantServer(async (plant) => insert(plant)));
