@@ -52,7 +52,9 @@ export default defineConfig(
     rules: { 'no-restricted-globals': ['error', 'process'] },
   },
   wall(
-    ['src/{channels,database-url,files,plant,pluralize,range,report,store,store-contract,system-error}.ts'],
+    [
+      'src/{channels,database-url,files,plant,pluralize,range,report,store,store-contract,system-error}.ts',
+    ],
     ['http', 'log', 'postgres', 'program'],
   ),
   wall(['src/index.ts'], ['postgres', 'program']),
