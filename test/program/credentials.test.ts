@@ -38,11 +38,10 @@ t.test('a token file has one token a line', async (t) => {
     'white space around': [' a \n\tb\t\n', 'a', 'b'],
     'a byte order mark': ['\ufeffa\n', 'a'],
     'the same twice': ['a\na\n', 'a', 'a'],
-    'all characters of a token': ['09AZaz-._~+/==\n', '09AZaz-._~+/=='],
-    'the longest token': [`${'x'.repeat(511)}\n`, 'x'.repeat(511)],
   };
+  const path = join(t.testdir(), 'token');
   for (const [what, [content, ...expected]] of Object.entries(contents)) {
-    const path = join(t.testdir({ token: content }), 'token');
+    writeFileSync(path, content);
     t.strictSame(await readTokens(byDefault(path)), expected, what);
   }
 });
@@ -53,59 +52,47 @@ t.test('an invalid token file is refused with the number of the line', async (t)
     'blank lines only': ['\n \r\n\t\n', 'holds no token'],
     'two words': ['a b\n', `line 1 ${UNSENDABLE}`],
     'a comment': ['a\n# mine\n', `line 2 ${UNSENDABLE}`],
-    'an umlaut': ['\nä\n', `line 2 ${UNSENDABLE}`],
-    'a NUL': ['a\0\n', `line 1 ${UNSENDABLE}`],
     'a carriage return inside': ['a\rb\n', `line 1 ${UNSENDABLE}`],
-    'a token that is too long': [`${'x'.repeat(512)}\n`, 'line 1 is longer than 511 characters'],
     'two of them': ['?\na\n?\n', `line 1 ${UNSENDABLE}`, `line 3 ${UNSENDABLE}`],
   };
-  for (const [what, [content, ...expected]] of Object.entries(contents)) {
-    const path = join(t.testdir({ token: content }), 'token');
-    t.strictSame(
-      await faultsOf(t, readTokens(byDefault(path))),
-      expected.map((fault) => `${path}: ${fault}`),
-      what,
-    );
-  }
-});
-
-t.test('a token file may be missing only if it is to be created', async (t) => {
   const path = join(t.testdir(), 'token');
-  t.strictSame(await readTokensIfPresent(byDefault(path)), []);
-  t.strictSame(await faultsOf(t, readTokens(byDefault(path))), [
-    `${path}: no such file or directory (ENOENT)`,
-  ]);
-});
-
-t.test('a token file that cannot be read is a fault, even if it may be missing', async (t) => {
-  const folder = t.testdir({ file: 'a' });
-  for (const read of [readTokens, readTokensIfPresent]) {
-    const path = join(folder, 'file/token');
-    t.strictSame(await faultsOf(t, read(byDefault(folder))), [
-      `${folder}: it is not a regular file`,
-    ]);
-    t.strictSame(await faultsOf(t, read(byDefault(path))), [`${path}: not a directory (ENOTDIR)`]);
+  for (const [what, [content, ...expected]] of Object.entries(contents)) {
+    writeFileSync(path, content);
+    const faults = expected.map((fault) => `${path}: ${fault}`);
+    t.strictSame(await faultsOf(t, readTokens(byDefault(path))), faults, what);
   }
 });
 
-t.test('a fault of a file starts with the setting that names the file', async (t) => {
-  const path = join(t.testdir(), 'none');
-  const file = { path, setting: 'PLANT_STORE_TOKEN_FILE' };
-  const fault = `PLANT_STORE_TOKEN_FILE: ${path}: no such file or directory (ENOENT)`;
-  t.strictSame(await faultsOf(t, readTokens(file)), [fault]);
+t.test('a token file that cannot be read is a fault, unless it may be missing', async (t) => {
+  const folder = t.testdir({ file: 'a' });
+  const faults = {
+    none: 'no such file or directory (ENOENT)',
+    'file/token': 'not a directory (ENOTDIR)',
+    '.': 'it is not a regular file',
+  };
+  for (const [name, fault] of Object.entries(faults)) {
+    const path = join(folder, name);
+    t.strictSame(await faultsOf(t, readTokens(byDefault(path))), [`${path}: ${fault}`]);
+    const named = { path, setting: 'PLANT_STORE_TOKEN_FILE' };
+    const faultOfSetting = [`PLANT_STORE_TOKEN_FILE: ${path}: ${fault}`];
+    t.strictSame(await faultsOf(t, readTokens(named)), faultOfSetting);
+    const ifPresent = readTokensIfPresent(named);
+    if (name === 'none') t.strictSame(await ifPresent, []);
+    else t.strictSame(await faultsOf(t, ifPresent), faultOfSetting);
+  }
 });
 
 t.test('a created token has 256 random bits, and its file has mode 0600', async (t) => {
   const folder = t.testdir();
-  const made: string[] = [];
+  const created = new Set<string>();
   for (const name of ['one', 'other']) {
     const path = join(folder, name);
     await createTokenFile(path);
-    t.match(readFileSync(path, 'utf8'), /^[\w-]{43}\n$/);
     t.equal(statSync(path).mode & 0o777, 0o600);
-    made.push(...(await readTokens(byDefault(path))));
+    t.match(readFileSync(path, 'utf8'), /^[\w-]{43}\n$/);
+    created.add(readFileSync(path, 'utf8'));
   }
-  t.equal(new Set(made).size, 2);
+  t.equal(created.size, 2);
   t.strictSame(readdirSync(folder), ['one', 'other']);
 });
 
@@ -183,50 +170,51 @@ function derOf(pem: string): Buffer {
 }
 
 t.test('a certificate is reported if it has expired, or expires within 14 days', async (t) => {
-  const folder = t.testdir();
+  t.intercept(Date, 'now', { value: () => Date.parse('2030-01-01T00:00:00Z') });
   const files = {
-    cert: { path: join(folder, 'cert'), setting: 'PLANT_STORE_TLS_CERT' },
-    key: byDefault(join(folder, 'key')),
+    cert: { path: '/tls/cert', setting: 'PLANT_STORE_TLS_CERT' },
+    key: byDefault('/tls/key'),
   };
-  const now = Date.parse('2030-01-01T00:00:00Z');
-  t.intercept(Date, 'now', { value: () => now });
-  const reportsOf = async (notAfter: string): Promise<string[]> => {
-    const { cert, key } = selfSigned(new Date(notAfter));
-    writeFileSync(files.cert.path, cert);
-    writeFileSync(files.key.path, key);
+  const expiries = {
+    '2030-01-15T00:00:00.001Z': undefined,
+    '2030-01-15T00:00:00.000Z': 'expires',
+    '2030-01-01T00:00:00.001Z': 'expires',
+    '2030-01-01T00:00:00.000Z': 'expired',
+    '2001-01-01T00:00:00.000Z': 'expired',
+  };
+  for (const [at, verb] of Object.entries(expiries)) {
     const reports: string[] = [];
-    reportExpiry(await readTls(files), (message) => reports.push(message));
-    return reports;
-  };
-  const message = (expiry: string): string =>
-    `PLANT_STORE_TLS_CERT: ${folder}/cert: the certificate ${expiry}; renew it, then send SIGHUP`;
-  t.strictSame(await reportsOf('2030-01-15T00:00:01Z'), []);
-  for (const at of ['2030-01-15T00:00:00.000Z', '2030-01-01T00:00:01.000Z'])
-    t.strictSame(await reportsOf(at), [message(`expires at ${at}`)]);
-  for (const at of ['2030-01-01T00:00:00.000Z', '2001-01-01T00:00:00.000Z'])
-    t.strictSame(await reportsOf(at), [message(`expired at ${at}`)]);
+    const tls = { files, notAfter: Date.parse(at), cert: Buffer.of(), key: Buffer.of() };
+    reportExpiry(tls, (message) => reports.push(message));
+    const report = `PLANT_STORE_TLS_CERT: /tls/cert: the certificate ${verb} at ${at}; renew it, then send SIGHUP`;
+    t.strictSame(reports, verb ? [report] : [], at);
+  }
 });
 
 t.test('each TLS file that cannot be read is a fault', async (t) => {
   const folder = t.testdir(selfSigned());
-  const files = { cert: byDefault(join(folder, 'none')), key: byDefault(folder) };
-  const noCert = `${files.cert.path}: no such file or directory (ENOENT)`;
-  const noKey = `${folder}: it is not a regular file`;
-  t.strictSame(await faultsOf(t, readTls(files)), [noCert, noKey]);
-  const [cert, key] = [byDefault(join(folder, 'cert')), byDefault(join(folder, 'key'))];
-  t.strictSame(await faultsOf(t, readTls({ ...files, key })), [noCert]);
-  t.strictSame(await faultsOf(t, readTls({ ...files, cert })), [noKey]);
+  const file = (name: string): NamedFile => byDefault(join(folder, name));
+  const noCert = `${file('none').path}: no such file or directory (ENOENT)`;
+  const noKey = `${file('.').path}: it is not a regular file`;
+  const pairs = [
+    ['none', '.', [noCert, noKey]],
+    ['none', 'key', [noCert]],
+    ['cert', '.', [noKey]],
+  ] as const;
+  for (const [cert, key, faults] of pairs)
+    t.strictSame(await faultsOf(t, readTls({ cert: file(cert), key: file(key) })), faults);
 });
 
 t.test('a password is all of its file but a newline at the end', async (t) => {
+  const folder = t.testdir({ empty: '\n' });
+  const path = join(folder, 'password');
   for (const end of ['', '\n', '\r\n']) {
-    const path = join(t.testdir({ password: ` p\nw ${end}` }), 'password');
+    writeFileSync(path, ` p\nw ${end}`);
     t.equal(await readPassword(byDefault(path)), ' p\nw ', JSON.stringify(end));
   }
-  const folder = t.testdir({ empty: '\n' });
-  await t.rejects(readPassword(byDefault(`${folder}/empty`)), {
-    message: `${folder}/empty: holds no password`,
-  });
-  const missing = `${folder}/none: no such file or directory (ENOENT)`;
-  await t.rejects(readPassword(byDefault(`${folder}/none`)), { message: missing });
+  const faults = { empty: 'holds no password', none: 'no such file or directory (ENOENT)' };
+  for (const [name, fault] of Object.entries(faults))
+    t.strictSame(await faultsOf(t, readPassword(byDefault(join(folder, name)))), [
+      `${join(folder, name)}: ${fault}`,
+    ]);
 });

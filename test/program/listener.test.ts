@@ -1,6 +1,4 @@
 import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
-import { once } from 'node:events';
-import type { IncomingMessage } from 'node:http';
 import { connect as connectTo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
@@ -35,26 +33,22 @@ import {
   type Expected,
 } from '../client.js';
 import { LISTENER } from '../service.js';
-import { gatedStore } from '../stores.js';
+import { gatedStore, storeOf } from '../stores.js';
 
 /** A store that takes every plant at once. */
-const takesAll: PlantStore = {
-  add: () => Promise.resolve('created'),
-  close: () => Promise.resolve(),
-};
+const takesAll = storeOf(() => Promise.resolve('created'));
 
 interface Options extends Partial<ListenerOptions> {
   readonly store?: PlantStore;
-  readonly host?: string;
 }
 
 async function listen(
   t: Test,
-  { store = takesAll, host = '127.0.0.1', ...options }: Options = {},
+  { store = takesAll, ...options }: Options = {},
 ): Promise<Listener & { readonly url: string; readonly port: number }> {
   const handler = createPlantHandler({ store, tokens: [TOKEN] });
   const listener = createListener({ handler, ...LISTENER, ...options });
-  const url = await listener.listen(host, 0);
+  const url = await listener.listen('127.0.0.1', 0);
   t.teardown(() => listener.stop(0));
   return { ...listener, url, port: Number(new URL(url).port) };
 }
@@ -84,24 +78,33 @@ async function lives(t: Test, client: Client, about: string): Promise<void> {
   client.socket.destroy();
 }
 
+/** A client that has sent a request, and got its answer. */
+async function usedClient(t: Test, port: number): Promise<Client> {
+  const client = await connect(t, port);
+  client.send(message());
+  await answers(t, client, [200], 'the first request');
+  return client;
+}
+
 /** The bytes that a client sends, and the answers that it gets. */
 type Table = Record<string, readonly [bytes: string | Buffer, ...expected: Answers]>;
 
-/** Tries each line of a table on a connection of its own. */
-async function tryAll(
-  t: Test,
-  table: Table,
-  { after, finish = false }: { after: typeof ends; finish?: boolean },
-): Promise<void> {
-  const { port } = await listen(t);
-  for (const [what, [bytes, ...expected]] of Object.entries(table)) {
-    const client = await connect(t, port);
-    client.send(bytes);
-    if (finish) client.socket.end();
-    await answers(t, client, expected, what);
-    await after(t, client, what);
-  }
+/** What else the client does, and what happens to its connection after the answers. */
+interface Course {
+  /** Whether the client ends its side of the connection once it has sent all bytes. */
+  readonly halfCloses?: boolean;
+  readonly after: typeof ends;
 }
+const closed: Course = { after: ends };
+const kept: Course = { after: lives };
+const halfClosed: Course = { halfCloses: true, after: ends };
+/** The client ends the connection, of which the server reads a body that the client does not send. */
+const left: Course = {
+  after(t, client, about) {
+    client.socket.end();
+    return ends(t, client, about);
+  },
+};
 
 /** A request with another header line. */
 const withLine = (line: string, request = message()): string =>
@@ -112,22 +115,33 @@ const without = (name: string, request = message()): string =>
 
 /** A request in chunks of which the body is not well-formed. */
 const withChunks = (chunks: string, headers: Message['headers'] = {}): Buffer =>
-  message({
-    headers: { ...CHUNKED, ...headers },
-    body: chunks,
-  });
+  message({ headers: { ...CHUNKED, ...headers }, body: chunks });
+
+/** Several requests, or parts of them, in one packet. */
+const inOnePacket = (...parts: readonly (string | Buffer)[]): Buffer =>
+  Buffer.concat(parts.map((part) => Buffer.from(part)));
+
+/** A request without its body, which waits for 100 Continue. */
+const waiting = (parts: Message): string =>
+  withLine('Expect: 100-continue', message({ ...parts, body: '' }));
 
 const lines = (count: number): string => Array(count).fill('X: x').join('\r\n');
+const withExtension = (length: number): Buffer =>
+  withChunks(`${FERN.length.toString(16)};${'x'.repeat(length)}\r\n${FERN}\r\n${LAST_CHUNK}`);
 
 const wrongToken = { headers: { Authorization: 'Bearer wrong' } };
 const LAST_CHUNK = '0\r\n\r\n';
 const LONG = 'x'.repeat(CONNECTION_LIMITS.maxHeaderSize);
+const LONGEST = LONG.slice(message().length);
+const MOST_LINES = withLine(lines(MAX_HEADER_LINES - 4));
 /** Longer than the parser of node:http accepts: 16 KiB. */
-const EXTENSION = 'x'.repeat(20_000);
+const EXTENSION = 20_000;
+const CONNECT = 'CONNECT plants:80 HTTP/1.1\r\nHost: plants:80\r\n\r\n';
+const NO_METHOD = { status: 405, headers: { allow: 'POST' } };
 
-t.test('bytes that are not HTTP get a 400, and the connection is closed', async (t) => {
-  await tryAll(
-    t,
+const exchanges: Record<string, readonly [course: Course, table: Table]> = {
+  'bytes that are not HTTP get a 400, and the connection is closed': [
+    closed,
     {
       'a line of text': ['hello\r\n\r\n', 400],
       'one byte': ['\0', 400],
@@ -152,124 +166,59 @@ t.test('bytes that are not HTTP get a 400, and the connection is closed', async 
       'a chunk that is longer than it says': [withChunks(`1\r\n${FERN}`), 400],
       'a bad chunk after a good one': [withChunks(`1\r\n{\r\nx\r\n`), 400],
     },
-    { after: ends },
-  );
-});
-
-t.test('an incomplete request is answered with 400', async (t) => {
-  await tryAll(
-    t,
+  ],
+  'an incomplete request is answered with 400': [
+    halfClosed,
     {
       'in the request line': ['POST /pl', 400],
       'in a header line': [message().subarray(0, 40), 400],
       'in a body': [message().subarray(0, -1), 400],
       'in a chunk': [chunkedMessage(FERN).subarray(0, -20), 400],
       'before the last chunk': [chunkedMessage(FERN).subarray(0, -LAST_CHUNK.length), 400],
-      'in the second request': [Buffer.concat([message(), message().subarray(0, -1)]), 200, 400],
+      'in the second request': [inOnePacket(message(), message().subarray(0, -1)), 200, 400],
     },
-    { after: ends, finish: true },
-  );
-});
-
-t.test('a request without Host is answered with 400', async (t) => {
-  await tryAll(t, { 'no Host': [without('Host'), 400] }, { after: lives });
-});
-
-t.test('a header section that is too large is answered with 431', async (t) => {
-  const large = {
-    'one long line': [withLine(`X: ${LONG}`), 431],
-    'many short lines': [withLine(lines(LONG.length / 2)), 431],
-    'a long target': [message({ target: `/${LONG}` }), 431],
-    'long trailers': [withChunks(`0\r\nX: ${LONG}\r\n\r\n`), 431],
-  } as const;
-  await tryAll(t, large, { after: ends });
-  const longest = LONG.slice(message().length);
-  const small = {
-    'one line': [withLine(`X: ${longest}`), 200],
-    'a target': [message({ target: `/plants?${longest}` }), 200],
-  } as const;
-  await tryAll(t, small, { after: lives });
-});
-
-t.test(`a request may have ${MAX_HEADER_LINES} header lines`, async (t) => {
-  const most = withLine(lines(MAX_HEADER_LINES - 4));
-  const oneMore = withLine('X: x', Buffer.from(most));
-  await tryAll(t, { 'the most': [most, 200], 'one more': [oneMore, 431] }, { after: lives });
-});
-
-t.test('chunk extensions are ignored up to a size limit', async (t) => {
-  const extended = (length: number): Buffer =>
-    withChunks(`${FERN.length.toString(16)};${'x'.repeat(length)}\r\n${FERN}\r\n${LAST_CHUNK}`);
-  await tryAll(t, { small: [extended(1_000), 200] }, { after: lives });
-  await tryAll(t, { large: [extended(EXTENSION.length), 413] }, { after: ends });
-});
-
-t.test('a body whose length cannot be determined is refused', async (t) => {
-  const coded = { 'Content-Length': undefined, 'Transfer-Encoding': 'gzip' };
-  await tryAll(t, { gzip: [message({ headers: coded }), 501] }, { after: ends });
-});
-
-t.test('CONNECT is answered with 405, and the connection is closed', async (t) => {
-  const head = 'CONNECT plants:80 HTTP/1.1\r\nHost: plants:80\r\n\r\n';
-  const expected = { status: 405, headers: { allow: 'POST' } };
-  await tryAll(
-    t,
-    { alone: [head, expected], early: [`${head}${LONG}`, expected] },
-    { after: ends },
-  );
-});
-
-t.test('a reset connection after CONNECT does not end the program', async (t) => {
-  const { port } = await listen(t);
-  const client = await connect(t, port);
-  client.send('CONNECT plants:80 HTTP/1.1\r\nHost: plants:80\r\n\r\n');
-  await client.answer();
-  client.socket.resetAndDestroy();
-  await client.closed;
-  await lives(t, await connect(t, port), 'the server');
-});
-
-t.test('an expectation other than 100-continue is answered with 417', async (t) => {
-  await tryAll(
-    t,
+  ],
+  'a request without Host is answered with 400': [kept, { alone: [without('Host'), 400] }],
+  'a header section that is too large is answered with 431': [
+    closed,
+    {
+      'one long line': [withLine(`X: ${LONG}`), 431],
+      'many short lines': [withLine(lines(LONG.length / 2)), 431],
+      'a long target': [message({ target: `/${LONG}` }), 431],
+      'long trailers': [withChunks(`0\r\nX: ${LONG}\r\n\r\n`), 431],
+    },
+  ],
+  [`a header section has room for long lines, and for ${MAX_HEADER_LINES} of them`]: [
+    kept,
+    {
+      'a long line': [withLine(`X: ${LONGEST}`), 200],
+      'a long target': [message({ target: `/plants?${LONGEST}` }), 200],
+      'the most lines': [MOST_LINES, 200],
+      'one line more': [withLine('X: x', Buffer.from(MOST_LINES)), 431],
+    },
+  ],
+  'a small chunk extension is ignored': [kept, { small: [withExtension(1_000), 200] }],
+  'a large chunk extension is refused': [closed, { large: [withExtension(EXTENSION), 413] }],
+  'a body whose length cannot be determined is refused': [
+    closed,
+    { gzip: [withChunks('', { 'Transfer-Encoding': 'gzip' }), 501] },
+  ],
+  'CONNECT is answered with 405, and the connection is closed': [
+    closed,
+    { alone: [CONNECT, NO_METHOD], 'before more bytes': [`${CONNECT}${LONG}`, NO_METHOD] },
+  ],
+  'an expectation other than 100-continue is answered with 417': [
+    closed,
     {
       alone: [withLine('Expect: 200-ok'), 417],
       'beside 100-continue': [withLine('Expect: 100-continue, 200-ok'), 417],
       'after 100-continue': [withLine('Expect: 100-Continue\r\nExpect: 200-ok'), 417],
       'with a wrong token': [withLine('Expect: 200-ok', message(wrongToken)), 417],
-      'before another request': [
-        `${withLine('Expect: 200-ok')}${message(wrongToken).toString()}`,
-        417,
-      ],
+      'before another request': [inOnePacket(withLine('Expect: 200-ok'), message(wrongToken)), 417],
     },
-    { after: ends },
-  );
-});
-
-t.test('100 Continue is sent if the head of the request is valid', async (t) => {
-  const { port } = await listen(t);
-  for (const body of [FERN, `{"id":7,"name":"${LONG}"}`]) {
-    const client = await connect(t, port);
-    const length = String(Buffer.byteLength(body));
-    client.send(
-      message({ headers: { 'Content-Length': length, Expect: '100-continue' }, body: '' }),
-    );
-    t.equal((await client.answer()).text, 'HTTP/1.1 100 Continue\r\n\r\n');
-    client.send(body);
-    await answers(t, client, [200], `${length} bytes`);
-    await lives(t, client, `${length} bytes`);
-  }
-});
-
-t.test('100 Continue is not sent if the head of the request is refused', async (t) => {
-  const waiting = (parts: Parameters<typeof message>[0]): string =>
-    withLine('Expect: 100-continue', message({ ...parts, body: '' }));
-  const goesAway: typeof ends = (t, client, about) => {
-    client.socket.end();
-    return ends(t, client, about);
-  };
-  await tryAll(
-    t,
+  ],
+  '100 Continue is not sent if the head of the request is refused': [
+    left,
     {
       'a wrong token': [waiting(wrongToken), 401],
       'two Host': [waiting({ headers: { Host: ['localhost', 'other'] } }), 400],
@@ -284,60 +233,71 @@ t.test('100 Continue is not sent if the head of the request is refused', async (
         { status: 400, error: 413 },
       ],
     },
-    { after: goesAway },
-  );
-});
+  ],
+  'HTTP/1.0 gets no 100 Continue': [
+    closed,
+    { 'a plant': [withLine('Expect: 100-continue').replace('HTTP/1.1', 'HTTP/1.0'), 200] },
+  ],
+  'nothing follows the final answer on a connection that the client ends': [
+    closed,
+    {
+      'another request': [inOnePacket(withLine('Connection: close'), message()), 200],
+      'bytes that are not HTTP': [inOnePacket(withLine('Connection: close'), 'hello\r\n\r\n'), 200],
+    },
+  ],
+  'a client that half-closes its connection gets all answers': [
+    halfClosed,
+    {
+      nothing: [''],
+      'a plant': [message(), 200],
+      'three requests': [inOnePacket(message(), message(wrongToken), message()), 200, 401, 200],
+    },
+  ],
+};
 
-t.test('HTTP/1.0 gets no 100 Continue', async (t) => {
-  const request = withLine('Expect: 100-continue').replace('HTTP/1.1', 'HTTP/1.0');
-  await tryAll(t, { 'a plant': [request, 200] }, { after: ends });
-});
+for (const [promise, [{ halfCloses, after }, table]] of Object.entries(exchanges))
+  t.test(promise, async (t) => {
+    const { port } = await listen(t);
+    for (const [what, [bytes, ...expected]] of Object.entries(table)) {
+      const client = await connect(t, port);
+      client.send(bytes);
+      if (halfCloses) client.socket.end();
+      await answers(t, client, expected, what);
+      await after(t, client, what);
+    }
+  });
 
-t.test('pipelined requests are answered in order', async (t) => {
-  const store = gatedStore();
-  const { port } = await listen(t, { store });
-  const client = await connect(t, port);
-  const others = [message({ target: '/plant' }), message(wrongToken), message({ body: '' })];
-  client.send(Buffer.concat([message(), ...others, message()]));
-  await store.arrived(2);
-  store.letGo();
-  await answers(t, client, [200, 404, 401, 400, 200], 'in order');
-  await lives(t, client, 'after all');
-});
-
-t.test('a complete request before malformed bytes gets its own answer, then the 400', async (t) => {
-  const garbage = Buffer.from('x'.repeat(1_000_000));
-  const requests: Table = {
-    'a plant': [message(), 200],
-    'two plants': [Buffer.concat([message(), message()]), 200, 200],
-    'a failure': [message(wrongToken), 401],
-  };
-  for (const [what, [bytes, ...expected]] of Object.entries(requests)) {
-    const store = gatedStore();
-    const { port } = await listen(t, { store });
+t.test('100 Continue is sent if the head of the request is valid', async (t) => {
+  const { port } = await listen(t);
+  for (const body of [FERN, `{"id":7,"name":"${LONG}"}`]) {
     const client = await connect(t, port);
-    client.send(bytes, garbage);
-    const plants = expected.filter((each) => each === 200).length;
-    await store.arrived(plants);
-    store.letGo();
-    await answers(t, client, [...expected, 400], what);
-    await ends(t, client, what);
+    const about = `${Buffer.byteLength(body)} bytes`;
+    client.send(waiting({ headers: { 'Content-Length': String(Buffer.byteLength(body)) } }));
+    t.equal((await client.answer()).text, 'HTTP/1.1 100 Continue\r\n\r\n');
+    client.send(body);
+    await answers(t, client, [200], about);
+    await lives(t, client, about);
   }
 });
 
-t.test('the failure of an incomplete request waits for the answers before it', async (t) => {
-  const requests: Table = {
-    'malformed chunk': [withChunks('zz'), 400],
-    'large chunk extension': [withChunks(`1;${EXTENSION}`), 413],
+t.test('what comes behind requests that are pending is answered after them', async (t) => {
+  const garbage = 'x'.repeat(1_000_000);
+  const others = [message({ target: '/plant' }), message(wrongToken), message({ body: '' })];
+  const behind: Table = {
+    'other requests': [inOnePacket(...others, message()), 404, 401, 400, 200],
+    garbage: [garbage, 400],
+    'a failure and garbage': [inOnePacket(message(wrongToken), garbage), 401, 400],
+    'a malformed chunk': [withChunks('zz'), 400],
+    'a large chunk extension': [withChunks(`1;${'x'.repeat(EXTENSION)}`), 413],
     'half a body': [message().subarray(0, -1), 400],
-    CONNECT: ['CONNECT plants:80 HTTP/1.1\r\nHost: plants:80\r\n\r\n', 405],
-    'refused, then malformed chunk': [withChunks('zz', wrongToken.headers), 401],
+    CONNECT: [CONNECT, 405],
+    'a wrong token, then a malformed chunk': [withChunks('zz', wrongToken.headers), 401],
   };
-  for (const [what, [bytes, ...expected]] of Object.entries(requests)) {
+  for (const [what, [bytes, ...expected]] of Object.entries(behind)) {
     const store = gatedStore();
     const { port } = await listen(t, { store });
     const client = await connect(t, port);
-    client.send(Buffer.concat([message(), message(), Buffer.from(bytes)]));
+    client.send(inOnePacket(message(), message(), bytes));
     await store.arrived(2);
     client.socket.end();
     store.letGo();
@@ -346,38 +306,14 @@ t.test('the failure of an incomplete request waits for the answers before it', a
   }
 });
 
-t.test('nothing follows the final answer on a connection that the client ends', async (t) => {
-  const last = Buffer.from(withLine('Connection: close'));
-  await tryAll(
-    t,
-    {
-      'another request': [Buffer.concat([last, message()]), 200],
-      garbage: [Buffer.concat([last, Buffer.from('hello\r\n\r\n')]), 200],
-    },
-    { after: ends },
-  );
-});
-
-t.test('a client that half-closes its connection gets all answers', async (t) => {
-  const refused = Buffer.concat([message(), message(wrongToken), message()]);
-  await tryAll(
-    t,
-    { nothing: [''], 'a plant': [message(), 200], 'three requests': [refused, 200, 401, 200] },
-    { after: ends, finish: true },
-  );
-});
-
 t.test('a client that keeps sending after a refusal gets the answer, and no reset', async (t) => {
   const { port } = await listen(t);
   const refused: Table = {
     'not HTTP': ['hello\r\n\r\n', 400],
     'a bad chunk': [withChunks('x\r\n'), 400],
     'a large header section': [withLine(`X: ${LONG}`), 431],
-    'a large chunk extension': [withChunks(`1;${EXTENSION}`), 413],
-    'a wrong token before a bad chunk': [
-      Buffer.from(without('Authorization', withChunks(`${LONG}\r\n`))),
-      401,
-    ],
+    'a large chunk extension': [withExtension(EXTENSION), 413],
+    'no token before a bad chunk': [without('Authorization', withChunks(`${LONG}\r\n`)), 401],
   };
   for (const [what, [bytes, ...expected]] of Object.entries(refused)) {
     const client = await connect(t, port);
@@ -387,6 +323,18 @@ t.test('a client that keeps sending after a refusal gets the answer, and no rese
     await answers(t, client, expected, what);
     await ends(t, client, what);
     t.strictSame(errors, [], what);
+  }
+});
+
+t.test('a connection that its client resets does not end the program', async (t) => {
+  const { port } = await listen(t);
+  for (const [bytes, ...expected] of [[''], [CONNECT, 405]] as const) {
+    const client = await connect(t, port);
+    client.send(bytes);
+    await answers(t, client, expected, bytes);
+    client.socket.resetAndDestroy();
+    await client.closed;
+    await lives(t, await connect(t, port), 'the server');
   }
 });
 
@@ -405,9 +353,13 @@ t.test('connections beyond the maximum are closed at once', async (t) => {
   await lives(t, second, 'the second');
 });
 
-t.test('HTTPS is served with a certificate and its key', async (t) => {
+function tlsMaterial() {
   const { cert, key } = selfSigned();
-  const tls = { cert: Buffer.from(cert), key: Buffer.from(key) };
+  return { cert: Buffer.from(cert), key: Buffer.from(key) };
+}
+
+t.test('HTTPS is served with a certificate and its key', async (t) => {
+  const tls = tlsMaterial();
   const server = await listen(t, { tls });
   const { url, port } = server;
   t.equal(url, `https://127.0.0.1:${port}`);
@@ -416,15 +368,14 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
   plain.send(message());
   await ends(t, plain, 'a client that does not speak TLS');
 
-  const finished = connectSecurely({ port, host: '127.0.0.1', ca: cert, servername: 'localhost' });
-  finished.end(message());
+  const trusting = { port, host: '127.0.0.1', ca: tls.cert, servername: 'localhost' };
+  const finished = connectSecurely(trusting).end(message());
   t.match(await text(finished), /^HTTP\/1\.1 200 OK\r\n/, 'to a client that has half-closed');
   await server.stop(60_000);
 });
 
 t.test('a connection whose client ends it during the TLS handshake is closed', async (t) => {
-  const { cert, key } = selfSigned();
-  const server = await listen(t, { tls: { cert: Buffer.from(cert), key: Buffer.from(key) } });
+  const server = await listen(t, { tls: tlsMaterial() });
   const { port } = server;
   // Only the limit of a handshake closes this one, before any that begins later.
   const silent = await connect(t, port);
@@ -448,22 +399,15 @@ t.test('a connection whose client ends it during the TLS handshake is closed', a
   }
 });
 
-t.test('stop accepts no more connections', async (t) => {
-  const server = await listen(t);
-  await server.stop(60_000);
-  await t.rejects(connect(t, server.port), { code: 'ECONNREFUSED' });
-});
-
-/** References to the requests that arrive in this process, which do not keep them in memory. */
-function watchRequests(t: Test) {
-  const requests: { req: WeakRef<object>; socket: WeakRef<Socket> }[] = [];
-  const onRequest: ChannelListener = (message) => {
-    const { request } = message as { request: IncomingMessage };
-    requests.push({ req: new WeakRef(request), socket: new WeakRef(request.socket) });
+/** References to the requests or connections that arrive, which do not keep them in memory. */
+function watch(t: Test, channel: string, member: 'request' | 'socket'): WeakRef<object>[] {
+  const seen: WeakRef<object>[] = [];
+  const onMessage: ChannelListener = (message) => {
+    seen.push(new WeakRef((message as Record<typeof member, object>)[member]));
   };
-  subscribe('http.server.request.start', onRequest);
-  t.teardown(() => unsubscribe('http.server.request.start', onRequest));
-  return requests;
+  subscribe(channel, onMessage);
+  t.teardown(() => unsubscribe(channel, onMessage));
+  return seen;
 }
 
 async function collectGarbage(): Promise<void> {
@@ -474,136 +418,80 @@ async function collectGarbage(): Promise<void> {
 }
 
 t.test('an idle connection does not hold its latest request in memory', async (t) => {
-  const requests = watchRequests(t);
-  const client = await connect(t, (await listen(t)).port);
-  client.send(message());
-  await answers(t, client, [200], 'the request');
+  const requests = watch(t, 'http.server.request.start', 'request');
+  const client = await usedClient(t, (await listen(t)).port);
   await collectGarbage();
-  t.equal(requests[0]?.req.deref(), undefined);
+  t.equal(requests[0]?.deref(), undefined);
   await lives(t, client, 'the connection is still open');
 });
 
-t.test('a closed connection that has been idle is not held in memory', async (t) => {
-  let checkIdle = (): void => undefined;
-  const { setInterval } = globalThis;
-  const value = (callback: () => void, ms?: number): NodeJS.Timeout => {
-    if (ms === LISTENER.keepAliveMs) checkIdle = callback;
-    return setInterval(callback, ms);
-  };
-  t.intercept(globalThis, 'setInterval', { value });
-  const requests = watchRequests(t);
-  const { port } = await listen(t);
-  const client = await connect(t, port);
-  client.send(message());
-  await answers(t, client, [200], 'the request');
-  checkIdle();
-  const closed = once(requests[0]?.socket.deref() ?? client.socket, 'close');
-  client.socket.destroy();
-  await closed;
-  checkIdle();
+t.test('a connection is closed once it has been idle, and not held in memory', async (t) => {
+  const sockets = watch(t, 'net.server.socket', 'socket');
+  const { port } = await listen(t, { keepAliveMs: 10 });
+  await ends(t, await connect(t, port), 'an idle connection');
   await collectGarbage();
-  t.equal(requests[0]?.socket.deref(), undefined);
+  t.equal(sockets[0]?.deref(), undefined);
 });
 
-t.test('stop closes idle connections', async (t) => {
+t.test('stop accepts no connections, and closes those that are idle', async (t) => {
   const server = await listen(t);
-  const used = await connect(t, server.port);
-  used.send(message());
-  await answers(t, used, [200], 'before');
-  const unused = await connect(t, server.port);
-  const half = await connect(t, server.port);
+  const { port } = server;
+  const used = await usedClient(t, port);
+  const [unused, half] = [await connect(t, port), await connect(t, port)];
   half.send(message().subarray(0, 20));
   await server.stop(60_000);
   for (const [what, client] of Object.entries({ used, unused, half })) await ends(t, client, what);
+  await t.rejects(connect(t, port), { code: 'ECONNREFUSED' });
 });
 
-t.test('stop answers requests in flight, with Connection: close', async (t) => {
+t.test('stop answers requests in flight, and those on their way, as the last ones', async (t) => {
   const store = gatedStore();
   const server = await listen(t, { store });
-  const one = await connect(t, server.port);
-  one.send(message());
-  const several = await connect(t, server.port);
-  several.send(Buffer.concat([message(), message()]));
-  const sending = await connect(t, server.port);
-  sending.send(message(wrongToken));
-  await answers(t, sending, [401], 'before');
-  sending.send(message().subarray(0, -1));
-  await store.arrived(3);
+  const refusedBefore = async (...bytes: readonly Buffer[]): Promise<Client> => {
+    const client = await connect(t, server.port);
+    client.send(inOnePacket(message(wrongToken), ...bytes));
+    await answers(t, client, [401], 'before');
+    return client;
+  };
+  const several = await refusedBefore(message(), message());
+  const sending = await refusedBefore(message().subarray(0, -1));
+  const [later, idle] = [await refusedBefore(), await refusedBefore()];
+  await store.arrived(2);
   const stopped = server.stop(60_000);
   sending.send(message().subarray(-1));
+  later.send(message());
   await store.arrived(4);
+  await ends(t, idle, 'an idle connection, when all are checked');
   store.letGo();
-  const last = { status: 200, headers: { connection: 'close' } };
-  t.match(await one.answer(), last);
   t.match(await several.answer(), { status: 200, headers: { connection: 'keep-alive' } });
-  t.match(await several.answer(), last);
-  t.match(await sending.answer(), last);
-  await stopped;
-  for (const [what, client] of Object.entries({ one, several, sending }))
+  for (const [what, client] of Object.entries({ several, sending, later })) {
+    t.match(await client.answer(), { status: 200, headers: { connection: 'close' } }, what);
     await ends(t, client, what);
-});
-
-t.test('a request that was on its way when stop was called is answered', async (t) => {
-  const server = await listen(t);
-  const client = await connect(t, server.port);
-  client.send(message());
-  await answers(t, client, [200], 'before');
-  const stopped = server.stop(60_000);
-  client.send(message());
-  t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
-  await ends(t, client, 'after it');
+  }
   await stopped;
 });
 
 t.test('a request that is in flight when the time of stop is up gets a 503', async (t) => {
   const store = gatedStore();
   const server = await listen(t, { store });
-  const waiting = await connect(t, server.port);
-  waiting.send(message());
-  const sending = await connect(t, server.port);
-  const sendingChunks = await connect(t, server.port);
-  const framings = [
-    [sending, {}],
-    [sendingChunks, CHUNKED],
-  ] as const;
-  for (const [client, framing] of framings) {
-    const headers = { ...framing, Expect: '100-continue' };
-    client.send(message({ headers }).subarray(0, -Buffer.byteLength(FERN)));
-    t.match(await client.answer(), { status: 100 }, 'the server has received the head');
-  }
-  sending.send(FERN.slice(0, -1));
-  sendingChunks.send(chunk(FERN));
+  const stored = await connect(t, server.port);
+  stored.send(message());
+  /** Sends a head, which the server has received then, and a part of the body. */
+  const beginning = async (framing: Message['headers'], part: string | Buffer): Promise<Client> => {
+    const client = await connect(t, server.port);
+    client.send(waiting({ headers: { 'Content-Length': String(FERN.length), ...framing } }));
+    t.match(await client.answer(), { status: 100 });
+    client.send(part);
+    return client;
+  };
+  const sending = await beginning({}, FERN.slice(0, -1));
+  const sendingChunks = await beginning(CHUNKED, chunk(FERN));
   await store.arrived(1);
   const stopped = server.stop(1);
   const unavailable = { status: 503, headers: { connection: 'close', 'retry-after': '1' } };
-  for (const [what, client] of Object.entries({ waiting, sending, sendingChunks }))
+  for (const [what, client] of Object.entries({ stored, sending, sendingChunks }))
     await answers(t, client, [unavailable], what);
   await stopped;
-  for (const [what, client] of Object.entries({ waiting, sending, sendingChunks }))
+  for (const [what, client] of Object.entries({ stored, sending, sendingChunks }))
     await ends(t, client, what);
-});
-
-t.test('a connection whose latest request is in flight is not idle', async (t) => {
-  const store = gatedStore();
-  const server = await listen(t, { store });
-  const idle = await connect(t, server.port);
-  idle.send(message(wrongToken));
-  await answers(t, idle, [401], 'before');
-  const client = await connect(t, server.port);
-  client.send(Buffer.concat([message(wrongToken), message()]));
-  await answers(t, client, [401], 'an earlier request');
-  await store.arrived(1);
-  const stopped = server.stop(60_000);
-  await ends(t, idle, 'an idle connection is closed');
-  store.letGo();
-  t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
-  await stopped;
-});
-
-t.test('a client may connect and disconnect without sending a request', async (t) => {
-  const { port } = await listen(t);
-  const socket = connectTo(port, '127.0.0.1');
-  await once(socket, 'connect');
-  socket.resetAndDestroy();
-  await lives(t, await connect(t, port), 'the server');
 });

@@ -1,4 +1,4 @@
-import { spawn, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -7,14 +7,17 @@ import { join, resolve } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
-import { TOKEN } from '../client.js';
 import { STOPPING } from '../../dist/program/exit.js';
 import { listen } from '../service.js';
 import {
+  ENV,
+  FAILED,
   failsToRun,
   follow,
   hasten,
+  INTERRUPTED,
   LARGE_LOG,
+  MISUSED,
   onceReading,
   run,
   SERVER,
@@ -23,53 +26,62 @@ import {
   type Process,
 } from '../system/program.js';
 
-const FAILED = 1;
-const MISUSED = 2;
-const INTERRUPTED = 3;
-const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
-
-t.test('--version prints the version of the package', async (t) => {
+t.test('the version is that of the package, and known without it, as in a bundle', async (t) => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
-  const { code, stdout, stderr } = await run(t, { args: ['--version'] });
-  t.strictSame({ code, stdout, stderr }, { code: 0, stdout: `${version}\n`, stderr: '' });
-});
-
-t.test('the version is known without package.json, as in a bundle', async (t) => {
   const cwd = t.testdir({ 'package.json': '{ "type": "module" }', node_modules: {} });
   cpSync('dist', join(cwd, 'dist'), { recursive: true });
   symlinkSync(resolve('node_modules/typebox'), join(cwd, 'node_modules/typebox'));
-  const script = join(cwd, 'dist/server.js');
-  const [bundled, packaged] = [
-    await run(t, { script, args: ['--version'] }),
-    await run(t, { args: ['--version'] }),
-  ];
-  t.equal(bundled.stdout, packaged.stdout);
+  for (const script of [SERVER, join(cwd, 'dist/server.js')]) {
+    const { code, stdout, stderr } = await run(t, { script, args: ['--version'] });
+    t.strictSame({ code, stdout, stderr }, { code: 0, stdout: `${version}\n`, stderr: '' });
+  }
 });
 
 t.test('unknown arguments are refused, and named without what may be a token', async (t) => {
-  const options = {
-    '-x': ['-x'],
-    '--port': ['--port', '8080'],
-    '--token': ['--token=secret'],
-    '--help': ['verify', '--help'],
-    '-h': ['-h', '-v'],
+  const option = 'no such option here; settings are environment variables, see --help';
+  const command = 'no such command with these arguments; see --help';
+  const faults = {
+    '-x': `-x: ${option}`,
+    '--port 8080': `--port: ${option}`,
+    '--token=secret': `--token: ${option}`,
+    'verify --help': `--help: ${option}`,
+    '-h -v': `-h: ${option}`,
+    'help verify': `help verify: ${command}`,
+    'verify a b': `verify a b: ${command}`,
+    'repair a b': `repair a b: ${command}`,
   };
-  for (const [option, args] of Object.entries(options)) {
-    const message = `${option}: no such option here; settings are environment variables, see --help`;
-    await failsToRun(t, MISUSED, [message], { args });
-  }
-  for (const args of [
-    ['help', 'verify'],
-    ['verify', 'a', 'b'],
-    ['repair', 'a', 'b'],
-  ])
-    await failsToRun(
-      t,
-      MISUSED,
-      [`${args.join(' ')}: no such command with these arguments; see --help`],
-      { args },
-    );
+  for (const [args, fault] of Object.entries(faults))
+    await failsToRun(t, MISUSED, [fault], { args: args.split(' ') });
 });
+
+for (const command of ['verify', 'repair']) {
+  t.test(`${command} refuses what is not a log, and creates none`, async (t) => {
+    const cwd = t.testdir({ folder: {} });
+    execFileSync('mkfifo', [join(cwd, 'pipe')]);
+    const sentences = {
+      none: 'no such file or directory (ENOENT)',
+      folder: 'it is not a regular file',
+      pipe: 'it is not a regular file',
+    };
+    for (const [name, sentence] of Object.entries(sentences))
+      await failsToRun(t, FAILED, [`${cwd}/${name}: ${sentence}`], { args: [command, name], cwd });
+    t.strictSame(readdirSync(cwd).toSorted(), ['folder', 'pipe']);
+  });
+
+  t.test(`a signal ends ${command} while it is reading; it changes nothing`, async (t) => {
+    const content = `x\n${LARGE_LOG}`;
+    const cwd = t.testdir({ 'plants.jsonl': content });
+    const options = { args: [command], cwd, env: ENV };
+    const preload = onceReading(toItself('SIGINT'));
+    const { code, stdout, stderr } = await run(t, { ...options, preload });
+    t.equal(code, INTERRUPTED);
+    t.match(stderr, /^(?:plant-store: reading .+ %\n)*plant-store: interrupted; .+\n$/);
+    t.notMatch(stdout, 'plants.jsonl', 'there is no summary');
+    t.strictSame(readdirSync(cwd), ['plants.jsonl'], 'the lock is released');
+    t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), content);
+    t.match((await run(t, options)).stdout, / 1 damaged line/, 'the next time, it is completed');
+  });
+}
 
 t.test('a damaged log is refused unchanged, with commands that can be pasted', async (t) => {
   const fern = encodeRecord({ id: 7n, name: 'fern' });

@@ -1,25 +1,41 @@
 import { execFile } from 'node:child_process';
 import { channel } from 'node:diagnostics_channel';
 import { once } from 'node:events';
-import { connect as connectTo } from 'node:net';
+import { connect as connectTo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 
-import t from 'tap';
+import t, { type Test } from 'tap';
 
 import { MONITOR_LIMITS, startMonitor, type Watched } from '../../dist/program/monitor/monitor.js';
 import { scrape } from '../metrics.js';
 import { hastenTimers } from '../service.js';
 
-const PATHS = ['/livez', '/readyz', '/metrics'];
 const OPTIONS = { host: '127.0.0.1', port: 0, maxConnections: 10, maxBufferedBytes: 1_000 };
-const listener = { connections: async () => ({ open: 3, dropped: 2 }) };
-const SERVING = {
-  listener,
+const SERVING: Watched = {
+  listener: { connections: async () => ({ open: 3, dropped: 2 }) },
   bufferedBytes: () => 250,
   notAfter: () => undefined,
   stop: new AbortController().signal,
 };
+const LOG = { size: 7, bytes: 430 };
+const succeeds = (): Promise<void> => Promise.resolve();
+const fails = (): Promise<void> => Promise.reject(new Error('secret'));
+
+/** Starts a monitor of a program that serves. */
+async function startServing(watched: Partial<Watched> = {}): Promise<string> {
+  const monitor = await startMonitor(OPTIONS);
+  monitor.watch({ ...SERVING, ...watched });
+  return monitor.url;
+}
+
+/** Connects to a monitor, and sends some bytes. */
+function send(t: Test, url: string, bytes: string): Socket {
+  const socket = connectTo(Number(new URL(url).port), '127.0.0.1');
+  t.teardown(() => socket.destroy());
+  socket.write(bytes);
+  return socket;
+}
 
 async function get(url: string, method = 'GET') {
   const answer = await fetch(url, { method });
@@ -27,34 +43,36 @@ async function get(url: string, method = 'GET') {
   return { status, headers: Object.fromEntries(headers), body: await answer.text() };
 }
 
+const PLAIN = 'text/plain; charset=utf-8';
+const PAGES = {
+  '/livez': { headers: { 'content-type': PLAIN }, body: /^ok$/ },
+  '/readyz': { headers: { 'content-type': PLAIN }, body: /^ok$/ },
+  '/metrics': {
+    headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' },
+    body: /^# HELP /,
+  },
+};
+
 t.test('each page has its path, whatever the query is', async (t) => {
-  const monitor = await startMonitor(OPTIONS);
-  monitor.watch(SERVING);
-  t.match(monitor.url, /^http:\/\/127\.0\.0\.1:\d+$/);
-  for (const query of ['', '?', '?x=/livez']) {
-    t.match(await get(`${monitor.url}/livez${query}`), { status: 200, body: /^ok$/ });
-    t.match(await get(`${monitor.url}/readyz${query}`), { status: 200, body: /^ok$/ });
-    t.match(await get(`${monitor.url}/metrics${query}`), {
-      status: 200,
-      headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' },
-      body: /^# HELP /,
-    });
-  }
+  const url = await startServing();
+  t.match(url, /^http:\/\/127\.0\.0\.1:\d+$/);
+  for (const query of ['', '?', '?x=/livez'])
+    for (const [path, page] of Object.entries(PAGES))
+      t.match(await get(`${url}${path}${query}`), { status: 200, ...page });
   for (const path of ['/', '/livez/', '/LIVEZ', '/plants', '/constructor', '//livez'])
     for (const method of ['GET', 'POST'])
-      t.match(await get(`${monitor.url}${path}`, method), { status: 404, body: 'not found' });
+      t.match(await get(`${url}${path}`, method), { status: 404, body: 'not found' });
 });
 
 t.test('HEAD has the head of GET, other methods are not allowed', async (t) => {
   const { url } = await startMonitor(OPTIONS);
-  for (const path of PATHS) {
+  for (const path of Object.keys(PAGES)) {
     const { status, headers, body } = await get(`${url}${path}`);
-    const head = await get(`${url}${path}`, 'HEAD');
-    t.equal(head.status, status);
-    t.equal(head.headers['content-type'], headers['content-type']);
     t.equal(Number(headers['content-length']), Buffer.byteLength(body));
-    t.ok(Number(head.headers['content-length']) > 0);
-    t.equal(head.body, '');
+    const head = { status, headers: { 'content-type': headers['content-type'] }, body: /^$/ };
+    const answer = await get(`${url}${path}`, 'HEAD');
+    t.match(answer, head);
+    t.ok(Number(answer.headers['content-length']) > 0);
     for (const method of ['POST', 'PUT', 'DELETE', 'OPTIONS'])
       t.match(await get(`${url}${path}`, method), { status: 405, headers: { allow: 'GET, HEAD' } });
   }
@@ -62,129 +80,106 @@ t.test('HEAD has the head of GET, other methods are not allowed', async (t) => {
 
 t.test('readiness follows the program and its store, liveness does not', async (t) => {
   const monitor = await startMonitor(OPTIONS);
+  const { url } = monitor;
   const isReady = async (status: number, body: string): Promise<void> => {
-    t.match(await get(`${monitor.url}/readyz`), { status, body: RegExp(`^${body}$`) });
-    t.match(await get(`${monitor.url}/livez`), { status: 200, body: /^ok$/ });
+    t.match(await get(`${url}/readyz`), { status, body: RegExp(`^${body}$`) });
+    t.match(await get(`${url}/livez`), { status: 200, body: /^ok$/ });
   };
   await isReady(503, 'starting');
-  let check: NonNullable<Watched['check']> = async () => undefined;
+  let check = succeeds;
   const stopping = new AbortController();
   monitor.watch({ ...SERVING, check: () => check(), stop: stopping.signal });
   await isReady(200, 'ok');
-  check = () => Promise.reject(new Error('secret'));
-  await isReady(503, 'unavailable');
-  check = () => {
+  const throws = (): never => {
     throw new Error('secret');
   };
-  await isReady(503, 'unavailable');
-  check = async () => undefined;
+  for (check of [fails, throws]) await isReady(503, 'unavailable');
+  check = succeeds;
   await isReady(200, 'ok');
 
-  let settle = (): void => undefined;
-  const checked = new Promise<void>((resolve) => {
-    check = () => {
-      resolve();
-      return new Promise((done) => (settle = done));
-    };
-  });
-  const pending = get(`${monitor.url}/readyz`);
-  await checked;
-  stopping.abort();
-  settle();
-  t.match(await pending, { status: 503, body: /^stopping$/ }, 'a check that began before');
-  check = () => Promise.reject(new Error('not called'));
+  check = async () => stopping.abort();
+  await isReady(503, 'stopping');
+  check = fails;
   await isReady(503, 'stopping');
 });
 
 t.test('the gauges have the values of the program', async (t) => {
   const monitor = await startMonitor(OPTIONS);
-  const before = await scrape(monitor.url);
-  t.equal(before.get('plant_store_ready'), 0);
-  t.equal(before.get('plant_store_connections'), 0);
-  t.equal(before.get('plant_store_connections_limit'), 10);
-  t.equal(before.get('plant_store_buffered_bytes'), 0);
-  t.equal(before.get('plant_store_buffered_bytes_limit'), 1_000);
-  const absent = [
-    'plant_store_log_plants',
-    'plant_store_tls_certificate_not_after_timestamp_seconds',
-  ];
-  for (const name of absent) t.notOk(before.has(name), name);
-  const notAfter = (): number => 4_102_444_800_000;
-  monitor.watch({ ...SERVING, notAfter, log: { size: 7, bytes: 430 } });
-  const serving = await scrape(monitor.url);
-  t.equal(serving.get('plant_store_ready'), 1);
-  t.equal(serving.get('plant_store_connections'), 3);
-  t.equal(serving.get('plant_store_connections_dropped_total'), 2);
-  t.equal(serving.get('plant_store_buffered_bytes'), 250);
-  t.equal(serving.get('plant_store_log_plants'), 7);
-  t.equal(serving.get('plant_store_log_size_bytes'), 430);
-  const expiry = serving.get('plant_store_tls_certificate_not_after_timestamp_seconds');
-  t.equal(expiry, 4_102_444_800);
+  const { url } = monitor;
+  const gauges: Record<string, [before: number | undefined, serving: number]> = {
+    ready: [0, 1],
+    connections: [0, 3],
+    connections_dropped_total: [0, 2],
+    connections_limit: [10, 10],
+    buffered_bytes: [0, 250],
+    buffered_bytes_limit: [1_000, 1_000],
+    log_plants: [undefined, 7],
+    log_size_bytes: [undefined, 430],
+    tls_certificate_not_after_timestamp_seconds: [undefined, 4_102_444_800],
+  };
+  const before = await scrape(url);
+  monitor.watch({ ...SERVING, notAfter: () => 4_102_444_800_000, log: LOG });
+  const serving = await scrape(url);
+  for (const [name, values] of Object.entries(gauges))
+    t.strictSame(
+      [before, serving].map((each) => each.get(`plant_store_${name}`)),
+      values,
+      name,
+    );
 });
 
-t.test(
-  'a scrape does not ask the database, and knows what commits and checks showed',
-  async (t) => {
-    const monitor = await startMonitor(OPTIONS);
-    const commits = channel('plant-store:commit');
-    const commit = (error?: Error): void =>
-      commits.publish({ store: '', plants: 1, durationMs: 1, error });
-    const failure = new Error('failed');
-    let checks = 0;
-    let check = async (): Promise<void> => undefined;
-    const counted = (): Promise<void> => {
+t.test('a scrape knows what commits and checks showed, and asks no database', async (t) => {
+  const failure = new Error('failed');
+  const commits = channel('plant-store:commit');
+  const commit = (error?: Error): void =>
+    commits.publish({ store: '', plants: 1, durationMs: 1, error });
+  let checks = 0;
+  let check = succeeds;
+  const stopping = new AbortController();
+  const url = await startServing({
+    stop: stopping.signal,
+    check() {
       checks++;
       return check();
-    };
-    const stopping = new AbortController();
-    const isReady = async (): Promise<number | undefined> =>
-      (await scrape(monitor.url)).get('plant_store_ready');
-    monitor.watch({ ...SERVING, check: counted, stop: stopping.signal });
-    t.equal(await isReady(), 1);
-    t.equal(checks, 0);
-    commit(failure);
-    t.equal(await isReady(), 1, 'a commit may fail because of its plants');
-    t.equal(checks, 1);
-    check = () => Promise.reject(failure);
-    commit(failure);
-    t.equal(await isReady(), 0);
-    commit(failure);
-    t.equal(await isReady(), 0);
-    t.equal(checks, 2, 'nothing is asked that is known');
-    commit();
-    t.equal(await isReady(), 1);
-    await get(`${monitor.url}/readyz`);
-    t.equal(await isReady(), 0);
-    check = async () => undefined;
-    await get(`${monitor.url}/readyz`);
-    t.equal(await isReady(), 1);
-    t.equal(checks, 4);
-    stopping.abort();
-    t.equal(await isReady(), 0);
-  },
-);
+    },
+  });
+  const answered = (): Promise<unknown> => get(`${url}/readyz`);
+  type Event = [what: string, check: typeof fails, event: () => unknown, ready: number, n: number];
+  const events: readonly Event[] = [
+    ['nothing has happened', succeeds, () => undefined, 1, 0],
+    ['a commit fails, maybe because of its plants', succeeds, () => commit(failure), 1, 1],
+    ['the check after a commit fails', fails, () => commit(failure), 0, 2],
+    ['another commit fails, which shows nothing new', fails, () => commit(failure), 0, 2],
+    ['a commit succeeds', fails, () => commit(), 1, 2],
+    ['a check fails', fails, answered, 0, 3],
+    ['a check succeeds', succeeds, answered, 1, 4],
+    ['the program stops', succeeds, () => stopping.abort(), 0, 4],
+  ];
+  for (const [what, now, event, isReady, checksSoFar] of events) {
+    check = now;
+    await event();
+    t.equal((await scrape(url)).get('plant_store_ready'), isReady, what);
+    t.equal(checks, checksSoFar, what);
+  }
+});
 
 t.test('a scrape checks a log, which costs nothing', async (t) => {
-  const monitor = await startMonitor(OPTIONS);
-  let check = async (): Promise<void> => undefined;
-  monitor.watch({ ...SERVING, check: () => check(), log: { size: 7, bytes: 430 } });
-  t.equal((await scrape(monitor.url)).get('plant_store_ready'), 1);
-  check = () => Promise.reject(new Error('a write hangs'));
-  t.equal((await scrape(monitor.url)).get('plant_store_ready'), 0);
+  let check = succeeds;
+  const url = await startServing({ check: () => check(), log: LOG });
+  t.equal((await scrape(url)).get('plant_store_ready'), 1);
+  check = fails;
+  t.equal((await scrape(url)).get('plant_store_ready'), 0);
 });
 
 t.test('a connection carries one request', async (t) => {
-  const monitor = await startMonitor(OPTIONS);
-  const { url } = monitor;
   let checks = 0;
   const check = async (): Promise<void> => {
     checks++;
   };
-  monitor.watch({ ...SERVING, check });
+  const url = await startServing({ check });
   for (const expectation of ['', 'Expect: x\r\n']) {
-    const socket = connectTo(Number(new URL(url).port), '127.0.0.1');
-    socket.write(`GET /readyz HTTP/1.1\r\nHost: x\r\n${expectation}\r\n`.repeat(3));
-    const received = await text(socket);
+    const request = `GET /readyz HTTP/1.1\r\nHost: x\r\n${expectation}\r\n`;
+    const received = await text(send(t, url, request.repeat(3)));
     t.equal(received.match(/HTTP\/1\.1 200 OK/g)?.length, 1);
     t.match(received, '\r\nConnection: close\r\n');
   }
@@ -193,31 +188,20 @@ t.test('a connection carries one request', async (t) => {
 
 t.test('a connection is closed when its time is over', async (t) => {
   hastenTimers(t, MONITOR_LIMITS.connectionMs);
-  const monitor = await startMonitor(OPTIONS);
-  monitor.watch({ ...SERVING, check: () => new Promise(() => undefined) });
-  const port = Number(new URL(monitor.url).port);
-  for (const bytes of ['', 'GET /livez HTTP/1.1\r\n', 'GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n']) {
-    const socket = connectTo(port, '127.0.0.1');
-    socket.write(bytes);
-    t.equal(await text(socket), '');
-  }
+  const url = await startServing({ check: () => new Promise(() => undefined) });
+  for (const bytes of ['', 'GET /livez HTTP/1.1\r\n', 'GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n'])
+    t.equal(await text(send(t, url, bytes)), '');
 });
 
 t.test('connections beyond the maximum are closed at once', async (t) => {
   const { url } = await startMonitor(OPTIONS);
-  const port = Number(new URL(url).port);
-  const connect = async () => {
-    const socket = connectTo(port, '127.0.0.1');
-    t.teardown(() => socket.destroy());
-    await once(socket, 'connect');
-    return socket;
-  };
-  const sockets = await Promise.all(Array.from({ length: MONITOR_LIMITS.maxConnections }, connect));
-  const more = await connect();
-  t.equal(await text(more), '');
-  const [first] = sockets;
-  first?.write('GET /livez HTTP/1.1\r\nHost: x\r\n\r\n');
-  t.match(await text(first ?? more), /200 OK/);
+  const sockets = Array.from({ length: MONITOR_LIMITS.maxConnections }, () => send(t, url, ''));
+  await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+  t.equal(await text(send(t, url, '')), '');
+  for (const first of sockets.slice(0, 1)) {
+    first.write('GET /livez HTTP/1.1\r\nHost: x\r\n\r\n');
+    t.match(await text(first), /200 OK/);
+  }
   t.match(await get(`${url}/livez`), { status: 200 });
 });
 

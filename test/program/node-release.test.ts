@@ -2,9 +2,8 @@ import { readFileSync } from 'node:fs';
 
 import t from 'tap';
 
-import { failsToRun, run } from '../system/program.js';
+import { failsToRun, MISUSED, run } from '../system/program.js';
 
-const MISUSED = 2;
 const SCRIPTS = ['dist/server.js', 'dist/postgres-server.js'];
 
 /** A preload: the program takes its Node for another release. */

@@ -1,9 +1,6 @@
 import t from 'tap';
 
-import { TOKEN } from '../client.js';
-import { LARGE_LOG, launch } from '../system/program.js';
-
-const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
+import { ENV, LARGE_LOG, launch } from '../system/program.js';
 
 /** A preload: a second passes with each look at the clock. */
 const SLOW = 'let now = 0; performance.now = () => (now += 1000);';

@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process';
 import { appendFileSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
@@ -6,13 +5,11 @@ import { crc32 } from 'node:zlib';
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
-import { TOKEN } from '../client.js';
-import { failsToRun, LARGE_LOG, onceReading, run, start, toItself } from '../system/program.js';
+import { DONE, ENV, FAILED, failsToRun, run, start } from '../system/program.js';
 
 const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>
   encodeRecord({ id: BigInt(id), name }),
 ) as [string, string, string];
-const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
 t.test('repair moves damaged lines to a file beside the log, which then serves', async (t) => {
   const damaged = ['\n', IVY.replace('ivy', 'ivi')];
@@ -41,45 +38,18 @@ t.test('repair changes nothing in a log without damage, and says so', async (t) 
   t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), FERN);
 });
 
-t.test('repair refuses what is not a log', async (t) => {
-  const cwd = t.testdir();
-  execFileSync('mkfifo', [join(cwd, 'pipe')]);
-  const sentences = {
-    none: 'no such file or directory (ENOENT)',
-    pipe: 'it is not a regular file',
-  };
-  for (const [name, sentence] of Object.entries(sentences))
-    await failsToRun(t, 1, [`${cwd}/${name}: ${sentence}`], { args: ['repair', join(cwd, name)] });
-  t.strictSame(readdirSync(cwd), ['pipe']);
-});
-
 t.test('repair refuses a log that a server has open, until it is closed', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': FERN });
   const program = await start(t, { cwd, env: ENV });
   appendFileSync(program.log, 'x\n');
   const reason =
     'another process has the log open; one log serves one process, plant-store/postgres serves several';
-  const options = { args: ['repair'], cwd, env: ENV };
   const sentences = [`${program.log}: ${reason}`, `process ${program.pid} has the log open`];
-  await failsToRun(t, 1, sentences, options);
+  const configured = { args: ['repair'], cwd, env: ENV };
+  for (const options of [configured, { args: ['repair', program.log] }])
+    await failsToRun(t, FAILED, sentences, options);
   t.equal(readFileSync(program.log, 'utf8'), `${FERN}x\n`);
-  t.match(await program.stop('SIGTERM'), { code: 0 });
-  t.match(await run(t, options), { code: 0 });
+  t.strictSame(await program.stop('SIGTERM'), DONE);
+  t.match(await run(t, configured), { code: 0 });
   t.equal(readFileSync(program.log, 'utf8'), FERN);
 });
-
-t.test(
-  'a signal ends repair while it is reading; it changes nothing, and can be repeated',
-  async (t) => {
-    const content = `x\n${LARGE_LOG}`;
-    const cwd = t.testdir({ 'plants.jsonl': content });
-    const options = { args: ['repair'], cwd, env: ENV };
-    const preload = onceReading(toItself('SIGINT'));
-    const { code, stdout, stderr } = await run(t, { ...options, preload });
-    t.strictSame({ code, stdout }, { code: 3, stdout: '' });
-    t.match(stderr, /^(?:plant-store: reading .+ %\n)*plant-store: interrupted; .+\n$/);
-    t.strictSame(readdirSync(cwd), ['plants.jsonl'], 'the lock is released');
-    t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), content);
-    t.match(await run(t, options), { code: 0, stdout: /moved 1 damaged line/ });
-  },
-);

@@ -4,7 +4,6 @@ import {
   openSync,
   readdirSync,
   readFileSync,
-  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -16,15 +15,23 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { connect, exchange, FERN, message, TOKEN } from '../client.js';
+import { connect, exchange, FERN, message } from '../client.js';
 import { freePort, listen } from '../service.js';
-import { failsToRun, LARGE_LOG, launch, onceReading, SERVER, start } from '../system/program.js';
+import {
+  DONE,
+  ENV,
+  FAILED,
+  failsToRun,
+  LARGE_LOG,
+  launch,
+  MISUSED,
+  onceReading,
+  SERVER,
+  start,
+  toItself,
+} from '../system/program.js';
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
-const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
-const DONE = { code: 0, signal: null };
-const FAILED = 1;
-const MISUSED = 2;
 
 /** The status of a plant that is sent with a token. */
 async function statusWith(t: Test, port: number, token: string): Promise<number> {
@@ -76,10 +83,16 @@ t.test('the next start finds the plants and the token, also behind a symbolic li
   );
 });
 
-t.test('a token file that cannot be read is refused', async (t) => {
-  const cwd = t.testdir({ data: { token: {} } });
-  const fault = `${cwd}/data/token: it is not a regular file`;
-  await failsToRun(t, MISUSED, [fault], { cwd });
+t.test('a token file that cannot be read is refused, and not replaced', async (t) => {
+  const faults = {
+    'mkdir token': 'it is not a regular file',
+    'ln -s missing token': 'no such file or directory (ENOENT)',
+  };
+  for (const [command, fault] of Object.entries(faults)) {
+    const cwd = t.testdir({ data: {} });
+    execFileSync('sh', ['-c', command], { cwd: join(cwd, 'data') });
+    await failsToRun(t, MISUSED, [`${cwd}/data/token: ${fault}`], { cwd });
+  }
 });
 
 t.test('a token file is only read, so its folder need not be writable', async (t) => {
@@ -95,165 +108,105 @@ t.test('a token file is only read, so its folder need not be writable', async (t
   t.equal(await statusWith(t, program.port, 'the-token'), 200);
 });
 
-t.test('a symbolic link to a missing token file is not replaced', async (t) => {
-  const cwd = t.testdir({ data: {} });
-  symlinkSync('missing', join(cwd, 'data/token'));
-  const sentence = `${cwd}/data/token: no such file or directory (ENOENT)`;
-  await failsToRun(t, MISUSED, [sentence], { cwd });
-});
+const WRITE_TOKEN = `writeFileSync('data/token', 'new');`;
+const whileReading: Record<string, readonly [before: { token?: string }, code: string]> = {
+  'a new token file': [{}, WRITE_TOKEN],
+  'a changed one, after SIGHUP': [{ token: 'old' }, WRITE_TOKEN + toItself('SIGHUP')],
+};
 
-t.test('a token file that is written while the log is read is used', async (t) => {
-  const preload = onceReading(`writeFileSync('data/token', 'new')`);
-  const cwd = t.testdir({ data: { 'plants.jsonl': LARGE_LOG } });
-  const program = await start(t, { cwd, preload });
-  t.equal(program.token, 'new');
-  t.equal(await statusWith(t, program.port, 'new'), 400, 'the id belongs to another plant');
-});
-
-t.test('SIGHUP while the log is read makes the program read the token file again', async (t) => {
-  const preload = onceReading(
-    `writeFileSync('data/token', 'new'); process.kill(process.pid, 'SIGHUP')`,
-  );
-  const cwd = t.testdir({ data: { token: 'old', 'plants.jsonl': LARGE_LOG } });
-  const program = await start(t, { cwd, preload });
-  await program.says('stderr', /token: accepts 1 token\n/);
-  t.equal(await statusWith(t, program.port, 'old'), 401);
-  t.equal(await statusWith(t, program.port, 'new'), 400, 'the id belongs to another plant');
-});
+for (const [what, [before, code]] of Object.entries(whileReading))
+  t.test(`a token file that is written while the log is read is used: ${what}`, async (t) => {
+    const cwd = t.testdir({ data: { ...before, 'plants.jsonl': LARGE_LOG } });
+    const program = await start(t, { cwd, preload: onceReading(code) });
+    if (before.token) await program.says('stderr', /token: accepts 1 token\n/);
+    t.equal(await statusWith(t, program.port, 'old'), 401);
+    t.equal(await statusWith(t, program.port, 'new'), 400, 'the id belongs to another plant');
+  });
 
 t.test('the program reports in a sentence why it cannot serve', async (t) => {
-  const busy = await listen(t, createHttpServer());
-  const failures: Record<string, [env: Record<string, string>, sentence: (cwd: string) => string]> =
-    {
-      'a port in use': [
-        { PLANT_STORE_PORT: String(busy) },
-        () =>
-          `PLANT_STORE_PORT: cannot listen on 127.0.0.1, port ${busy}: address already in use (EADDRINUSE)`,
-      ],
-      'an address of another machine': [
-        { PLANT_STORE_HOST: '192.0.2.1' },
-        () =>
-          'PLANT_STORE_HOST: cannot listen on 192.0.2.1, port 0: address not available (EADDRNOTAVAIL)',
-      ],
-      'a folder that cannot be created': [
-        { PLANT_STORE_FILE: 'file/folder/plants.jsonl' },
-        (cwd) => `PLANT_STORE_FILE: ${cwd}/file/folder/plants.jsonl: not a directory (ENOTDIR)`,
-      ],
-      'a folder where the log should be': [
-        { PLANT_STORE_FILE: 'folder' },
-        (cwd) => `PLANT_STORE_FILE: ${cwd}/folder: illegal operation on a directory (EISDIR)`,
-      ],
-    };
+  const port = await listen(t, createHttpServer());
+  const cannotListen = (place: string): string => `cannot listen on ${place}: address`;
+  const failures = {
+    'a port in use': [
+      { PLANT_STORE_PORT: String(port) },
+      `PLANT_STORE_PORT: ${cannotListen(`127.0.0.1, port ${port}`)} already in use (EADDRINUSE)`,
+    ],
+    'an address of another machine': [
+      { PLANT_STORE_HOST: '192.0.2.1' },
+      `PLANT_STORE_HOST: ${cannotListen('192.0.2.1, port 0')} not available (EADDRNOTAVAIL)`,
+    ],
+    'a folder where the log should be': [
+      { PLANT_STORE_FILE: 'folder' },
+      'PLANT_STORE_FILE: FOLDER: illegal operation on a directory (EISDIR)',
+    ],
+  } as const;
   for (const [what, [env, sentence]] of Object.entries(failures))
     await t.test(what, async (t) => {
-      const cwd = t.testdir({ file: '', folder: {} });
-      await failsToRun(t, FAILED, [sentence(cwd)], { cwd, env: { ...ENV, ...env } });
+      const cwd = t.testdir({ folder: {} });
+      const sentences = [sentence.replace('FOLDER', join(cwd, 'folder'))];
+      await failsToRun(t, FAILED, sentences, { cwd, env: { ...ENV, ...env } });
       // The lock of an open log is a socket beside it. Node 26 reports a log that nobody closes.
       const locks = readdirSync(cwd).filter((name) => name.startsWith('.plant-store-'));
       t.strictSame(locks, [], 'the log is closed');
     });
 });
 
-t.test('a log that another program has open is refused', async (t) => {
-  const cwd = t.testdir();
-  const first = await start(t, { cwd, env: ENV });
-  const reason =
-    'another process has the log open; one log serves one process, plant-store/postgres serves several';
-  const sentences = [`${first.log}: ${reason}`, `process ${first.pid} has the log open`];
-  await failsToRun(t, FAILED, sentences, { cwd, env: ENV });
-  t.equal(await statusWith(t, first.port, TOKEN), 200);
-});
-
-t.test('a partial last line is moved to a file beside the log', async (t) => {
-  const torn = '{"id":8,"name":"a f';
-  const cwd = t.testdir({ 'plants.jsonl': RECORD + torn });
-  const program = await start(t, { cwd, env: ENV });
-  t.equal(program.plants, 1);
-  t.equal(readFileSync(program.log, 'utf8'), RECORD);
-  const [, aside = ''] =
-    /^plant-store: .+: moved 19 bytes .+ to (.+)\n$/.exec(program.stderr) ?? [];
-  t.equal(readFileSync(aside, 'utf8'), torn);
-});
-
-t.test('every token of the setting and of the token file is accepted', async (t) => {
-  const cwd = t.testdir({ tokens: 'one\r\n\r\ntwo\n' });
-  const sources = [
-    { ...ENV, PLANT_STORE_TOKEN: ' one\ttwo\n' },
-    { PLANT_STORE_FILE: 'plants.jsonl', PLANT_STORE_TOKEN_FILE: 'tokens' },
-  ];
-  const places = [];
-  for (const env of sources) {
-    const program = await start(t, { cwd, env });
-    for (const [token, status] of Object.entries({ one: 200, two: 200, three: 401 }))
-      t.equal(await statusWith(t, program.port, token), status, token);
-    places.push(/token: (.+)/.exec(program.stdout)?.[1]);
-    await program.stop('SIGTERM');
-  }
-  t.strictSame(places, ['from PLANT_STORE_TOKEN', join(cwd, 'tokens')]);
-});
-
 t.test('SIGHUP reads the token file again', async (t) => {
   const cwd = t.testdir({ data: { token: 'old\n' } });
   const program = await start(t, { cwd });
-  const file = join(cwd, 'data/token');
-  writeFileSync(file, 'old\nnew\n');
-  program.send('SIGHUP');
-  await program.says('stderr', /token: accepts 2 tokens\n/);
-  t.equal(await statusWith(t, program.port, 'old'), 200);
-  t.equal(await statusWith(t, program.port, 'new'), 200);
-  writeFileSync(file, 'new\n');
-  program.send('SIGHUP');
-  await program.says('stderr', /token: accepts 1 token\n/);
-  t.equal(await statusWith(t, program.port, 'old'), 401);
-  t.equal(await statusWith(t, program.port, 'new'), 200);
+  for (const [content, accepts, ofOld, ofNew] of [
+    ['old\nnew\n', '2 tokens', 200, 200],
+    ['new\n', '1 token', 401, 200],
+  ] as const) {
+    writeFileSync(join(cwd, 'data/token'), content);
+    program.send('SIGHUP');
+    await program.says('stderr', new RegExp(`token: accepts ${accepts}\n`));
+    t.equal(await statusWith(t, program.port, 'old'), ofOld);
+    t.equal(await statusWith(t, program.port, 'new'), ofNew);
+  }
   t.strictSame(await program.stop('SIGTERM'), DONE);
 });
 
-t.test('SIGHUP reports a faulty token file, and the old tokens are still accepted', async (t) => {
-  const cwd = t.testdir({ data: { token: 'old\n' } });
-  const program = await start(t, { cwd });
-  const file = join(cwd, 'data/token');
-  writeFileSync(file, 'new\n???\n');
-  program.send('SIGHUP');
-  await program.says('stderr', /token: line 2 has characters .+; the tokens stay as they were\n/);
-  renameSync(file, `${file}.away`);
-  program.send('SIGHUP');
-  await program.says('stderr', /token: no such file .+; the tokens stay as they were\n/);
-  t.equal(await statusWith(t, program.port, 'old'), 200);
-  t.equal(await statusWith(t, program.port, 'new'), 401);
-  t.notOk(readdirSync(join(cwd, 'data')).includes('token'), 'no token file is created');
-  t.strictSame(await program.stop('SIGTERM'), DONE);
-});
+/** Shell commands that make the file `token` faulty if there is none, and the faults. */
+const FAULTY = {
+  'echo "new\n???" > token': 'line 2 has characters .+',
+  true: 'no such file .+',
+  'mkfifo token': 'it is not a regular file',
+  'ln -s /dev/zero token': 'it is not a regular file',
+};
 
 t.test(
-  'SIGHUP reports a token file that is a FIFO or endless, and the next one works',
+  'SIGHUP reports a faulty token file, the old tokens are kept, and it works again',
   async (t) => {
     const cwd = t.testdir({ data: { token: 'old\n' } });
+    const data = join(cwd, 'data');
     const program = await start(t, { cwd });
-    const file = join(cwd, 'data/token');
-    for (const [round, command] of ['mkfifo token', 'ln -s /dev/zero token'].entries()) {
-      execFileSync('sh', ['-c', `rm token && ${command}`], { cwd: join(cwd, 'data') });
+    for (const [command, fault] of Object.entries(FAULTY)) {
+      execFileSync('sh', ['-c', `rm token; ${command}`], { cwd: data });
       program.send('SIGHUP');
-      await program.says(
-        'stderr',
-        /token: it is not a regular file; the tokens stay as they were\n$/,
-      );
+      await program.says('stderr', new RegExp(`token: ${fault}; the tokens stay as they were\n$`));
       t.equal(await statusWith(t, program.port, 'old'), 200);
-      rmSync(file);
-      writeFileSync(file, `old\nnew-${round}\n`);
+      t.equal(await statusWith(t, program.port, 'new'), 401);
+      if (command === 'true') t.notOk(readdirSync(data).includes('token'), 'none is created');
+
+      rmSync(join(data, 'token'), { force: true });
+      writeFileSync(join(data, 'token'), 'old\nthird\n');
       program.send('SIGHUP');
       await program.says('stderr', /token: accepts 2 tokens\n$/);
-      t.equal(await statusWith(t, program.port, `new-${round}`), 200);
+      t.equal(await statusWith(t, program.port, 'third'), 200);
     }
     t.strictSame(await program.stop('SIGTERM'), DONE);
   },
 );
 
 t.test('SIGHUP reports that tokens of the environment cannot be read again', async (t) => {
-  const program = await start(t, { cwd: t.testdir(), env: ENV });
+  const env = { ...ENV, PLANT_STORE_TOKEN: ' one\ttwo\n' };
+  const program = await start(t, { cwd: t.testdir(), env });
+  t.match(program.stdout, /^token: from PLANT_STORE_TOKEN$/m);
   program.send('SIGHUP');
   await program.says('stderr', /PLANT_STORE_TOKEN change only with a restart\n/);
-  t.equal(await statusWith(t, program.port, TOKEN), 200);
+  for (const [token, status] of Object.entries({ one: 200, two: 200, three: 401 }))
+    t.equal(await statusWith(t, program.port, token), status, token);
   t.strictSame(await program.stop('SIGTERM'), DONE);
   t.equal(
     program.stderr,
@@ -335,7 +288,6 @@ t.test('the program applies the settings for the log and the limits', async (t) 
     PLANT_STORE_FILE: 'a/b/log',
     PLANT_STORE_MAX_BODY: String(FERN.length),
     PLANT_STORE_MAX_BUFFERED: String(FERN.length),
-    PLANT_STORE_MAX_CONNECTIONS: '1',
   };
   const cwd = t.testdir({ a: {} });
   const { port, log } = await start(t, { cwd, env });
@@ -345,6 +297,4 @@ t.test('the program applies the settings for the log and the limits', async (t) 
   t.match(await client.answer(), { status: 400, body: '"error":413' });
   client.send(message());
   t.match(await client.answer(), { status: 200 });
-  const other = await connect(t, port);
-  await other.closed;
 });

@@ -6,6 +6,8 @@ import { text } from 'node:stream/consumers';
 
 import type { Test } from 'tap';
 
+import { TOKEN } from '../client.js';
+
 export interface LaunchOptions {
   readonly args?: readonly string[];
   /** Environment variables. The program inherits none of the test's `PLANT_STORE_*`. */
@@ -29,6 +31,14 @@ export interface Ending {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
+
+/** The ending of a program that has done what it should. */
+export const DONE: Ending = { code: 0, signal: null };
+
+/** The exit codes of the programs other than 0. */
+export const FAILED = 1;
+export const MISUSED = 2;
+export const INTERRUPTED = 3;
 
 /** The ending of a process with a call that never returns, and what it writes. */
 export const KILLED: Ending = { code: null, signal: 'SIGKILL' };
@@ -95,6 +105,9 @@ export const toItself = (signal: NodeJS.Signals): string =>
   `process.kill(process.pid, '${signal}')`;
 
 export const SERVER = resolve('dist/server.js');
+
+/** A log in the working directory, and a token. */
+export const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
 /** Starts the program. The process is killed when the test ends. */
 export function launch(t: Test, options: LaunchOptions = {}): Process {
