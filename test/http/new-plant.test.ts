@@ -155,16 +155,11 @@ t.test('a number of millions of characters is read exactly', async (t) => {
     const zeros = '0'.repeat(length);
     const rows: readonly [about: string, spelling: string, id: bigint | undefined][] = [
       ['digits', nines, undefined],
-      ['digits behind the point', `7.${nines}`, undefined],
-      ['zeros at the end', `7${zeros}`, undefined],
       ['zeros behind the point', `7.${zeros}`, 7n],
-      ['a one behind zeros', `7.${zeros}1`, undefined],
       ['zeros that the exponent takes away', `7${zeros}e-${length}`, 7n],
       ['one zero too few', `7${zeros}e-${length + 1}`, undefined],
       ['zeros in front that the exponent takes away', `0.${zeros}7e${length + 1}`, 7n],
       ['an exponent', `7e${nines}`, undefined],
-      ['a negative exponent', `7e-${nines}`, undefined],
-      ['an exponent of zeros', `7e-${zeros}`, 7n],
       ['an exponent of nothing', `0e${nines}`, 0n],
       ['white space', `${' '.repeat(length)}7${'\n'.repeat(length)}`, 7n],
     ];

@@ -19,7 +19,7 @@ function plantIn(left: Left, maxBodyBytes = 1_000, budget = createBudget(10_000)
   const reservation = budget.reserve(0) as Reservation;
   try {
     // Of a request that has been read, nothing else is used.
-    return plantLeftIn(left as HttpRequest, { ...LIMITS, maxBodyBytes }, reservation);
+    return plantLeftIn(left as object as HttpRequest, { ...LIMITS, maxBodyBytes }, reservation);
   } catch (error) {
     if (error instanceof Failure) return error;
     throw error;
