@@ -105,6 +105,15 @@ t.test('a client that stops within its body is answered, then disconnected', asy
   t.equal(log.size, 1, 'only the other plant is stored');
 });
 
+t.test('a request holds no memory while the rest of its body is dropped', async (t) => {
+  const { port } = await serve(t, { ...ONE_AT_A_TIME, bodyTimeoutMs: 50 });
+  const client = await connect(t, port);
+  client.send(declaring(100, 'x'));
+  t.equal((await client.answer()).status, 408);
+  client.send('x'.repeat(90));
+  t.equal((await exchange(t, port, message())).status, 200);
+});
+
 t.test('a body that arrives slowly gets no more time', async (t) => {
   const { port } = await serve(t, { bodyTimeoutMs: 100 });
   const client = await connect(t, port);

@@ -42,30 +42,54 @@ t.test('a request stays in the budget until its response is flushed', async (t) 
   t.equal(await whenServed(t, port, message()), 200, 'they are flushed');
 });
 
-t.test('queued responses release their memory when their connection closes', async (t) => {
-  const { store, first, third } = slowStore();
-  const limits = { maxBodyBytes: 3 * 4096, maxBufferedBytes: 5 * 4096 };
+for (const ids of [
+  [3, 4],
+  [1, 2, 3, 4, 5],
+])
+  t.test(`plants ${ids.join()}: memory is released when the connection closes`, async (t) => {
+    const { store, first, third } = slowStore();
+    const limits = { maxBodyBytes: 3 * 4096, maxBufferedBytes: 5 * 4096, bodyTimeoutMs: 600_000 };
+    const { port, server } = await serve(t, { store, ...limits });
+    const closed = nextClose(server);
+    const client = await connect(t, port);
+    client.send(Buffer.concat(ids.map(plant)));
+    await third.arrived(1);
+    first.letGo();
+    await areStored(t, client, ids.indexOf(3));
+    client.socket.destroy();
+    await closed;
+    const large = message({ body: '{"id":6,"name":"fern"}'.padEnd(limits.maxBodyBytes) });
+    t.equal(
+      await whenServed(t, port, large),
+      200,
+      'only plant 3, which is not stored yet, is held',
+    );
+  });
+
+t.test('responses to a client that has disconnected release their memory at once', async (t) => {
+  const store = gatedStore();
+  const limits = { maxBodyBytes: 2 * 4096, maxBufferedBytes: 2 * 4096 };
   const { port, server } = await serve(t, { store, ...limits });
   const closed = nextClose(server);
   const client = await connect(t, port);
-  client.send(Buffer.concat([1, 2, 3, 4, 5].map(plant)));
-  await third.arrived(1);
-  first.letGo();
-  await areStored(t, client, 2);
+  client.send(message(), message());
+  await store.arrived(2);
   client.socket.destroy();
   await closed;
-  const large = message({ body: '{"id":6,"name":"fern"}'.padEnd(limits.maxBodyBytes) });
-  t.equal(await whenServed(t, port, large), 200, 'only plant 3, which is not stored yet, is held');
+  isFailure(t, await exchange(t, port, message()), { status: 503 }, 'the plants are pending');
+  store.letGo();
+  await new Promise(setImmediate);
+  const large = message({ body: FERN.padEnd(limits.maxBodyBytes) });
+  t.equal((await exchange(t, port, large)).status, 200);
 });
 
 t.test('a connection that is kept collects no listeners', async (t) => {
-  const { store, first } = slowStore();
-  const { port, server } = await serve(t, { store });
+  const { port, server } = await serve(t);
   const connected = once(server, 'connection') as Promise<[Socket]>;
   const client = await connect(t, port);
   const [socket] = await connected;
   const listeners = () => socket.eventNames().map((name) => [name, socket.listenerCount(name)]);
-  client.send(plant(2));
+  client.send(message());
   await areStored(t, client, 1);
   const before = listeners();
 
@@ -73,17 +97,18 @@ t.test('a connection that is kept collects no listeners', async (t) => {
   const onWarning = (warning: Error) => void warnings.push(warning);
   process.on('warning', onWarning);
   t.teardown(() => process.off('warning', onWarning));
-  // The others are ready first, and wait for the first one.
-  client.send(Buffer.concat([plant(1), ...Array<Buffer>(50).fill(plant(2))]));
-  await first.arrived(1);
-  await exchange(t, port, plant(2));
-  t.equal(socket.getMaxListeners(), EventEmitter.defaultMaxListeners, 'Node still warns of a leak');
-  first.letGo();
-  await areStored(t, client, 51);
-  client.send(plant(2));
+  const refused = message({ method: 'PUT' });
+  for (const queued of [1, 1, 50]) {
+    // The refusals are ready first, and wait for the response to the plant.
+    client.send(Buffer.concat([message(), ...Array<Buffer>(queued).fill(refused)]));
+    await areStored(t, client, 1);
+    for (let n = 0; n < queued; n++) t.equal((await client.answer()).status, 405);
+  }
+  client.send(message());
   await areStored(t, client, 1);
-  t.strictSame(listeners(), before, 'none is left');
+  t.equal(socket.getMaxListeners(), EventEmitter.defaultMaxListeners, 'Node warns of a leak');
   t.strictSame(warnings, [], 'there were never too many');
+  t.strictSame(listeners(), before, 'none is left');
 });
 
 t.test('a client that does not read its answer is disconnected, its memory freed', async (t) => {
