@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Server } from 'node:net';
 import { text } from 'node:stream/consumers';
 
@@ -39,31 +39,28 @@ function enter(req: { headers: Readonly<Record<string, unknown>> }, next: () => 
   contexts.run(String(req.headers['x-context']), next);
 }
 
-function noteNext(seen: Seen, { url }: { url?: string | undefined }): void {
-  seen.push(['next', url?.slice(1), contexts.getStore()]);
-}
-
 type MakeServer = (handler: PlantHandler, seen: Seen) => Server | Promise<Server>;
+
+/** Calls the handler, with a `next` that notes the context. */
+function handle(
+  handler: PlantHandler,
+  seen: Seen,
+  req: IncomingMessage,
+  res: ServerResponse,
+): void {
+  void handler(req, res, () => {
+    seen.push(['next', req.url?.slice(1), contexts.getStore()]);
+    res.end();
+  });
+}
 
 const APPLICATIONS: Readonly<Record<string, MakeServer>> = {
   'node:http': (handler, seen) =>
-    createServer((req, res) =>
-      enter(req, () =>
-        handler(req, res, () => {
-          noteNext(seen, req);
-          res.end();
-        }),
-      ),
-    ),
+    createServer((req, res) => enter(req, () => handle(handler, seen, req, res))),
   'node:http, after a body parser': (handler, seen) =>
     createServer((req, res) =>
       enter(req, () => {
-        void text(req).then((body) =>
-          handler(Object.assign(req, { body }), res, () => {
-            noteNext(seen, req);
-            res.end();
-          }),
-        );
+        void text(req).then((body) => handle(handler, seen, Object.assign(req, { body }), res));
       }),
     ),
   Express: (handler, seen) => {
@@ -71,7 +68,7 @@ const APPLICATIONS: Readonly<Record<string, MakeServer>> = {
     app.use((req, _, next) => enter(req, next));
     app.use(handler);
     app.use((req, res) => {
-      noteNext(seen, req);
+      seen.push(['next', req.url.slice(1), contexts.getStore()]);
       res.end();
     });
     return createServer(app);
@@ -82,7 +79,7 @@ const APPLICATIONS: Readonly<Record<string, MakeServer>> = {
       enter(request, () => void handler(request.raw, reply.raw, next)),
     );
     app.setNotFoundHandler((request, reply) => {
-      noteNext(seen, request);
+      seen.push(['next', request.url.slice(1), contexts.getStore()]);
       void reply.send('');
     });
     await app.ready();

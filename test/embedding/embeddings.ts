@@ -1,5 +1,8 @@
 import { block, blocks } from '../readme.js';
 
+/** The token that the README's handler accepts. */
+export const TOKEN = 'a-secret-token';
+
 /** The handler of the README. */
 export const HANDLER = block('Embedding', 'ts');
 

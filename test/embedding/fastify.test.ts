@@ -3,10 +3,8 @@ import t from 'tap';
 
 import { NewPlantSchema, PlantSchema } from '../../dist/index.js';
 import { FERN } from '../client.js';
-import { EMBEDDINGS, HANDLER } from './embeddings.js';
+import { EMBEDDINGS, HANDLER, TOKEN } from './embeddings.js';
 import { send, startApplication } from './application.js';
-
-const TOKEN = 'a-secret-token';
 
 /** What the document warns of. */
 const MISTAKES = [

@@ -7,7 +7,7 @@ import { IncomingMessage, ServerResponse, type IncomingHttpHeaders } from 'node:
 import { Socket } from 'node:net';
 import { Readable, Writable } from 'node:stream';
 
-import t, { type Test } from 'tap';
+import t from 'tap';
 
 import {
   createPlantHandler,
@@ -16,9 +16,8 @@ import {
   type PlantHandler,
 } from '../../dist/index.js';
 import { FERN, TOKEN } from '../client.js';
+import { ONE_AT_A_TIME } from '../http/support.js';
 import { storeOf } from '../stores.js';
-
-const MAX_BODY_BYTES = 100;
 
 interface Injected {
   readonly method?: string;
@@ -81,42 +80,33 @@ function errorIn(body: string): number {
   return error;
 }
 
-const create = (t: Test): PlantHandler =>
-  createPlantHandler({
-    store: storeOf(async () => 'created'),
-    tokens: [TOKEN],
-    maxBodyBytes: MAX_BODY_BYTES,
-    maxBufferedBytes: 4096,
-    report: (message) => t.fail(message),
-  });
+const created = storeOf(async () => 'created');
 
 for (const [tool, inject] of Object.entries(TOOLS))
   t.test(`the handler answers ${tool}`, async (t) => {
-    const handler = create(t);
+    const report = (message: string) => t.fail(message);
+    const options = { store: created, tokens: [TOKEN], report };
+    const handler = createPlantHandler({ ...options, ...ONE_AT_A_TIME });
     const rows: readonly [error: number, parts: Injected][] = [
       [0, {}],
       [401, { headers: { host: 'localhost' } }],
       [404, { url: '/elsewhere' }],
       [405, { method: 'GET' }],
       [415, { headers: { ...HEADERS, 'content-type': 'text/plain' } }],
-      [413, { body: FERN.padEnd(MAX_BODY_BYTES + 1) }],
+      [413, { body: FERN.padEnd(ONE_AT_A_TIME.maxBodyBytes + 1) }],
       [400, { body: 'x' }],
       [422, { body: '{}' }],
       [0, { headers: { ...HEADERS, upgrade: 'h2c' } }],
     ];
     for (const [error, parts] of rows)
       t.equal(await inject(handler, parts), error, `error ${error}`);
-    for (let requests = 0; requests < 3; requests++)
-      t.equal(await inject(handler, {}), 0, 'the memory of earlier requests is released');
+    t.equal(await inject(handler, {}), 0, 'the memory of earlier requests is released');
   });
 
 t.test('the promise resolves even if neither a response nor a socket works', async (t) => {
   const reported: string[] = [];
-  const handler = createPlantHandler({
-    store: storeOf(async () => 'created'),
-    tokens: [TOKEN],
-    report: (message) => reported.push(message),
-  });
+  const report = (message: string) => void reported.push(message);
+  const handler = createPlantHandler({ store: created, tokens: [TOKEN], report });
   const req: object = { method: 'POST', url: '/plants', headers: HEADERS, body: FERN, socket: {} };
   const res: object = { getHeader: () => undefined };
   await handler(req as HttpRequest, res as HttpResponse);

@@ -8,7 +8,7 @@ import t, { type Test } from 'tap';
 
 import { connect, message, refusesConnections } from '../client.js';
 import { writeExample } from '../example.js';
-import { HANDLER, HTTP } from './embeddings.js';
+import { HANDLER, HTTP, TOKEN } from './embeddings.js';
 
 /** The README's server, in a process of its own. */
 interface Application {
@@ -46,7 +46,7 @@ server.on('listening', () => console.log(server.address().port));`,
 }
 
 function plant(id: number): Buffer {
-  const headers = { Authorization: 'Bearer a-secret-token' };
+  const headers = { Authorization: `Bearer ${TOKEN}` };
   return message({ headers, body: `{"id":${id},"name":"Ivy"}` });
 }
 

@@ -3,18 +3,16 @@ import { createServer } from 'node:http';
 import t from 'tap';
 
 import { createPlantHandler, PlantStoreError } from '../../dist/index.js';
-import { exchange, FERN, isFailure, message, TOKEN, type Message } from '../client.js';
+import { chunk, exchange, FERN, isFailure, message, TOKEN, type Message } from '../client.js';
 import { listen, serve } from '../service.js';
 import { openLog, storeOf } from '../stores.js';
 
 t.test('plants are created at /plants, with any query', async (t) => {
-  const { port, log } = await serve(t);
+  const { port } = await serve(t);
   const targets = [
     '/plants',
     '/plants?',
-    '/plants?id=8&name=x',
-    '/plants?/elsewhere',
-    '/plants?a#b',
+    '/plants?id=8&name=/elsewhere#b',
     'http://localhost/plants',
     'http://localhost:8080/plants?a=b',
     'HTTPS://plants.example/plants',
@@ -22,7 +20,6 @@ t.test('plants are created at /plants, with any query', async (t) => {
   ];
   for (const target of targets)
     t.equal((await exchange(t, port, message({ target }))).status, 200, target);
-  t.equal(log.size, 1);
 });
 
 t.test('any other path is answered with 404', async (t) => {
@@ -31,28 +28,16 @@ t.test('any other path is answered with 404', async (t) => {
     '/',
     '/plants/',
     '//plants',
-    '///plants',
-    '/plants//',
-    '/plants/7',
-    '/plants.json',
     '/plants;a=b',
     '/plants#a',
-    '/PLANTS',
     '/Plants',
     '/plant',
     '/plantsx',
     '/%70lants',
     '/plants%3f',
-    '/plants%2f',
-    '/plants%00',
-    '/./plants',
     '/a/../plants',
-    '/a/plants',
-    '/?/plants',
     '/a?x=http://localhost/plants',
     'http://localhost',
-    'http://localhost/',
-    'http://localhost/PLANTS',
     'http://localhost//plants',
     'http://localhost?/plants',
     'ftp://localhost/plants',
@@ -69,10 +54,8 @@ t.test('the media type is application/json in UTF-8, in any spelling', async (t)
     'application/json',
     'Application/JSON',
     'application/json;charset=utf-8',
-    'application/json; charset=UTF-8',
-    'application/json ; charset="utf-8"',
+    'application/json ; charset="UTF-8"',
     'application/json; charset=utf8',
-    'application/json; profile="https://plants.example"',
     'application/json; a="; charset=latin1"',
     'application/json;',
   ];
@@ -87,25 +70,15 @@ t.test('any other media type is refused', async (t) => {
   const types = [
     undefined,
     '',
-    'json',
     'text/json',
-    'text/plain',
-    'application/jsonp',
     'application/json5',
-    'application/x-json',
     'application/ld+json',
-    'application/json-patch+json',
     'application/*',
-    '*/*',
     'application/json, text/plain',
     'application/json charset=utf-8',
     'application/json; charset=utf-16',
-    'application/json; charset=latin1',
-    'application/json; charset=us-ascii',
     'application/json; charset=xutf-8',
     'application/json; charset=utf-8x',
-    'application/x-www-form-urlencoded',
-    'multipart/form-data; boundary=x',
   ];
   for (const type of types) {
     const answer = await exchange(t, port, message({ headers: { 'Content-Type': type } }));
@@ -116,17 +89,25 @@ t.test('any other media type is refused', async (t) => {
 
 t.test('a body with a Content-Encoding is refused', async (t) => {
   const { port } = await serve(t);
-  const rows: readonly [coding: string, status: number][] = [
-    ['identity', 200],
-    ['Identity', 200],
-    ['gzip', 400],
-    ['br', 400],
-    ['identity, gzip', 400],
-    ['x', 400],
-  ];
-  for (const [coding, status] of rows) {
+  const rows = { identity: 200, Identity: 200, gzip: 400, 'identity, gzip': 400 };
+  for (const [coding, status] of Object.entries(rows)) {
     const headers = { 'Content-Encoding': coding };
     t.equal((await exchange(t, port, message({ headers }))).status, status, coding);
+  }
+});
+
+t.test('any transfer coding other than chunked is answered with 501', async (t) => {
+  const { port } = await serve(t);
+  const rows = {
+    Chunked: 200,
+    'gzip, chunked': 501,
+    'chunked;a=b, chunked': 501,
+    'identity, chunked': 501,
+  };
+  for (const [coding, status] of Object.entries(rows)) {
+    const headers = { 'Content-Length': undefined, 'Transfer-Encoding': coding };
+    const body = Buffer.concat([FERN, ''].map(chunk));
+    t.equal((await exchange(t, port, message({ headers, body }))).status, status, coding);
   }
 });
 
@@ -134,15 +115,16 @@ t.test('the first check that fails determines the answer', async (t) => {
   const unavailable = new PlantStoreError('unavailable', 'no more');
   const store = storeOf(() => Promise.reject(unavailable));
   const { port } = await serve(t, { store, maxBodyBytes: 100 });
-  const invalid = '{"id":"7"}';
+  const unknownCoding = { 'Content-Length': undefined, 'Transfer-Encoding': 'gzip, chunked' };
   // Each fails one check more than the one below it.
   const rungs: readonly [error: number, about: string, fault: Message][] = [
     [404, 'the path', { target: '/elsewhere' }],
     [405, 'the method', { method: 'PUT' }],
     [415, 'the media type', { headers: { 'Content-Type': 'text/plain' } }],
     [415, 'the content coding', { headers: { 'Content-Encoding': 'gzip' } }],
+    [501, 'the transfer coding', { headers: unknownCoding, body: chunk('') }],
     [413, 'the declared length', { headers: { 'Content-Length': '101' } }],
-    [422, 'the plant', { body: invalid }],
+    [422, 'the plant', { body: '{"id":"7"}' }],
     [503, 'the store', {}],
   ];
   for (const [error, about] of rungs) {
@@ -161,53 +143,17 @@ t.test('the first check that fails determines the answer', async (t) => {
   }
 });
 
-t.test('JSON is checked before its members, and their names before their values', async (t) => {
-  const { port, log } = await serve(t);
-  await log.add({ id: 7n, name: 'somebody else' });
-  const rows: readonly [error: number, body: string | Buffer][] = [
-    [400, '{"id":"7","name":8'],
-    [400, Buffer.from('{"id":"7","name":"\xff"}', 'latin1')],
-    [400, '{"id":"7","id":"7"}'],
-    [422, '{"id":7,"name":8}'],
-    [409, '{"id":7,"name":"fern"}'],
-  ];
-  for (const [error, body] of rows)
-    t.match(JSON.parse((await exchange(t, port, message({ body }))).body), { error }, `${error}`);
-});
-
-t.test('any transfer coding other than chunked is answered with 501', async (t) => {
-  const { port } = await serve(t);
-  const codings = ['gzip, chunked', 'deflate,chunked', 'chunked;a=b, chunked', 'identity, chunked'];
-  for (const coding of codings) {
-    const headers = { 'Content-Length': undefined, 'Transfer-Encoding': coding };
-    const notJson = message({ headers, body: '0\r\n\r\n' });
-    isFailure(t, await exchange(t, port, notJson), { status: 501 }, coding);
-    const encoded = message({
-      headers: { ...headers, 'Content-Encoding': 'gzip' },
-      body: '0\r\n\r\n',
-    });
-    isFailure(
-      t,
-      await exchange(t, port, encoded),
-      { status: 400, error: 415 },
-      `gzip in ${coding}`,
-    );
-  }
-  const headers = { 'Content-Length': undefined, 'Transfer-Encoding': 'Chunked' };
-  const request = message({ headers, body: `${FERN.length.toString(16)}\r\n${FERN}\r\n0\r\n\r\n` });
-  t.equal((await exchange(t, port, request)).status, 200, 'the case does not matter');
-});
-
 t.test('invalid options make createPlantHandler throw', async (t) => {
   const store = await openLog(t);
   const make = (options: object) => () =>
     createPlantHandler({ store, tokens: [TOKEN], ...options });
   t.throws(make({ maxBodyBytes: 0 }), RangeError, 'a limit that is out of its range');
-  t.throws(make({ tokens: undefined }), TypeError, 'no tokens');
   for (const report of [null, 42, 'console', {}])
     t.throws(make({ report }), { name: 'TypeError', message: /^report: / });
-  for (const store of [undefined, null, {}, { add: () => undefined }])
-    t.throws(make({ store }), { name: 'TypeError', message: /^store: / });
+  for (const store of [undefined, null, {}, { add: () => undefined }, { close: () => undefined }])
+    t.throws(make({ store }), { name: 'TypeError', message: /^store: must have/ });
+  const isPromise = { name: 'TypeError', message: 'store: is a promise; await it' };
+  t.throws(make({ store: Promise.resolve(store) }), isPromise);
 });
 
 t.test('modifying the options object later has no effect', async (t) => {

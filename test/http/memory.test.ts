@@ -2,9 +2,10 @@ import t from 'tap';
 
 import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { memoryForBody } from '../../dist/http/memory.js';
-import { chunk, CHUNKED, exchange, FERN, isFailure, message } from '../client.js';
-import { serve } from '../service.js';
+import { chunk, CHUNKED, chunkedMessage, exchange, FERN, isFailure, message } from '../client.js';
+import { serve, whenServed } from '../service.js';
 import { gatedStore } from '../stores.js';
+import { plantOf } from './support.js';
 
 t.test('a body counts several times, but its copies for at most half of the budget', async (t) => {
   const limits = { ...DEFAULT_LIMITS, maxBodyBytes: 100_000, maxBufferedBytes: 150_000 };
@@ -30,11 +31,7 @@ const ROWS = {
 for (const [about, request] of Object.entries(ROWS))
   t.test(`${about} counts in the memory of a request`, async (t) => {
     const store = gatedStore();
-    const { port } = await serve(t, {
-      store,
-      maxBodyBytes: 2_000,
-      maxBufferedBytes: 12_000,
-    });
+    const { port } = await serve(t, { store, maxBodyBytes: 2_000, maxBufferedBytes: 12_000 });
     const waiting = [exchange(t, port, message()), exchange(t, port, message())];
     await store.arrived(2);
     isFailure(t, await exchange(t, port, request), { status: 503 }, 'it does not fit');
@@ -43,3 +40,39 @@ for (const [about, request] of Object.entries(ROWS))
     store.letGo();
     for (const { status } of await Promise.all(waiting)) t.equal(status, 200, 'a small one does');
   });
+
+t.test('the memory of all requests is limited, which is reported once', async (t) => {
+  const store = gatedStore();
+  const reports: string[] = [];
+  const report = (message: string) => void reports.push(message);
+  // Each body counts four times, and each head about 3,700 bytes.
+  const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 131_000 };
+  const { port } = await serve(t, { store, report, ...limits });
+  const request = message({ body: plantOf(10_000) });
+  const waiting = [whenServed(t, port, request), whenServed(t, port, request)];
+  await store.arrived(2);
+  const overloaded = { status: 503, headers: { 'retry-after': '1' } };
+  isFailure(t, await exchange(t, port, request), overloaded, 'a third does not fit');
+  waiting.push(whenServed(t, port, message({ body: plantOf(9_900) })));
+  await store.arrived(3);
+  for (let n = 0; n < 12; n++)
+    isFailure(t, await exchange(t, port, message()), overloaded, 'no other plant fits');
+  t.match(
+    reports.join('\n'),
+    /^overloaded: requests hold \d+ bytes \(maxBufferedBytes, PLANT_STORE_MAX_BUFFERED\), more are refused$/,
+  );
+  store.letGo();
+  t.strictSame(await Promise.all(waiting), [200, 200, 200]);
+  t.equal(await whenServed(t, port, request), 200, 'the memory is released');
+});
+
+t.test('a body of the limit fits into a budget of that size, however it is split', async (t) => {
+  for (const size of [FERN.length, 10_000]) {
+    const { port } = await serve(t, { maxBodyBytes: size, maxBufferedBytes: size });
+    const body = plantOf(size);
+    for (const at of [1, 3_000, 4_095, 4_096, 4_097, 5_001, 9_999].filter((at) => at < size)) {
+      const request = chunkedMessage(body.slice(0, at), body.slice(at));
+      t.equal((await exchange(t, port, request)).status, 200, `${size} bytes, split at ${at}`);
+    }
+  }
+});

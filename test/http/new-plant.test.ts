@@ -21,14 +21,9 @@ const NOT_JSON = {
   message:
     /^the body must be one JSON text in UTF-8; it (is not (UTF-8|valid( at position \d+)?)|ends too early)$/,
 };
-const BYTE_ORDER_MARK = {
-  error: 400,
-  message: 'the body must not begin with a byte order mark',
-};
-const NOT_OBJECT = {
-  error: 422,
-  message: 'the body must be a JSON object with the members id and name',
-};
+const BYTE_ORDER_MARK = { error: 400, message: 'the body must not begin with a byte order mark' };
+const invalid = (...rules: readonly string[]) => ({ error: 422, message: rules.join('; ') });
+const NOT_OBJECT = invalid('the body must be a JSON object with the members id and name');
 
 /** What `parse` returns, or the failure that it throws. */
 function outcomeOf(parse: () => NewPlant): NewPlant | Failure {
@@ -127,44 +122,20 @@ t.test('the id is the exact value of a number in any notation, or is refused', a
 });
 
 const SPELLINGS: readonly [spelling: string, id: bigint | undefined][] = [
-  ['7', 7n],
   ['7.0', 7n],
-  ['7e0', 7n],
-  ['1.0', 1n],
-  ['1e2', 100n],
   ['1E+2', 100n],
   ['10e-1', 1n],
   ['0.1e1', 1n],
-  ['0', 0n],
   ['-0', 0n],
-  ['-0.0e-0', 0n],
   ['0e999999999999999999999', 0n],
   ['0.000e-999999999999999999999', 0n],
-  ['1e-400', undefined],
-  ['1e400', undefined],
-  ['-1e400', undefined],
   ['1e999999999999999999999', undefined],
-  ['1e-999999999999999999999', undefined],
-  ['0.5', undefined],
-  ['1.5', undefined],
-  ['15e-1', undefined],
+  ['-1e-999999999999999999999', undefined],
   ['7.0000000000000000000001', undefined],
-  ['9007199254740991', 2n ** 53n - 1n],
-  ['9007199254740992', 2n ** 53n],
   ['9007199254740993', 2n ** 53n + 1n],
-  ['-9007199254740993', -(2n ** 53n) - 1n],
-  ['9007199254740993.5', undefined],
-  ['1e18', 10n ** 18n],
-  ['1e19', undefined],
-  ['9223372036854775807', MAX],
-  ['9223372036854775807.0', MAX],
-  ['9.223372036854775807e18', MAX],
   ['9223372036854775807000e-3', MAX],
-  ['9223372036854775808', undefined],
   ['9223372036854775807.1', undefined],
-  ['-9223372036854775808', MIN],
   ['-9223372036854775808.000', MIN],
-  ['-9223372036854775809', undefined],
   ['\t\r\n 7 \n', 7n],
 ];
 
@@ -173,27 +144,22 @@ t.test('unusual notations of an id are read exactly', async (t) => {
 });
 
 t.test('a value that only looks like a number is not an id', async (t) => {
-  const values = ['"7"', 'null', 'true', '[7]', '{"id":7}', '""', '[]', '{}', '"\\"7"', '{"7":7}'];
+  const values = ['"7"', 'null', 'true', '[7]', '{"id":7}', '""', '"\\"7"'];
   for (const value of values) t.equal(idOf(value), undefined, value);
 });
 
 t.test('a number of millions of characters is read exactly', async (t) => {
-  // At a cost that is not linear, the last of these would not come to an end.
-  for (const length of [1_000, 1_000_000, 5_000_000]) {
+  // At a cost that is not linear, the longest of these would not come to an end.
+  for (const length of [1_000, 1_000_000]) {
     const nines = '9'.repeat(length);
     const zeros = '0'.repeat(length);
     const rows: readonly [about: string, spelling: string, id: bigint | undefined][] = [
       ['digits', nines, undefined],
-      ['digits behind the point', `7.${nines}`, undefined],
-      ['zeros at the end', `7${zeros}`, undefined],
       ['zeros behind the point', `7.${zeros}`, 7n],
-      ['a one behind zeros', `7.${zeros}1`, undefined],
       ['zeros that the exponent takes away', `7${zeros}e-${length}`, 7n],
       ['one zero too few', `7${zeros}e-${length + 1}`, undefined],
       ['zeros in front that the exponent takes away', `0.${zeros}7e${length + 1}`, 7n],
       ['an exponent', `7e${nines}`, undefined],
-      ['a negative exponent', `7e-${nines}`, undefined],
-      ['an exponent of zeros', `7e-${zeros}`, 7n],
       ['an exponent of nothing', `0e${nines}`, 0n],
       ['white space', `${' '.repeat(length)}7${'\n'.repeat(length)}`, 7n],
     ];
@@ -217,24 +183,21 @@ t.test('the id is found wherever it is in the object', async (t) => {
   for (const text of texts) t.strictSame(read(text), { id, name: 'fern' }, text);
 });
 
-t.test(
-  'a repeated id, name or tag is refused, even if its name has escape sequences',
-  async (t) => {
-    const rows: readonly [member: string, text: string][] = [
-      ['id', '{"id":1,"id":1,"name":"fern"}'],
-      ['id', '{"id":1,"name":"fern","\\u0069d":2}'],
-      ['id', '{"\\u0069\\u0064":1,"id":2,"name":"fern"}'],
-      ['id', '{"id":null,"id":1,"name":"fern"}'],
-      ['id', '{"id":1,"name":"fern","a":{"b":[1,2]},"id":1}'],
-      ['name', '{"id":1,"name":"fern","name":"fern"}'],
-      ['name', '{"id":1,"name":"a","\\u006eame":"b"}'],
-      ['tag', '{"id":1,"name":"fern","tag":"a","tag":"b"}'],
-      ['tag', '{"tag":"","id":1,"name":"fern","t\\u0061g":""}'],
-    ];
-    for (const [member, text] of rows)
-      t.strictSame(read(text), { error: 400, message: `${member}: must not be given twice` }, text);
-  },
-);
+t.test('a repeated id, name or tag is refused, even if its name is escaped', async (t) => {
+  const rows: readonly [member: string, text: string][] = [
+    ['id', '{"id":1,"id":1,"name":"fern"}'],
+    ['id', '{"id":1,"name":"fern","\\u0069d":2}'],
+    ['id', '{"\\u0069\\u0064":1,"id":2,"name":"fern"}'],
+    ['id', '{"id":null,"id":1,"name":"fern"}'],
+    ['id', '{"id":1,"name":"fern","a":{"b":[1,2]},"id":1}'],
+    ['name', '{"id":1,"name":"fern","name":"fern"}'],
+    ['name', '{"id":1,"name":"a","\\u006eame":"b"}'],
+    ['tag', '{"id":1,"name":"fern","tag":"a","tag":"b"}'],
+    ['tag', '{"tag":"","id":1,"name":"fern","t\\u0061g":""}'],
+  ];
+  for (const [member, text] of rows)
+    t.strictSame(read(text), { error: 400, message: `${member}: must not be given twice` }, text);
+});
 
 t.test('any other member may be repeated', async (t) => {
   const texts = [
@@ -247,29 +210,14 @@ t.test('any other member may be repeated', async (t) => {
 });
 
 t.test('members that a plant does not have are allowed, and not stored', async (t) => {
-  const names = [
-    '__proto__',
-    'constructor',
-    'toString',
-    'hasOwnProperty',
-    'crc32',
-    '',
-    'Id',
-    'id2',
-  ];
-  for (const name of names) {
+  for (const name of ['__proto__', 'constructor', 'hasOwnProperty', 'crc32', '', 'Id', 'id2']) {
     const text = `{${JSON.stringify(name)}:{"id":2,"tag":"x"},"id":1,"name":"fern"}`;
     const plant = parse(text);
     t.strictSame(plant, { id: 1n, name: 'fern' }, text);
     t.equal(Object.getPrototypeOf(plant), Object.prototype, `${text}: a plain object`);
   }
-});
-
-t.test('members are not inherited from a prototype', async (t) => {
-  t.strictSame(read('{"__proto__":{"id":1,"name":"fern"}}'), {
-    error: 422,
-    message: `${ID_RULE}; ${NAME_RULE}`,
-  });
+  const inherited = '{"__proto__":{"id":1,"name":"fern"}}';
+  t.strictSame(read(inherited), invalid(ID_RULE, NAME_RULE), 'members are not inherited');
 });
 
 /** JSON of a string in which every UTF-16 unit is escaped. */
@@ -288,13 +236,10 @@ function comesBack(text: string): boolean {
 
 const STRINGS: Readonly<Record<string, string>> = {
   'an empty one': '',
-  NUL: '\0',
   'every control character': String.fromCharCode(...Array(32).keys(), 127),
   'quotes and backslashes': '"\\"\\\\"',
   'what looks like a member': '","id":2,"name":"',
-  'a lone high surrogate': '\ud83c',
-  'a lone low surrogate': '\udf3f',
-  'surrogates the wrong way round': '\udf3f\ud83c',
+  'lone surrogates': '\ud83c \udf3f \udf3f\ud83c',
   'one character of each plane': String.fromCodePoint(
     ...Array.from({ length: 17 }, (_, plane) => 0x10000 * plane + 0xfffd),
   ),
@@ -318,28 +263,21 @@ t.test('a missing tag is not an empty tag', async (t) => {
 });
 
 t.test('the message lists every fault of a NewPlant', async (t) => {
-  const members = {
-    id: { good: ['7'], bad: [undefined, 'null', '"7"', '1.5', '1e300', '[]', String(MAX + 1n)] },
-    name: { good: ['"fern"'], bad: [undefined, 'null', '7', 'true', '["fern"]', '{}'] },
-    tag: { good: [undefined, '"x"'], bad: ['null', '7', 'false', '[]', '{"tag":"x"}'] },
-  };
-  const all = ({ good, bad }: (typeof members)['id' | 'name' | 'tag'], rule: string) => [
-    ...good.map((json) => ({ json, faults: [] as string[] })),
-    ...bad.map((json) => ({ json, faults: [json === '"7"' ? STRING_RULE : rule] })),
-  ];
-  for (const id of all(members.id, ID_RULE))
-    for (const name of all(members.name, NAME_RULE))
-      for (const tag of all(members.tag, TAG_RULE)) {
-        const faults = [...id.faults, ...name.faults, ...tag.faults];
-        const parts = Object.entries({ tag, id, name })
-          .filter(([, { json }]) => json !== undefined)
-          .map(([member, { json = '' }]) => `"${member}":${json}`);
-        const text = `{${parts.join()}}`;
+  // The values of each member, and the faults that they have. An empty value is a missing member.
+  const ids = { '7': [], '': [ID_RULE], null: [ID_RULE], '"7"': [STRING_RULE], '1.5': [ID_RULE] };
+  const names = { '"fern"': [], '': [NAME_RULE], null: [NAME_RULE], '7': [NAME_RULE] };
+  const tags = { '': [], '"x"': [], null: [TAG_RULE], '[]': [TAG_RULE] };
+  for (const [id, idFaults] of Object.entries(ids))
+    for (const [name, nameFaults] of Object.entries(names))
+      for (const [tag, tagFaults] of Object.entries(tags)) {
+        const members = Object.entries({ tag, id, name }).filter(([, json]) => json !== '');
+        const text = `{${members.map(([member, json]) => `"${member}":${json}`).join()}}`;
+        const faults = [...idFaults, ...nameFaults, ...tagFaults];
         const outcome = parse(text);
         t.equal(outcome instanceof Failure, faults.length > 0, text);
         if (!(outcome instanceof Failure)) continue;
         t.equal(outcome.status, 400, text);
-        t.strictSame(JSON.parse(outcome.body), { error: 422, message: faults.join('; ') }, text);
+        t.strictSame(plainly(outcome), invalid(...faults), text);
       }
 });
 
@@ -348,39 +286,32 @@ t.test('JSON that is not an object is not a NewPlant', async (t) => {
     t.strictSame(read(text), NOT_OBJECT, text);
 });
 
+/** A plant whose name has these bytes. */
+function named(...bytes: readonly number[]): Buffer {
+  return Buffer.concat([Buffer.from('{"id":1,"name":"'), Buffer.from(bytes), Buffer.from('"}')]);
+}
+
 t.test('a body that is not JSON in UTF-8 is refused', async (t) => {
   const plant = '{"id":1,"name":"fern"}';
-  const rows: readonly [about: string, body: string | Buffer][] = [
-    ['nothing', ''],
-    ['white space', ' \n'],
-    ['half of a plant', plant.slice(0, -1)],
-    ['a plant and more', `${plant}}`],
-    ['two plants', `${plant}\n${plant}`],
-    ['a comment', `${plant}//`],
-    ['a trailing comma', '{"id":1,"name":"fern",}'],
-    ['single quotes', "{'id':1,'name':'fern'}"],
-    ['a bare name', '{id:1,name:"fern"}'],
-    ['a leading zero', '{"id":01,"name":"fern"}'],
-    ['a plus', '{"id":+1,"name":"fern"}'],
-    ['a hexadecimal number', '{"id":0x1,"name":"fern"}'],
-    ['no digit behind the point', '{"id":1.,"name":"fern"}'],
-    ['NaN', '{"id":NaN,"name":"fern"}'],
-    ['a BigInt', '{"id":1n,"name":"fern"}'],
-    ['a raw control character', '{"id":1,"name":"\n"}'],
-    ['a form', 'id=1&name=fern'],
-    ['UTF-16', Buffer.from(plant, 'utf16le')],
-    ['a byte that starts nothing', named(0x80)],
-    ['a byte that UTF-8 never has', named(0xff)],
-    ['Latin-1', named(0xe9)],
-    ['a character cut short', named(0xf0, 0x9f, 0x8c)],
-    ['an overlong slash', named(0xc0, 0xaf)],
-    ['an overlong NUL', named(0xc0, 0x80)],
-    ['an overlong character of three bytes', named(0xe0, 0x80, 0xaf)],
-    ['a surrogate', named(0xed, 0xa0, 0x80)],
-    ['a pair of surrogates (CESU-8)', named(0xed, 0xa0, 0xbc, 0xed, 0xbc, 0xbf)],
-    ['more than U+10FFFF', named(0xf4, 0x90, 0x80, 0x80)],
-  ];
-  for (const [about, body] of rows) t.match(read(body), NOT_JSON, about);
+  const rows: Readonly<Record<string, string | Buffer>> = {
+    nothing: '',
+    'white space': ' \n',
+    'half of a plant': plant.slice(0, -1),
+    'two plants': `${plant}\n${plant}`,
+    'a comment': `${plant}//`,
+    'a trailing comma': '{"id":1,"name":"fern",}',
+    'a bare name': '{id:1,name:"fern"}',
+    'a leading zero': '{"id":01,"name":"fern"}',
+    'a raw control character': '{"id":1,"name":"\n"}',
+    'a form': 'id=1&name=fern',
+    'UTF-16': Buffer.from(plant, 'utf16le'),
+    'Latin-1': named(0xe9),
+    'a character cut short': named(0xf0, 0x9f, 0x8c),
+    'an overlong NUL': named(0xc0, 0x80),
+    'a pair of surrogates (CESU-8)': named(0xed, 0xa0, 0xbc, 0xed, 0xbc, 0xbf),
+    'more than U+10FFFF': named(0xf4, 0x90, 0x80, 0x80),
+  };
+  for (const [about, body] of Object.entries(rows)) t.match(read(body), NOT_JSON, about);
 });
 
 t.test('where a body is not JSON is reported without any of its text', async (t) => {
@@ -399,11 +330,6 @@ t.test('a byte order mark before the JSON is reported as the cause', async (t) =
   t.strictSame(read('{"id":1,"name":"\ufeff"}'), { id: 1n, name: '\ufeff' }, 'within a string');
 });
 
-/** A plant whose name has these bytes. */
-function named(...bytes: readonly number[]): Buffer {
-  return Buffer.concat([Buffer.from('{"id":1,"name":"'), Buffer.from(bytes), Buffer.from('"}')]);
-}
-
 t.test('JSON with any depth of nesting is read or refused', async (t) => {
   const depth = 500_000;
   const arrays = '['.repeat(depth) + ']'.repeat(depth);
@@ -413,63 +339,41 @@ t.test('JSON with any depth of nesting is read or refused', async (t) => {
   t.strictSame(read(arrays), NOT_OBJECT);
   for (const deep of [arrays, objects]) {
     t.strictSame(read(`{"a":${deep},"id":1,"name":"fern"}`), { id: 1n, name: 'fern' });
-    t.strictSame(read(`{"id":${deep},"name":${deep},"tag":${deep}}`), {
-      error: 422,
-      message: [ID_RULE, NAME_RULE, TAG_RULE].join('; '),
-    });
+    const faulty = `{"id":${deep},"name":${deep},"tag":${deep}}`;
+    t.strictSame(read(faulty), invalid(ID_RULE, NAME_RULE, TAG_RULE));
   }
 });
 
+/** The plant in a value that a body parser has parsed, or the body of the failure that it gives. */
+function readParsed(value: unknown): unknown {
+  return plainly(outcomeOf(() => plantFrom(value)));
+}
+
 t.test('a value that a body parser has parsed has to meet the same rules', async (t) => {
-  const rows: readonly [value: unknown, expected: unknown][] = [
-    [
-      { id: 7, name: 'fern' },
-      { id: 7n, name: 'fern' },
-    ],
-    [
-      { id: -0, name: '', tag: '' },
-      { id: 0n, name: '', tag: '' },
-    ],
-    [
-      { id: 7, name: 'fern', more: 1 },
-      { id: 7n, name: 'fern' },
-    ],
-    [
-      { id: 2 ** 53 - 1, name: 'fern' },
-      { id: 2n ** 53n - 1n, name: 'fern' },
-    ],
-    [
-      { id: 1 - 2 ** 53, name: 'fern' },
-      { id: 1n - 2n ** 53n, name: 'fern' },
-    ],
-    [
-      { id: 1.5, name: 'fern' },
-      { error: 422, message: ID_RULE },
-    ],
-    [
-      { id: '7', name: 'fern' },
-      { error: 422, message: STRING_RULE },
-    ],
-    [
-      { id: 7, name: 7, tag: 7 },
-      { error: 422, message: `${NAME_RULE}; ${TAG_RULE}` },
-    ],
-    [{}, { error: 422, message: `${ID_RULE}; ${NAME_RULE}` }],
+  for (const id of [7, 0, -0, 2 ** 53 - 1, 1 - 2 ** 53]) {
+    t.strictSame(readParsed({ id, name: 'fern', more: 1 }), { id: BigInt(id), name: 'fern' });
+    t.strictSame(readParsed({ id, name: '', tag: '' }), { id: BigInt(id), name: '', tag: '' });
+  }
+  const refused: readonly [value: unknown, expected: object][] = [
+    [{ id: 1.5, name: 'fern' }, invalid(ID_RULE)],
+    [{ id: '7', name: 'fern' }, invalid(STRING_RULE)],
+    [{ id: 7, name: 7, tag: 7 }, invalid(NAME_RULE, TAG_RULE)],
+    [{}, invalid(ID_RULE, NAME_RULE)],
     [[], NOT_OBJECT],
     [null, NOT_OBJECT],
     [7, NOT_OBJECT],
   ];
-  for (const [value, expected] of rows)
-    t.strictSame(plainly(outcomeOf(() => plantFrom(value))), expected, JSON.stringify(value));
+  for (const [value, expected] of refused)
+    t.strictSame(readParsed(value), expected, JSON.stringify(value));
 });
 
-t.test('an id that a parser may have rounded is refused, with the remedy', async (t) => {
-  const refusalOf = (id: number): unknown =>
-    plainly(outcomeOf(() => plantFrom({ id, name: 'fern' })));
-  const message =
+t.test('what a parser may have changed is refused, with the remedy if there is one', async (t) => {
+  const rounded =
     'id: may have been rounded by a body parser, which has read it; mount the handler before it';
-  for (const id of [2 ** 53, -(2 ** 53), 2 ** 63, -(2 ** 63), JSON.parse('9007199254740993')])
-    t.strictSame(refusalOf(Number(id)), { error: 422, message });
+  for (const id of [2 ** 53, -(2 ** 53), 2 ** 63, -(2 ** 63), Number('9007199254740993')])
+    t.strictSame(readParsed({ id, name: 'fern' }), invalid(rounded), String(id));
   for (const id of [2 ** 64, 1e300, Infinity, NaN, 1.5])
-    t.strictSame(refusalOf(id), { error: 422, message: ID_RULE });
+    t.strictSame(readParsed({ id, name: 'fern' }), invalid(ID_RULE), String(id));
+  for (const strings of [{ name: 'f\ufffdrn' }, { name: 'fern', tag: '\ufffd' }])
+    t.match(readParsed({ id: 7, ...strings }), { error: 400, message: /U\+FFFD/ });
 });

@@ -18,8 +18,10 @@ t.test('the document is valid OpenAPI 3.1', async (t) => {
 });
 
 t.test('the document matches the interface', async (t) => {
-  const { info, servers, security, components, paths } = openapi;
+  const { info, servers, tags, security, components, paths } = openapi;
   t.match(info, { version: '1.0.0', license: { name: 'MIT' } });
+  t.match(info, { description: /\w/, contact: { name: /\w/ } }, 'for generators');
+  t.match(tags, exactly({ name: 'plants', description: /\w/ }));
   t.strictSame(servers, [{ url: 'http://127.0.0.1:8080' }], 'a URL without variables');
   t.strictSame(
     Object.entries(paths).map(([path, item]) => [path, Object.keys(item)]),
@@ -29,7 +31,9 @@ t.test('the document matches the interface', async (t) => {
   const withCode = { type: 'object', properties: { error: { type: 'integer' } } };
   t.match(post, {
     operationId: 'createPlant',
+    summary: /\w/,
     description: 'Creates a new plant in the store.',
+    tags: exactly('plants'),
     requestBody: { required: true, content: json(reference('NewPlant')) },
     responses: {
       200: { description: 'plant response', content: json(reference('Plant')) },
@@ -72,19 +76,11 @@ function reference(schema: string): object {
   return { $ref: `#/components/schemas/${schema}` };
 }
 
-t.test('the document has a summary, descriptions and tags for generators', async (t) => {
-  const { info, tags, paths } = openapi;
-  const { post } = paths['/plants'];
-  t.match(info, { description: /\w/, contact: { name: /\w/ } });
-  t.match(post.summary, /\w/);
-  t.match(tags, exactly({ name: 'plants', description: /\w/ }));
-  t.strictSame(post.tags, ['plants']);
-});
-
 t.test('the document contains the schemas that plants are checked with', async (t) => {
   const { Plant, NewPlant, Error } = openapi.components.schemas;
-  t.strictSame([Plant, NewPlant, Error], [PlantSchema, NewPlantSchema, ErrorSchema]);
+  t.equal(Plant, PlantSchema);
   t.equal(NewPlant, NewPlantSchema);
+  t.equal(Error, ErrorSchema);
 });
 
 t.test('the package contains the document as a file', async (t) => {
@@ -105,15 +101,12 @@ t.test('the document describes every failure with an example', async (t) => {
 
 t.test('an answer with the error code of another status does not conform', async (t) => {
   const headers = { 'content-type': 'application/json', 'www-authenticate': 'Bearer' };
-  const body = (error: unknown): string => JSON.stringify({ error, message: 'No.' });
-  for (const error of [400, 409, 413, 415, 422]) {
-    conforms({ status: 400, headers, body: body(error) });
-    t.throws(() => conforms({ status: 401, headers, body: body(error) }), /status 401/);
-  }
-  conforms({ status: 401, headers, body: body(401) });
-  for (const error of [401, 404, 423, '400', undefined])
-    t.throws(() => conforms({ status: 400, headers, body: body(error) }), /status 400/);
-  t.throws(() => conforms({ status: 400, headers, body: '{"error":400}' }), /status 400/);
+  const answer = (status: number, error: unknown) => () =>
+    conforms({ status, headers, body: JSON.stringify({ error, message: 'No.' }) });
+  for (const error of [400, 409, 413, 415, 422]) t.doesNotThrow(answer(400, error));
+  for (const error of [401, 404, 423, '400', undefined]) t.throws(answer(400, error), /status 400/);
+  t.doesNotThrow(answer(401, 401));
+  t.throws(answer(401, 400), /status 401/);
 });
 
 t.test('the document lists the headers of each answer', async (t) => {

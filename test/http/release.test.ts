@@ -3,92 +3,139 @@ import { createServer } from 'node:http';
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 
-import t from 'tap';
+import t, { type Test } from 'tap';
 
-import { connect, exchange, isFailure, message } from '../client.js';
+import { createPlantHandler } from '../../dist/index.js';
+import { connect, exchange, FERN, isFailure, message, TOKEN, type Client } from '../client.js';
 import { listen, serve, whenServed } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
+import { nextClose, ONE_AT_A_TIME } from './support.js';
 
-t.test('all queued responses of a connection share one listener', async (t) => {
-  const slow = gatedStore();
-  let stored = 0;
-  const store = storeOf(async (plant) => {
-    if (plant.id === 1n) return slow.add(plant);
-    stored++;
-    return 'created';
-  });
-  const { port, server } = await serve(t, { store });
-  const connection = once(server, 'connection') as Promise<[Socket]>;
-  const client = await connect(t, port);
-  const [socket] = await connection;
-  /** Sends plants whose responses are queued behind that of the first. */
-  async function queue(count: number): Promise<number> {
-    const target = stored + count;
-    client.send(Buffer.concat(Array.from({ length: count }, () => message())));
-    while (stored < target) await new Promise(setImmediate);
-    return socket.listenerCount('close');
-  }
-  client.send(message({ body: '{"id":1,"name":"slow"}' }));
-  await slow.arrived(1);
-  const listeners = await queue(1);
-  t.equal(await queue(50), listeners, 'fifty more need no other listener');
-  t.equal(socket.getMaxListeners(), EventEmitter.defaultMaxListeners, 'Node still warns of a leak');
-  slow.letGo();
-  for (let answers = 0; answers < 52; answers++) t.equal((await client.answer()).status, 200);
-});
+const plant = (id: number): Buffer => message({ body: `{"id":${id},"name":"fern"}` });
 
-t.test('a request stays in the budget until its response is flushed', async (t) => {
-  const slow = gatedStore();
-  const store = storeOf(async (plant) => (plant.id === 1n ? slow.add(plant) : 'created'));
-  const { port } = await serve(t, { store, maxBodyBytes: 100, maxBufferedBytes: 3 * 4096 });
-  const client = await connect(t, port);
-  const slowOne = message({ body: '{"id":1,"name":"slow"}' });
-  client.send(Buffer.concat([slowOne, message(), message()]));
-  await slow.arrived(1);
-  const refused = await exchange(t, port, message());
-  isFailure(t, refused, { status: 503 }, 'two small responses are queued behind the first');
-  slow.letGo();
-  for (let answers = 0; answers < 3; answers++) t.equal((await client.answer()).status, 200);
-  t.equal(await whenServed(t, port, message()), 200, 'they are flushed');
-});
-
-t.test('queued responses release their memory when their connection closes', async (t) => {
+/** A store in which plants 1 and 3 are pending until their gates open, and others are stored at once. */
+function slowStore() {
   const [first, third] = [gatedStore(), gatedStore()];
   const store = storeOf(async (plant) => {
     if (plant.id === 1n) return first.add(plant);
     return plant.id === 3n ? third.add(plant) : 'created';
   });
-  const limits = { maxBodyBytes: 3 * 4096, maxBufferedBytes: 5 * 4096 };
-  const { port, server } = await serve(t, { store, ...limits });
-  const connection = once(server, 'connection') as Promise<[Socket]>;
+  return { store, first, third };
+}
+
+/** Checks that the next answers are 200. */
+async function areStored(t: Test, client: Client, count: number): Promise<void> {
+  for (let answers = 0; answers < count; answers++)
+    t.equal((await client.answer()).status, 200, `answer ${answers + 1}`);
+}
+
+t.test('a request stays in the budget until its response is flushed', async (t) => {
+  const { store, first } = slowStore();
+  const { port } = await serve(t, { store, maxBodyBytes: 100, maxBufferedBytes: 3 * 4096 });
   const client = await connect(t, port);
-  const [socket] = await connection;
-  const plants = [1, 2, 3, 4, 5].map((id) => message({ body: `{"id":${id},"name":"fern"}` }));
-  client.send(Buffer.concat(plants));
-  await third.arrived(1);
+  client.send(Buffer.concat([plant(1), plant(2), plant(4)]));
+  await first.arrived(1);
+  const refused = await exchange(t, port, message());
+  isFailure(t, refused, { status: 503 }, 'two small responses are queued behind the first');
   first.letGo();
-  for (const id of [1, 2]) t.equal((await client.answer()).status, 200, `plant ${id}`);
-  const closed = once(socket, 'close');
-  client.socket.destroy();
-  await closed;
-  const large = message({ body: '{"id":6,"name":"fern"}'.padEnd(limits.maxBodyBytes) });
-  t.equal(await whenServed(t, port, large), 200, 'only plant 3, which is not stored yet, is held');
+  await areStored(t, client, 3);
+  t.equal(await whenServed(t, port, message()), 200, 'they are flushed');
 });
 
-t.test('a queued response that is not flushed in time costs the connection', async (t) => {
-  const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096, bodyTimeoutMs: 50 };
-  const { handler } = await serve(t, limits);
-  const server = createServer((req, res) => handler(req, res, () => t.pass('not answered')));
-  const port = await listen(t, server);
+for (const ids of [
+  [3, 4],
+  [1, 2, 3, 4, 5],
+])
+  t.test(`plants ${ids.join()}: memory is released when the connection closes`, async (t) => {
+    const { store, first, third } = slowStore();
+    const limits = { maxBodyBytes: 3 * 4096, maxBufferedBytes: 5 * 4096, bodyTimeoutMs: 600_000 };
+    const { port, server } = await serve(t, { store, ...limits });
+    const closed = nextClose(server);
+    const client = await connect(t, port);
+    client.send(Buffer.concat(ids.map(plant)));
+    await third.arrived(1);
+    first.letGo();
+    await areStored(t, client, ids.indexOf(3));
+    client.socket.destroy();
+    await closed;
+    const large = message({ body: '{"id":6,"name":"fern"}'.padEnd(limits.maxBodyBytes) });
+    t.equal(
+      await whenServed(t, port, large),
+      200,
+      'only plant 3, which is not stored yet, is held',
+    );
+  });
+
+t.test('responses to a client that has disconnected release their memory at once', async (t) => {
+  const store = gatedStore();
+  const limits = { maxBodyBytes: 2 * 4096, maxBufferedBytes: 2 * 4096 };
+  const { port, server } = await serve(t, { store, ...limits });
+  const closed = nextClose(server);
   const client = await connect(t, port);
-  client.send(message({ target: '/endless' }), message());
-  await client.closed;
-  t.equal(await whenServed(t, port, message()), 200, 'its memory is released');
+  client.send(message(), message());
+  await store.arrived(2);
+  client.socket.destroy();
+  await closed;
+  isFailure(t, await exchange(t, port, message()), { status: 503 }, 'the plants are pending');
+  store.letGo();
+  await new Promise(setImmediate);
+  const large = message({ body: FERN.padEnd(limits.maxBodyBytes) });
+  t.equal((await exchange(t, port, large)).status, 200);
+});
+
+t.test('a connection that is kept collects no listeners', async (t) => {
+  const { port, server } = await serve(t);
+  const connected = once(server, 'connection') as Promise<[Socket]>;
+  const client = await connect(t, port);
+  const [socket] = await connected;
+  const listeners = () => socket.eventNames().map((name) => [name, socket.listenerCount(name)]);
+  client.send(message());
+  await areStored(t, client, 1);
+  const before = listeners();
+
+  const warnings: Error[] = [];
+  const onWarning = (warning: Error) => void warnings.push(warning);
+  process.on('warning', onWarning);
+  t.teardown(() => process.off('warning', onWarning));
+  const refused = message({ method: 'PUT' });
+  for (const queued of [1, 1, 50]) {
+    // The refusals are ready first, and wait for the response to the plant.
+    client.send(Buffer.concat([message(), ...Array<Buffer>(queued).fill(refused)]));
+    await areStored(t, client, 1);
+    for (let n = 0; n < queued; n++) t.equal((await client.answer()).status, 405);
+  }
+  client.send(message());
+  await areStored(t, client, 1);
+  t.equal(socket.getMaxListeners(), EventEmitter.defaultMaxListeners, 'Node warns of a leak');
+  t.strictSame(warnings, [], 'there were never too many');
+  t.strictSame(listeners(), before, 'none is left');
+});
+
+t.test('a client that does not read its answer is disconnected, its memory freed', async (t) => {
+  // Larger than the buffers of the system on both sides, and as large as the whole budget.
+  const size = 16 * 1_048_576;
+  const limits = { maxBodyBytes: size, maxBufferedBytes: size, bodyTimeoutMs: 50 };
+  const store = storeOf(async () => 'created');
+  const handler = createPlantHandler({ store, tokens: [TOKEN], ...limits });
+  let left: object = { body: { id: 7, name: 'x'.repeat(size) } };
+  const server = createServer((req, res) => {
+    req.resume().on('end', () => handler(Object.assign(req, left), res));
+  });
+  const port = await listen(t, server);
+  const serverSide = nextClose(server);
+  const client = await connect(t, port);
+  client.socket.pause();
+  client.send(message());
+  const { bytesWritten } = await serverSide;
+  t.ok(bytesWritten > 0, 'after the answer has begun');
+
+  // Another plant that needs the whole budget, but has a short answer.
+  left = { body: FERN.padEnd(size) };
+  t.equal(await whenServed(t, port, message()), 200, 'the memory is released');
 });
 
 t.test('memory is released in time even if a connection does not say that it closes', async (t) => {
-  const limits = { maxBodyBytes: 100, maxBufferedBytes: 4096, bodyTimeoutMs: 50 };
-  const { port, server } = await serve(t, limits);
+  const { port, server } = await serve(t, { ...ONE_AT_A_TIME, bodyTimeoutMs: 50 });
   const neverFlushed = new Duplex({
     emitClose: false,
     read: () => undefined,

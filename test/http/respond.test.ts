@@ -3,6 +3,7 @@ import { createServer } from 'node:http';
 import t from 'tap';
 import { Compile } from 'typebox/schema';
 
+import { bufferedBytes } from '../../dist/http/handler.js';
 import {
   ErrorSchema,
   PlantSchema,
@@ -33,24 +34,17 @@ interface Row extends Expected {
 
 const rejecting = (error: Error) => ({ store: storeOf(() => Promise.reject(error)) });
 
+const BEARER = 'Bearer realm="plant-store"';
+
 /** The conditions of the design's tables, each with the marker wherever a client may put it. */
 const ROWS: Readonly<Record<string, Row>> = {
-  'a body that is not JSON': {
-    request: { body: MARKER },
-    status: 400,
-  },
+  'a body that is not JSON': { request: { body: MARKER }, status: 400 },
   'a body that is not UTF-8': {
     request: { body: Buffer.from(`{"id":7,"name":"${MARKER}\xff"}`, 'latin1') },
     status: 400,
   },
-  'an empty body': {
-    request: { body: '' },
-    status: 400,
-  },
-  'no body': {
-    request: { headers: { 'Content-Length': undefined }, body: '' },
-    status: 400,
-  },
+  'an empty body': { request: { body: '' }, status: 400 },
+  'no body': { request: { headers: { 'Content-Length': undefined }, body: '' }, status: 400 },
   'a member that comes twice': {
     request: { body: `{"id":7,"name":"${MARKER}","name":"${MARKER}"}` },
     status: 400,
@@ -60,44 +54,20 @@ const ROWS: Readonly<Record<string, Row>> = {
     status: 400,
     error: 422,
   },
-  'JSON that is not an object': {
-    request: { body: `"${MARKER}"` },
-    status: 400,
-    error: 422,
-  },
+  'JSON that is not an object': { request: { body: `"${MARKER}"` }, status: 400, error: 422 },
   'an id that belongs to a different plant': {
     request: { body: `{"id":1,"name":"${MARKER}"}` },
     status: 400,
     error: 409,
   },
   'a body larger than the limit': {
-    request: { body: FERN },
+    request: { headers: CHUNKED, body: Buffer.concat([FERN, ''].map(chunk)) },
     options: { maxBodyBytes: FERN.length - 1 },
     status: 400,
     error: 413,
-  },
-  'a body in chunks that is larger than the limit': {
-    request: {
-      headers: CHUNKED,
-      body: Buffer.concat([FERN, ''].map(chunk)),
-    },
-    options: { maxBodyBytes: FERN.length - 1 },
-    status: 400,
-    error: 413,
-    headers: { connection: 'keep-alive' },
   },
   'a body that is not application/json': {
     request: { headers: { 'Content-Type': `text/${MARKER}` } },
-    status: 400,
-    error: 415,
-  },
-  'a body without a media type': {
-    request: { headers: { 'Content-Type': undefined } },
-    status: 400,
-    error: 415,
-  },
-  'a charset other than UTF-8': {
-    request: { headers: { 'Content-Type': `application/json; charset=${MARKER}` } },
     status: 400,
     error: 415,
   },
@@ -114,27 +84,15 @@ const ROWS: Readonly<Record<string, Row>> = {
   'no token': {
     request: { headers: { Authorization: `Basic ${MARKER}` } },
     status: 401,
-    headers: { 'www-authenticate': 'Bearer realm="plant-store"' },
+    headers: { 'www-authenticate': BEARER },
   },
   'a wrong token': {
     request: { headers: { Authorization: `Bearer ${MARKER}` } },
     status: 401,
-    headers: { 'www-authenticate': 'Bearer realm="plant-store", error="invalid_token"' },
+    headers: { 'www-authenticate': `${BEARER}, error="invalid_token"` },
   },
-  'a wrong token for a path that does not exist': {
-    request: { target: `/${MARKER}`, headers: { Authorization: `Bearer ${MARKER}` } },
-    status: 401,
-    headers: { 'www-authenticate': 'Bearer realm="plant-store", error="invalid_token"' },
-  },
-  'an unknown path': {
-    request: { target: `/${MARKER}` },
-    status: 404,
-  },
-  'another method': {
-    request: { method: 'PUT' },
-    status: 405,
-    headers: { allow: 'POST' },
-  },
+  'an unknown path': { request: { target: `/${MARKER}` }, status: 404 },
+  'another method': { request: { method: 'PUT' }, status: 405, headers: { allow: 'POST' } },
   'a body that does not arrive in time': {
     request: { headers: { 'Content-Length': '100' }, body: `{"name":"${MARKER}"` },
     options: { bodyTimeoutMs: 50 },
@@ -142,10 +100,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     headers: { connection: 'close' },
   },
   'a transfer coding other than chunked': {
-    request: {
-      headers: { 'Content-Length': undefined, 'Transfer-Encoding': 'gzip, chunked' },
-      body: chunk(''),
-    },
+    request: { headers: { ...CHUNKED, 'Transfer-Encoding': 'gzip, chunked' }, body: chunk('') },
     status: 501,
     headers: { connection: 'close' },
   },
@@ -170,72 +125,53 @@ for (const [condition, row] of Object.entries(ROWS))
     const service = await serve(t, row.options);
     await service.log.add({ id: 1n, name: 'somebody else' });
     const { target = `/plants?${MARKER}`, headers, ...rest } = row.request;
-    const request = message({
-      ...rest,
-      target,
-      headers: { ...headers, [`X-${MARKER}`]: MARKER, Cookie: MARKER },
-    });
-    const answer = await exchange(t, service.port, request);
-    isFailure(t, answer, row, condition);
+    const marked = { ...headers, [`X-${MARKER}`]: MARKER, Cookie: MARKER };
+    const client = await connect(t, service.port);
+    client.send(message({ ...rest, target, headers: marked }));
+    const answer = await client.answer();
+    isFailure(
+      t,
+      answer,
+      { ...row, headers: { connection: 'keep-alive', ...row.headers } },
+      condition,
+    );
     t.ok(isError.Check(JSON.parse(answer.body)), 'conforms to the Error schema');
     t.notMatch(answer.text.toLowerCase(), MARKER, "tells nothing of the client's or the store's");
     t.notMatch(answer.text, TOKEN, 'contains no token');
     t.notMatch(answer.text, /\bat \w+.*:\d+/, 'contains no stack');
     t.equal(service.log.size, 1, 'nothing is stored');
     t.equal(service.reported.length, row.status === 500 ? 1 : 0, 'only a 500 is reported');
+    if (answer.headers.connection === 'close') return;
+    client.send(message({ target: '/elsewhere' }));
+    t.equal((await client.answer()).status, 404, 'the connection can be used again');
+    t.equal(bufferedBytes(service.handler), 0, 'the memory of the request is released');
   });
 
-t.test('a plant is answered with its name and tag, and no id', async (t) => {
+t.test('a plant is answered with its name and tag, unchanged, and no id', async (t) => {
   const { port, log } = await serve(t);
+  const odd = JSON.stringify('"\0\u001f\\ \ud83c \udf3f f\u00e4rn \u{1f33f}');
   const rows: readonly [sent: string, answered: string][] = [
     ['{"id":1,"name":"fern"}', '{"name":"fern"}'],
     ['{"id":2,"name":"fern","tag":"indoor"}', '{"name":"fern","tag":"indoor"}'],
     ['{"tag":"","more":[1],"name":"","id":3}', '{"name":"","tag":""}'],
     ['{"id":4,"name":"__proto__","__proto__":{"tag":"x"}}', '{"name":"__proto__"}'],
+    [`{"id":5,"name":${odd},"tag":${odd}}`, `{"name":${odd},"tag":${odd}}`],
   ];
-  for (const [sent, answered] of rows) {
+  for (const [sent, answered] of [...rows, ...rows]) {
     const answer = await exchange(t, port, message({ body: sent }));
-    t.equal(answer.status, 200, sent);
-    t.equal(answer.body, answered, sent);
+    t.match(answer, { status: 200, body: answered }, sent);
     t.equal(answer.headers['content-type'], 'application/json', sent);
-    t.equal(answer.headers['content-length'], String(answered.length), sent);
+    t.equal(answer.headers['content-length'], String(Buffer.byteLength(answered)), sent);
     t.ok(isPlant.Check(JSON.parse(answer.body)), `${sent}: conforms to the Plant schema`);
   }
-  t.equal(log.size, rows.length);
-});
-
-const STRINGS: Readonly<Record<string, string>> = {
-  'an empty one': '',
-  NUL: '\0',
-  'control characters': String.fromCharCode(...Array(32).keys(), 127),
-  'lone surrogates': '\ud83c \udf3f \udf3f\ud83c',
-  'a character of each plane': String.fromCodePoint(
-    ...Array.from({ length: 17 }, (_, plane) => 0x10000 * plane + 0xfffd),
-  ),
-  'a megabyte': 'farn\u{1f33f}'.repeat(125_000),
-};
-
-t.test('name and tag round-trip unchanged, also when the plant is sent again', async (t) => {
-  const { port, log } = await serve(t, { maxBodyBytes: 4_000_000 });
-  for (const [id, [about, text]] of Object.entries(STRINGS).entries()) {
-    const body = JSON.stringify({ id, name: text, tag: text });
-    for (const time of ['stored', 'unchanged']) {
-      const answer = await exchange(t, port, message({ body }));
-      t.equal(answer.status, 200, `${about}, ${time}`);
-      const plant = JSON.parse(answer.body) as { name: string; tag: string };
-      t.ok(plant.name === text && plant.tag === text, `${about}, ${time}: equal`);
-    }
-    t.equal(log.size, id + 1, `${about}: stored once`);
-  }
+  t.equal(log.size, rows.length, 'each is stored once');
 });
 
 t.test('a method other than POST gets a 405 that names POST', async (t) => {
   const { port, log } = await serve(t);
   for (const method of ['GET', 'HEAD', 'OPTIONS', 'PUT', 'PATCH', 'DELETE', 'TRACE']) {
     const answer = await exchange(t, port, message({ method }));
-    if (method === 'HEAD') t.match(answer, { status: 405, body: '' }, method);
-    else isFailure(t, answer, { status: 405 }, method);
-    t.equal(answer.headers.allow, 'POST', method);
+    t.match(answer, { status: 405, headers: { allow: 'POST' } }, method);
   }
   t.equal(log.size, 0);
 });
@@ -248,11 +184,9 @@ t.test('a HEAD gets the headers of the same GET, and no body', async (t) => {
     const get = message({ method: 'GET', target, headers, body: '' });
     const head = message({ method: 'HEAD', target, headers, body: '' });
     client.send(get, head, get);
-    const [first, second, third] = [
-      await client.answer(),
-      await client.answer('HEAD'),
-      await client.answer(),
-    ];
+    const first = await client.answer();
+    const second = await client.answer('HEAD');
+    const third = await client.answer();
     t.equal(second.status, first.status);
     t.strictSame({ ...second.headers, date: '' }, { ...first.headers, date: '' });
     t.equal(third.body, first.body, 'the next answer follows at once');
@@ -260,14 +194,11 @@ t.test('a HEAD gets the headers of the same GET, and no body', async (t) => {
 });
 
 t.test('a HEAD is answered before its body has arrived', async (t) => {
-  const { port } = await serve(t);
-  const client = await connect(t, port);
-  client.send(message({ method: 'HEAD' }).subarray(0, -1));
-  t.equal((await client.answer('HEAD')).status, 405);
-});
-
-t.test('a HEAD is answered even if the application rejects a body for it', async (t) => {
   const { handler } = await serve(t);
-  const port = await listen(t, createServer({ rejectNonStandardBodyWrites: true }, handler));
-  t.equal((await exchange(t, port, message({ method: 'HEAD' }))).status, 405);
+  for (const rejectNonStandardBodyWrites of [false, true]) {
+    const port = await listen(t, createServer({ rejectNonStandardBodyWrites }, handler));
+    const client = await connect(t, port);
+    client.send(message({ method: 'HEAD' }).subarray(0, -1));
+    t.equal((await client.answer('HEAD')).status, 405);
+  }
 });

@@ -1,0 +1,83 @@
+import t, { type Test } from 'tap';
+
+import { createBudget, type Reservation } from '../../dist/http/budget.js';
+import { Failure, failures } from '../../dist/http/failures.js';
+import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
+import { memoryForBody } from '../../dist/http/memory.js';
+import { plantLeftIn } from '../../dist/http/parsed-body.js';
+import type { HttpRequest } from '../../dist/http/request.js';
+
+interface Left {
+  readonly rawBody?: unknown;
+  readonly body?: unknown;
+}
+
+const LIMITS = { ...DEFAULT_LIMITS, maxBufferedBytes: 10_000 };
+
+/** The plant that a body parser has left, or the failure. */
+function plantIn(left: Left, maxBodyBytes = 1_000, budget = createBudget(10_000)): unknown {
+  const reservation = budget.reserve(0) as Reservation;
+  try {
+    // Of a request that has been read, nothing else is used.
+    return plantLeftIn(left as object as HttpRequest, { ...LIMITS, maxBodyBytes }, reservation);
+  } catch (error) {
+    if (error instanceof Failure) return error;
+    throw error;
+  }
+}
+
+const JSON_TEXT = '{"id":9007199254740993,"name":"f\u00e4rn"}';
+const PLANT = { id: 2n ** 53n + 1n, name: 'f\u00e4rn' };
+const BYTES = Buffer.from(JSON_TEXT);
+
+/** The bytes of a plant, as body parsers store them. */
+const FORMS: Readonly<Record<string, unknown>> = {
+  'a string': JSON_TEXT,
+  'a Buffer': BYTES,
+  'a Uint8Array': new Uint8Array(BYTES),
+  'part of a larger array': new Uint8Array(Buffer.from(`..${JSON_TEXT}`)).subarray(2),
+  'a DataView': new DataView(new Uint8Array(BYTES).buffer),
+  'an ArrayBuffer': new Uint8Array(BYTES).buffer,
+};
+
+/** Checks that what is left takes as much memory as a body of this size, and is refused without it. */
+function countsInBudget(t: Test, left: Left, size: number): void {
+  const budget = createBudget(10_000);
+  plantIn(left, 1_000, budget);
+  t.equal(budget.reserved, memoryForBody(size, LIMITS));
+  budget.reserve(10_000 - budget.reserved);
+  t.equal(plantIn(left, 1_000, budget), failures.overloaded);
+}
+
+for (const [form, bytes] of Object.entries(FORMS))
+  t.test(`a plant in ${form} is read exactly, up to the limit and the budget`, async (t) => {
+    t.strictSame(plantIn({ body: bytes }), PLANT, 'as body');
+    t.strictSame(plantIn({ rawBody: bytes, body: { id: 8, name: 'x' } }), PLANT, 'as rawBody');
+    const size = BYTES.length;
+    t.strictSame(plantIn({ body: bytes }, size), PLANT);
+    t.match(plantIn({ body: bytes }, size - 1), { error: 413 }, 'one byte more than the limit');
+    countsInBudget(t, { body: bytes }, size);
+  });
+
+t.test('a parsed plant counts with the characters of its strings', async (t) => {
+  const body = { id: 7, name: 'f\u00e4rn', tag: 'x' };
+  t.strictSame(plantIn({ body }, 5), { ...body, id: 7n });
+  t.match(plantIn({ body }, 4), { error: 413 });
+  countsInBudget(t, { body }, 5);
+});
+
+t.test('what is not a plant, or may not be what was sent, is refused', async (t) => {
+  const rows: readonly [expected: object, left: Left][] = [
+    [failures.consumed, {}],
+    [failures.consumed, { rawBody: undefined, body: undefined }],
+    [failures.notObject, { body: null }],
+    [{ error: 400 }, { body: '' }],
+    [{ error: 400 }, { rawBody: Buffer.from([0x22, 0xff, 0x22]) }],
+    [{ error: 422 }, { body: {} }],
+    [failures.rounded, { body: JSON.parse(JSON_TEXT) as unknown }],
+    [failures.inexact, { body: '{"id":7,"name":"\ufffd"}' }],
+    [failures.inexact, { rawBody: '{"id":7,"name":"\ud800"}' }],
+  ];
+  for (const [expected, left] of rows) t.match(plantIn(left), expected, JSON.stringify(left));
+  t.strictSame(plantIn({ body: '{"id":7,"name":"\\ufffd"}' }), { id: 7n, name: '\ufffd' });
+});
