@@ -26,6 +26,8 @@ const MAX_GROWTH = 128;
 /** Shorter times are mostly noise, in ms. */
 const NOISE_MS = 0.5;
 const ATTEMPTS = 5;
+/** How many times as long as V8's own `JSON.parse` a function that calls it may take for the same text. */
+const MAX_OVER_V8 = 2;
 
 /** The largest head that node:http accepts unless an application changes that, in bytes. */
 const HEAD_BYTES = 16_384;
@@ -48,12 +50,30 @@ function timeOf(call: Call, input: string): number {
   return (user + system) / 1_000;
 }
 
+/** The shortest of several times, in ms. */
+function leastTimeOf(call: Call, input: string): number {
+  return Math.min(...Array.from({ length: ATTEMPTS }, () => timeOf(call, input)));
+}
+
 type Inputs = (length: number) => Iterable<string>;
 
-/** Checks that the time of a function grows with the length of an input, and no faster. */
-function isLinear(t: Test, name: string, call: Call, inputs: Inputs, length: number): void {
+/**
+ * Checks that the time of a function grows with the length of an input, and no faster. A function that calls
+ * `JSON.parse` may take what that takes: for a million brackets, hundreds of milliseconds on a slow machine.
+ */
+function isLinear(
+  t: Test,
+  name: string,
+  call: Call,
+  inputs: Inputs,
+  length: number,
+  { parsesJson = false } = {},
+): void {
+  const isV8s = (ms: number, input: string): boolean =>
+    parsesJson && ms <= MAX_OVER_V8 * leastTimeOf(JSON.parse, input);
+
   const shorter = inputs(Math.floor(length / FACTOR))[Symbol.iterator]();
-  let slowest = { ms: 0, shown: '' };
+  let slowest = { ms: 0, shown: '', isV8s: false };
   for (const long of inputs(length)) {
     const { value: short } = shorter.next() as IteratorYieldResult<string>;
     const shown = `${JSON.stringify(long.slice(0, 30))}, ${long.length} characters`;
@@ -65,14 +85,14 @@ function isLinear(t: Test, name: string, call: Call, inputs: Inputs, length: num
       ms = Math.min(ms, timeOf(call, long));
       shortMs = Math.min(shortMs, timeOf(call, short));
     }
-    if (growth() > MAX_GROWTH) {
+    if (growth() > MAX_GROWTH && !isV8s(ms, long)) {
       t.fail(`${name}: ${shown}: ${ms} ms, but ${shortMs} for a sixteenth`);
       return;
     }
-    if (ms > slowest.ms) slowest = { ms, shown };
+    if (ms > slowest.ms) slowest = { ms, shown, isV8s: isV8s(ms, long) };
   }
   t.comment(`${name}: at most ${slowest.ms.toFixed(1)} ms, for ${slowest.shown}`);
-  t.ok(slowest.ms < MAX_BLOCK_MS, `${name} takes less than ${MAX_BLOCK_MS} ms`);
+  t.ok(slowest.ms < MAX_BLOCK_MS || slowest.isV8s, `${name} takes less than ${MAX_BLOCK_MS} ms`);
 }
 
 const RUNS = [
@@ -273,7 +293,7 @@ function* bodies(length: number): Iterable<string> {
 
 t.test('a body is parsed and checked in linear time', async (t) => {
   const parse = (text: string): unknown => parsePlant(Buffer.from(text));
-  isLinear(t, 'a body', parse, bodies, BODY_BYTES);
+  isLinear(t, 'a body', parse, bodies, BODY_BYTES, { parsesJson: true });
 });
 
 t.test('bytes that are not UTF-8 are noticed in linear time', async (t) => {
@@ -286,7 +306,8 @@ t.test('bytes that are not UTF-8 are noticed in linear time', async (t) => {
 });
 
 t.test('a body that a parser has left is checked in linear time', async (t) => {
-  isLinear(t, 'a parsed body', (text) => plantFrom(JSON.parse(text)), bodies, BODY_BYTES);
+  const parse = (text: string): unknown => plantFrom(JSON.parse(text));
+  isLinear(t, 'a parsed body', parse, bodies, BODY_BYTES, { parsesJson: true });
 });
 
 t.test('a plant is written and read in linear time', async (t) => {
