@@ -175,18 +175,14 @@ function withLines(count: number, last = 'X: x'): Buffer {
 }
 
 t.test(`a request with more than ${MAX_HEADER_LINES} header lines is refused`, async (t) => {
-  const { handler } = await serve(t);
+  const { handler, port } = await serve(t);
+  isFailure(t, await exchange(t, port, withLines(999)), { status: 431 }, '999 lines');
   // With these values, of which null is the default, node:http keeps more header lines.
   for (const maxHeadersCount of [undefined, 0, -1, null, MAX_HEADER_LINES + 1]) {
     const port = await listen(t, Object.assign(createServer(handler), { maxHeadersCount }));
     const about = `maxHeadersCount ${String(maxHeadersCount)}`;
-    for (const count of [MAX_HEADER_LINES + 1, 999])
-      isFailure(
-        t,
-        await exchange(t, port, withLines(count)),
-        { status: 431 },
-        `${about}: ${count}`,
-      );
+    const refused = await exchange(t, port, withLines(MAX_HEADER_LINES + 1));
+    isFailure(t, refused, { status: 431 }, about);
     t.equal((await exchange(t, port, withLines(MAX_HEADER_LINES))).status, 200, about);
   }
 });
