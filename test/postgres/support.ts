@@ -18,21 +18,24 @@ export interface TestStore extends PostgresStore {
 }
 
 /**
- * Opens a store that is closed at the end of the test. With a time limit for tests of timeouts, which a
- * busy machine may exceed while it opens the store, this tries again.
+ * Opens a store that is closed at the end of the test. Tests whose subject is not time wait for a minute, as
+ * a busy machine may need that; with a time limit that is too short for the machine to open a store in, this
+ * tries again with twice the limit.
  */
 export async function openStore(t: Test, options: PostgresStoreOptions): Promise<TestStore> {
   const reports: string[] = [];
+  const { timeoutMs } = options;
   try {
     const store = await openPostgresStore({
       report: (message) => reports.push(message),
       ...options,
+      timeoutMs: timeoutMs ?? 60_000,
     });
     t.teardown(() => store.close());
     return { ...store, reports };
   } catch (error) {
-    if (options.timeoutMs === undefined || !/timeout/i.test(String(error))) throw error;
-    return openStore(t, options);
+    if (timeoutMs === undefined || !/timeout/i.test(String(error))) throw error;
+    return openStore(t, { ...options, timeoutMs: 2 * timeoutMs });
   }
 }
 
