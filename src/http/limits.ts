@@ -39,18 +39,18 @@ export const MAX_LIMITS: PlantHandlerLimits = {
  */
 export const MAX_HEADER_LINES = 100;
 
-/** The longest Content-Type, in characters. */
+/** The longest Content-Type, in characters: that of JSON has 31 with its charset. */
 export const MAX_CONTENT_TYPE = 256;
 
 /**
  * The largest number of failure responses that are not flushed yet. Small requests are cheap to
- * pipeline: thousands fit into one read of a socket.
+ * pipeline: thousands fit into one read of a socket. This many reserve 12 MiB.
  */
 export const MAX_PENDING_REFUSALS = 4_096;
 
 /**
  * How much of a refused request's body is read and dropped, and for how long, before the connection is
- * closed.
+ * closed: a client that sends its whole body first would otherwise get a reset in place of the response.
  */
 export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
 

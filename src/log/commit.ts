@@ -62,7 +62,10 @@ export interface PendingPlant {
   readonly stored: Promise<'created'>;
 }
 
-/** A batch whose lines are longer than this takes no more plants. */
+/**
+ * A batch whose lines are longer than this takes no more plants. Otherwise it could grow to all plants that
+ * may wait, and none of them would be stored before the last byte is.
+ */
 const FULL_BATCH_BYTES = 4_194_304;
 
 const { errno } = constants;

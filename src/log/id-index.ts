@@ -11,7 +11,8 @@ export interface IdIndex {
   add(id: IdWords, offset: number): number | undefined;
   /**
    * Stages an id for {@link IdIndex.addStaged}. Adding millions of ids one by one in random order
-   * misses the processor's cache each time; adding them grouped by shard takes half the time.
+   * misses the processor's cache each time; adding them grouped by shard takes less than half the time. For
+   * ten million, that saves 5 s of 9. Ids in ascending order take 0.4 s more than without it.
    */
   stage(id: IdWords, offset: number): void;
   /** Adds the staged ids. Resolves to the first record, by offset, that repeats an id. */

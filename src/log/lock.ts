@@ -34,8 +34,10 @@ const HELD_HERE = `${HELD} ${performance.timeOrigin}`;
 const HIDDEN = '.new';
 /** A claim to any log: a repair that is killed may leave one to the inode that it has replaced. */
 const ANY_CLAIM = /^\.plant-store-\d+-[0-9a-f]{16}-\d+(?:\.new)?$/;
+/** How long processes that open the log at the same time contend for it. A lock that is held refuses at once. */
 const ACQUIRE_TIMEOUT_MS = 3_000;
 const RETRY_DELAY_MS = 10;
+/** A process that takes longer to answer is stopped, and may hold the lock. */
 const ANSWER_TIMEOUT_MS = 1_000;
 
 /** The longest path that fits into `sun_path` with its NUL: 108 bytes on Linux, 104 on macOS. */

@@ -5,7 +5,7 @@ import { crc32 } from './crc32.js';
 import { damages } from './errors.js';
 import { createIdWords } from './id.js';
 
-/** The longest line of a log with its newline, in bytes. */
+/** The longest line of a log with its newline, in bytes: twice the largest body, so the plant of each fits. */
 export const MAX_RECORD_BYTES = 134_217_728;
 export const NEWLINE = 0x0a;
 

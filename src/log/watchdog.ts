@@ -4,7 +4,10 @@ import type { PlantStoreError } from '../store.js';
 import { storeErrors } from './errors.js';
 import type { System } from './system.js';
 
-/** How long the disk may take for an operation, in milliseconds. One that takes longer hangs. */
+/**
+ * How long the disk may take for an operation, in milliseconds. One that takes longer hangs: a busy disk
+ * needs less, and many clients wait no longer than 30 s.
+ */
 export const HANG_MS = 10_000;
 
 /** Watches operations that follow one another. */

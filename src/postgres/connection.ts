@@ -18,6 +18,7 @@ export interface Connection {
   readonly close: () => void;
 }
 
+/** How often a statement that conflicts with other transactions is sent: for about a second. */
 const MAX_TRIES = 10;
 
 export interface ConnectorOptions {

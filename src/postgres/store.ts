@@ -23,7 +23,10 @@ interface Pending {
   readonly reject: (reason: unknown) => void;
 }
 
-/** A batch is full when it reaches one of these. CockroachDB limits statements to 16 MiB. */
+/**
+ * A batch is full when it reaches one of these: its rows stay locked until it is committed. CockroachDB limits
+ * statements to 16 MiB.
+ */
 const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
 /**
  * A batch in which a row is refused is split into this many parts, and these are split again. With more

@@ -9,7 +9,7 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 /**
  * How long the program may take to stop, in milliseconds: in total, waiting for requests in flight,
- * and sending 503 to those that remain.
+ * and sending 503 to those that remain. Docker sends SIGKILL after ten seconds.
  */
 export const STOPPING = { totalMs: 10_000, clientsMs: 8_000, lastResponsesMs: 500 } as const;
 

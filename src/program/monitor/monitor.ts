@@ -48,7 +48,10 @@ export interface Monitor {
   watch(watched: Watched): void;
 }
 
-/** Each connection carries one request, and is closed after `connectionMs`. */
+/**
+ * Each connection carries one request, and is closed after `connectionMs`: later than Prometheus gives up by
+ * default (10 s).
+ */
 export const MONITOR_LIMITS = { maxConnections: 100, connectionMs: 15_000 } as const;
 
 /** @throws Error if the monitor cannot listen on its host and port. */

@@ -48,6 +48,7 @@ export interface Listener {
 
 /** The limits of a connection, in milliseconds and bytes. */
 export const CONNECTION_LIMITS = {
+  /** As for a head. With Node's default of two minutes, silent clients would hold their connections for longer. */
   handshakeTimeout: 10_000,
   /** For a head, from its first byte; for the first head on a connection, from when that was accepted. */
   headersTimeout: 10_000,
@@ -56,6 +57,7 @@ export const CONNECTION_LIMITS = {
   /** None: node:http would start a timer after each response. Checking all connections takes less. */
   keepAliveTimeout: 0,
   connectionsCheckingInterval: 1_000,
+  /** Half of node:http's default: every client can make each connection hold this much. */
   maxHeaderSize: 8_192,
 } as const;
 
