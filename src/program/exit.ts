@@ -9,9 +9,15 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 /**
  * How long the program may take to stop, in milliseconds: in total, waiting for requests in flight,
- * and sending 503 to those that remain. Docker sends SIGKILL after ten seconds.
+ * and sending 503 to those that remain. Docker sends SIGKILL after ten seconds. A connection may be idle for
+ * `idleMs` meanwhile: a request may be on its way.
  */
-export const STOPPING = { totalMs: 10_000, clientsMs: 8_000, lastResponsesMs: 500 } as const;
+export const STOPPING = {
+  totalMs: 10_000,
+  clientsMs: 8_000,
+  lastResponsesMs: 500,
+  idleMs: 500,
+} as const;
 
 /** How long the calls in progress may take when the process ends, in milliseconds. */
 export const LAST_CALLS_MS = 500;

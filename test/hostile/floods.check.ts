@@ -22,7 +22,7 @@ import { TOKEN } from '../client.js';
 import { injecting } from '../faults/strace.js';
 import { missing, settingsFor, stopCleanly } from '../faults/support.js';
 import { isLong } from '../length.js';
-import { start, type Program } from '../system/program.js';
+import { PATIENT, start, type Program } from '../system/program.js';
 import { opened, parseAnswers, rawRequest, type Answer } from './exchange.js';
 import { FIXED_MIB, memoryOf, TLS_KIB } from './memory.js';
 
@@ -187,7 +187,10 @@ for (const [width, character] of Object.entries(CHARACTERS))
   t.test(
     `of ${BODIES} bodies at once, of the maximum size and ${width} byte(s) a character in memory, ` +
       'each is stored or refused',
-    (t) => flood(t, {}, async (trial) => statusesOf(await sendAtOnce(trial, BODIES, character))),
+    (t) =>
+      flood(t, { preload: PATIENT }, async (trial) =>
+        statusesOf(await sendAtOnce(trial, BODIES, character)),
+      ),
   );
 
 t.test(
@@ -198,7 +201,7 @@ t.test(
     const hang = `write,pwrite64:delay_enter=${HANG_MS * 1_000}:when=2`;
     const under = (log: string): string[] =>
       injecting({ paths: [log], names: 'write,pwrite64' }, hang);
-    await flood(t, { under }, async (trial) => {
+    await flood(t, { under, preload: PATIENT }, async (trial) => {
       let answers: (Answer | undefined)[] = [];
       const ms = await timed(async () => {
         const first = storeOne(trial);

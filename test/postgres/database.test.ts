@@ -18,7 +18,7 @@ import {
   startDatabase,
   WELL,
 } from './program.js';
-import { hasten } from '../system/program.js';
+import { skipTime } from '../system/program.js';
 
 t.test('without a database', async (t) => {
   t.test('all faults of the settings are reported together', async (t) => {
@@ -179,7 +179,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
 
   t.test('it ends in time although the database hangs', async (t) => {
     const env = await configured(t);
-    const program = await start(t, { env, preload: hasten(STOPPING.totalMs, STOPPING.clientsMs) });
+    const program = await start(t, { env, preload: skipTime(STOPPING.clientsMs) });
     const hanging = await connect(t, program.port);
     const processes = await cluster.sql(
       `SELECT pid FROM pg_stat_activity WHERE datname = '${nameIn(env)}'`,

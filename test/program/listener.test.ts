@@ -1,6 +1,8 @@
 import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
+import { once } from 'node:events';
 import { connect as connectTo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { mock } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { connect as connectSecurely } from 'node:tls';
 import { setFlagsFromString } from 'node:v8';
@@ -10,6 +12,7 @@ import t, { type Test } from 'tap';
 
 import { createPlantHandler } from '../../dist/http/handler.js';
 import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
+import { STOPPING } from '../../dist/program/exit.js';
 import {
   CONNECTION_LIMITS,
   createListener,
@@ -442,6 +445,44 @@ t.test('stop accepts no connections, and closes those that are idle', async (t) 
   await server.stop(60_000);
   for (const [what, client] of Object.entries({ used, unused, half })) await ends(t, client, what);
   await t.rejects(connect(t, port), { code: 'ECONNREFUSED' });
+});
+
+/** Lets intervals pass only when the returned function is called, in the phase of timers, with their time. */
+function stopIntervals(t: Test): (ms: number, before?: () => void) => Promise<void> {
+  mock.timers.enable({ apis: ['setInterval'] });
+  t.teardown(() => mock.timers.reset());
+  return (ms, before) =>
+    new Promise((resolve) => {
+      setTimeout(() => {
+        before?.();
+        mock.timers.tick(ms);
+        globalThis.setImmediate(resolve);
+      });
+    });
+}
+
+t.test('a request that has arrived before its connection is found idle is answered', async (t) => {
+  const pass = stopIntervals(t);
+  const client = await usedClient(t, (await listen(t)).port);
+  await pass(LISTENER.keepAliveMs);
+  await pass(LISTENER.keepAliveMs, () => client.send(message()));
+  t.match(await client.answer(), { status: 200 });
+});
+
+t.test('a TLS handshake that ends during a stop leaves time for a request', async (t) => {
+  const tls = tlsMaterial();
+  const server = await listen(t, { tls });
+  const { socket } = await connect(t, server.port);
+  while ((await server.connections()).open === 0) await setImmediate();
+  const pass = stopIntervals(t);
+  const stopped = server.stop(60_000);
+  const client = connectSecurely({ socket, ca: tls.cert, servername: 'localhost' });
+  // A ticket follows a handshake that the server has completed.
+  await once(client, 'session');
+  await pass(STOPPING.idleMs);
+  client.end(message());
+  t.match(await text(client), /^HTTP\/1\.1 200 OK\r\n/);
+  await stopped;
 });
 
 t.test('stop answers requests in flight, and those on their way, as the last ones', async (t) => {

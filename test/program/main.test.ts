@@ -10,6 +10,7 @@ import { encodeRecord } from '../../dist/log/record.js';
 import { STOPPING } from '../../dist/program/exit.js';
 import { listen } from '../service.js';
 import {
+  asModule,
   ENV,
   FAILED,
   failsToRun,
@@ -118,7 +119,7 @@ function startUnread(
 ): { readonly program: Process; readonly exited: Promise<unknown[]> } {
   const full = `process.${output}.write('x'.repeat(10_000_000));`;
   const source = preload + full + hasten(STOPPING.totalMs);
-  const imports = ['--import', `data:text/javascript,${encodeURIComponent(source)}`];
+  const imports = ['--import', asModule(source)];
   const child = spawn(process.execPath, [...imports, SERVER, ...args], {
     cwd: t.testdirName,
     env: { ...process.env, ...ENV, PLANT_STORE_PORT: '0', ...env },

@@ -8,7 +8,7 @@ import t, { type Test } from 'tap';
 
 import { connect, exchange, message, TOKEN } from '../client.js';
 import { freePort } from '../service.js';
-import { follow, SERVER, serving, type Process, type Program } from './program.js';
+import { asModule, follow, SERVER, serving, type Process, type Program } from './program.js';
 
 const WELL = { code: 0, signal: null };
 const FAILED = { code: 1, signal: null };
@@ -23,7 +23,7 @@ interface Forked extends Process {
 }
 
 function fork(t: Test, env: Readonly<Record<string, string>> = {}, preload = ''): Forked {
-  const execArgv = ['--import', `data:text/javascript,${encodeURIComponent(preload)}`];
+  const execArgv = ['--import', asModule(preload)];
   cluster.setupPrimary({ exec: SERVER, args: [], execArgv, silent: true });
   const worker = cluster.fork({
     PLANT_STORE_PORT: '0',

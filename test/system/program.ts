@@ -76,13 +76,23 @@ export interface Program extends Process {
   stop(signal: NodeJS.Signals): Promise<Ending>;
 }
 
-/** A preload that makes timers of `minMs` to `maxMs` fire twenty times as fast. */
-export const hasten = (maxMs: number, minMs = 0): string => `
+/** A preload that changes how many milliseconds `ms` timers take. */
+const changeTimers = (changed: string): string => `
 for (const name of ['setTimeout', 'setInterval']) {
   const set = globalThis[name];
-  globalThis[name] = (callback, ms, ...args) =>
-    set(callback, ms >= ${minMs} && ms <= ${maxMs} ? ms / 20 : ms, ...args);
+  globalThis[name] = (callback, ms, ...args) => set(callback, ${changed}, ...args);
 }`;
+
+/** A preload that makes timers of `minMs` to `maxMs` fire twenty times as fast. */
+export const hasten = (maxMs: number, minMs = 0): string =>
+  changeTimers(`ms >= ${minMs} && ms <= ${maxMs} ? ms / 20 : ms`);
+
+/** A preload that makes timers of at least `minMs` fire nearly as much earlier, with the same time between them. */
+export const skipTime = (minMs: number): string =>
+  changeTimers(`ms < ${minMs} ? ms : ms - ${0.95 * minMs}`);
+
+/** A preload with which the program waits ten times as long for clients, which a busy machine may need. */
+export const PATIENT = changeTimers('10 * ms');
 
 /** A log of 2000 plants, which is read in several steps. */
 export const LARGE_LOG = Array.from(
@@ -109,6 +119,10 @@ export const SERVER = resolve('dist/server.js');
 /** A log in the working directory, and a token. */
 export const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
+/** The URL of a module with this source. */
+export const asModule = (source: string): string =>
+  `data:text/javascript,${encodeURIComponent(source)}`;
+
 /** Starts the program. The process is killed when the test ends. */
 export function launch(t: Test, options: LaunchOptions = {}): Process {
   const {
@@ -121,10 +135,7 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
     descriptor,
   } = options;
   const given = Object.entries(process.env).filter(([name]) => !name.startsWith('PLANT_STORE_'));
-  const imports =
-    preload === undefined
-      ? []
-      : ['--import', `data:text/javascript,${encodeURIComponent(preload)}`];
+  const imports = preload === undefined ? [] : ['--import', asModule(preload)];
   const { command = [process.execPath, ...imports, script] } = options;
   const [executable = '', ...rest] = [...under, ...command, ...args];
   const child = spawn(executable, rest, {
@@ -207,7 +218,7 @@ export async function runWithLateReader(
   t: Test,
   { args = [], env = {}, cwd = process.cwd(), script = SERVER, preload = '' }: LaunchOptions,
 ): Promise<{ code: number | null; lines: string[]; waiting: number }> {
-  const source = `data:text/javascript,${encodeURIComponent(MEASURE_OUTPUT + preload)}`;
+  const source = asModule(MEASURE_OUTPUT + preload);
   const child = spawn(process.execPath, ['--import', source, script, ...args], {
     cwd,
     env: { ...process.env, ...env },

@@ -8,7 +8,7 @@ import { selfSigned } from '../certificate.js';
 import { connect, TOKEN } from '../client.js';
 import { byLength } from '../length.js';
 import { startLoad, type Load, type LoadClient } from './load.js';
-import { launch, SERVER, type Process } from './program.js';
+import { asModule, launch, PATIENT, SERVER, type Process } from './program.js';
 
 const PARENT = resolve('test/system/parent.py');
 const skip = spawnSync('python3', ['--version']).status !== 0 && 'needs python3';
@@ -32,7 +32,7 @@ async function startParent(
     cwd: t.testdirName,
     env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl', ...settings },
     under: ['env', '-u', 'PLANT_STORE_PORT'],
-    command: ['python3', PARENT, process.execPath, SERVER],
+    command: ['python3', PARENT, process.execPath, '--import', asModule(PATIENT), SERVER],
   });
   const [, port] = await parent.says('stdout', /^(\d+)\n/);
   return Object.assign(parent, {

@@ -58,7 +58,7 @@ globalThis.setInterval = (callback, ms, ...args) => {
   if (ms === 600_000)
     process.on('SIGUSR2', () => {
       callback();
-      console.log('checked');
+      setImmediate(() => console.log('checked'));
     });
   return setInterval(callback, ms, ...args);
 };`;

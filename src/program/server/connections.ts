@@ -11,7 +11,11 @@ export interface Connections {
   latest(socket: Duplex): ServerResponse | undefined;
   /** The latest response of each connection, if it has not begun. */
   unanswered(): Iterable<ServerResponse>;
-  closeIdle(): void;
+  /**
+   * Closes each connection once it has been idle for so many milliseconds from now on, or at most twice as
+   * long.
+   */
+  limitIdle(ms: number): void;
   destroyAll(): void;
 }
 
@@ -28,12 +32,13 @@ export function trackConnections(
   const responses = new Map<Duplex, ServerResponse | undefined>();
   /** The connections that were idle at the last check, with the bytes received on each. */
   let idle = new Map<Duplex, number>();
+  let idleCheck: NodeJS.Timeout | undefined;
 
   server.on(event, (socket: Socket) => {
     responses.set(socket, undefined);
     socket.once('close', () => responses.delete(socket));
   });
-  const idleCheck = setInterval(checkIdle, keepAliveMs).unref();
+  limitIdle(keepAliveMs);
   server.once('close', () => clearInterval(idleCheck));
 
   function forget(this: ServerResponse): void {
@@ -41,15 +46,23 @@ export function trackConnections(
     if (responses.get(socket) === this) responses.set(socket, undefined);
   }
 
-  function* idleConnections(): Generator<Duplex> {
-    for (const [socket, res] of responses) if (!res) yield socket;
+  function limitIdle(ms: number): void {
+    clearInterval(idleCheck);
+    idle.clear();
+    checkIdle();
+    const check = setInterval(() => {
+      // An immediate runs after everything that has arrived has been read. The limit may have changed by then.
+      setImmediate(() => idleCheck === check && checkIdle());
+    }, ms);
+    idleCheck = check.unref();
   }
 
   /** Closes connections that have been idle, and have sent nothing, since the last check. */
   function checkIdle(): void {
     const before = idle;
     idle = new Map();
-    for (const socket of idleConnections()) {
+    for (const [socket, res] of responses) {
+      if (res) continue;
       const { bytesRead } = socket as Duplex & Pick<Socket, 'bytesRead'>;
       if (before.get(socket) === bytesRead) socket.destroy();
       else idle.set(socket, bytesRead);
@@ -67,9 +80,7 @@ export function trackConnections(
     *unanswered() {
       for (const res of responses.values()) if (res && !res.headersSent) yield res;
     },
-    closeIdle() {
-      for (const socket of idleConnections()) socket.destroy();
-    },
+    limitIdle,
     destroyAll() {
       for (const socket of responses.keys()) socket.destroy();
     },

@@ -61,9 +61,6 @@ export const CONNECTION_LIMITS = {
   maxHeaderSize: 8_192,
 } as const;
 
-/** How long a connection may be idle while the server stops, in milliseconds: a request may be on its way. */
-const STOPPING_IDLE_MS = 500;
-
 /** The failures for errors of node:http's parser, by their codes. */
 const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
   ['HPE_HEADER_OVERFLOW', failures.headersTooLarge],
@@ -155,19 +152,14 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 
     stop(timeoutMs) {
       drain();
+      connections.limitIdle(STOPPING.idleMs);
       return new Promise((resolve) => {
-        // An immediate runs after everything that has arrived has been read.
-        const sweep = setInterval(
-          () => setImmediate(() => connections.closeIdle()),
-          STOPPING_IDLE_MS,
-        );
         let deadline = setTimeout(() => {
           for (const res of connections.unanswered())
             void sendFailure(res.req, res, failures.unavailable);
           deadline = setTimeout(done, STOPPING.lastResponsesMs);
         }, timeoutMs);
         function done(): void {
-          clearInterval(sweep);
           clearTimeout(deadline);
           connections.destroyAll();
           resolve();
