@@ -1,5 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -14,16 +13,12 @@ import {
   startHolders,
   type Holder,
 } from './lock-support.js';
-import { LOCKED } from './support.js';
-
-const CLUSTER = [process.execPath, join(import.meta.dirname, 'cluster-primary.js')];
+import { LOCKED, shortFolder } from './support.js';
 
 /** The path of a log whose lock can be bound by its own path, not through /proc/self/fd. */
-function shortLogAt(t: Test): string {
-  const folder = mkdtempSync(join(tmpdir(), 'plants-'));
-  t.teardown(() => rmSync(folder, { recursive: true }));
-  return join(folder, 'plants.jsonl');
-}
+const shortLogAt = (t: Test): string => join(shortFolder(t), 'plants.jsonl');
+
+const CLUSTER = [process.execPath, join(import.meta.dirname, 'cluster-primary.js')];
 
 /** A holder that is the worker of a cluster; its signals go to the primary. */
 interface Worker extends Holder {

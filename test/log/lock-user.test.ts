@@ -1,20 +1,19 @@
-import { chmodSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
 import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { claimsIn } from './lock-support.js';
+import { shortFolder } from './support.js';
 
 /* These tests change the user of their process. Each file of tests runs in a process of its own. */
 
 const IS_ROOT = process.geteuid?.() === 0;
 
 /** A folder in which every user may create files. */
-function sharedFolder(t: Test, prefix = 'plants-'): string {
-  const folder = mkdtempSync(join(tmpdir(), prefix));
-  t.teardown(() => rmSync(folder, { recursive: true }));
+function sharedFolder(t: Test, prefix?: string): string {
+  const folder = shortFolder(t, prefix);
   chmodSync(folder, 0o777);
   return folder;
 }

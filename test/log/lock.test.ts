@@ -1,15 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  linkSync,
-  mkdtempSync,
-  readdirSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { linkSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
@@ -28,7 +19,15 @@ import {
   startHolder,
   startHolders,
 } from './lock-support.js';
-import { countOf, faultyFileSystem, ignore, LOCKED, logAt, timeless } from './support.js';
+import {
+  countOf,
+  faultyFileSystem,
+  ignore,
+  LOCKED,
+  logAt,
+  shortFolder,
+  timeless,
+} from './support.js';
 
 const LOG_MODULE = new URL('../../dist/log/log.js', import.meta.url).href;
 
@@ -173,8 +172,7 @@ t.test(`if ${PROCESSES} processes open a log at once, exactly one succeeds`, asy
 });
 
 t.test('a log can be locked however long the path of its folder is', async (t) => {
-  const root = mkdtempSync(join(tmpdir(), 'plants-'));
-  t.teardown(() => rmSync(root, { recursive: true }));
+  const root = shortFolder(t);
   // The path of a socket has at most 103 bytes, of which the name of a claim takes about 50.
   for (let length = Math.max(35, root.length + 2); length <= 65; length++) {
     const folder = join(root, 'x'.repeat(length - root.length));

@@ -1,6 +1,15 @@
-import { appendFileSync, constants, readdirSync, readFileSync, truncateSync } from 'node:fs';
+import {
+  appendFileSync,
+  chmodSync,
+  constants,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+} from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
-import { constants as systemConstants } from 'node:os';
+import { constants as systemConstants, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
@@ -24,6 +33,14 @@ export const [FERN, IVY, MOSS] = plantsNamed('fern', 'ivy', 'moss') as [
 /** The path of a log in a folder of its own. Without content, the file is missing. */
 export function logAt(t: Test, content?: string | Buffer): string {
   return join(t.testdir(content === undefined ? {} : { 'plants.jsonl': content }), 'plants.jsonl');
+}
+
+/** A folder with a short path, which every user may reach. It is removed when the test ends. */
+export function shortFolder(t: Test, prefix = 'plants-'): string {
+  const folder = mkdtempSync(join(tmpdir(), prefix));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  chmodSync(folder, 0o755);
+  return folder;
 }
 
 /** The content of every file in a folder. It is an error if a lock is left. */
