@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { lstatSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t from 'tap';
@@ -6,7 +6,13 @@ import t from 'tap';
 import { createFolder, syncFolder, writeAll, writeFile } from '../dist/files.js';
 import { openLogFile } from '../dist/log/file.js';
 import { nodeSystem, type System } from '../dist/log/system.js';
-import { faultyFileSystem, notingSyncs } from './log/support.js';
+import {
+  createGate,
+  faultyFileSystem,
+  isPending,
+  notingSyncs,
+  type Faults,
+} from './log/support.js';
 
 t.test('each folder is durable before anything is created in it', async (t) => {
   const root = t.testdir({ here: {} });
@@ -81,6 +87,30 @@ t.test('openLogFile creates a file with mode 0600, and keeps existing content', 
   t.equal(statSync(path).mode & 0o777, 0o600);
 });
 
+const SHORT_WRITES: Faults = { 'write 1': { writes: 3 }, 'write 2': { writes: 1 } };
+/** The last operation of `writeAll`, by whether O_DSYNC reaches the disk, and those before it. */
+const LAST_OPERATIONS = [
+  { dsyncIsDurable: true, last: 'write', nth: 3, before: ['write', 'write'] },
+  { dsyncIsDurable: false, last: 'sync', nth: 1, before: ['write', 'write', 'write'] },
+] as const;
+
+for (const { dsyncIsDurable, last, nth, before } of LAST_OPERATIONS)
+  t.test(`writeAll waits until all bytes are on the disk: the last ${last}`, async (t) => {
+    const path = join(t.testdir(), 'plants.jsonl');
+    const gate = createGate();
+    const faults = { ...SHORT_WRITES, [`${last} ${nth}`]: { hangs: gate } };
+    const fs = faultyFileSystem(faults, { dsyncIsDurable });
+    const file = await openLogFile(fs, path);
+    const written = writeAll(fs, file, Buffer.from('a long text'));
+    await gate.reached;
+    t.ok(await isPending(written));
+    gate.open();
+    await written;
+    t.strictSame(fs.operations, ['open', ...before, last]);
+    t.equal(readFileSync(path, 'utf8'), 'a long text');
+    await file.close();
+  });
+
 t.test('writeFile creates a complete file with mode 0600, and syncs its folder', async (t) => {
   const path = join(t.testdir(), 'copy');
   const { fs, synced } = notingSyncs();
@@ -90,6 +120,13 @@ t.test('writeFile creates a complete file with mode 0600, and syncs its folder',
   await writeFile(fs, path, Buffer.from('text'));
   t.equal(readFileSync(path, 'utf8'), 'text', 'the old content is replaced');
   t.strictSame(readdirSync(dirname(path)), ['copy']);
+});
+
+t.test('writeFile replaces a symbolic link, and does not write through it', async (t) => {
+  const folder = t.testdir({ empty: '', link: t.fixture('symlink', 'empty') });
+  await writeFile(nodeSystem, join(folder, 'link'), Buffer.from('text'));
+  t.equal(readFileSync(join(folder, 'empty'), 'utf8'), '');
+  t.ok(lstatSync(join(folder, 'link')).isFile());
 });
 
 t.test('a file is closed if writing it fails', async (t) => {
