@@ -105,21 +105,6 @@ for (const [what, { plants, first, again }] of Object.entries(HUNDREDS))
     await reopened.close();
   });
 
-t.test('a line without a checksum, written by hand, is a plant like any other', async (t) => {
-  const lines = [
-    '{"id":1,"name":"fern"}',
-    String.raw`{"id":2,"name":"\u0066\/\ud83c\udf3f","tag":"\t"}`,
-    '{"id":3,"name":"\u{1f33f}","tag":"\u00e9"}',
-  ];
-  const log = await openPlantLog(logAt(t, `${lines.join('\n')}\n`));
-  t.equal(log.size, 3);
-  t.equal(await log.add({ id: 1n, name: 'fern' }), 'unchanged');
-  t.equal(await log.add({ id: 2n, name: 'f/\u{1f33f}', tag: '\t' }), 'unchanged');
-  t.equal(await log.add({ id: 3n, name: '\u{1f33f}', tag: '\u00e9' }), 'unchanged');
-  await t.rejects(log.add({ id: 1n, name: 'fern', tag: '' }), { code: 'conflict' });
-  await log.close();
-});
-
 t.test('a plant that cannot be stored is refused, and its id stays free', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);

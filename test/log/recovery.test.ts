@@ -1,5 +1,6 @@
-import { appendFileSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { appendFileSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { crc32 } from 'node:zlib';
 
 import t, { type Test } from 'tap';
@@ -37,7 +38,9 @@ const PLANTS: NewPlant[] = [
 ];
 const LINES = PLANTS.map(encodeRecord);
 const CONTENT = logOf(PLANTS);
+/** A line without a checksum, written by hand, and its plant. */
 const HAND_WRITTEN = '{"id":1,"name":"reed"}\n';
+const BY_HAND = { id: 1n, name: 'reed' };
 
 /** The expected result of opening a log: its plants and where they end, or where it is damaged. */
 type Opening =
@@ -113,7 +116,7 @@ async function checkOnDisk(t: Test, content: Buffer, expected: Opening): Promise
   const { ids, end } = expected;
   const log = await opening;
   t.equal(log.size, ids.length);
-  for (const plant of PLANTS.filter(({ id }) => ids.includes(id)))
+  for (const plant of [...PLANTS, BY_HAND].filter(({ id }) => ids.includes(id)))
     t.equal(await log.add(plant), 'unchanged');
   await log.close();
   t.equal(reports.length, end < content.length ? 1 : 0);
@@ -135,17 +138,11 @@ async function checkAll(
   for (const [what, content] of variants) {
     const expected = expectedOf(content, lines);
     const opening = await openingOf(content);
-    if (!same(opening, expected)) wrong.push(what);
+    if (!isDeepStrictEqual(opening, expected)) wrong.push(what);
     if (count++ % SAMPLE === 0) samples.push([content, expected]);
   }
   t.strictSame(wrong, [], `${count} variants`);
   for (const [content, expected] of samples) await checkOnDisk(t, content, expected);
-}
-
-function same(one: Opening, other: Opening): boolean {
-  return 'line' in one
-    ? 'line' in other && one.line === other.line && one.offset === other.offset
-    : 'ids' in other && one.end === other.end && String(one.ids) === String(other.ids);
 }
 
 t.test('an unmodified log has all its plants', async (t) => {
@@ -160,33 +157,28 @@ function replaced(start: number, end: number, ...bytes: number[]): Buffer {
   return Buffer.concat([CONTENT.subarray(0, start), Buffer.from(bytes), CONTENT.subarray(end)]);
 }
 
-t.test('changing any one byte of a log is detected', async (t) => {
-  function* changed(): Generator<[string, Buffer]> {
+/** Every edit of one byte of the log. */
+const EDITS: Record<string, () => Generator<[what: string, content: Buffer]>> = {
+  *changing() {
     for (const [at, byte] of CONTENT.entries()) {
-      const others = [byte ^ 1, byte ^ 0x20, byte ^ 0x80, 0, 0x0a, 0x22, 0x30, 0x5c, 0xff];
-      for (const other of new Set(others))
-        if (other !== byte)
-          yield [`byte ${at}: ${byte} became ${other}`, replaced(at, at + 1, other)];
+      const others = new Set([byte ^ 1, byte ^ 0x20, byte ^ 0x80, 0, 0x0a, 0x22, 0x30, 0x5c, 0xff]);
+      others.delete(byte);
+      for (const other of others)
+        yield [`byte ${at}: ${byte} became ${other}`, replaced(at, at + 1, other)];
     }
-  }
-  await checkAll(t, changed());
-});
-
-t.test('removing any one byte of a log is detected', async (t) => {
-  function* shortened(): Generator<[string, Buffer]> {
+  },
+  *removing() {
     for (let at = 0; at < CONTENT.length; at++) yield [`byte ${at}`, replaced(at, at + 1)];
-  }
-  await checkAll(t, shortened());
-});
-
-t.test('inserting any one byte into a log is detected', async (t) => {
-  function* lengthened(): Generator<[string, Buffer]> {
+  },
+  *inserting() {
     for (let at = 0; at <= CONTENT.length; at++)
       for (const byte of [CONTENT[at] ?? 0x7d, 0, 0x0a, 0x20, 0x30, 0xc3])
         yield [`${byte} before byte ${at}`, replaced(at, at, byte)];
-  }
-  await checkAll(t, lengthened());
-});
+  },
+};
+
+for (const [editing, variants] of Object.entries(EDITS))
+  t.test(`${editing} any one byte of a log is detected`, (t) => checkAll(t, variants()));
 
 t.test('a log that is truncated anywhere keeps every complete line', async (t) => {
   const lines = [...LINES, HAND_WRITTEN];
@@ -281,17 +273,6 @@ t.test('a torn tail is copied once, and does not replace one that is kept alread
     Object.assign(kept, { [copy]: String(tail) });
     t.strictSame(contentOf(dirname(path)), kept);
   }
-});
-
-t.test('the copy of a torn tail is not written through a link', async (t) => {
-  const content = Buffer.concat([CONTENT, TORN]);
-  const path = logAt(t, content);
-  const name = tornCopy(CONTENT.length, TORN);
-  writeFileSync(join(dirname(path), 'empty'), '');
-  symlinkSync('empty', join(dirname(path), name));
-  await (await openPlantLog(path, { report: ignore })).close();
-  const expected = { ...recovered(content, CONTENT.length), empty: '' };
-  t.strictSame(contentOf(dirname(path)), expected);
 });
 
 t.test('a recovery that fails at any operation can be repeated', async (t) => {
