@@ -50,15 +50,6 @@ function recordsIn(content: Buffer): Found['records'] {
     });
 }
 
-t.test('an empty file has no records and no torn tail', async (t) => {
-  t.strictSame(await find(memoryFile(Buffer.alloc(0))), {
-    records: [],
-    damages: [],
-    progress: [],
-    tail: { offset: 0, text: '' },
-  });
-});
-
 t.test('every record is found at its offset, and onProgress is called', async (t) => {
   const names = Array.from({ length: 5_000 }, (_, n) => '\u00e9'.repeat((n * 37) % 600));
   const content = logOf(plantsNamed(...names));
