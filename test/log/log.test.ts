@@ -6,7 +6,6 @@ import {
   lstatSync,
   readdirSync,
   readFileSync,
-  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -32,6 +31,7 @@ import {
   IVY,
   logAt,
   logOf,
+  LOSSES,
   MOSS,
   notingSyncs,
   openWithFaults,
@@ -262,37 +262,13 @@ t.test('reports are written to the console by default', async (t) => {
 
 const REED = { id: 4n, name: 'reed' };
 
-/** Changes that another process may make to an open log, and whether plants are lost by them. */
-const changes: Record<string, { change: (path: string) => void; loses: boolean }> = {
-  'truncated to nothing': { change: (path) => truncateSync(path), loses: true },
-  'truncated by one byte': {
-    change: (path) => truncateSync(path, statSync(path).size - 1),
-    loses: true,
-  },
-  extended: { change: (path) => appendFileSync(path, encodeRecord(REED)), loses: false },
-  'extended by a NUL byte': {
-    change: (path) => truncateSync(path, statSync(path).size + 1),
-    loses: false,
-  },
-  removed: { change: (path) => rmSync(path), loses: true },
-  renamed: { change: (path) => renameSync(path, `${path}.old`), loses: true },
-  'replaced by a copy': {
-    change(path) {
-      renameSync(path, `${path}.old`);
-      writeFileSync(path, readFileSync(`${path}.old`));
-    },
-    loses: true,
-  },
-  'replaced by a link': {
-    change(path) {
-      renameSync(path, `${path}.old`);
-      symlinkSync('/dev/null', path);
-    },
-    loses: true,
-  },
+/** What another process may add to an open log, by which no plant is lost. */
+const ADDITIONS: typeof LOSSES = {
+  extended: (path) => appendFileSync(path, encodeRecord(REED)),
+  'extended by a NUL byte': (path) => truncateSync(path, statSync(path).size + 1),
 };
 
-for (const [what, { change, loses }] of Object.entries(changes)) {
+for (const [what, change] of Object.entries({ ...LOSSES, ...ADDITIONS })) {
   t.test(`a log that was ${what} while it was open is never written to again`, async (t) => {
     const { log, path, reports } = await openWithFaults(t, {}, { content: logOf([MOSS, IVY]) });
     change(path);
@@ -310,6 +286,7 @@ for (const [what, { change, loses }] of Object.entries(changes)) {
   t.test(`in a log that was ${what}, a plant is acknowledged only if it is there`, async (t) => {
     const { log, path } = await openWithFaults(t, {}, { content: logOf([MOSS, IVY]) });
     change(path);
+    const loses = what in LOSSES;
     if (loses) await t.rejects(log.add(MOSS), UNAVAILABLE);
     else t.equal(await log.add(MOSS), 'unchanged');
     t.equal(log.poisoned.aborted, loses);

@@ -1,14 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import {
-  copyFileSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs';
+import { readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -25,10 +16,14 @@ import {
   collect,
   countOf,
   createGate,
+  FERN,
   holdNext,
   ignore,
+  IVY,
   logAt,
   logOf,
+  LOSSES,
+  MOSS,
   openWithFaults,
   plantsNamed,
   rewriteEnd,
@@ -182,17 +177,16 @@ t.test('an iteration yields no plant that is not durable yet, or that is cut off
       throw systemError('ENOSPC', 'write');
     },
   };
-  const [fern, ivy, moss] = plantsNamed('fern', 'ivy', 'moss') as [NewPlant, NewPlant, NewPlant];
   const log = await openLog(fs, path, { report: ignore });
-  await log.add(fern);
-  const refused = t.rejects(log.add(ivy), UNAVAILABLE);
+  await log.add(FERN);
+  const refused = t.rejects(log.add(IVY), UNAVAILABLE);
   await gate.reached;
   t.match(readFileSync(path, 'utf8'), /ivy/);
-  t.strictSame(await collect(log.plants()), [fern]);
+  t.strictSame(await collect(log.plants()), [FERN]);
   gate.open();
   await refused;
-  await log.add(moss);
-  t.strictSame(await collect(log.plants()), [fern, moss]);
+  await log.add(MOSS);
+  t.strictSame(await collect(log.plants()), [FERN, MOSS]);
   await log.close();
 });
 
@@ -268,27 +262,20 @@ t.test('a read that fails rejects, and the log is still usable', async (t) => {
   t.equal(await log.add({ id: 0n, name: 'ivy' }), 'created');
 });
 
-/** What may happen to the file of an open log, at any moment of an iteration. */
-const CHANGES: Record<string, (path: string) => void> = {
-  'the file is replaced by a copy': (path) => {
-    copyFileSync(path, `${path}.copy`);
-    renameSync(`${path}.copy`, path);
-  },
-  'the file is removed': (path) => rmSync(path),
-  'the file is truncated': (path) => truncateSync(path, statSync(path).size - 1),
-  'the file is emptied': (path) => truncateSync(path),
-  'a line of it is modified': (path) => {
+/** What another process may do to the lines of an open log. */
+const MODIFICATIONS: typeof LOSSES = {
+  'modified in a line'(path) {
     const content = readFileSync(path, 'latin1');
     writeFileSync(path, content.replace('fern 4000', 'fern 4OOO'), 'latin1');
   },
-  'the newline of its last line is overwritten': (path) => {
+  'modified in its last newline'(path) {
     writeFileSync(path, `${readFileSync(path, 'latin1').slice(0, -1)} `, 'latin1');
   },
 };
 
-for (const [what, change] of Object.entries(CHANGES))
+for (const [what, change] of Object.entries({ ...LOSSES, ...MODIFICATIONS }))
   for (const moment of ['before', 'during'])
-    t.test(`if ${what} ${moment} an iteration, it poisons the log`, async (t) => {
+    t.test(`if the file is ${what} ${moment} an iteration, it poisons the log`, async (t) => {
       const path = logAt(t, logOf(MANY));
       const log = await openPlantLog(path, { report: ignore });
       const error = { ...UNAVAILABLE, message: /modified|ENOENT/ };

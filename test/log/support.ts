@@ -2,10 +2,14 @@ import {
   appendFileSync,
   chmodSync,
   constants,
+  copyFileSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
+  statSync,
+  symlinkSync,
   truncateSync,
 } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
@@ -263,6 +267,22 @@ export function rewriteEnd(path: string, size: number, lines: string): void {
   truncateSync(path, size);
   appendFileSync(path, lines);
 }
+
+/** What another process may do to the file of an open log, by which plants are lost. */
+export const LOSSES: Record<string, (path: string) => void> = {
+  'truncated to nothing': (path) => truncateSync(path),
+  'truncated by one byte': (path) => truncateSync(path, statSync(path).size - 1),
+  removed: (path) => rmSync(path),
+  renamed: (path) => renameSync(path, `${path}.old`),
+  'replaced by a copy'(path) {
+    renameSync(path, `${path}.old`);
+    copyFileSync(`${path}.old`, path);
+  },
+  'replaced by a link'(path) {
+    renameSync(path, `${path}.old`);
+    symlinkSync('/dev/null', path);
+  },
+};
 
 /** A file system on whose clock no time passes: no attempt to lock a log is given up. */
 export const timeless: System = { ...nodeSystem, now: () => 0 };
