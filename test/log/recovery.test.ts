@@ -116,8 +116,10 @@ async function checkOnDisk(t: Test, content: Buffer, expected: Opening): Promise
   const { ids, end } = expected;
   const log = await opening;
   t.equal(log.size, ids.length);
-  for (const plant of [...PLANTS, BY_HAND].filter(({ id }) => ids.includes(id)))
+  for (const plant of [...PLANTS, BY_HAND].filter(({ id }) => ids.includes(id))) {
     t.equal(await log.add(plant), 'unchanged');
+    await t.rejects(log.add({ ...plant, name: 'oak' }), { code: 'conflict' });
+  }
   await log.close();
   t.equal(reports.length, end < content.length ? 1 : 0);
   t.strictSame(contentOf(dirname(path)), recovered(content, end));
