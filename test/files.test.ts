@@ -6,13 +6,7 @@ import t from 'tap';
 import { createFolder, syncFolder, writeAll, writeFile } from '../dist/files.js';
 import { openLogFile } from '../dist/log/file.js';
 import { nodeSystem, type System } from '../dist/log/system.js';
-import {
-  createGate,
-  faultyFileSystem,
-  isPending,
-  notingSyncs,
-  type Faults,
-} from './log/support.js';
+import { createGate, faultyFileSystem, isPending, notingSyncs } from './log/support.js';
 
 t.test('each folder is durable before anything is created in it', async (t) => {
   const root = t.testdir({ here: {} });
@@ -87,18 +81,24 @@ t.test('openLogFile creates a file with mode 0600, and keeps existing content', 
   t.equal(statSync(path).mode & 0o777, 0o600);
 });
 
-const SHORT_WRITES: Faults = { 'write 1': { writes: 3 }, 'write 2': { writes: 1 } };
-/** The last operation of `writeAll`, by whether O_DSYNC reaches the disk, and those before it. */
-const LAST_OPERATIONS = [
-  { dsyncIsDurable: true, last: 'write', nth: 3, before: ['write', 'write'] },
-  { dsyncIsDurable: false, last: 'sync', nth: 1, before: ['write', 'write', 'write'] },
-] as const;
+/** What `writeAll` waits for in the end, if two writes take only a few bytes, and all operations on the file. */
+const LAST_OPERATIONS = {
+  'the last write': { dsyncIsDurable: true, operations: ['open', 'write', 'write', 'write'] },
+  'the sync, if O_DSYNC does not reach the disk': {
+    dsyncIsDurable: false,
+    operations: ['open', 'write', 'write', 'write', 'sync'],
+  },
+};
 
-for (const { dsyncIsDurable, last, nth, before } of LAST_OPERATIONS)
-  t.test(`writeAll waits until all bytes are on the disk: the last ${last}`, async (t) => {
+for (const [what, { dsyncIsDurable, operations }] of Object.entries(LAST_OPERATIONS))
+  t.test(`writeAll writes all bytes, and waits for ${what}`, async (t) => {
     const path = join(t.testdir(), 'plants.jsonl');
     const gate = createGate();
-    const faults = { ...SHORT_WRITES, [`${last} ${nth}`]: { hangs: gate } };
+    const faults = {
+      'write 1': { writes: 3 },
+      'write 2': { writes: 1 },
+      [operations.length]: { hangs: gate },
+    };
     const fs = faultyFileSystem(faults, { dsyncIsDurable });
     const file = await openLogFile(fs, path);
     const written = writeAll(fs, file, Buffer.from('a long text'));
@@ -106,7 +106,7 @@ for (const { dsyncIsDurable, last, nth, before } of LAST_OPERATIONS)
     t.ok(await isPending(written));
     gate.open();
     await written;
-    t.strictSame(fs.operations, ['open', ...before, last]);
+    t.strictSame(fs.operations, operations);
     t.equal(readFileSync(path, 'utf8'), 'a long text');
     await file.close();
   });

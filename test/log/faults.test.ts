@@ -217,7 +217,7 @@ async function wrongsOfRetries(path: string, { acknowledged }: Life): Promise<st
 for (const [name, beginning] of Object.entries(beginnings))
   for (const tooLong of [false, true])
     t.test(
-      `${name} acknowledges only durable plants, whichever operation hangs${tooLong ? ' for too long' : ''}`,
+      `${name} acknowledges only durable plants, and stores each once, whichever operation hangs${tooLong ? ' for too long' : ''}`,
       async (t) => {
         t.testdir();
         const wrongs: string[] = [];
