@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { lstatSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t from 'tap';
@@ -6,7 +6,7 @@ import t from 'tap';
 import { createFolder, syncFolder, writeAll, writeFile } from '../dist/files.js';
 import { openLogFile } from '../dist/log/file.js';
 import { nodeSystem, type System } from '../dist/log/system.js';
-import { faultyFileSystem, notingSyncs } from './log/support.js';
+import { createGate, faultyFileSystem, isPending, notingSyncs } from './log/support.js';
 
 t.test('each folder is durable before anything is created in it', async (t) => {
   const root = t.testdir({ here: {} });
@@ -27,17 +27,13 @@ t.test('the parent of an existing folder need not be readable', async (t) => {
 });
 
 t.test('another process may create the same folder at the same time', async (t) => {
-  const root = t.testdir();
-  await createFolder(creatingFirst(nodeSystem), join(root, 'a', 'b'));
-  t.ok(statSync(join(root, 'a', 'b')).isDirectory());
-});
-
-t.test('if another process creates a folder first, its parent need not be readable', async (t) => {
   const root = t.testdir({ here: {} });
-  // The first folder that is opened is the one above `here`.
-  const fs = creatingFirst(faultyFileSystem({ 'open 2': { fails: 'EACCES' } }));
-  await createFolder(fs, join(root, 'here', 'new'));
-  t.ok(statSync(join(root, 'here', 'new')).isDirectory());
+  // The first folder that is opened is the one above `here`. The parent of the new one need not be readable.
+  for (const fs of [nodeSystem, faultyFileSystem({ 'open 2': { fails: 'EACCES' } })]) {
+    const path = join(root, 'here', fs === nodeSystem ? 'one' : 'two');
+    await createFolder(creatingFirst(fs), path);
+    t.ok(statSync(path).isDirectory());
+  }
 });
 
 /** A file system on which another process creates each folder just before this one does. */
@@ -85,6 +81,36 @@ t.test('openLogFile creates a file with mode 0600, and keeps existing content', 
   t.equal(statSync(path).mode & 0o777, 0o600);
 });
 
+/** What `writeAll` waits for in the end, if two writes take only a few bytes, and all operations on the file. */
+const LAST_OPERATIONS = {
+  'the last write': { dsyncIsDurable: true, operations: ['open', 'write', 'write', 'write'] },
+  'the sync, if O_DSYNC does not reach the disk': {
+    dsyncIsDurable: false,
+    operations: ['open', 'write', 'write', 'write', 'sync'],
+  },
+};
+
+for (const [what, { dsyncIsDurable, operations }] of Object.entries(LAST_OPERATIONS))
+  t.test(`writeAll writes all bytes, and waits for ${what}`, async (t) => {
+    const path = join(t.testdir(), 'plants.jsonl');
+    const gate = createGate();
+    const faults = {
+      'write 1': { writes: 3 },
+      'write 2': { writes: 1 },
+      [operations.length]: { hangs: gate },
+    };
+    const fs = faultyFileSystem(faults, { dsyncIsDurable });
+    const file = await openLogFile(fs, path);
+    const written = writeAll(fs, file, Buffer.from('a long text'));
+    await gate.reached;
+    t.ok(await isPending(written));
+    gate.open();
+    await written;
+    t.strictSame(fs.operations, operations);
+    t.equal(readFileSync(path, 'utf8'), 'a long text');
+    await file.close();
+  });
+
 t.test('writeFile creates a complete file with mode 0600, and syncs its folder', async (t) => {
   const path = join(t.testdir(), 'copy');
   const { fs, synced } = notingSyncs();
@@ -94,6 +120,13 @@ t.test('writeFile creates a complete file with mode 0600, and syncs its folder',
   await writeFile(fs, path, Buffer.from('text'));
   t.equal(readFileSync(path, 'utf8'), 'text', 'the old content is replaced');
   t.strictSame(readdirSync(dirname(path)), ['copy']);
+});
+
+t.test('writeFile replaces a symbolic link, and does not write through it', async (t) => {
+  const folder = t.testdir({ empty: '', link: t.fixture('symlink', 'empty') });
+  await writeFile(nodeSystem, join(folder, 'link'), Buffer.from('text'));
+  t.equal(readFileSync(join(folder, 'empty'), 'utf8'), '');
+  t.ok(lstatSync(join(folder, 'link')).isFile());
 });
 
 t.test('a file is closed if writing it fails', async (t) => {

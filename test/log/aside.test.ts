@@ -1,21 +1,18 @@
 import {
   chmodSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
 import { unusedPath } from '../../dist/log/aside.js';
 import { nodeSystem } from '../../dist/log/system.js';
-import { faultyFileSystem, memoryFile } from './support.js';
+import { faultyFileSystem, memoryFile, shortFolder } from './support.js';
 
 const MEBIBYTE = 2 ** 20;
 /** The kept bytes are those of two ranges. */
@@ -68,9 +65,7 @@ t.test('neither a folder nor a link to another file is replaced', async (t) => {
 });
 
 t.test('a file that must not be read is not replaced', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'plants-'));
-  t.teardown(() => rmSync(folder, { recursive: true }));
-  chmodSync(folder, 0o755);
+  const folder = shortFolder(t);
   writeFileSync(join(folder, 'kept'), KEPT);
   chmodSync(join(folder, 'kept'), 0);
   const isRoot = process.geteuid?.() === 0;

@@ -1,20 +1,24 @@
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
 import { openPlantLog } from '../../dist/log/log.js';
-import { claimsIn, LOCKED, ROUNDS, sizeOf, startHolder, type Holder } from './lock-support.js';
-
-const CLUSTER = [process.execPath, join(import.meta.dirname, 'cluster-primary.js')];
+import {
+  claimsIn,
+  contest,
+  ROUNDS,
+  sizeOf,
+  startHolder,
+  startHolders,
+  type Holder,
+} from './lock-support.js';
+import { LOCKED, shortFolder } from './support.js';
 
 /** The path of a log whose lock can be bound by its own path, not through /proc/self/fd. */
-function shortLogAt(t: Test): string {
-  const folder = mkdtempSync(join(tmpdir(), 'plants-'));
-  t.teardown(() => rmSync(folder, { recursive: true }));
-  return join(folder, 'plants.jsonl');
-}
+const shortLogAt = (t: Test): string => join(shortFolder(t), 'plants.jsonl');
+
+const CLUSTER = [process.execPath, join(import.meta.dirname, 'cluster-primary.js')];
 
 /** A holder that is the worker of a cluster; its signals go to the primary. */
 interface Worker extends Holder {
@@ -75,26 +79,20 @@ t.test('a worker locks a log whose folder is longer than the path of a socket', 
 t.test('if two workers open a log at once, exactly one succeeds', async (t) => {
   const path = shortLogAt(t);
   const workers = await Promise.all([1, 2].map(() => startHolder(t, path, ...CLUSTER)));
-  const answers = await Promise.all(workers.map((worker) => worker.tell('open')));
-  t.strictSame(answers.toSorted(), ['locked', 'open']);
+  await contest(t, workers);
 });
 
-/** Lets processes try to open a log that is locked until `over`; resolves to their last results. */
-function contest(rivals: readonly Holder[], over: AbortSignal): Promise<unknown[]> {
-  return Promise.all(
-    rivals.map(async (rival) => {
-      let result: string | undefined;
-      do result = await rival.tell('open');
-      while (result === 'locked' && !over.aborted);
-      return result;
-    }),
-  );
+/** Lets a process try to open a log that is locked, again and again until `over`. Resolves to the last result. */
+async function contend(rival: Holder, over: AbortSignal): Promise<string | undefined> {
+  let result: string | undefined;
+  do result = await rival.tell('open');
+  while (result === 'locked' && !over.aborted);
+  return result;
 }
 
 t.test('worker.disconnect() under load keeps the lock and loses no plant', async (t) => {
   const path = shortLogAt(t);
-  const rivals = [await startHolder(t, path), await startHolder(t, path)];
-  const refused = ['locked', 'locked'];
+  const rivals = await startHolders(t, path, 2);
   let size = 0;
   for (let round = 1; round <= Math.ceil(ROUNDS / 3); round++)
     await t.test(`round ${round}`, async (t) => {
@@ -102,12 +100,12 @@ t.test('worker.disconnect() under load keeps the lock and loses no plant', async
       const worker = await startWorker(t, path, 'env', `NODE_CLUSTER_SCHED_POLICY=${policy}`);
       t.equal(await worker.tell('load'), 'loading');
       const over = new AbortController();
-      const contested = contest(rivals, over.signal);
+      const contended = rivals.map((rival) => contend(rival, over.signal));
       await t.rejects(openPlantLog(path), LOCKED);
       t.equal(await worker.tell('disconnect'), 'disconnected');
       over.abort();
-      t.strictSame(await contested, refused);
-      t.strictSame(await contest(rivals, over.signal), refused);
+      t.strictSame(await Promise.all(contended), ['locked', 'locked']);
+      for (const rival of rivals) t.equal(await rival.tell('open'), 'locked');
 
       const result = (await worker.tell('unload')) ?? '';
       const [acknowledged] = /^\d+(?= acknowledged$)/.exec(result) ?? [];

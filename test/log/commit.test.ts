@@ -1,129 +1,109 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { once } from 'node:events';
-import { appendFileSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-import t, { type Test } from 'tap';
+import t from 'tap';
 
 import { createCommitter, type Committer } from '../../dist/log/commit.js';
 import type { OpenFile } from '../../dist/files.js';
 import { nodeSystem } from '../../dist/log/system.js';
-import { openLog, type PlantLog } from '../../dist/log/log.js';
+import { openLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { run } from '../command.js';
 import { exactly } from '../exactly.js';
 import {
+  collect,
+  countOf,
   createGate,
+  failNext,
   faultyFileSystem,
+  FERN,
+  HANGING,
+  hangNext,
+  holdNext,
   isPending,
+  IVY,
+  logAt,
   logOf,
+  MOSS,
+  openWithFaults,
   plantsNamed,
+  UNAVAILABLE,
   untilAvailable,
   type Fault,
   type Faults,
-  type FaultyFileSystem,
 } from './support.js';
 
-const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
-const [FERN, IVY, MOSS] = plantsNamed('fern', 'ivy', 'moss') as [NewPlant, NewPlant, NewPlant];
-
-interface Opened {
-  readonly fs: FaultyFileSystem;
-  readonly path: string;
-  readonly log: PlantLog;
-  readonly reports: string[];
-  readonly content: () => string;
-}
-
-/** A new log, on a file system with faults. */
-async function open(
-  t: Test,
-  faults: Faults,
-  options?: { dsyncIsDurable: boolean },
-): Promise<Opened> {
-  const path = join(t.testdir(), 'plants.jsonl');
-  const fs = faultyFileSystem(faults, options);
-  const reports: string[] = [];
-  const log = await openLog(fs, path, { report: (message) => reports.push(message) });
-  t.teardown(() => log.close());
-  return { fs, path, log, reports, content: () => readFileSync(path, 'utf8') };
-}
-
-function countOf(fs: FaultyFileSystem, kind: string): number {
-  return fs.operations.filter((each) => each === kind).length;
+/** Plants with the ids from 1 on. */
+function manyPlants(count: number, name = 'fern'): NewPlant[] {
+  return plantsNamed(...Array<string>(count).fill(name));
 }
 
 t.test('plants that arrive during a write are written together in the next one', async (t) => {
   const gate = createGate();
-  const { fs, log, content } = await open(t, { 'write 1': { hangs: gate } });
+  const { fs, log, content } = await openWithFaults(t, { 'write 1': { hangs: gate } });
+  const plants = [FERN, ...manyPlants(100).slice(1)];
   const first = log.add(FERN);
   await gate.reached;
-  const names = Array.from({ length: 99 }, (_, n) => `plant ${n}`);
-  const rest = plantsNamed('fern', ...names).slice(1);
-  const others = rest.map((plant) => log.add(plant));
+  const others = plants.slice(1).map((plant) => log.add(plant));
   t.ok(await isPending(Promise.any(others)), 'no plant is acknowledged before its write');
   t.equal(countOf(fs, 'write'), 1);
   gate.open();
   await Promise.all([first, ...others]);
   t.equal(countOf(fs, 'write'), 2);
-  t.equal(content(), logOf([FERN, ...rest]).toString());
+  t.equal(content(), logOf(plants).toString());
 });
 
 t.test('plants that are added in the same tick are written together', async (t) => {
-  const { fs, log } = await open(t, {});
-  const plants = plantsNamed(...Array.from({ length: 500 }, (_, n) => `plant ${n}`));
-  await Promise.all(plants.map((plant) => log.add(plant)));
+  const { fs, log } = await openWithFaults(t);
+  await Promise.all(manyPlants(500).map((plant) => log.add(plant)));
   t.equal(countOf(fs, 'write'), 1);
-  for (const plant of plantsNamed('', '').map(({ id }) => ({ id: -id, name: '' })))
-    await log.add(plant);
+  for (const id of [-1n, -2n]) await log.add({ id, name: '' });
   t.equal(countOf(fs, 'write'), 3, 'sequential plants do not wait for each other');
 });
 
 t.test('a pending plant is found in every batch', async (t) => {
   const gate = createGate();
-  const { log, content } = await open(t, { 'write 1': { hangs: gate } });
-  const full = { ...IVY, name: 'x'.repeat(4_194_304) };
-  const plants = [FERN, full, MOSS];
-  const added = plants.slice(0, 1).map((plant) => log.add(plant));
+  const { log, content } = await openWithFaults(t, { 'write 1': { hangs: gate } });
+  const filling = { ...IVY, name: 'x'.repeat(4_194_304) };
+  const fern = log.add(FERN);
   await gate.reached;
-  added.push(...plants.slice(1).map((plant) => log.add(plant)));
+  const plants = [FERN, filling, MOSS];
+  const added = [fern, log.add(filling), log.add(MOSS)];
   const again = plants.map((plant) => log.add(plant));
-  const others = plants.map((plant) => log.add({ ...plant, tag: 'another' }));
-  const refused = Promise.allSettled(others);
+  const conflicts = plants.map((plant) =>
+    t.rejects(log.add({ ...plant, tag: 'another' }), { code: 'conflict' }),
+  );
   gate.open();
   t.strictSame(await Promise.all(added), ['created', 'created', 'created']);
   t.strictSame(await Promise.all(again), ['unchanged', 'unchanged', 'unchanged']);
-  for (const { status } of await refused) t.equal(status, 'rejected');
+  await Promise.all(conflicts);
   t.equal(content(), logOf(plants).toString());
 });
 
 t.test('the next write begins before the promises of the previous one are resolved', async (t) => {
   const gate = createGate();
-  const { fs, log } = await open(t, { 'write 1': { hangs: gate } });
-  const fern = log.add(FERN).then(() => countOf(fs, 'write'));
+  const { fs, log } = await openWithFaults(t, { 'write 1': { hangs: gate } });
+  const writesOnceStored = log.add(FERN).then(() => countOf(fs, 'write'));
   await gate.reached;
   const ivy = log.add(IVY);
   gate.open();
-  t.equal(await fern, 2);
+  t.equal(await writesOnceStored, 2);
   await ivy;
 });
 
 t.test('a write runs in the asynchronous context in which the log was opened', async (t) => {
   const contexts = new AsyncLocalStorage<string>();
   const seen: unknown[] = [];
-  const path = join(t.testdir(), 'plants.jsonl');
+  const path = logAt(t);
   const fs = faultyFileSystem({ 'write 1': { fails: 'ENOSPC' } });
   const report = (message: string): unknown => seen.push([message, contexts.getStore()]);
   const log = await contexts.run('opener', () => openLog(fs, path, { report }));
   t.teardown(() => log.close());
   await contexts.run('request', () => t.rejects(log.add(FERN), UNAVAILABLE));
-  const gate = createGate();
-  fs.faults['write 2'] = { hangs: gate };
-  const refused = contexts.run('request', () => t.rejects(log.add(FERN), UNAVAILABLE));
-  await gate.reached;
-  await contexts.run('request', () => fs.expire());
-  await refused;
+  const gate = await contexts.run('request', () => hangNext(t, { fs, log }, 'write', [FERN]));
   gate.open();
   await untilAvailable(log);
   t.match(
@@ -138,54 +118,35 @@ t.test('a write runs in the asynchronous context in which the log was opened', a
 
 t.test('minor garbage collections free the memory of stored plants', async (t) => {
   const script = join(import.meta.dirname, 'retention.js');
-  const path = join(t.testdir(), 'plants.jsonl');
-  const kept = JSON.parse(
-    await run('.', process.execPath, '--expose-gc', script, path),
-  ) as number[];
+  const output = await run('.', process.execPath, '--expose-gc', script, logAt(t));
+  const kept = JSON.parse(output) as number[];
   t.equal(kept.length, 3);
   for (const bytes of kept) t.ok(bytes < 150, `${bytes} bytes a plant`);
 });
 
-t.test('a short write is completed before its plants are acknowledged', async (t) => {
-  const { fs, log, content } = await open(t, {
-    'write 1': { writes: 3 },
-    'write 2': { writes: 1 },
-  });
+t.test('a refused plant can be added again while others are still written', async (t) => {
   const gate = createGate();
-  fs.faults['write 3'] = { hangs: gate };
-  const added = Promise.all([log.add(FERN), log.add(IVY)]);
+  const { log, content } = await openWithFaults(t, {
+    'write 1': { fails: 'ENOSPC' },
+    'write 2': { hangs: gate },
+  });
+  // The first alone is more than a batch.
+  const refused = log.add({ ...FERN, name: 'x'.repeat(4_194_304) });
+  const ivy = log.add(IVY);
+  await t.rejects(refused, UNAVAILABLE);
   await gate.reached;
-  t.ok(await isPending(added));
-  t.equal(content(), encodeRecord(FERN).slice(0, 4));
+  const again = log.add(FERN);
   gate.open();
-  t.strictSame(await added, ['created', 'created']);
-  t.equal(content(), logOf([FERN, IVY]).toString());
+  t.strictSame(await Promise.all([again, ivy]), ['created', 'created']);
+  t.equal(content(), logOf([IVY, FERN]).toString());
 });
 
-t.test(
-  'a plant that was refused can be added again while other plants are still written',
-  async (t) => {
-    const gate = createGate();
-    const { log, content } = await open(t, {
-      'write 1': { fails: 'ENOSPC' },
-      'write 2': { hangs: gate },
-    });
-    // The first alone is more than a batch.
-    const long = { ...FERN, name: 'x'.repeat(4_194_304) };
-    const refused = log.add(long);
-    const ivy = log.add(IVY);
-    await t.rejects(refused, UNAVAILABLE);
-    await gate.reached;
-    const again = log.add(FERN);
-    gate.open();
-    t.strictSame(await Promise.all([again, ivy]), ['created', 'created']);
-    t.equal(content(), logOf([IVY, FERN]).toString());
-  },
-);
+const FULL_REPORT = /; plants are refused until there is room$/;
+const ROOM_REPORT = /: there is room again$/;
 
 for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
   t.test(`${code}: plants are refused only as long as the disk is full`, async (t) => {
-    const { log, reports, content } = await open(t, {
+    const { fs, log, reports, content } = await openWithFaults(t, {
       'write 2': { fails: code },
       // One line has room, and a part of the other.
       'write 3': { writes: encodeRecord(IVY).length + 5 },
@@ -194,51 +155,40 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
     await log.add(FERN);
     await t.rejects(log.add(IVY), { ...UNAVAILABLE, message: new RegExp(code) });
     t.equal(content(), encodeRecord(FERN));
-    const both = await Promise.allSettled([log.add(IVY), log.add(MOSS)]);
-    t.match(
-      both,
-      exactly({ reason: UNAVAILABLE }, { reason: UNAVAILABLE }),
-      'a batch fails as a whole',
-    );
-    t.equal(content(), encodeRecord(FERN), 'only acknowledged plants are left');
+    const batch = [IVY, MOSS].map((plant) => t.rejects(log.add(plant), UNAVAILABLE));
+    await Promise.all(batch);
+    t.equal(content(), encodeRecord(FERN), 'a batch fails as a whole');
     t.equal(await log.add(FERN), 'unchanged', 'stored plants are still known');
-    t.equal(reports.length, 1, 'it is reported once');
-    t.match(reports[0], /; plants are refused until there is room$/);
+    t.match(reports, exactly(FULL_REPORT), 'it is reported once');
 
     t.equal(await log.add(IVY), 'created');
     t.equal(await log.add(MOSS), 'created');
-    t.equal(reports.length, 2);
-    t.match(reports[1], /: there is room again$/);
+    t.match(reports, exactly(FULL_REPORT, ROOM_REPORT));
     t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
+
+    const reed = { id: 4n, name: 'reed' };
+    failNext(fs, 'write', { fails: code });
+    await t.rejects(log.add(reed), UNAVAILABLE);
+    await log.add(reed);
+    t.match(reports.slice(2), exactly(FULL_REPORT, ROOM_REPORT), 'the next time, too');
     t.notOk(log.poisoned.aborted);
   });
 
-t.test('each time the disk is full, that is reported, and so is its end', async (t) => {
-  const { log, reports } = await open(t, {
-    'write 1': { fails: 'ENOSPC' },
-    'write 3': { fails: 'ENOSPC' },
-  });
-  await t.rejects(log.add(FERN), UNAVAILABLE);
-  await log.add(FERN);
-  await t.rejects(log.add(IVY), UNAVAILABLE);
-  await log.add(IVY);
-  t.equal(reports.length, 4);
-});
-
 t.test('plants that are pending when the disk is full are tried in a later write', async (t) => {
   const gate = createGate();
-  const { log, content } = await open(t, { 'write 1': { hangs: gate, fails: 'ENOSPC' } });
-  const fern = log.add(FERN);
-  const sameFern = log.add(FERN);
+  const { log, content } = await openWithFaults(t, {
+    'write 1': { hangs: gate, fails: 'ENOSPC' },
+  });
+  const refused = [FERN, FERN].map((plant) => t.rejects(log.add(plant), UNAVAILABLE));
   await gate.reached;
   const ivy = log.add(IVY);
   gate.open();
-  await t.rejects(fern, UNAVAILABLE);
-  await t.rejects(sameFern, UNAVAILABLE, 'the same plant is refused as well');
+  await Promise.all(refused);
   t.equal(await ivy, 'created');
   t.equal(content(), encodeRecord(IVY));
 });
 
+const POISON_REPORT = /; no plant is stored until the log is opened again$/;
 const poisons: Record<string, Faults> = {
   'a write that fails': { 'write 2': { fails: 'EIO' } },
   'a partial write that fails': { 'write 2': { writes: 9 }, 'write 3': { fails: 'EIO' } },
@@ -257,26 +207,23 @@ const poisons: Record<string, Faults> = {
 
 for (const [what, faults] of Object.entries(poisons))
   t.test(`${what} poisons the log permanently`, async (t) => {
-    const { fs, log, reports, content } = await open(t, faults);
+    const { fs, log, reports, content } = await openWithFaults(t, faults);
     let aborted = 0;
     log.poisoned.addEventListener('abort', () => aborted++);
     await log.add(FERN);
-    const gate = createGate();
-    fs.faults['write 2'] = { ...faults['write 2'], hangs: gate };
-    const ivy = log.add(IVY);
+    const gate = holdNext(fs, 'write', faults['write 2']);
+    const ivy = t.rejects(log.add(IVY), UNAVAILABLE);
     await gate.reached;
-    const moss = log.add(MOSS);
+    const moss = t.rejects(log.add(MOSS), UNAVAILABLE, 'a queued plant is refused');
     gate.open();
-    await t.rejects(ivy, UNAVAILABLE);
-    await t.rejects(moss, UNAVAILABLE, 'a queued plant is refused');
+    await Promise.all([ivy, moss]);
     const left = content();
     const tried = fs.operations.length;
     for (const plant of [FERN, IVY, MOSS]) await t.rejects(log.add(plant), UNAVAILABLE);
     t.equal(fs.operations.length, tried, 'no write is retried');
     t.equal(aborted, 1);
     t.match(log.poisoned.reason, { ...UNAVAILABLE, cause: Error });
-    t.equal(reports.length, 1, 'it is reported once');
-    t.match(reports[0], /; no plant is stored until the log is opened again$/);
+    t.match(reports, exactly(POISON_REPORT), 'it is reported once');
     await log.close();
     t.equal(content(), left);
     t.ok(left.startsWith(encodeRecord(FERN)), 'all acknowledged plants are there');
@@ -299,89 +246,69 @@ const OTHER_LINES = {
 };
 
 for (const [what, fault] of Object.entries(failedWrites))
-  for (const isBefore of [true, false]) {
-    const order = isBefore ? 'before' : 'after';
-    const name = `a write that fails and leaves ${what}: another process's line ${order} it is not cut off`;
-    t.test(name, async (t) => {
-      const left = FERN_LINE.slice(0, fault.writes ?? 0);
-      for (const [which, line] of Object.entries(OTHER_LINES))
-        await t.test(which, async (t) => {
-          const gate = createGate();
-          // The second read is that of what the write has left; the first one belongs to the opening.
-          const faults: Faults = isBefore
-            ? { 'write 1': { ...fault, hangs: gate } }
-            : { 'write 1': fault, 'read 2': { hangs: gate } };
-          const { log, path, content } = await open(t, faults);
-          const added = log.add(FERN);
+  for (const order of ['before', 'after'])
+    for (const [which, line] of Object.entries(OTHER_LINES))
+      t.test(
+        `a write that fails and leaves ${what}: ${which} of another process ${order} it is not cut off`,
+        async (t) => {
+          const { fs, log, path, content } = await openWithFaults(t);
+          // After a write has failed, what it has left is read.
+          if (order === 'after') failNext(fs, 'write', fault);
+          const gate = order === 'after' ? holdNext(fs, 'read') : holdNext(fs, 'write', fault);
+          const refused = t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /modified/ });
           await gate.reached;
           appendFileSync(path, line);
           gate.open();
-          await t.rejects(added, { ...UNAVAILABLE, message: /modified/ });
+          await refused;
           t.ok(log.poisoned.aborted);
-          t.equal(content(), isBefore ? line + left : left + line);
-        });
-    });
-  }
+          const left = FERN_LINE.slice(0, fault.writes ?? 0);
+          t.equal(content(), order === 'after' ? left + line : line + left);
+        },
+      );
 
 t.test('a failed write whose file was cut meanwhile does not lengthen it', async (t) => {
   const gate = createGate();
-  const { log, path, content } = await open(t, { 'write 2': { fails: 'ENOSPC', hangs: gate } });
+  const faults = { 'write 2': { fails: 'ENOSPC', hangs: gate } };
+  const { log, path, content } = await openWithFaults(t, faults);
   await log.add(FERN);
-  const added = log.add(IVY);
+  const refused = t.rejects(log.add(IVY), { ...UNAVAILABLE, message: /modified/ });
   await gate.reached;
   truncateSync(path, 3);
   gate.open();
-  await t.rejects(added, { ...UNAVAILABLE, message: /modified/ });
+  await refused;
   t.equal(content(), FERN_LINE.slice(0, 3));
 });
 
-t.test('if O_DSYNC does not reach the disk, each write is followed by fsync', async (t) => {
-  const { fs, log } = await open(t, { 'write 1': { writes: 5 } }, { dsyncIsDurable: false });
-  const opened = fs.operations.length;
-  const syncs = countOf(fs, 'sync');
-  const gate = createGate();
-  fs.faults[`sync ${syncs + 1}`] = { hangs: gate };
-  const added = log.add(FERN);
-  await gate.reached;
-  t.ok(await isPending(added), 'the plant is not acknowledged yet');
-  gate.open();
-  await added;
-  await log.add(IVY);
-  t.strictSame(fs.operations.slice(opened), [
-    ...['statSync', 'write', 'write', 'sync'],
-    ...['statSync', 'write', 'sync'],
-  ]);
-});
-
-const HANGS = /: a write has not returned for 10 s; plants are refused until it does$/;
+const HANG_REPORT = /: a write has not returned for 10 s; plants are refused until it does$/;
+const RETURN_REPORT = /: the write has returned; plants are stored again$/;
 
 t.test(
   'while a write hangs, plants are refused; once it returns, its plants are stored',
   async (t) => {
-    const gate = createGate();
-    const { fs, log, reports, content } = await open(t, { 'write 2': { hangs: gate } });
+    const { fs, log, reports, content } = await openWithFaults(t);
     await log.add(FERN);
-    const ivy = log.add(IVY);
+    await fs.expire();
+    const gate = holdNext(fs, 'write');
+    const written = [log.add(IVY)];
     await gate.reached;
-    const pending = Promise.allSettled([ivy, log.add(IVY), log.add(MOSS)]);
+    const pending = Promise.allSettled([...written, log.add(IVY), log.add(MOSS)]);
     t.ok(await isPending(pending), 'they wait');
     await log.check();
     await fs.expire();
-    const refused = exactly(...Array.from({ length: 3 }, () => ({ reason: UNAVAILABLE })));
+    const refused = exactly(...Array.from({ length: 3 }, () => ({ reason: HANGING })));
     t.match(await pending, refused, 'those that are written, and those that wait');
 
     const performed = fs.operations.length;
-    for (const plant of [FERN, IVY, MOSS])
-      await t.rejects(log.add(plant), { ...UNAVAILABLE, message: /has not returned for 10 s$/ });
-    await t.rejects(log.check(), UNAVAILABLE);
+    for (const plant of [FERN, IVY, MOSS]) await t.rejects(log.add(plant), HANGING);
+    await t.rejects(log.check(), HANGING);
     await fs.expire();
     t.equal(fs.operations.length, performed, 'no operation follows');
-    t.match(reports, exactly(HANGS), 'it is reported once');
+    t.match(reports, exactly(HANG_REPORT), 'it is reported once');
     t.equal(log.size, 1);
 
     gate.open();
     await untilAvailable(log);
-    t.match(reports, exactly(HANGS, /: the write has returned; plants are stored again$/));
+    t.match(reports, exactly(HANG_REPORT, RETURN_REPORT));
     t.equal(log.size, 2);
     t.equal(await log.add(IVY), 'unchanged', 'a retry finds the plant');
     t.equal(content(), logOf([FERN, IVY]).toString(), 'what waited behind it was not written');
@@ -391,26 +318,8 @@ t.test(
   },
 );
 
-t.test('every write that hangs is reported, and one that returns in time is not', async (t) => {
-  const [first, second] = [createGate(), createGate()];
-  const faults = { 'write 2': { hangs: first }, 'write 3': { hangs: second } };
-  const { fs, log, reports } = await open(t, faults);
-  await log.add(FERN);
-  await fs.expire();
-  t.strictSame(reports, []);
-  for (const [plant, gate] of [[IVY, first] as const, [MOSS, second] as const]) {
-    const refused = t.rejects(log.add(plant), UNAVAILABLE);
-    await gate.reached;
-    await fs.expire();
-    await refused;
-    gate.open();
-    await untilAvailable(log);
-  }
-  t.match(reports, exactly(HANGS, /stored again$/, HANGS, /stored again$/));
-});
-
 const FULL: Faults = { 'write 1': { writes: 9, fails: 'ENOSPC' } };
-/** Operations of a commit besides its write: the last ones of their kind. */
+/** Operations of a commit besides its write. */
 const commits: Record<string, { kind: string; faults: Faults; dsyncIsDurable?: boolean }> = {
   'the sync after a write': { kind: 'sync', faults: {}, dsyncIsDurable: false },
   'the read after a failed write': { kind: 'read', faults: FULL },
@@ -420,72 +329,52 @@ const commits: Record<string, { kind: string; faults: Faults; dsyncIsDurable?: b
 
 for (const [what, { kind, faults, dsyncIsDurable = true }] of Object.entries(commits))
   t.test(`${what} may hang, too`, async (t) => {
-    const { fs, log, reports, content } = await open(t, faults, { dsyncIsDurable });
-    const gate = createGate();
-    fs.faults[`${kind} ${countOf(fs, kind) + 1}`] = { hangs: gate };
-    const hangs = { ...UNAVAILABLE, message: /has not returned for 10 s$/ };
-    const refused = t.rejects(log.add(FERN), hangs);
-    await gate.reached;
-    await fs.expire();
-    await refused;
-    await t.rejects(log.check(), UNAVAILABLE);
+    const opened = await openWithFaults(t, faults, { dsyncIsDurable });
+    const { log, reports, content } = opened;
+    const gate = await hangNext(t, opened, kind, [FERN]);
+    await t.rejects(log.check(), HANGING);
     gate.open();
     await untilAvailable(log);
     t.equal(await log.add(FERN), faults === FULL ? 'created' : 'unchanged');
     t.equal(content(), encodeRecord(FERN));
-    t.match(reports[0], HANGS);
+    t.match(reports[0], HANG_REPORT);
   });
 
 t.test('a full disk that hangs is reported as full again when it returns', async (t) => {
-  const gate = createGate();
-  const { fs, log, reports, content } = await open(t, {
-    'write 1': { fails: 'ENOSPC' },
-    'write 2': { hangs: gate, writes: 9, fails: 'ENOSPC' },
-  });
+  const opened = await openWithFaults(t, { 'write 1': { fails: 'ENOSPC' } });
+  const { log, reports, content } = opened;
   await t.rejects(log.add(FERN), UNAVAILABLE);
-  const refused = t.rejects(log.add(FERN), UNAVAILABLE);
-  await gate.reached;
-  await fs.expire();
-  await refused;
+  const gate = await hangNext(t, opened, 'write', [FERN], { writes: 9, fails: 'ENOSPC' });
   gate.open();
   await untilAvailable(log);
   t.equal(content(), '');
   t.equal(await log.add(FERN), 'created');
-  const full = /; plants are refused until there is room$/;
-  t.match(reports, exactly(full, HANGS, full, /: there is room again$/));
+  t.match(reports, exactly(FULL_REPORT, HANG_REPORT, FULL_REPORT, ROOM_REPORT));
 });
 
 t.test('a write that hangs, then fails, poisons the log', async (t) => {
-  const gate = createGate();
-  const { fs, log, reports, content } = await open(t, { 'write 1': { hangs: gate, fails: 'EIO' } });
-  const refused = t.rejects(log.add(FERN), UNAVAILABLE);
-  await gate.reached;
-  await fs.expire();
-  await refused;
+  const opened = await openWithFaults(t);
+  const { log, reports, content } = opened;
+  const gate = await hangNext(t, opened, 'write', [FERN], { fails: 'EIO' });
   const poisoned = once(log.poisoned, 'abort');
   gate.open();
   await poisoned;
   await t.rejects(log.check(), { ...UNAVAILABLE, message: /EIO/ });
   await t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /EIO/ });
-  t.match(reports, exactly(HANGS, /; no plant is stored until the log is opened again$/));
+  t.match(reports, exactly(HANG_REPORT, POISON_REPORT));
   t.equal(content(), '');
 });
 
 t.test('a log that is poisoned while a write hangs stays so when it returns', async (t) => {
-  const gate = createGate();
-  const { fs, log, path, reports, content } = await open(t, { 'write 2': { hangs: gate } });
+  const opened = await openWithFaults(t);
+  const { fs, log, path, reports, content } = opened;
   await log.add(FERN);
-  const compared = createGate();
-  fs.faults[`read ${countOf(fs, 'read') + 1}`] = { hangs: compared };
-  const refused = [FERN, IVY].map((plant) => t.rejects(log.add(plant), UNAVAILABLE));
-  await compared.reached;
-  await gate.reached;
-  await fs.expire();
-  await Promise.all(refused);
+  const compared = holdNext(fs, 'read');
+  const written = await hangNext(t, opened, 'write', [FERN, IVY]);
   writeFileSync(path, content().replace('fern', 'Fern'));
   compared.open();
   await once(log.poisoned, 'abort');
-  gate.open();
+  written.open();
   await log.close();
   t.equal(log.size, 2, 'its plant is stored');
   t.notOk(
@@ -496,37 +385,28 @@ t.test('a log that is poisoned while a write hangs stays so when it returns', as
 });
 
 t.test('close waits for a write that hangs', async (t) => {
-  const gate = createGate();
-  const { fs, log, content } = await open(t, { 'write 1': { hangs: gate } });
-  const refused = t.rejects(log.add(FERN), UNAVAILABLE);
-  await gate.reached;
-  await fs.expire();
-  await refused;
-  const closed = log.close();
+  const opened = await openWithFaults(t);
+  const gate = await hangNext(t, opened, 'write', [FERN]);
+  const closed = opened.log.close();
   t.ok(await isPending(closed));
   gate.open();
   await closed;
-  t.equal(content(), encodeRecord(FERN));
-  t.equal(fs.openFiles, 0);
+  t.equal(opened.content(), encodeRecord(FERN));
+  t.equal(opened.fs.openFiles, 0);
 });
 
 t.test('plants are read while a write hangs', async (t) => {
-  const gate = createGate();
-  const { fs, log } = await open(t, { 'write 2': { hangs: gate } });
-  await log.add(FERN);
-  const refused = t.rejects(log.add(IVY), UNAVAILABLE);
-  await gate.reached;
-  await fs.expire();
-  await refused;
-  const plants: NewPlant[] = [];
-  for await (const plant of log.plants()) plants.push(plant);
-  t.strictSame(plants, [FERN]);
+  const opened = await openWithFaults(t);
+  await opened.log.add(FERN);
+  const gate = await hangNext(t, opened, 'write', [IVY]);
+  t.strictSame(await collect(opened.log.plants()), [FERN]);
   gate.open();
 });
 
 t.test('a modified line poisons the log, but a write in progress is completed', async (t) => {
   const gate = createGate();
-  const { log, path, reports, content } = await open(t, { 'write 2': { hangs: gate } });
+  const faults = { 'write 2': { hangs: gate } };
+  const { log, path, reports, content } = await openWithFaults(t, faults);
   await log.add(FERN);
   const ivy = log.add(IVY);
   await gate.reached;
@@ -595,8 +475,8 @@ t.test('a line may have the length limit of a record, but not one byte more', as
 });
 
 t.test('a batch is bounded, and plants are written in the order of arrival', async (t) => {
-  const { fs, log, content } = await open(t, {});
-  const plants = plantsNamed(...Array.from({ length: 40 }, () => 'x'.repeat(700_000)));
+  const { fs, log, content } = await openWithFaults(t);
+  const plants = manyPlants(40, 'x'.repeat(700_000));
   await Promise.all(plants.map((plant) => log.add(plant)));
   t.equal(countOf(fs, 'write'), 7, 'six of them are more than 4 MiB');
   t.equal(content(), logOf(plants).toString());

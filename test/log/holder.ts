@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
-import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
+import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { PlantStoreError } from '../../dist/store.js';
+import { timeless } from './support.js';
 
 /*
  * A process that executes the commands on stdin on the log at argv[2], and writes the result of
@@ -17,9 +18,9 @@ let log: PlantLog | undefined;
 
 const markerOf = (opened: PlantLog): string => `${opened.path}.holder`;
 
-async function open(): Promise<string> {
+async function open(opening: Promise<PlantLog>): Promise<string> {
   try {
-    log = await openPlantLog(path);
+    log = await opening;
   } catch (error) {
     return error instanceof PlantStoreError ? error.code : String(error);
   }
@@ -75,7 +76,9 @@ async function disconnect(): Promise<string> {
 }
 
 const commands: Record<string, () => string | Promise<string>> = {
-  open,
+  open: () => open(openPlantLog(path)),
+  /** On a busy machine, all of many processes could run out of time before one has the lock. */
+  contend: () => open(openLog(timeless, path)),
   close,
   load,
   unload: async () => `${await stopLoad()} acknowledged`,

@@ -1,4 +1,4 @@
-import t from 'tap';
+import t, { type Test } from 'tap';
 
 import type { OpenFile } from '../../dist/files.js';
 import { lineAt, partsOf, readLine, type Part } from '../../dist/log/lines.js';
@@ -28,21 +28,33 @@ t.test('a file is read up to its end, or to a given one', async (t) => {
   t.strictSame(await partsIn(memoryFile(Buffer.alloc(0))), []);
 });
 
+/** Checks that the parts of a file are whole lines, which add up to all of it. */
+async function checkParts(t: Test, content: string, maxBytesRead = Infinity): Promise<void> {
+  const parts = await partsIn(memoryFile(Buffer.from(content), maxBytesRead));
+  const about = `${content.length} bytes, ${maxBytesRead} at a time`;
+  t.equal(parts.map(([, , bytes]) => bytes).join(''), content, about);
+  let offset = 0;
+  for (const [kind, start, bytes] of parts) {
+    const isRight = start === offset && kind === 'lines' && String(bytes).endsWith('\n');
+    const isTail = start === offset && kind === 'torn tail' && bytes === 'torn';
+    if (!isRight && !isTail) t.fail(`${about}: ${kind} at ${start}`);
+    offset += String(bytes).length;
+  }
+}
+
 t.test('the parts of a file add up to all of it, however few bytes a read returns', async (t) => {
   const lengths = [2, 3.5, 0, 1.2, 7, 0, 0, 6, 0.5].map((chunks) => chunks * CHUNK_BYTES);
   const plants = plantsNamed(...lengths.map((length) => 'x'.repeat(length)));
-  const content = `${String(logOf(plants))}torn`;
-  for (const maxBytesRead of [1_000, CHUNK_BYTES - 1, 3 * CHUNK_BYTES, Infinity]) {
-    const parts = await partsIn(memoryFile(Buffer.from(content), maxBytesRead));
-    t.equal(parts.map(([, , bytes]) => bytes).join(''), content, `${maxBytesRead} bytes at a time`);
-    const kinds = parts.map(([kind]) => kind);
-    t.equal(kinds.indexOf('torn tail'), kinds.length - 1);
-    let offset = 0;
-    for (const [, start, bytes] of parts) {
-      if (start !== offset) t.fail(`a part starts at ${start}, not at ${offset}`);
-      offset += String(bytes).length;
-    }
-  }
+  for (const maxBytesRead of [1_000, CHUNK_BYTES - 1, 3 * CHUNK_BYTES, Infinity])
+    await checkParts(t, `${String(logOf(plants))}torn`, maxBytesRead);
+  for (const maxBytesRead of [1, 2, 7, 64])
+    await checkParts(t, `${FERN}\n${FERN}torn`, maxBytesRead);
+});
+
+t.test('a line may start or end anywhere around a chunk boundary', async (t) => {
+  for (const size of [CHUNK_BYTES, 2 * CHUNK_BYTES, 4 * CHUNK_BYTES])
+    for (let over = -3; over <= 3; over++)
+      await checkParts(t, `${'x'.repeat(size + over - 1)}\n${FERN}${FERN}`);
 });
 
 t.test('memory does not grow with the file, and a long line is not kept', async (t) => {
@@ -112,6 +124,7 @@ t.test('a line longer than any record is skipped, whatever follows it', async (t
   ];
   t.strictSame(await partsIn(file), expected);
   t.equal(await lineAt(file, next), 3);
+  await t.rejects(readLine(file, FERN.length), RangeError);
 });
 
 t.test('lineAt returns the number of the line that starts at an offset', async (t) => {

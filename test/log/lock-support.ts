@@ -14,14 +14,12 @@ export const ROUNDS = byLength(3, 50, 500);
 /** The number of processes that want a lock at once. */
 export const PROCESSES = byLength(4, 8, 8);
 
-export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
-
 /** A process that runs holder.js. */
 export interface Holder {
   readonly pid: number;
   /** Sends a command and resolves to its result; to `undefined` if the process ends first. */
   tell(
-    command: 'open' | 'close' | 'load' | 'unload' | 'disconnect' | 'pid',
+    command: 'open' | 'contend' | 'close' | 'load' | 'unload' | 'disconnect' | 'pid',
   ): Promise<string | undefined>;
   nextLine(): Promise<string | undefined>;
   signal(signal: NodeJS.Signals): void;
@@ -70,8 +68,20 @@ export async function startHolder(t: Test, path: string, ...wrapper: string[]): 
   };
 }
 
-export function logAt(t: Test): string {
-  return join(t.testdir(), 'plants.jsonl');
+/** Starts holders that run side by side. */
+export function startHolders(t: Test, path: string, count: number): Promise<Holder[]> {
+  return Promise.all(Array.from({ length: count }, () => startHolder(t, path)));
+}
+
+/**
+ * Lets holders open a log at once, none of which gives up before it knows that another one has it open.
+ * Resolves to the only one that succeeded.
+ */
+export async function contest(t: Test, holders: readonly Holder[]): Promise<Holder | undefined> {
+  const answers = await Promise.all(holders.map((holder) => holder.tell('contend')));
+  const refused = Array<string>(holders.length - 1).fill('locked');
+  t.strictSame(answers.toSorted(), [...refused, 'open']);
+  return holders[answers.indexOf('open')];
 }
 
 /** The claims to locks in a folder. */

@@ -1,29 +1,33 @@
-import { chmodSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
 import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { claimsIn } from './lock-support.js';
+import { shortFolder } from './support.js';
 
 /* These tests change the user of their process. Each file of tests runs in a process of its own. */
 
 const IS_ROOT = process.geteuid?.() === 0;
 
 /** A folder in which every user may create files. */
-function sharedFolder(t: Test, prefix = 'plants-'): string {
-  const folder = mkdtempSync(join(tmpdir(), prefix));
-  t.teardown(() => rmSync(folder, { recursive: true }));
+function sharedFolder(t: Test, prefix?: string): string {
+  const folder = shortFolder(t, prefix);
   chmodSync(folder, 0o777);
   return folder;
 }
 
-/** Makes a claim one that only root may connect to, as are those of another user. */
-function giveAway(folder: string): string {
+/** Opens a log that every user may open, with a lock that only root may connect to, as is that of another user. */
+async function openForAll(t: Test, prefix?: string) {
+  const folder = sharedFolder(t, prefix);
+  const path = join(folder, 'plants.jsonl');
+  const log = await openPlantLog(path);
+  chmodSync(path, 0o666);
   const [claim = ''] = claimsIn(folder);
-  chmodSync(join(folder, claim), 0);
-  return join(folder, claim);
+  const socket = join(folder, claim);
+  chmodSync(socket, 0);
+  return { folder, path, log, claim, socket };
 }
 
 /** Opens a log as another user than root. */
@@ -36,16 +40,14 @@ async function openAsOther(path: string): Promise<PlantLog> {
   }
 }
 
-for (const [what, prefix] of Object.entries({
+const PREFIXES = {
   'in a folder with a short path': 'plants-',
   'in a folder with a path that is too long for a socket': `plants-${'x'.repeat(80)}-`,
-}))
+};
+
+for (const [what, prefix] of Object.entries(PREFIXES))
   t.test(`the lock of another user is not taken, and its socket is named, ${what}`, async (t) => {
-    const folder = sharedFolder(t, prefix);
-    const path = join(folder, 'plants.jsonl');
-    const log = await openPlantLog(path);
-    chmodSync(path, 0o666);
-    const socket = giveAway(folder);
+    const { path, log, socket } = await openForAll(t, prefix);
     await t.rejects(openAsOther(path), {
       code: 'unavailable',
       message: `${path}: a process of another user has locked it; remove ${socket} if that process has ended`,
@@ -54,24 +56,15 @@ for (const [what, prefix] of Object.entries({
   });
 
 t.test('a log can be opened beside the open log of another user', async (t) => {
-  const folder = sharedFolder(t);
-  const log = await openPlantLog(join(folder, 'plants.jsonl'));
-  const socket = giveAway(folder);
+  const { folder, log, claim } = await openForAll(t);
   const other = await openAsOther(join(folder, 'others.jsonl'));
-  t.ok(
-    claimsIn(folder).some((name) => socket.endsWith(name)),
-    'the other claim is untouched',
-  );
+  t.ok(claimsIn(folder).includes(claim), 'the other claim is untouched');
   await other.close();
   await log.close();
 });
 
 t.test('a hidden claim of another user does not keep a log closed', async (t) => {
-  const folder = sharedFolder(t);
-  const path = join(folder, 'plants.jsonl');
-  const log = await openPlantLog(path);
-  chmodSync(path, 0o666);
-  const socket = giveAway(folder);
+  const { path, log, socket } = await openForAll(t);
   renameSync(socket, `${socket}.new`);
   const other = await openAsOther(path);
   await other.close();

@@ -82,6 +82,12 @@ t.test('a line that was written by hand is a record', async (t) => {
       '/A\u00e9\u00e9\u{1f33f}',
       '\b\f\n\r\t"\\',
     ],
+    'with characters that are not ASCII': [
+      3n,
+      '{"id":3,"name":"\u{1f33f}","tag":"\u00e9"}\n',
+      '\u{1f33f}',
+      '\u00e9',
+    ],
     'with a checksum over other escapes': [7n, signed(String.raw`{"id":7,"name":"\u0041"`), 'A'],
     'with DEL, which is no control character to JSON': [7n, '{"id":7,"name":"\x7f"}\n', '\x7f'],
     'with the id 0': [0n, '{"id":0,"name":""}\n', ''],

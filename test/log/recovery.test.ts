@@ -1,12 +1,6 @@
-import {
-  appendFileSync,
-  readdirSync,
-  readFileSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
-import { join } from 'node:path';
+import { appendFileSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { crc32 } from 'node:zlib';
 
 import t, { type Test } from 'tap';
@@ -16,9 +10,17 @@ import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { scan } from '../../dist/log/scan.js';
 import type { NewPlant } from '../../dist/plant.js';
-import { PlantStoreError } from '../../dist/store.js';
 import { exactly } from '../exactly.js';
-import { createGate, faultyFileSystem, logOf, memoryFile } from './support.js';
+import { filesIn } from '../faults/support.js';
+import {
+  contentOf,
+  createGate,
+  faultyFileSystem,
+  ignore,
+  logAt,
+  logOf,
+  memoryFile,
+} from './support.js';
 
 const PLANTS: NewPlant[] = [
   { id: 0n, name: '' },
@@ -36,7 +38,9 @@ const PLANTS: NewPlant[] = [
 ];
 const LINES = PLANTS.map(encodeRecord);
 const CONTENT = logOf(PLANTS);
+/** A line without a checksum, written by hand, and its plant. */
 const HAND_WRITTEN = '{"id":1,"name":"reed"}\n';
+const BY_HAND = { id: 1n, name: 'reed' };
 
 /** The expected result of opening a log: its plants and where they end, or where it is damaged. */
 type Opening =
@@ -72,50 +76,53 @@ async function openingOf(content: Buffer): Promise<Opening> {
       return undefined;
     },
     onDamage: ({ line, offset }) => void (damage ??= { line, offset }),
-    onProgress: () => undefined,
+    onProgress: ignore,
   });
   return damage ?? { ids, end: offset };
-}
-
-/** The contents of all files in a folder. */
-function contentOf(folder: string): Record<string, Buffer> {
-  return Object.fromEntries(
-    readdirSync(folder).map((name) => [name, readFileSync(join(folder, name))]),
-  );
 }
 
 function tornCopy(offset: number, tail: Buffer): string {
   return `plants.jsonl.torn-${offset}-${crc32(tail).toString(16)}`;
 }
 
+/** What is in the folder of a log whose content was cut at its torn tail. */
+function recovered(content: Buffer, end: number): Record<string, string> {
+  const tail = content.subarray(end);
+  return {
+    'plants.jsonl': content.toString('latin1', 0, end),
+    ...(tail.length > 0 && { [tornCopy(end, tail)]: tail.toString('latin1') }),
+  };
+}
+
 /** Opens a log with some content on disk, and checks the result. */
 async function checkOnDisk(t: Test, content: Buffer, expected: Opening): Promise<void> {
-  const folder = t.testdir({ 'plants.jsonl': content });
-  const path = join(folder, 'plants.jsonl');
+  const path = logAt(t, content);
   const reports: string[] = [];
   const opening = openPlantLog(path, { report: (message) => reports.push(message) });
   if ('line' in expected) {
     const { line, offset } = expected;
-    const message = `${path}: line ${line}, at byte ${offset}: `;
+    const start = `${path}: line ${line}, at byte ${offset}: `;
     const error: unknown = await opening.catch((error: unknown) => error);
-    t.ok(error instanceof PlantStoreError && error.code === 'damaged', 'it is refused');
-    t.ok(error instanceof PlantStoreError && error.message.startsWith(message), message);
-    t.strictSame(contentOf(folder), { 'plants.jsonl': content }, 'nothing is changed');
+    t.match(error, { name: 'PlantStoreError', code: 'damaged' }, 'it is refused');
+    t.ok(error instanceof Error && error.message.startsWith(start), start);
+    t.strictSame(
+      contentOf(dirname(path)),
+      recovered(content, content.length),
+      'nothing is changed',
+    );
     t.equal(reports.length, 0);
     return;
   }
   const { ids, end } = expected;
   const log = await opening;
   t.equal(log.size, ids.length);
-  for (const plant of PLANTS.filter(({ id }) => ids.includes(id)))
+  for (const plant of [...PLANTS, BY_HAND].filter(({ id }) => ids.includes(id))) {
     t.equal(await log.add(plant), 'unchanged');
+    await t.rejects(log.add({ ...plant, name: 'oak' }), { code: 'conflict' });
+  }
   await log.close();
-  const tail = content.subarray(end);
-  t.equal(reports.length, tail.length > 0 ? 1 : 0);
-  t.strictSame(contentOf(folder), {
-    'plants.jsonl': content.subarray(0, end),
-    ...(tail.length > 0 && { [tornCopy(end, tail)]: tail }),
-  });
+  t.equal(reports.length, end < content.length ? 1 : 0);
+  t.strictSame(contentOf(dirname(path)), recovered(content, end));
 }
 
 /** How many variants are scanned before one is opened on the disk. */
@@ -133,60 +140,47 @@ async function checkAll(
   for (const [what, content] of variants) {
     const expected = expectedOf(content, lines);
     const opening = await openingOf(content);
-    if (!same(opening, expected)) wrong.push(what);
+    if (!isDeepStrictEqual(opening, expected)) wrong.push(what);
     if (count++ % SAMPLE === 0) samples.push([content, expected]);
   }
   t.strictSame(wrong, [], `${count} variants`);
   for (const [content, expected] of samples) await checkOnDisk(t, content, expected);
 }
 
-function same(one: Opening, other: Opening): boolean {
-  return 'line' in one
-    ? 'line' in other && one.line === other.line && one.offset === other.offset
-    : 'ids' in other && one.end === other.end && String(one.ids) === String(other.ids);
+t.test('an unmodified log has all its plants', async (t) => {
+  const expected = { ids: PLANTS.map(({ id }) => id), end: CONTENT.length };
+  t.strictSame(expectedOf(CONTENT, LINES), expected);
+  t.strictSame(await openingOf(CONTENT), expected);
+  await checkOnDisk(t, CONTENT, expected);
+});
+
+/** The content with some bytes in place of those from `start` to `end`. */
+function replaced(start: number, end: number, ...bytes: number[]): Buffer {
+  return Buffer.concat([CONTENT.subarray(0, start), Buffer.from(bytes), CONTENT.subarray(end)]);
 }
 
-t.test('an unmodified log has all its plants', async (t) => {
-  const ids = PLANTS.map(({ id }) => id);
-  t.strictSame(expectedOf(CONTENT, LINES), { ids, end: CONTENT.length });
-  t.strictSame(await openingOf(CONTENT), { ids, end: CONTENT.length });
-  await checkOnDisk(t, CONTENT, { ids, end: CONTENT.length });
-});
-
-t.test('changing any one byte of a log is detected', async (t) => {
-  function* changed(): Generator<[string, Buffer]> {
+/** Every edit of one byte of the log. */
+const EDITS: Record<string, () => Generator<[what: string, content: Buffer]>> = {
+  *changing() {
     for (const [at, byte] of CONTENT.entries()) {
-      const others = [byte ^ 1, byte ^ 0x20, byte ^ 0x80, 0, 0x0a, 0x22, 0x30, 0x5c, 0xff];
-      for (const other of new Set(others)) {
-        if (other === byte) continue;
-        const content = Buffer.from(CONTENT);
-        content[at] = other;
-        yield [`byte ${at}: ${byte} became ${other}`, content];
-      }
+      const others = new Set([byte ^ 1, byte ^ 0x20, byte ^ 0x80, 0, 0x0a, 0x22, 0x30, 0x5c, 0xff]);
+      others.delete(byte);
+      for (const other of others)
+        yield [`byte ${at}: ${byte} became ${other}`, replaced(at, at + 1, other)];
     }
-  }
-  await checkAll(t, changed());
-});
-
-t.test('removing any one byte of a log is detected', async (t) => {
-  function* shortened(): Generator<[string, Buffer]> {
-    for (let at = 0; at < CONTENT.length; at++)
-      yield [`byte ${at}`, Buffer.concat([CONTENT.subarray(0, at), CONTENT.subarray(at + 1)])];
-  }
-  await checkAll(t, shortened());
-});
-
-t.test('inserting any one byte into a log is detected', async (t) => {
-  function* lengthened(): Generator<[string, Buffer]> {
+  },
+  *removing() {
+    for (let at = 0; at < CONTENT.length; at++) yield [`byte ${at}`, replaced(at, at + 1)];
+  },
+  *inserting() {
     for (let at = 0; at <= CONTENT.length; at++)
       for (const byte of [CONTENT[at] ?? 0x7d, 0, 0x0a, 0x20, 0x30, 0xc3])
-        yield [
-          `${byte} before byte ${at}`,
-          Buffer.concat([CONTENT.subarray(0, at), Buffer.of(byte), CONTENT.subarray(at)]),
-        ];
-  }
-  await checkAll(t, lengthened());
-});
+        yield [`${byte} before byte ${at}`, replaced(at, at, byte)];
+  },
+};
+
+for (const [editing, variants] of Object.entries(EDITS))
+  t.test(`${editing} any one byte of a log is detected`, (t) => checkAll(t, variants()));
 
 t.test('a log that is truncated anywhere keeps every complete line', async (t) => {
   const lines = [...LINES, HAND_WRITTEN];
@@ -218,128 +212,96 @@ t.test('of several lines with repeated ids, the error names the first one', asyn
   const lines = [1n, 2n, 3n, 2n, 1n].map((id) =>
     encodeRecord({ id, name: 'fern'.repeat(Number(id)) }),
   );
-  const path = join(t.testdir({ 'plants.jsonl': lines.join('') }), 'plants.jsonl');
-  const [, second, fourth] = [0, 1, 3].map((n) => lines.slice(0, n).join('').length);
+  const path = logAt(t, lines.join(''));
+  const [second, fourth] = [1, 3].map((n) => lines.slice(0, n).join('').length);
   const message = `${path}: line 4, at byte ${fourth}: it repeats the id of the line at byte ${second}`;
   await t.rejects(openPlantLog(path), { code: 'damaged', message });
 });
 
+const REED = { id: 5n, name: 'reed' };
+const TORN = Buffer.from(encodeRecord(REED).slice(0, 18));
+
 const tails: Record<string, Buffer> = {
   'one byte': Buffer.from('{'),
-  'a record without its newline': Buffer.from(encodeRecord({ id: 5n, name: 'reed' }).slice(0, -1)),
+  'a record without its newline': Buffer.from(encodeRecord(REED).slice(0, -1)),
   'half a character': Buffer.from('{"id":5,"name":"\u{1f33f}').subarray(0, -2),
   'bytes that are no text': Buffer.from([0xff, 0xfe, 0x00, 0x80, 0x0d]),
   'one NUL byte': Buffer.alloc(1),
   'a page of NUL bytes': Buffer.alloc(4096),
-  'half a record, then NUL bytes': Buffer.concat([Buffer.from('{"id":5,'), Buffer.alloc(5000)]),
+  'half a record, then NUL bytes': Buffer.concat([TORN, Buffer.alloc(5000)]),
   'more than is read at once': Buffer.alloc(600_000, 'x'),
 };
 
 for (const [what, tail] of Object.entries(tails))
   t.test(`a torn tail is copied to another file, then cut off: ${what}`, async (t) => {
-    for (const lines of [[], LINES]) {
-      const before = Buffer.from(lines.join(''));
-      const folder = t.testdir({ 'plants.jsonl': Buffer.concat([before, tail]) });
-      const path = join(folder, 'plants.jsonl');
-      const copy = tornCopy(before.length, tail);
+    for (const plants of [[], PLANTS]) {
+      const before = logOf(plants);
+      const content = Buffer.concat([before, tail]);
+      const path = logAt(t, content);
+      const copy = join(dirname(path), tornCopy(before.length, tail));
       const reports: string[] = [];
       const log = await openPlantLog(path, { report: (message) => reports.push(message) });
-      t.equal(log.size, lines.length);
-      t.equal(reports.length, 1);
-      t.ok(reports[0]?.startsWith(`${path}: moved ${tail.length} byte`), 'with the length');
-      t.ok(reports[0]?.endsWith(` ${join(folder, copy)}`), 'and the path');
-      t.equal(statSync(join(folder, copy)).mode & 0o777, 0o600);
+      t.equal(log.size, plants.length);
+      const bytes = tail.length === 1 ? '1 byte' : `${tail.length} bytes`;
+      t.strictSame(reports, [`${path}: moved ${bytes} of an incomplete write to ${copy}`]);
+      t.equal(statSync(copy).mode & 0o777, 0o600);
 
-      const reed = { id: 5n, name: 'reed' };
-      t.equal(await log.add(reed), 'created');
+      t.equal(await log.add(REED), 'created');
       await log.close();
-      t.strictSame(contentOf(folder), {
-        'plants.jsonl': Buffer.concat([before, logOf([reed])]),
-        [copy]: tail,
+      t.strictSame(contentOf(dirname(path)), {
+        ...recovered(content, before.length),
+        'plants.jsonl': logOf([...plants, REED]).toString('latin1'),
       });
     }
   });
 
-t.test('a torn tail is copied once, and a different one to a file of its own', async (t) => {
-  const folder = t.testdir({ 'plants.jsonl': CONTENT });
-  const path = join(folder, 'plants.jsonl');
-  const expected: Record<string, Buffer> = { 'plants.jsonl': CONTENT };
-  for (const text of ['{"id":5', '{"id":5', '{"id":6', '{"id":5']) {
-    writeFileSync(path, text, { flag: 'a' });
-    await (await openPlantLog(path, { report: () => undefined })).close();
-    expected[tornCopy(CONTENT.length, Buffer.from(text))] = Buffer.from(text);
-    t.strictSame(contentOf(folder), expected);
+t.test('a torn tail is copied once, and does not replace one that is kept already', async (t) => {
+  const path = logAt(t, CONTENT);
+  const name = tornCopy(CONTENT.length, TORN);
+  const earlier = 'an earlier tail with the same checksum';
+  writeFileSync(join(dirname(path), name), earlier);
+  const kept = { ...recovered(CONTENT, CONTENT.length), [name]: earlier };
+  const other = Buffer.from('{"id":6');
+  for (const [tail, copy] of [
+    [TORN, `${name}-2`],
+    [TORN, `${name}-2`],
+    [other, tornCopy(CONTENT.length, other)],
+    [TORN, `${name}-2`],
+  ] as const) {
+    appendFileSync(path, tail);
+    const reports: string[] = [];
+    await (await openPlantLog(path, { report: (message) => reports.push(message) })).close();
+    t.match(reports, exactly(new RegExp(` ${join(dirname(path), copy)}$`)));
+    Object.assign(kept, { [copy]: String(tail) });
+    t.strictSame(contentOf(dirname(path)), kept);
   }
 });
 
-t.test('a torn tail does not replace one that was moved aside earlier', async (t) => {
-  const tail = Buffer.from('{"id":5,"name":"re');
-  const name = tornCopy(CONTENT.length, tail);
-  const earlier = Buffer.from('another tail with the same checksum');
-  const content = Buffer.concat([CONTENT, tail]);
-  const folder = t.testdir({ 'plants.jsonl': content, [name]: earlier });
-  const reports: string[] = [];
-  const report = (message: string): void => void reports.push(message);
-  await (await openPlantLog(join(folder, 'plants.jsonl'), { report })).close();
-  t.match(reports, exactly(new RegExp(`${name}-2$`)));
-  t.strictSame(contentOf(folder), {
-    'plants.jsonl': CONTENT,
-    [name]: earlier,
-    [`${name}-2`]: tail,
-  });
-});
-
-t.test('the copy of a torn tail is not written through a link', async (t) => {
-  const tail = Buffer.from('{"id":5,"name":"re');
-  const name = tornCopy(CONTENT.length, tail);
-  const folder = t.testdir({ 'plants.jsonl': Buffer.concat([CONTENT, tail]), empty: '' });
-  symlinkSync('empty', join(folder, name));
-  const log = await openPlantLog(join(folder, 'plants.jsonl'), { report: () => undefined });
-  await log.close();
-  t.strictSame(contentOf(folder), {
-    'plants.jsonl': CONTENT,
-    [name]: tail,
-    empty: Buffer.alloc(0),
-  });
-});
-
 t.test('a recovery that fails at any operation can be repeated', async (t) => {
-  const tail = Buffer.from('{"id":5,"name":"re');
-  const recovered = { 'plants.jsonl': CONTENT, [tornCopy(CONTENT.length, tail)]: tail };
-  const whole = faultyFileSystem();
-  const unharmed = join(
-    t.testdir({ 'plants.jsonl': Buffer.concat([CONTENT, tail]) }),
-    'plants.jsonl',
-  );
-  await (await openLog(whole, unharmed, { report: () => undefined })).close();
-
-  for (let number = 1; number <= whole.operations.length; number++)
-    for (const fault of [{ fails: 'EIO' }, { writes: 3, fails: 'ENOSPC' }]) {
-      const folder = t.testdir({ 'plants.jsonl': Buffer.concat([CONTENT, tail]) });
-      const path = join(folder, 'plants.jsonl');
-      const fs = faultyFileSystem({ [number]: fault });
-      const opening = openLog(fs, path, { report: () => undefined });
-      await opening.then((log) => log.close()).catch(() => undefined);
-      const [kept, copied] = [readFileSync(path), readdirSync(folder).find(isTornCopy)];
-      if (kept.length === CONTENT.length)
-        t.ok(readFileSync(join(folder, copied ?? '')).equals(tail), 'it is copied before the cut');
-      else t.ok(kept.equals(Buffer.concat([CONTENT, tail])), 'otherwise it is not cut off');
-      await (await openPlantLog(path, { report: () => undefined })).close();
-      t.strictSame(contentOf(folder), recovered, `${whole.operations[number - 1]}, ${number}`);
+  const content = Buffer.concat([CONTENT, TORN]);
+  const whole = recovered(content, CONTENT.length);
+  for (const fault of [{ fails: 'EIO' }, { writes: 3, fails: 'ENOSPC' }])
+    for (let nth = 1; ; nth++) {
+      const path = logAt(t, content);
+      const fs = faultyFileSystem({ [nth]: fault });
+      const opening = openLog(fs, path, { report: ignore });
+      await opening.then((log) => log.close()).catch(ignore);
+      const kind = fs.operations[nth - 1];
+      if (kind === undefined) break;
+      const isCut = !readFileSync(path).equals(content);
+      if (isCut) t.strictSame(filesIn(dirname(path)), whole, `${kind}, ${nth}: it is copied first`);
+      await (await openPlantLog(path, { report: ignore })).close();
+      t.strictSame(contentOf(dirname(path)), whole, `${kind}, ${nth}`);
     }
 });
 
-function isTornCopy(name: string): boolean {
-  return name.includes('.torn-');
-}
-
 t.test('a tail that another process completes meanwhile is not cut off', async (t) => {
-  const reed = encodeRecord({ id: 5n, name: 'reed' });
-  const path = join(t.testdir({ 'plants.jsonl': reed.slice(0, 9) }), 'plants.jsonl');
+  const reed = encodeRecord(REED);
+  const path = logAt(t, TORN);
   const gate = createGate();
   const opening = openLog(faultyFileSystem({ 'write 1': { hangs: gate } }), path);
   await gate.reached;
-  appendFileSync(path, reed.slice(9));
+  appendFileSync(path, reed.slice(TORN.length));
   gate.open();
   await t.rejects(opening, { code: 'unavailable', message: /modified/ });
   t.equal(readFileSync(path, 'utf8'), reed);
@@ -347,9 +309,7 @@ t.test('a tail that another process completes meanwhile is not cut off', async (
 
 t.test('the torn tail of a damaged log is not cut off', async (t) => {
   const damaged = CONTENT.toString().replace('moss', 'Moss');
-  for (const tail of ['{"id":5,"name":"re', '\0'.repeat(100)]) {
-    const content = Buffer.from(damaged + tail);
-    const offset = Buffer.byteLength(LINES.slice(0, -1).join(''));
-    await checkOnDisk(t, content, { line: LINES.length, offset });
-  }
+  const offset = logOf(PLANTS.slice(0, -1)).length;
+  for (const tail of [String(TORN), '\0'.repeat(100)])
+    await checkOnDisk(t, Buffer.from(damaged + tail), { line: LINES.length, offset });
 });

@@ -1,13 +1,130 @@
-import { appendFileSync, constants, truncateSync } from 'node:fs';
+import {
+  appendFileSync,
+  chmodSync,
+  constants,
+  copyFileSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+} from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
-import { constants as systemConstants } from 'node:os';
+import { constants as systemConstants, tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+
+import type { Test } from 'tap';
 
 import type { OpenFile } from '../../dist/files.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
-import type { PlantLog } from '../../dist/log/log.js';
+import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
+
+export const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
+export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
+
+export const [FERN, IVY, MOSS] = plantsNamed('fern', 'ivy', 'moss') as [
+  NewPlant,
+  NewPlant,
+  NewPlant,
+];
+
+/** The path of a log in a folder of its own. Without content, the file is missing. */
+export function logAt(t: Test, content?: string | Buffer): string {
+  return join(t.testdir(content === undefined ? {} : { 'plants.jsonl': content }), 'plants.jsonl');
+}
+
+/** A folder with a short path, which every user may reach. It is removed when the test ends. */
+export function shortFolder(t: Test, prefix = 'plants-'): string {
+  const folder = mkdtempSync(join(tmpdir(), prefix));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  chmodSync(folder, 0o755);
+  return folder;
+}
+
+/** The content of every file in a folder. It is an error if a lock is left. */
+export function contentOf(folder: string): Record<string, string> {
+  const names = readdirSync(folder).sort();
+  return Object.fromEntries(
+    names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
+  );
+}
+
+/** An open log on a file system with faults. */
+export interface OpenedLog {
+  readonly fs: FaultyFileSystem;
+  readonly path: string;
+  readonly log: PlantLog;
+  readonly reports: string[];
+  readonly content: () => string;
+}
+
+/** Opens a log, which is closed when the test ends. */
+export async function openWithFaults(
+  t: Test,
+  faults: Faults = {},
+  { content, dsyncIsDurable = true }: { content?: Buffer; dsyncIsDurable?: boolean } = {},
+): Promise<OpenedLog> {
+  const path = logAt(t, content);
+  const fs = faultyFileSystem(faults, { dsyncIsDurable });
+  const reports: string[] = [];
+  const log = await openLog(fs, path, { report: (message) => reports.push(message) });
+  t.teardown(() => log.close());
+  return { fs, path, log, reports, content: () => readFileSync(path, 'utf8') };
+}
+
+/** How many operations of a kind there were. */
+export function countOf({ operations }: FaultyFileSystem, kind: string): number {
+  return operations.filter((each) => each === kind).length;
+}
+
+/** Gives the next operation of a kind a fault. */
+export function failNext(fs: FaultyFileSystem, kind: string, fault: Fault): void {
+  fs.faults[`${kind} ${countOf(fs, kind) + 1}`] = fault;
+}
+
+/** Lets the next operation of a kind wait at a gate. */
+export function holdNext(fs: FaultyFileSystem, kind: string, fault: Fault = {}): Gate {
+  const gate = createGate();
+  failNext(fs, kind, { ...fault, hangs: gate });
+  return gate;
+}
+
+export const HANGING = { ...UNAVAILABLE, message: /has not returned for 10 s$/ };
+
+/**
+ * Adds plants, of which the next operation of a kind hangs for so long that they are refused. Resolves to the
+ * gate at which it waits.
+ */
+export async function hangNext(
+  t: Test,
+  { fs, log }: Pick<OpenedLog, 'fs' | 'log'>,
+  kind: string,
+  plants: readonly NewPlant[],
+  fault?: Fault,
+): Promise<Gate> {
+  const gate = holdNext(fs, kind, fault);
+  const refused = plants.map((plant) => t.rejects(log.add(plant), HANGING));
+  await gate.reached;
+  await fs.expire();
+  await Promise.all(refused);
+  return gate;
+}
+
+export async function collect(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
+  const collected: NewPlant[] = [];
+  for await (const plant of plants) collected.push(plant);
+  return collected;
+}
+
+export function ignore(): void {
+  // Reports and progress that a test does not look at.
+}
 
 /** What goes wrong in an operation. */
 export interface Fault {
@@ -150,6 +267,25 @@ export function rewriteEnd(path: string, size: number, lines: string): void {
   truncateSync(path, size);
   appendFileSync(path, lines);
 }
+
+/** What another process may do to the file of an open log, by which plants are lost. */
+export const LOSSES: Record<string, (path: string) => void> = {
+  'truncated to nothing': (path) => truncateSync(path),
+  'truncated by one byte': (path) => truncateSync(path, statSync(path).size - 1),
+  removed: (path) => rmSync(path),
+  renamed: (path) => renameSync(path, `${path}.old`),
+  'replaced by a copy'(path) {
+    renameSync(path, `${path}.old`);
+    copyFileSync(`${path}.old`, path);
+  },
+  'replaced by a link'(path) {
+    renameSync(path, `${path}.old`);
+    symlinkSync('/dev/null', path);
+  },
+};
+
+/** A file system on whose clock no time passes: no attempt to lock a log is given up. */
+export const timeless: System = { ...nodeSystem, now: () => 0 };
 
 /** A file system that records what is synced. */
 export function notingSyncs(): { fs: System; synced: string[] } {

@@ -1,85 +1,53 @@
-import { appendFileSync, readdirSync, readFileSync, statSync, truncateSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { appendFileSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
 
-import t, { type Test } from 'tap';
+import t from 'tap';
 
 import type { Damage } from '../../dist/log/errors.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
-import { openLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { verifyLog, type Verification } from '../../dist/log/verify.js';
 import {
   changingAfter,
-  createGate,
+  countOf,
   faultyFileSystem,
+  hangNext,
+  ignore,
+  logAt,
   logOf,
+  openWithFaults,
   plantsNamed,
   rewriteEnd,
+  UNAVAILABLE,
+  untilAvailable,
 } from './support.js';
 
 const NOT_A_RECORD = 'it is not a valid record, or its checksum does not match';
-const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
-
-/** What a server adds while a log is read. */
-const NEW_PLANTS = Array.from({ length: 20_000 }, (_, n) => ({ id: -1n - BigInt(n), name: 'ivy' }));
-
-const noProgress = (): void => undefined;
-
-/** The path of a log with some content, in a folder of its own. */
-function logAt(t: Test, content: string | Buffer): string {
-  return join(t.testdir({ 'plants.jsonl': content }), 'plants.jsonl');
-}
 
 /** What verifying finds. */
 async function verified(path: string, fs: System = nodeSystem): Promise<[Verification, Damage[]]> {
   const damages: Damage[] = [];
   const onDamage = (damage: Damage): void => void damages.push(damage);
-  return [await verifyLog(fs, path, { onDamage, onProgress: noProgress }), damages];
+  return [await verifyLog(fs, path, { onDamage, onProgress: ignore }), damages];
+}
+
+/** The damaged lines, by their numbers. */
+function damagedLinesOf(path: string, damages: readonly Damage[]): [line: number, text: string][] {
+  const content = readFileSync(path, 'latin1');
+  return damages.map(({ line, offset, length }) => [line, content.slice(offset, offset + length)]);
 }
 
 t.test('verifying an undamaged log finds all its plants and changes nothing', async (t) => {
-  const plants = plantsNamed('fern', 'ivy\n', '\ud800', '');
-  const path = logAt(t, logOf(plants));
+  const content = logOf(plantsNamed('fern', 'ivy\n', '\ud800', ''));
+  const path = logAt(t, content);
   const before = statSync(path, { bigint: true });
   const [verification, damages] = await verified(path);
-  const bytes = logOf(plants).length;
+  const { length: bytes } = content;
   t.strictSame(verification, { plants: 4, damagedLines: 0, bytes, tornBytes: 0 });
   t.strictSame(damages, []);
   const after = statSync(path, { bigint: true });
   t.strictSame([after.mtimeNs, after.ctimeNs], [before.mtimeNs, before.ctimeNs]);
   t.strictSame(readdirSync(dirname(path)), ['plants.jsonl'], 'nothing is beside it');
-});
-
-t.test('verifying reports every damaged line with its offset, length and reason', async (t) => {
-  const [fern = '', ivy = '', oak = ''] = plantsNamed('fern', 'ivy', 'oak').map(encodeRecord);
-  const flipped = fern.replace('fern', 'farn');
-  const latin1 = '{"id":9,"name":"\xe9"}\n';
-  const path = logAt(
-    t,
-    Buffer.from([flipped, ivy, '\n', ivy, latin1, oak, '{}\n'].join(''), 'latin1'),
-  );
-  const [verification, damages] = await verified(path);
-  t.match(verification, { plants: 2, damagedLines: 5, tornBytes: 0 });
-  const reasons = [
-    NOT_A_RECORD,
-    NOT_A_RECORD,
-    `it repeats the id of the line at byte ${flipped.length}`,
-    'it is not valid UTF-8',
-    NOT_A_RECORD,
-  ];
-  t.strictSame(
-    damages.map(({ reason }) => reason),
-    reasons,
-  );
-  t.strictSame(
-    damages.map(({ line }) => line),
-    [1, 3, 4, 5, 7],
-  );
-  const content = readFileSync(path, 'latin1');
-  t.strictSame(
-    damages.map(({ offset, length }) => content.slice(offset, offset + length)),
-    [flipped, '\n', ivy, latin1, '{}\n'],
-  );
 });
 
 const [FERN, IVY, OAK] = [
@@ -90,6 +58,35 @@ const [FERN, IVY, OAK] = [
 const MOSS = encodeRecord({ id: 4n, name: 'moss'.repeat(1_000) });
 /** Longer than what is compared at a time when a line is read again. */
 const LONG_DAMAGE = `${'x'.repeat(100_000)}\n`;
+
+t.test('verifying reports every damaged line with its offset, length and reason', async (t) => {
+  const flipped = FERN.replace('fern', 'farn');
+  const lines: [line: string, reason?: string][] = [
+    [flipped, NOT_A_RECORD],
+    [IVY],
+    ['\n', NOT_A_RECORD],
+    [IVY, `it repeats the id of the line at byte ${flipped.length}`],
+    ['{"id":9,"name":"\xe9"}\n', 'it is not valid UTF-8'],
+    [`${'\0'.repeat(MAX_RECORD_BYTES + 1)}\n`, 'it is longer than any record'],
+    [OAK],
+    ['{}\n', NOT_A_RECORD],
+  ];
+  const torn = '{"id":';
+  const content = lines.map(([line]) => line).join('') + torn;
+  const path = logAt(t, Buffer.from(content, 'latin1'));
+  const [verification, damages] = await verified(path);
+  const { length: bytes } = content;
+  t.strictSame(verification, { plants: 2, damagedLines: 6, bytes, tornBytes: torn.length });
+  const expected = lines.flatMap(([line, reason], n) => (reason ? [{ n, line, reason }] : []));
+  t.strictSame(
+    damagedLinesOf(path, damages),
+    expected.map(({ n, line }) => [n + 1, line]),
+  );
+  t.strictSame(
+    damages.map(({ reason }) => reason),
+    expected.map(({ reason }) => reason),
+  );
+});
 
 /** A server cuts off `cut`, which a failed write has left, and writes `written` in its place. */
 interface FailedWrite {
@@ -119,118 +116,87 @@ const failedWrites: Record<string, FailedWrite> = {
     cut: OAK.slice(0, 30),
     written: MOSS,
   },
+  'the failed write is as long as any record': {
+    before: FERN,
+    cut: '\0'.repeat(MAX_RECORD_BYTES),
+    written: IVY,
+  },
 };
 
 for (const [what, { before, cut, written }] of Object.entries(failedWrites))
-  t.test(
-    `a write that a server cuts off meanwhile is not reported as damage: ${what}`,
-    async (t) => {
-      const path = logAt(t, before + cut);
-      const change = (): void => rewriteEnd(path, before.length, written);
-      const fs = changingAfter(before.length + cut.length, change);
-      const [verification, damages] = await verified(path, fs);
-      t.strictSame(damages, []);
-      t.equal(verification.damagedLines, 0);
-      t.strictSame((await verified(path))[1], [], 'the log is whole');
-    },
-  );
+  t.test(`a write that a server cuts off meanwhile is not damage: ${what}`, async (t) => {
+    const path = logAt(t, before + cut);
+    const change = (): void => rewriteEnd(path, before.length, written);
+    const fs = changingAfter(before.length + cut.length, change);
+    const [verification, damages] = await verified(path, fs);
+    t.strictSame(damages, []);
+    t.equal(verification.damagedLines, 0);
+    t.strictSame((await verified(path))[1], [], 'the log is whole');
+  });
 
 t.test('damage is reported although a server cuts off a write beside it', async (t) => {
   const before = `x\n${FERN}${FERN}${LONG_DAMAGE}`;
   const path = logAt(t, before + OAK.slice(0, 30));
-  const written = `${IVY}y\n${IVY}`;
-  const change = (): void => rewriteEnd(path, before.length, written);
-  const fs = changingAfter(before.length + 30, change);
-  const [verification, damages] = await verified(path, fs);
-  const content = readFileSync(path, 'latin1');
-  t.strictSame(
-    damages.map(({ line, offset, length }) => [line, content.slice(offset, offset + length)]),
-    [
-      [1, 'x\n'],
-      [3, FERN],
-      [4, LONG_DAMAGE],
-      [6, 'y\n'],
-    ],
-  );
+  const change = (): void => rewriteEnd(path, before.length, `${IVY}y\n${IVY}`);
+  const [verification, damages] = await verified(path, changingAfter(before.length + 30, change));
+  t.strictSame(damagedLinesOf(path, damages), [
+    [1, 'x\n'],
+    [3, FERN],
+    [4, LONG_DAMAGE],
+    [6, 'y\n'],
+  ]);
   t.equal(verification.damagedLines, 4);
 });
 
-t.test('the start of a failed write is not taken for a line longer than any record', async (t) => {
-  const path = logAt(t, FERN);
-  truncateSync(path, FERN.length + MAX_RECORD_BYTES);
-  const change = (): void => rewriteEnd(path, FERN.length, IVY);
-  const [, damages] = await verified(path, changingAfter(FERN.length + MAX_RECORD_BYTES, change));
-  t.strictSame(damages, []);
-});
-
-t.test('a line longer than any record is damaged', async (t) => {
-  const path = logAt(t, FERN);
-  const size = FERN.length + MAX_RECORD_BYTES + 1;
-  truncateSync(path, size);
-  appendFileSync(path, `\n${IVY}`);
-  const [verification, damages] = await verified(path);
-  const [offset, length] = [FERN.length, size + 1 - FERN.length];
-  const reason = 'it is longer than any record';
-  t.strictSame(damages, [{ line: 2, offset, length, reason }]);
-  t.equal(verification.plants, 2);
-});
-
 t.test('a server whose disk is full and has room again has no damaged lines', async (t) => {
-  const path = logAt(t, FERN);
-  const cutting = createGate();
-  const full = faultyFileSystem({
-    'write 1': { writes: 30, fails: 'ENOSPC' },
-    'truncate 1': { hangs: cutting },
-  });
-  const log = await openLog(full, path, { report: () => undefined });
-  const oak = log.add({ id: 3n, name: 'oak'.repeat(20) });
-  await cutting.reached;
+  const faults = { 'write 1': { writes: 30, fails: 'ENOSPC' } };
+  const opened = await openWithFaults(t, faults, { content: Buffer.from(FERN) });
+  const { log, path } = opened;
+  const [ivy, oak] = [
+    { id: 2n, name: 'ivy'.repeat(20) },
+    { id: 3n, name: 'oak'.repeat(20) },
+  ] as const;
+  const cutting = await hangNext(t, opened, 'truncate', [oak]);
   const fs = changingAfter(FERN.length + 30, async () => {
     cutting.open();
-    await t.rejects(oak, UNAVAILABLE);
-    t.equal(await log.add({ id: 2n, name: 'ivy'.repeat(20) }), 'created');
+    await untilAvailable(log);
+    t.equal(await log.add(ivy), 'created');
   });
-  const [, damages] = await verified(path, fs);
-  t.strictSame(damages, []);
-  await log.close();
+  t.strictSame((await verified(path, fs))[1], []);
 });
 
 t.test('damaged lines are read again together, not one by one', async (t) => {
-  const lines = Array.from({ length: 20_000 }, (_, id) =>
-    encodeRecord({ id: BigInt(id), name: '' }),
-  );
-  const whole = lines.join('');
+  const whole = String(logOf(plantsNamed(...Array<string>(20_000).fill(''))));
   for (const content of ['x\n'.repeat(200_000), whole + whole]) {
-    const path = logAt(t, content);
     const fs = faultyFileSystem();
-    const [{ damagedLines }] = await verified(path, fs);
+    const [{ damagedLines }] = await verified(logAt(t, content), fs);
     t.ok(damagedLines >= 20_000);
-    const reads = fs.operations.filter((kind) => kind === 'read').length;
+    const reads = countOf(fs, 'read');
     t.ok(reads < content.length / 10_000, `${reads} reads of ${content.length} bytes`);
   }
 });
 
 t.test('the progress never exceeds the size of the log, even if the log grows', async (t) => {
-  const path = logAt(t, logOf(plantsNamed(...Array<string>(20_000).fill('fern'))));
-  const told: [bytes: number, totalBytes: number][] = [];
-  const { plants } = await verifyLog(nodeSystem, path, {
-    onDamage: () => undefined,
-    onProgress(...progress) {
-      if (told.push(progress) === 1) appendFileSync(path, logOf(NEW_PLANTS));
+  const plants = plantsNamed(...Array<string>(40_000).fill('fern'));
+  const path = logAt(t, logOf(plants.slice(0, 20_000)));
+  const progress: [bytes: number, totalBytes: number][] = [];
+  const verification = await verifyLog(nodeSystem, path, {
+    onDamage: ignore,
+    onProgress(...each) {
+      if (progress.push(each) === 1) appendFileSync(path, logOf(plants.slice(20_000)));
     },
   });
-  t.equal(plants, 20_000 + NEW_PLANTS.length);
-  t.ok(told.length > 2);
-  t.ok(told.every(([bytes, totalBytes]) => bytes <= totalBytes));
+  t.equal(verification.plants, plants.length);
+  t.ok(progress.length > 2);
+  t.ok(progress.every(([bytes, totalBytes]) => bytes <= totalBytes));
 });
 
 t.test('a log that cannot be read is not verified', async (t) => {
-  const folder = t.testdir({ 'plants.jsonl': '{}\n' });
-  const missing = join(folder, 'missing.jsonl');
-  await t.rejects(verified(missing), { ...UNAVAILABLE, message: /missing\.jsonl: .*ENOENT/ });
-  t.strictSame(readdirSync(folder), ['plants.jsonl'], 'it is not created');
+  const missing = logAt(t);
+  await t.rejects(verified(missing), { ...UNAVAILABLE, message: /plants\.jsonl: .*ENOENT/ });
+  t.strictSame(readdirSync(dirname(missing)), [], 'it is not created');
 
-  const path = join(folder, 'plants.jsonl');
+  const path = logAt(t, '{}\n');
   for (const kind of ['open', 'stat', 'read', 'close']) {
     const fs = faultyFileSystem({ [`${kind} 1`]: { fails: 'EIO' } });
     await t.rejects(verified(path, fs), { ...UNAVAILABLE, message: /EIO/ }, kind);

@@ -65,21 +65,12 @@ t.test('an operation that has returned in time does not hang', async (t) => {
   await fs.expire();
   await watch(async () => undefined);
   await fs.expire();
+  const late = watch(() => nextTurn());
+  // The event loop was blocked: the timer expires before the result is read, which has arrived.
+  await fs.expire();
+  await late;
   t.strictSame(errors, []);
 });
-
-t.test(
-  'an operation whose result has arrived while the loop was blocked does not hang',
-  async (t) => {
-    const fs = faultyFileSystem();
-    const { watch, errors } = watchOn(fs);
-    const operation = watch(() => nextTurn());
-    // The timer expires before the result is read.
-    await fs.expire();
-    await operation;
-    t.strictSame(errors, []);
-  },
-);
 
 t.test('the time of an operation does not count for the next one', async (t) => {
   const fs = faultyFileSystem();
