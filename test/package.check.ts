@@ -97,7 +97,14 @@ interface Tarball {
 }
 
 const PACKED = ['package.json', 'README.md', 'LICENSE', 'tsconfig.json', 'src', '.github'];
-const REPORTS = ['README.md', 'results.md', 'results-postgres.md', 'chart.svg'];
+const REPORTS = [
+  'README.md',
+  'results.md',
+  'results-growth.md',
+  'results-pauses.md',
+  'results-postgres.md',
+  'chart.svg',
+];
 
 for (const name of [...PACKED, ...REPORTS.map((name) => join('test/bench', name))])
   cpSync(join(ROOT, name), join(source, name), { recursive: true });

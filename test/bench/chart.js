@@ -8,8 +8,16 @@ const PLOT = { top: 64, height: 260 };
 const HEIGHT = PLOT.top + PLOT.height + 24;
 const GAP = 16;
 
-/** In the order of the systems; all readable on white and on black. */
-const COLORS = ['#8c959f', '#bf8700', '#2da44e', '#218bff', '#8250df', '#d4576b', '#e16f24'];
+/** All readable on white and on black. */
+const COLORS = {
+  floor: '#8c959f',
+  'plant-store': '#2da44e',
+  sqlite: '#54aeff',
+  'sqlite-group': '#0969da',
+  fastify: '#bf8700',
+  lmdb: '#8250df',
+  'classic-level': '#d4576b',
+};
 
 /**
  * @param {ReturnType<import('./report.js').summarize>} summary
@@ -17,7 +25,7 @@ const COLORS = ['#8c959f', '#bf8700', '#2da44e', '#218bff', '#8250df', '#d4576b'
  */
 export function chart(summary, connectionCounts) {
   const rate = (name, connections) => summary(connections, (of) => of(name).rate) || 0;
-  const systems = SYSTEMS.map(({ name, title }, index) => ({ name, title, color: COLORS[index] }));
+  const systems = SYSTEMS.map(({ name, title }) => ({ name, title, color: COLORS[name] }));
   const shown = systems.filter(({ name }) => connectionCounts.some((count) => rate(name, count)));
   const highest = Math.max(
     ...shown.flatMap(({ name }) => connectionCounts.map((count) => rate(name, count))),

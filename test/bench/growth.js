@@ -1,125 +1,160 @@
 /**
- * Whether the service stays as it is under constant load:
+ * What it costs to open a store of many plants, for the log and for two databases with the same
+ * plants:
  *
- *   npm run bench:growth -- [--minutes 10] [--connections 64] [--folder /tmp]
+ *   npm run bench:growth -- [--plants 1000000,10000000,50000000] [--rounds 3] [--folder /tmp]
+ *                           [--markdown FILE]
  *
- * Prints throughput, latency, processor time per plant, the longest pause of the event loop and
- * memory for each twentieth of the time, and at the end how far the heap has grown between two
- * forced collections. Other processes lower the throughput and lengthen the pauses, but change
- * processor time much less.
+ * 50 million plants take 7 GiB of disk. Every round opens every store in a new process, which then
+ * adds one plant durably. The exit code is 0 whatever the figures are, and 1 if a store fails or
+ * lacks a plant.
  */
 
-import { once } from 'node:events';
-import { tmpdir } from 'node:os';
+import {
+  createReadStream,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { isBuiltin } from 'node:module';
+import { cpus, release, tmpdir, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { ask, load, startProbed, TOKEN, usageBetween } from './measure.js';
-import { median, verdict } from './report.js';
-import { temporaryFolder } from './setup.js';
-import { OURS, SYSTEMS } from './systems.js';
+import { run } from './measure.js';
+import { aligned, median, significant, whole } from './report.js';
+import { count, installPackages, refuseMemory, temporaryFolder } from './setup.js';
+import { SYSTEMS } from './systems.js';
 
-const PARTS = 20;
-const WARM_UP_SECONDS = 20;
+const STORES = ['plant-store', ...(isBuiltin('node:sqlite') ? ['sqlite'] : []), 'lmdb'];
+const TITLES = {
+  'plant-store': 'plant-store',
+  sqlite: `SQLite ${process.versions.sqlite}`,
+  lmdb: SYSTEMS.find(({ name }) => name === 'lmdb').title.replace('node:http + ', ''),
+};
 const MIB = 2 ** 20;
-
-/**
- * The heap that the index takes, in bytes per plant: a shard of 64 KiB outside of the heap has four
- * objects in it. Measured by adding 32 million ids to an index: 0.14 with Node 26, 0.16 with Node 20.
- */
-const INDEX_HEAP = 0.14;
+/** `blocks` of stat(2) has this unit whatever the file system uses. */
+const BLOCK_BYTES = 512;
 
 const COLUMNS = [
-  { title: 'plants stored', figure: ({ plants }) => plants, digits: 0 },
-  { title: 'plants/s', figure: ({ rate }) => rate, digits: 0 },
-  { title: 'p50 ms', figure: ({ p50 }) => p50 / 1000, digits: 1 },
-  { title: 'p99 ms', figure: ({ p99 }) => p99 / 1000, digits: 1 },
-  { title: 'main thread µs/plant', figure: ({ mainThread }) => mainThread, digits: 1 },
-  { title: 'all threads µs/plant', figure: ({ cpu }) => cpu, digits: 1 },
-  { title: 'longest pause ms', figure: ({ pause }) => pause, digits: 1 },
-  { title: 'resident MiB', figure: ({ rss }) => rss / MIB, digits: 1 },
+  { title: 'opens in ms', figure: ({ open }) => open, show: significant },
+  { title: 'first plant ms', figure: ({ add }) => add, show: significant },
+  { title: 'resident MiB', figure: ({ resident }) => resident / MIB, show: whole },
+  { title: 'disk MiB', figure: ({ disk }) => disk / MIB, show: whole },
 ];
 
-const { values } = parseArgs({
-  options: {
-    minutes: { type: 'string', default: '10' },
-    connections: { type: 'string', default: '64' },
-    folder: { type: 'string', default: tmpdir() },
-  },
-});
-const connections = Number(values.connections);
-const seconds = Math.max(1, Math.round((Number(values.minutes) * 60) / PARTS));
-
-const folder = temporaryFolder(values.folder);
-const { script } = SYSTEMS.find(({ name }) => name === OURS);
-const child = startProbed(script, {
-  PATH: process.env.PATH,
-  PLANT_STORE_PORT: '0',
-  PLANT_STORE_FILE: join(folder, 'plants.jsonl'),
-  PLANT_STORE_TOKEN: TOKEN,
-});
-const [output] = await once(child.stdout, 'data');
-const url = `${/\bhttp:\S+/.exec(output)[0]}/plants`;
-
-await load(url, connections, WARM_UP_SECONDS);
-const before = await ask(child, 'memory');
-const parts = [];
-let plants = 0;
-console.log(COLUMNS.map(({ title }) => title).join('  '));
-while (parts.length < PARTS) {
-  const part = await measurePart();
-  parts.push(part);
-  const cells = COLUMNS.map(({ title, figure, digits }) =>
-    (figure(part) ?? NaN).toFixed(digits).padStart(title.length),
-  );
-  console.log(cells.join('  '));
+try {
+  const settings = readSettings(process.argv.slice(2));
+  refuseMemory(settings.folder);
+  installPackages();
+  report(await measureAll(settings), settings);
+} catch (error) {
+  console.error(`bench: ${error.message}`);
+  process.exit(1);
 }
-const after = await ask(child, 'memory');
-child.kill('SIGTERM');
-await once(child, 'exit');
-console.log(claims().map(verdict).join('\n'));
 
-async function measurePart() {
-  await ask(child, 'delay');
-  const usage = {};
-  const { answered, other, p50, p99 } = await load(url, connections, seconds, async (moment) => {
-    usage[moment] = await ask(child, 'usage');
+function readSettings(args) {
+  const { values } = parseArgs({
+    args,
+    options: {
+      plants: { type: 'string', default: '1000000,10000000,50000000' },
+      rounds: { type: 'string', default: '3' },
+      folder: { type: 'string', default: tmpdir() },
+      markdown: { type: 'string' },
+    },
   });
-  if (other > 0) throw new Error(`${other} requests were not answered with 200`);
-  const pause = await ask(child, 'delay');
-  const { rss } = await ask(child, 'memory');
-  plants += answered;
-  const rate = (answered - connections) / seconds;
-  return { plants, rate, p50, p99, pause, rss, ...usageBetween(usage.begin, usage.end, answered) };
+  return {
+    ...values,
+    plants: values.plants.split(',').map((text) => count('plants', text)),
+    rounds: count('rounds', values.rounds),
+  };
 }
 
-function claims() {
-  return [
-    atLeast(0.9, 'plants/s, last third over first', lastOverFirst('rate')),
-    atMost(1.1, 'main thread µs/plant, last third over first', lastOverFirst('mainThread')),
-    atMost(1.1, 'all threads µs/plant, last third over first', lastOverFirst('cpu')),
-    atMost(50, 'longest pause in ms', Math.max(...parts.map(({ pause }) => pause))),
-    atMost(4, 'growth of the heap but for the index in MiB', growth('heapUsed', INDEX_HEAP) / MIB),
-    atMost(40, 'index in bytes per plant', growth('arrayBuffers') / plants + INDEX_HEAP),
-  ];
+async function measureAll({ folder: parent, plants: sizes, rounds }) {
+  const folder = temporaryFolder(parent);
+  const measurements = [];
+  for (const plants of sizes) {
+    for (const store of STORES) await fill(store, join(folder, store), plants);
+    for (let round = 1; round <= rounds; round++)
+      for (const store of startingWith(round - 1, STORES)) {
+        const figures = await measure(store, join(folder, store), plants, round);
+        const time = `${significant(figures.open)} ms`;
+        console.error(`round ${round} of ${rounds}: ${store} opens ${whole(plants)} in ${time}`);
+        measurements.push({ store, plants, ...figures });
+      }
+    for (const store of STORES) await rm(join(folder, store), { recursive: true });
+  }
+  return measurements;
 }
 
-/** The growth of a kind of memory in bytes, without a number of bytes for each plant. */
-function growth(kind, perPlant = 0) {
-  return after[kind] - before[kind] - perPlant * plants;
+function startingWith(position, all) {
+  const first = position % all.length;
+  return [...all.slice(first), ...all.slice(0, first)];
 }
 
-function lastOverFirst(name) {
-  const third = Math.floor(PARTS / 3);
-  const [first, last] = [parts.slice(0, third), parts.slice(-third)].map((some) =>
-    median(some.map((part) => part[name])),
+async function fill(store, folder, plants) {
+  mkdirSync(folder);
+  const start = performance.now();
+  await node('fill.js', store, folder, plants);
+  const seconds = (performance.now() - start) / 1000;
+  console.error(`${store} filled with ${whole(plants)} plants in ${significant(seconds)} s`);
+}
+
+/** Every round adds another plant. */
+async function measure(store, folder, plants, round) {
+  await readAll(folder);
+  const figures = JSON.parse(await node('open.js', store, folder, plants, plants + round));
+  return { ...figures, disk: diskUsage(folder) };
+}
+
+/** Brings the files of a store into the page cache, so that it is warm for each of them. */
+async function readAll(folder) {
+  for (const path of filesIn(folder))
+    for await (const _ of createReadStream(path, { highWaterMark: MIB }));
+}
+
+function diskUsage(folder) {
+  return filesIn(folder).reduce((sum, path) => sum + statSync(path).blocks * BLOCK_BYTES, 0);
+}
+
+function filesIn(folder) {
+  return readdirSync(folder).map((name) => join(folder, name));
+}
+
+function node(script, ...args) {
+  return run(process.execPath, [join(import.meta.dirname, 'growth', script), ...args]);
+}
+
+function report(measurements, { plants: sizes, rounds, markdown }) {
+  const rows = sizes.flatMap((plants) =>
+    STORES.map((store) => {
+      const measured = measurements.filter((one) => one.store === store && one.plants === plants);
+      const cells = COLUMNS.map(({ figure, show }) => show(median(measured.map(figure))));
+      return [TITLES[store], whole(plants), ...cells];
+    }),
   );
-  return last / first;
-}
+  const table = aligned([['store', 'plants', ...COLUMNS.map(({ title }) => title)], ...rows]);
+  console.log(table);
+  if (markdown === undefined) return;
+  const [{ model }] = cpus();
+  writeFileSync(
+    markdown,
+    `# Results with many plants
 
-function atLeast(limit, title, value) {
-  return { claim: `${title}: at least ${limit}`, value, isMet: () => value >= limit };
-}
+${table}
+Medians of ${rounds} interleaved rounds; each opens a store in a new process. Its files are in the page cache.
+Machine: ${model}, ${cpus().length} cores, ${whole(totalmem() / 2 ** 30)} GiB, Linux ${release().split('-', 1)}, Node ${process.versions.node}.
 
-function atMost(limit, title, value) {
-  return { claim: `${title}: at most ${limit}`, value, isMet: () => value <= limit };
+- opens in: until the store takes plants; loading its modules is not part of it
+- first plant: until one new plant is on disk after that
+- resident: memory of the process then, including Node and the pages of a mapped file
+- disk: what the files take after that
+
+Measured with
+
+    npm run bench:growth -- --plants ${sizes} --rounds ${rounds}
+`,
+  );
 }

@@ -7,8 +7,8 @@
  *
  * Every round measures every system at every number of connections, so that
  * other load on the machine affects all of them. The exit code is 0 whatever
- * the figures are, and 1 if a server fails or a log lacks a plant that was
- * answered 200.
+ * the figures are, and 1 if a server fails or a plant that was answered 200 is
+ * missing from its log or database.
  */
 
 import { spawnSync } from 'node:child_process';

@@ -1,15 +1,14 @@
-/** Shared by the servers over node:sqlite, which Node has without a flag since 22.13. */
+/** Shared by what uses node:sqlite, which Node has without a flag since 22.13. */
 
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { FOLDER } from './plants.js';
 
 /** A database whose transactions are on the disk when they return. */
-export function openDatabase() {
-  const database = new DatabaseSync(join(FOLDER, 'plants.sqlite'));
+export function openDatabase(folder) {
+  const database = new DatabaseSync(join(folder, 'plants.sqlite'));
   database.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL');
   database.exec(
-    'CREATE TABLE plants (id INTEGER PRIMARY KEY, name TEXT NOT NULL, tag TEXT) STRICT',
+    'CREATE TABLE IF NOT EXISTS plants (id INTEGER PRIMARY KEY, name TEXT NOT NULL, tag TEXT) STRICT',
   );
   return database;
 }

@@ -1,9 +1,13 @@
-/** node:http over node:sqlite with group commit: the plants that arrive in one turn of the event loop share a transaction. */
+/**
+ * node:http over node:sqlite with group commit: the plants that arrive in one iteration of the event
+ * loop share a transaction. `COMMIT` blocks the loop, so all requests that arrive meanwhile are read
+ * in the next iteration, and their plants are committed together after that.
+ */
 
 import { insertInto, openDatabase } from './sqlite-database.js';
-import { listen, plantServer } from './plants.js';
+import { FOLDER, listen, plantServer } from './plants.js';
 
-const database = openDatabase();
+const database = openDatabase(FOLDER);
 const insert = insertInto(database);
 let waiting = [];
 

@@ -4,8 +4,8 @@
  */
 
 import { insertInto, openDatabase } from './sqlite-database.js';
-import { listen, plantServer } from './plants.js';
+import { FOLDER, listen, plantServer } from './plants.js';
 
-const insert = insertInto(openDatabase());
+const insert = insertInto(openDatabase(FOLDER));
 
 listen(plantServer(async (plant) => insert(plant)));
