@@ -179,7 +179,10 @@ t.test('with a database', { skip: missing() }, async (t) => {
 
   t.test('it ends in time although the database hangs', async (t) => {
     const env = await configured(t);
-    const program = await start(t, { env, preload: skipTime(STOPPING.clientsMs) });
+    const program = await start(t, {
+      env,
+      preload: skipTime(STOPPING.clientsMs, STOPPING.totalMs),
+    });
     const hanging = await connect(t, program.port);
     const processes = await cluster.sql(
       `SELECT pid FROM pg_stat_activity WHERE datname = '${nameIn(env)}'`,

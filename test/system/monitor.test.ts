@@ -242,7 +242,7 @@ t.test('a program with a poisoned log is stopping', async (t) => {
 });
 
 t.test('a program whose disk hangs is unavailable until the disk responds', async (t) => {
-  const { program, respond } = await startOnHungDisk(t, hasten(HANG_MS, HANG_MS));
+  const { program, respond } = await startOnHungDisk(t, hasten(HANG_MS, HANG_MS, 4));
   const statusOf = async (id: number): Promise<number> => {
     const plant = message({ body: `{"id":${id},"name":"fern"}` });
     return (await exchange(t, program.port, plant)).status;

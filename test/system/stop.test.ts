@@ -120,7 +120,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const)
 
 t.test('clients that hang do not delay the shutdown beyond its time limit', async (t) => {
   const program = await startIn(t, t.testdir(), {
-    preload: skipTime(STOPPING.clientsMs),
+    preload: skipTime(STOPPING.clientsMs, HANG_MS - 1),
     env: { PLANT_STORE_MAX_BODY: '33554432' },
   });
   // Before anything connects: a busy machine may take longer for it than a connection may be silent.
@@ -259,7 +259,7 @@ async function sendPlant(t: Test, { port }: Program): Promise<Client> {
 
 t.test('if the disk hangs, the shutdown times out, and SIGKILL ends the program', async (t) => {
   // Not the timer of the log, which expires after `HANG_MS`.
-  const program = await startOnHungDisk(t, hasten(HANG_MS - 1));
+  const program = await startOnHungDisk(t, skipTime(STOPPING.clientsMs, HANG_MS - 1));
   const client = await sendPlant(t, program);
   t.strictSame(await program.stop('SIGTERM'), KILLED);
   t.equal(program.stderr, TIMES_OUT + KILLS_ITSELF);
