@@ -469,6 +469,20 @@ t.test('a request that has arrived before its connection is found idle is answer
   t.match(await client.answer(), { status: 200 });
 });
 
+t.test('a check that is due when a stop begins closes no connection', async (t) => {
+  const pass = stopIntervals(t);
+  const server = await listen(t);
+  const client = await usedClient(t, server.port);
+  let stopped: Promise<void> | undefined;
+  await pass(0, () => {
+    mock.timers.tick(LISTENER.keepAliveMs);
+    stopped = server.stop(60_000);
+  });
+  client.send(message());
+  t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
+  await stopped;
+});
+
 t.test('a TLS handshake that ends during a stop leaves time for a request', async (t) => {
   const tls = tlsMaterial();
   const server = await listen(t, { tls });
