@@ -44,7 +44,7 @@ export const MAX_CONTENT_TYPE = 256;
 
 /**
  * The largest number of failure responses that are not flushed yet. Small requests are cheap to
- * pipeline: thousands fit into one read of a socket. This many reserve 12 MiB.
+ * pipeline: thousands fit into one read of a socket. This many take about 12 MiB with their requests.
  */
 export const MAX_PENDING_REFUSALS = 4_096;
 
