@@ -86,6 +86,20 @@ function fragmentsOf(document: string): string[] {
   );
 }
 
+t.test('a name that a document places in a file is in that file', async (t) => {
+  const place = /`(\w+)`\s+in\s+(?:\[`[^`]+`\]\(([^)]+)\)|`([\w/-]+\.ts)`)/g;
+  const places = DOCUMENTS.flatMap((document) =>
+    [...read(document).matchAll(place)].map(([text, name, link, file]) => ({
+      text: `${document}: ${text}`,
+      name,
+      path: join(dirname(document), link ?? file ?? ''),
+    })),
+  );
+  t.ok(places.length > 0);
+  for (const { text, name, path } of places)
+    t.match(readFileSync(path, 'utf8'), new RegExp(`\\b${name}\\b`), text);
+});
+
 t.test('the commands of npm that the documents name exist', async (t) => {
   for (const document of DOCUMENTS)
     for (const [command, name = ''] of read(document).matchAll(/npm (?:run )?([a-z][\w:]*)/g))
@@ -184,7 +198,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
   t.strictSame(shown, [
     ['`maxBodyBytes`, `PLANT_STORE_MAX_BODY`', MAX_LIMITS.maxBodyBytes],
     ['memory reserved for a request', ...Object.values(REQUEST_COST)],
-    ['error responses not yet flushed', MAX_PENDING_REFUSALS],
+    ['error responses not yet flushed, to requests without reserved memory', MAX_PENDING_REFUSALS],
     ['rest of the body of a refused request', DRAIN.maxBytes, DRAIN.timeoutMs],
     ['token', MAX_TOKEN_LENGTH],
     ['`Content-Type`', MAX_CONTENT_TYPE],

@@ -2,7 +2,7 @@
 export interface Budget {
   /** The amount that is reserved now. */
   readonly reserved: number;
-  /** Reserves an amount. Returns `undefined` if less than the amount is left. */
+  /** Reserves an amount, as {@link Reservation.growBy} does. Returns `undefined` if too little is left. */
   reserve(amount: number): Reservation | undefined;
 }
 

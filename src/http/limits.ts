@@ -9,7 +9,8 @@ export interface PlantHandlerLimits {
   /**
    * The memory reserved for all requests together, in bytes: not less than `maxBodyBytes`. A request
    * reserves 3072 bytes, the size of its head, 128 bytes for each header line, and four times the size of
-   * its body. Beyond the limit, plants are answered with 503. Default: 67108864.
+   * its body, or less if that is more than half of the limit. Beyond the limit, plants are answered with 503.
+   * Default: 67108864.
    */
   readonly maxBufferedBytes: number;
   /**
@@ -43,8 +44,8 @@ export const MAX_HEADER_LINES = 100;
 export const MAX_CONTENT_TYPE = 256;
 
 /**
- * The largest number of failure responses that are not flushed yet. Small requests are cheap to
- * pipeline: thousands fit into one read of a socket. This many take about 12 MiB with their requests.
+ * The largest number of failure responses, to requests that have reserved no memory, that are not flushed yet.
+ * Small requests are cheap to pipeline: thousands fit into one read of a socket. This many take about 12 MiB with their requests.
  */
 export const MAX_PENDING_REFUSALS = 4_096;
 

@@ -48,6 +48,7 @@ const MAX_SOCKET_PATH_BYTES = 103;
  *
  * @throws PlantStoreError `locked` if another process or this one holds the lock, or if another one may
  * hold it: a process that is stopped (SIGSTOP) does not answer.
+ * @throws Error if a process of another user may hold it, which cannot be asked.
  */
 export async function acquireLock(system: System, path: string, ino: bigint): Promise<Lock> {
   const folder = dirname(path);

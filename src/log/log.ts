@@ -93,7 +93,7 @@ export interface PlantLog extends PlantStore {
  *
  * @throws {@link PlantStoreError} `locked` if another process has the log open, or this one;
  * `damaged` if a line is not what was written (nothing is changed then); `unavailable` if the file
- * cannot be used.
+ * cannot be used, or if a process of another user may have it open.
  * @throws TypeError if `report` is not a function.
  *
  * @example

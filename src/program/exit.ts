@@ -8,9 +8,9 @@ export const EXIT = { done: 0, failed: 1, usage: 2, interrupted: 3 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 /**
- * How long the program may take to stop, in milliseconds: in total, waiting for requests in flight,
- * and sending 503 to those that remain. Docker sends SIGKILL after ten seconds. A connection may be idle for
- * `idleMs` meanwhile: a request may be on its way.
+ * How long the program may take to stop, in milliseconds: in total, as Docker sends SIGKILL after ten seconds;
+ * for the requests in flight; and to send 503 to those that remain. Meanwhile, a connection may be idle for
+ * `idleMs`, as a request may be on its way.
  */
 export const STOPPING = {
   totalMs: 10_000,

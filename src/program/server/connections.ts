@@ -12,8 +12,8 @@ export interface Connections {
   /** The latest response of each connection, if it has not begun. */
   unanswered(): Iterable<ServerResponse>;
   /**
-   * Closes each connection once it has been idle for so many milliseconds from now on, or at most twice as
-   * long.
+   * From now on, closes each connection once it has been idle for so many milliseconds, or at most twice as
+   * long. The time before the call does not count.
    */
   limitIdle(ms: number): void;
   destroyAll(): void;

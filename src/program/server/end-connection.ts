@@ -7,8 +7,8 @@ import { DRAIN } from '../../http/limits.js';
 
 /**
  * Ends a connection with a failure, once its earlier responses are sent. `res` is the latest response, if
- * there is one. If its request is incomplete, the failure is sent in its place; but if that response has
- * begun, the connection is ended without the failure.
+ * there is one. If its request is incomplete, the failure is sent in place of `res`, or not at all if `res` has
+ * begun.
  */
 export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failure: Failure): void {
   if (!res) endWith(socket, failure);

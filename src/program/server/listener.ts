@@ -38,10 +38,10 @@ export interface Listener {
   /** Closes each connection after its next response, but accepts connections as before. */
   drain(): void;
   /**
-   * Accepts no more connections, responds to the requests in flight, and closes connections as they
-   * become idle. After `timeoutMs` the remaining requests are answered with 503, and after another
-   * {@link STOPPING}`.lastResponsesMs` the remaining connections are destroyed. Resolves once all
-   * connections are closed.
+   * Accepts no more connections, responds to the requests in flight, and closes each connection once it has
+   * been idle for {@link STOPPING}`.idleMs`, or at most twice as long. After `timeoutMs` the latest request of
+   * each remaining connection is answered with 503, and after another `lastResponsesMs` these connections are
+   * destroyed. Resolves once all connections are closed.
    */
   stop(timeoutMs: number): Promise<void>;
 }
