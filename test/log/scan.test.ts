@@ -103,7 +103,9 @@ t.test('a record whose id is that of an earlier one is damaged', async (t) => {
 t.test('a scan waits until a damaged line has been handled, with its bytes', async (t) => {
   const gate = createGate();
   const seen: (number | string)[] = [];
-  const scanning = scan(memoryFile(Buffer.from(`${FERN}x\n${FERN}yy\n`)), {
+  // The second damaged line is read with a later part of the file.
+  const file = memoryFile(Buffer.from(`${FERN}x\n${FERN}yy\n`), FERN.length + 3);
+  const scanning = scan(file, {
     onRecord: (_, offset) => void seen.push(offset),
     async onDamage(_, line) {
       seen.push(String(line));
