@@ -243,7 +243,7 @@ t.test('every supported release of Node can import and require the exports', asy
     ...['ErrorSchema', 'NewPlantSchema', 'PlantSchema', 'PlantStoreError', 'copyPlant'],
     ...['createPlantHandler', 'openPlantLog', 'openapi', 'readPlantLog'],
   ].join();
-  for (const release of ['20.19.0', '22', '24', '26']) {
+  for (const release of ['20.19.0', '22.12.0', '22', '24', '26']) {
     const node = await nodeOf(release);
     t.equal(await run(consumer, node, 'import.mjs'), `${names}\n`, release);
     t.equal(await run(consumer, node, 'require.cjs'), `${names}\n`, release);
@@ -302,13 +302,13 @@ t.test('once it is installed, npx runs the programs in any folder', async (t) =>
 });
 
 t.test('a Node that is too old says which one is needed', async (t) => {
-  for (const release of ['14.21.3', '18.20.8', '20.10.0']) {
+  for (const release of ['14.21.3', '18.20.8', '20.10.0', '22.1.0']) {
     const node = await nodeOf(release);
     for (const script of ['dist/server.js', 'dist/postgres-server.js']) {
       const { status, stdout, stderr } = spawnSync(node, [join(ROOT, script)], {
         encoding: 'utf8',
       });
-      const sentence = `plant-store: needs Node 20.19 or later; this is Node ${release}\n`;
+      const sentence = `plant-store: needs Node ^20.19 || >=22.12; this is Node ${release}\n`;
       t.strictSame({ status, stdout, stderr }, { status: 2, stdout: '', stderr: sentence });
     }
   }

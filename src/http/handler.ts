@@ -25,15 +25,15 @@ export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
   /** The bearer tokens that are accepted: at least one, of at most 511 characters each (RFC 6750). */
   readonly tokens: readonly string[];
   /**
-   * Called with `(message, cause)` on internal errors and on overload, at most 10 times in 10 seconds.
-   * Default: `console.error`.
+   * Called with `(message, cause)` on internal errors, and when no memory is left: about 10 times in 10 seconds
+   * at most. Default: `console.error`.
    */
   readonly report?: Report;
 }
 
 /**
- * Responds to `POST /plants`. A request for another path is passed to `next`, or answered with 404 if
- * there is no `next`.
+ * Responds to `POST /plants`. A request for another path is passed to `next`. Without `next`, it is
+ * answered with 404 once its token is accepted.
  *
  * The returned promise resolves once the response is ended, or once `next` has returned; if `next` returns
  * a promise, once that is fulfilled. It need not be awaited: the handler reports its own errors, throws
@@ -78,7 +78,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   if (types.isPromise(store)) throw new TypeError('store: is a promise; await it');
   if (!isStore(store)) throw new TypeError('store: must have the methods add and close');
   const report = limitRate(options.report);
-  /** Once in each period, so that overload leaves room for other reports. */
+  /** Once in each period, or twice with the number of those left out: overload leaves room for other reports. */
   const reportOverload = limitRate(report, { ...REPORT_RATE, count: 1 });
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);

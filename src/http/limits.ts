@@ -9,8 +9,8 @@ export interface PlantHandlerLimits {
   /**
    * The memory reserved for all requests together, in bytes: not less than `maxBodyBytes`. A request
    * reserves 3072 bytes, the size of its head, 128 bytes for each header line, and four times the size of
-   * its body, or less if that is more than half of the limit. Beyond the limit, plants are answered with 503.
-   * Default: 67108864.
+   * its body, or up to eight times if it arrives in pieces; but for the body at most half of the limit, unless
+   * the body itself is larger. Beyond the limit, plants are answered with 503. Default: 67108864.
    */
   readonly maxBufferedBytes: number;
   /**
@@ -45,7 +45,7 @@ export const MAX_CONTENT_TYPE = 256;
 
 /**
  * The largest number of failure responses, to requests that have reserved no memory, that are not flushed yet.
- * Small requests are cheap to pipeline: thousands fit into one read of a socket. This many take about 12 MiB with their requests.
+ * Small requests are cheap to pipeline: thousands fit into one read of a socket. This many take about 12 MiB with their requests, if their heads are small.
  */
 export const MAX_PENDING_REFUSALS = 4_096;
 

@@ -24,7 +24,7 @@ export function memoryForLines(lines: readonly string[] = []): number {
 
 /**
  * The memory for a body. Its copies count for at most half of the budget, so that one large body leaves room
- * for others.
+ * for others, unless it is larger than that itself.
  */
 export function memoryForBody(bytes: number, { maxBufferedBytes }: PlantHandlerLimits): number {
   return Math.max(bytes, Math.min(REQUEST_COST.bodyTimes * bytes, maxBufferedBytes / 2));

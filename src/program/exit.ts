@@ -42,7 +42,7 @@ export function exit(code: ExitCode): void {
   endIfIdle();
   setInterval(endIfIdle, LAST_CALLS_MS / 50);
   setTimeout(() => {
-    reportToConsole('a call to the system does not return; the process kills itself');
+    reportToConsole('a call to the system has not returned in time; the process kills itself');
     process.kill(process.pid, 'SIGKILL');
     // Process 1 of a container cannot kill itself, so it aborts. Node would print a stack trace before that.
     closeSync(STDERR);

@@ -1,5 +1,6 @@
 import { resolve } from 'node:path';
 
+import { reportToConsole } from '../report.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { EXIT, exit, failWith, outputTaken, type ExitCode } from './exit.js';
 import { readLogPath } from './settings/settings.js';
@@ -35,9 +36,9 @@ export async function main(help: string, logScript: string, run: Run): Promise<v
   process.stdout.on('error', () => undefined);
   process.stderr.on('error', () => undefined);
   const ended = dispatch(shutdown, help, run).catch(async (error: unknown) => {
-    const code = await reportFailure(error, shutdown, logScript);
+    // From here on, the time of the shutdown runs. If a signal has requested it already, this has no effect.
     shutdown.request();
-    return code;
+    return reportFailure(error, shutdown, logScript);
   });
   const code = await Promise.race([ended, timeUp]);
   if (code !== undefined) await Promise.race([outputTaken(), timeUp]);
@@ -84,9 +85,10 @@ async function reportFailure(
       commandOnLog(logScript, 'verify'),
       commandOnLog(logScript, 'repair'),
     );
+  const code = failWith(EXIT.failed, ...messages);
   if (codeOf(error) === 'locked')
-    for (const id of await writersOf(logPath())) messages.push(`process ${id} has the log open`);
-  return failWith(EXIT.failed, ...messages);
+    for (const id of await writersOf(logPath())) reportToConsole(`process ${id} has the log open`);
+  return code;
 }
 
 /** The log that this process has tried to open: the operand of a command on it, or the configured one. */

@@ -5,10 +5,11 @@ const WRITABLE = 0o200;
 
 /**
  * Resolves to the ids of the other processes that have a file open for writing, as far as this process can
- * see them: those of the same user on Linux, or all of them for root.
+ * see them: those of the same user on Linux, or all of them for root. There are none if the file is gone.
  */
 export async function writersOf(path: string): Promise<readonly number[]> {
-  const [target, names] = await Promise.all([realpath(path), readdir('/proc').catch(() => [])]);
+  const target = await realpath(path).catch(() => undefined);
+  const names = await readdir('/proc').catch(() => []);
   const ids = names.map(Number).filter((id) => id > 0 && id !== process.pid);
   return matching(ids, async (id) => {
     const folder = `/proc/${id}/fd`;
@@ -21,7 +22,7 @@ export async function writersOf(path: string): Promise<readonly number[]> {
   });
 }
 
-/** The items for which a check resolves to true. It rejects if a process has ended or may not be inspected. */
+/** The items for which a check resolves to true. The check rejects if a process has ended or may not be inspected. */
 async function matching<Item>(
   items: readonly Item[],
   check: (item: Item) => Promise<boolean>,

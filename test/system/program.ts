@@ -43,7 +43,7 @@ export const INTERRUPTED = 3;
 /** The ending of a process with a call that never returns, and what it writes. */
 export const KILLED: Ending = { code: null, signal: 'SIGKILL' };
 export const KILLS_ITSELF =
-  'plant-store: a call to the system does not return; the process kills itself\n';
+  'plant-store: a call to the system has not returned in time; the process kills itself\n';
 
 export const TIMES_OUT = 'plant-store: the shutdown timed out; not all work was completed\n';
 

@@ -12,7 +12,7 @@ export interface CopyOptions<P extends NewPlant> {
   readonly onProgress?: (counts: CopyCounts) => void;
   /**
    * The plants of the store, in any order. A plant that is found here is not added again, which is
-   * faster. All are found if both iterators are in the same order, or in ascending order of ids.
+   * faster. All are found if both iterators yield the same plants in the same order, or ascending ids.
    */
   readonly stored?: AsyncIterator<NewPlant>;
   /**

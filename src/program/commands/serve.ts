@@ -120,7 +120,7 @@ async function start(
   }
 }
 
-/** Lowers the limits of connections, and reports that, if too few descriptors are free. */
+/** Lowers the limits of connections if too few descriptors are free, and reports that of the service. */
 function limitConnections(
   { maxConnections, monitor }: ServerSettings,
   ofDatabase: number,

@@ -23,7 +23,7 @@ export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failu
   }
 }
 
-/** Writes a failure to a connection, because there is no response of node:http to send it with. */
+/** Writes a failure to a connection, without a response of node:http. */
 export function endWith(socket: Duplex, { status, error, headers, body }: Failure): void {
   if (socket.writable && responseChannel.hasSubscribers) responseChannel.publish({ status, error });
   const lines = Object.entries({

@@ -51,8 +51,8 @@ export const DATABASE_SETTINGS = SETTING_NAMES.filter((name) => name !== 'PLANT_
 export type Reader = ReturnType<typeof createReader>;
 
 /**
- * The variables that Kubernetes sets for a Service named plant-store or plant-store-…, except those that end
- * in _PORT.
+ * The variables that Kubernetes sets for a Service named plant-store or plant-store-…, except the one with its
+ * URL, PLANT_STORE_PORT or PLANT_STORE_…_PORT.
  */
 const SERVICE_LINK =
   /_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
