@@ -29,7 +29,7 @@ function settingsIn(text: string): Record<string, string> {
   );
 }
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 t.test('the image that the Dockerfile describes runs both programs', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'plant-store-image-'));

@@ -75,7 +75,7 @@ const SCRIPTS = {
 };
 
 // A compiler is as slow as its machine.
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 const folder = t.testdir({
   source: {},

@@ -14,7 +14,7 @@ import { countTornTails, missing, mount, settingsFor, stopCleanly } from './supp
 
 const MAX_FILE = ['prlimit', '--fsize=100000:'];
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 for (const fault of [
   'write:error=EIO:when=1',

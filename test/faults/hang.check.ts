@@ -18,7 +18,7 @@ import { makeFileSystem, missing, settingsFor, stopCleanly } from './support.js'
 
 const skip = missing('the right to mount', 'loop devices', 'mkfs.ext4', 'fsfreeze');
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 /** Freezes the file system of a folder. Returns a function that thaws it, at the end of the test if not before. */
 function freeze(t: Test, folder: string): () => void {

@@ -33,7 +33,7 @@ const MOST_OF_A_NAME = 4;
 /** The calls that acquire and release a lock, in addition to those of a listener. */
 const LOCK_CALLS = 'bind,listen,chmod,fchmodat,connect,rename,renameat,renameat2,unlink,unlinkat';
 
-t.setTimeout(900_000);
+t.setTimeout(1_800_000);
 t.jobs = 2;
 
 t.test(

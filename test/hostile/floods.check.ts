@@ -44,7 +44,7 @@ const FILES = 500;
 const maxFiles = Number(execFileSync('sh', ['-c', 'ulimit -Hn'], { encoding: 'utf8' }));
 const tooFewFiles = maxFiles < IDLE + FILES && `ulimit -Hn is ${maxFiles}`;
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 /** A preload with which node:http does not look for connections whose time is up. */
 const UNCHECKED_CONNECTIONS = `import http from 'node:http';

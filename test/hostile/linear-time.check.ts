@@ -33,7 +33,7 @@ const MAX_OVER_V8 = 2;
 const HEAD_BYTES = 16_384;
 const BODY_BYTES = DEFAULT_LIMITS.maxBodyBytes;
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 type Call = (input: string) => unknown;
 

@@ -39,7 +39,7 @@ const SIDE_BY_SIDE = { buffered: true };
 const long = { ...SIDE_BY_SIDE, skip: !isLong && 'needs TEST_LENGTH=long' };
 t.jobs = 6;
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 t.test(
   `${CLIENTS} clients that send a head byte by byte get 408 after ${HEAD_MS} ms`,

@@ -8,7 +8,7 @@ import { addUntilStored, openStore } from './support.js';
 const CONNECTIONS = isLong ? 3_000 : 400;
 const MODES: readonly Cut['mode'][] = ['fin', 'rst', 'silence'];
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 t.test(`${CONNECTIONS} connections are cut at random`, { skip: missing() }, async (t) => {
   const { url, port } = await startCluster(t);

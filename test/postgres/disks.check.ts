@@ -12,7 +12,7 @@ import { addUntilStored, openStore, type TestStore } from './support.js';
 const canMount = spawnSync('unshare', ['--mount', 'mount', '--make-rprivate', '/']).status === 0;
 const skip = missing() || (!canMount && 'needs the right to mount');
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 /** A file system of its own for the server. Returns the folder where it is mounted. */
 function mountDisk(t: Test, megabytes: number): string {

@@ -18,7 +18,7 @@ interface Instance extends Process {
   readonly url: string;
 }
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 t.test(`one of ${INSTANCES} instances is killed under load`, { skip: missing() }, async (t) => {
   const cluster = await startCluster(t);

@@ -9,7 +9,7 @@ import { openStore } from './support.js';
 
 const ROUNDS = isLong ? 20 : 5;
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 /** Each node waits for the other one as its synchronous standby. */
 async function becomesStandby(old: Cluster, primary: Cluster): Promise<void> {

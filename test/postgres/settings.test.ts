@@ -57,7 +57,7 @@ async function listSettings(cluster: Cluster): Promise<string[]> {
   return rows.map(({ setting }) => String(setting));
 }
 
-t.test('settings of the role', { skip: missing(), timeout: 120_000 }, async (t) => {
+t.test('settings of the role', { skip: missing(), timeout: 1_800_000 }, async (t) => {
   const cluster = await startCluster(t);
 
   t.test('no setting that a role may have changes what is stored', async (t) => {

@@ -10,7 +10,7 @@ const WRITER = fileURLToPath(new URL('writer.js', import.meta.url));
 const SECONDS = isLong ? 180 : 6;
 const LEVELS = ['read committed', 'serializable'];
 
-t.setTimeout(600_000);
+t.setTimeout(1_800_000);
 
 for (const level of LEVELS)
   t.test(`eight writers with the same ids agree, ${level}`, { skip: missing() }, async (t) => {
