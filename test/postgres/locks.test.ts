@@ -81,7 +81,7 @@ t.test('a row that another program has locked', { skip: missing() }, async (t) =
 
   t.test('and many others, do not make the rest wait longer than the limit', async (t) => {
     const url = await cluster.createSchema();
-    const store = await openStore(t, { url, connections: 1, timeoutMs: 500 });
+    const store = await openStore(t, { url, connections: 1, timeoutMs: 2_000 });
     const plants = plantsFrom(0, 500);
     await Promise.all(plants.map((plant) => store.add(plant)));
     const other = await begin(t, url, 'DELETE FROM plants');
