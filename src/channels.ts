@@ -26,8 +26,8 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
  */
 export interface ResponseMessage {
   /**
-   * The request, as it was passed to the handler. It is missing, like `response`, in answers to malformed
-   * HTTP and to `CONNECT`, which the program writes to the connection itself.
+   * The request, as it was passed to the handler. It is missing, like `response`, in answers to malformed or
+   * late HTTP and to `CONNECT`, which the program writes to the connection itself.
    */
   readonly request?: IncomingMessage | Http2ServerRequest;
   readonly response?: ServerResponse | Http2ServerResponse;

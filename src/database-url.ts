@@ -1,4 +1,4 @@
-const SHAPE = /^(postgres(?:ql)?:\/\/[^@/?#]+@)([^@/?#]+)(\/[^/?#]+(?:\?[^#]*)?)$/;
+const SHAPE = /^(postgres(?:ql)?:\/\/[^:@/?#][^@/?#]*@)([^@/?#]+)(\/[^/?#]+(?:\?[^#]*)?)$/;
 
 /** Returns why a URL is not valid, if so. The reason does not contain the URL, which may hold a password. */
 export function databaseUrlFault(url: string): string | undefined {

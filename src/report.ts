@@ -33,14 +33,17 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
       reportToConsole(message, error);
     }
   }
+  function send(message: string, cause?: unknown): void {
+    // An error that a store has thrown may be anything, and printing it may throw.
+    pass(message, cause).catch(() => reportToConsole(message));
+  }
   return (message, cause) => {
     const now = performance.now();
     if (now >= periodEnd) {
-      if (count > rate.count) void pass(`dropped ${pluralize(count - rate.count, 'more report')}`);
+      if (count > rate.count) send(`dropped ${pluralize(count - rate.count, 'more report')}`);
       periodEnd = now + rate.periodMs;
       count = 0;
     }
-    // An error that a store has thrown may be anything, and printing it may throw.
-    if (++count <= rate.count) pass(message, cause).catch(() => reportToConsole(message));
+    if (++count <= rate.count) send(message, cause);
   };
 }

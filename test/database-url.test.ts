@@ -17,6 +17,7 @@ t.test('a URL that is not valid is not repeated', async (t) => {
   const urls = ['', 'plants', 'http://me:S3cret@db/plants', 'postgres://db/plants'];
   const more = [
     'postgres://me:S3cret@db',
+    'postgres://:S3cret@db/plants',
     'postgres://me:S3@cret@db/plants',
     'postgres://me@db:x/y',
     'postgres://me:S3cr%zz@db/plants',

@@ -68,4 +68,14 @@ t.test('a cause that cannot be printed is left out', async (t) => {
   limitRate()('it failed', cause);
   await setImmediate();
   t.strictSame(shown().at(-1)?.args as unknown, ['plant-store: it failed']);
+
+  // The number of the reports that were left out is passed on in the same way.
+  const throwing = (): never => {
+    throw cause;
+  };
+  const report = limitRate(throwing, { count: 0, periodMs: 0 });
+  report('one');
+  report('two');
+  await setImmediate();
+  t.strictSame(shown().at(-1)?.args as unknown, ['plant-store: dropped 1 more report']);
 });

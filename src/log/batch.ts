@@ -1,6 +1,6 @@
 import type { NewPlant } from '../plant.js';
 
-/** Plants that are written together. Either all of them are stored or none is. */
+/** Plants that are written together. Unless the process dies, either all of them are stored or none is. */
 export interface Batch {
   /**
    * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived one

@@ -21,7 +21,7 @@ import { createSecondReader } from './reread.js';
  * write that fails later, and then it is not stored.
  *
  * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if
- * the file cannot be read, or if another process cuts off lines while they are read.
+ * the file cannot be read, or if another process cuts off a line of which a part was read.
  *
  * @example Ids are exact, which they would not be after `JSON.parse`:
  * ```ts

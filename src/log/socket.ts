@@ -19,6 +19,7 @@ export async function listen(path: string, answer: () => string): Promise<Listen
 /** Connects to a Unix socket and resolves to its answer. Rejects if it is not complete in time. */
 export function ask(path: string, timeoutMs: number): Promise<string> {
   const socket = connect(path);
-  socket.setTimeout(timeoutMs, () => socket.destroy());
-  return text(socket);
+  // Not `socket.setTimeout`, which starts again with each byte.
+  const timer = setTimeout(() => socket.destroy(), timeoutMs);
+  return text(socket).finally(() => clearTimeout(timer));
 }

@@ -70,7 +70,7 @@ export interface PostgresStore extends PlantStore {
  * missing. While no server can be reached, plants are refused as `unavailable`.
  *
  * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is.
- * @throws TypeError if the URL or the type of the password is not valid.
+ * @throws TypeError if the URL, or the type of the password or of `report`, is not valid.
  * @throws RangeError if a number is not an integer in its range.
  *
  * @example
@@ -85,6 +85,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   checkRange('timeoutMs', timeoutMs, 2_147_483_647);
   if (!['undefined', 'string', 'function'].includes(typeof options.password))
     throw new TypeError('password: must be a string or a function');
+  const report = limitRate(options.report);
   const fault = databaseUrlFault(options.url);
   if (fault) throw new TypeError(`url: ${fault}`);
   const hosts = parseDatabaseUrl(options.url);
@@ -106,7 +107,6 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     for (const { close } of all) close();
     throw failure(cause);
   }
-  const report = limitRate(options.report);
   const store = createStore(all, name, { timeoutMs, report });
   // Connecting may take half of the time, and the statement the other half.
   const checks = createCheck(

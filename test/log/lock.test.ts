@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { linkSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { dirname, join, relative } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
@@ -325,3 +326,14 @@ for (const [what, wrapper] of Object.entries(namespaces)) {
     t.equal(await outside.tell('close'), 'closed');
   });
 }
+
+t.test('a claim whose owner answers without end is not waited for', async (t) => {
+  const path = join(shortFolder(t), 'claim');
+  const server = createServer((socket) => {
+    const writing = setInterval(() => socket.write('.'), 10);
+    socket.on('error', () => undefined).on('close', () => clearInterval(writing));
+  });
+  await once(server.listen(path), 'listening');
+  t.teardown(() => server.close());
+  await t.rejects(nodeSystem.ask(path, 100));
+});

@@ -198,6 +198,8 @@ t.test('opening a store', { skip: missing() }, async (t) => {
       isFailing = false;
       t.match(await addUntilStored(store, FERN), /created|unchanged/);
     }
+    const unreachable = 'postgres://plants@127.0.0.1:1/plants';
+    await t.rejects(openPostgresStore({ url: unreachable, report: 'x' as never }), TypeError);
     for (const password of [7, null, {}, Buffer.from(SECRET)])
       await t.rejects(openPostgresStore({ url, password } as unknown as PostgresStoreOptions), {
         name: 'TypeError',
