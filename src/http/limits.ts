@@ -45,7 +45,8 @@ export const MAX_CONTENT_TYPE = 256;
 
 /**
  * The largest number of failure responses, to requests that have reserved no memory, that are not flushed yet.
- * Small requests are cheap to pipeline: thousands fit into one read of a socket. This many take about 12 MiB with their requests, if their heads are small.
+ * Small requests are cheap to pipeline: thousands fit into one read of a socket. This many take about 12 MiB
+ * with their requests, if their heads are small.
  */
 export const MAX_PENDING_REFUSALS = 4_096;
 

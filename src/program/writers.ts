@@ -5,7 +5,8 @@ const WRITABLE = 0o200;
 
 /**
  * Resolves to the ids of the other processes that have a file open for writing, as far as this process can
- * see them: those of the same user on Linux, or all of them for root. There are none if the file is gone.
+ * see them: those of the same user on Linux, or all of them for root. If the file does not exist, no process
+ * is found.
  */
 export async function writersOf(path: string): Promise<readonly number[]> {
   const target = await realpath(path).catch(() => undefined);
@@ -22,7 +23,10 @@ export async function writersOf(path: string): Promise<readonly number[]> {
   });
 }
 
-/** The items for which a check resolves to true. The check rejects if a process has ended or may not be inspected. */
+/**
+ * The items for which a check resolves to true. The check rejects if a process has ended or may not be
+ * inspected.
+ */
 async function matching<Item>(
   items: readonly Item[],
   check: (item: Item) => Promise<boolean>,

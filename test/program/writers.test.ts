@@ -22,5 +22,5 @@ t.test('the processes that have a file open for writing are found, and no reader
   const ids = writers.map(({ pid }) => pid).toSorted((a, b) => a - b);
   t.strictSame(await writersOf(join(cwd, 'file')), ids);
   t.strictSame(await writersOf(join(cwd, 'link')), ids);
-  t.strictSame(await writersOf(join(cwd, 'gone')), [], 'a file that is gone has none');
+  t.strictSame(await writersOf(join(cwd, 'missing')), [], 'no process has a missing file open');
 });

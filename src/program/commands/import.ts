@@ -22,8 +22,8 @@ const CHECKSUM = /,\s*"crc32"\s*:\s*(\d+)\s*\}\s*$/;
 
 /**
  * The command `import`: adds the plants in a file to a store. Each line is a plant as `POST /plants` takes it, or
- * a record of a log, whose `crc32` must match. Prints the lines that are refused, each with its number and the reason that the
- * response would have. Importing the same file again is faster if `storedPlants` is given.
+ * a record of a log, whose `crc32` must match. Prints the lines that are refused, each with its number and the
+ * reason that the response would have, or that `crc32` does not match. Importing the same file again is faster if `storedPlants` is given.
  */
 export async function importPlants(
   file: string,

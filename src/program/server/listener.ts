@@ -39,8 +39,8 @@ export interface Listener {
   drain(): void;
   /**
    * Accepts no more connections, responds to the requests in flight, and closes each connection once it has
-   * been idle for {@link STOPPING}`.idleMs`, or at most twice as long (TLS handshakes may take longer). After `timeoutMs` the latest request of
-   * each remaining connection is answered with 503, and after another `lastResponsesMs` these connections are
+   * been idle for {@link STOPPING}`.idleMs`, or at most twice as long (TLS handshakes may take
+   * longer). After `timeoutMs` the latest request of each remaining connection is answered with 503, and after another `lastResponsesMs` these connections are
    * destroyed. Resolves once all connections are closed, or by then.
    */
   stop(timeoutMs: number): Promise<void>;
