@@ -48,6 +48,9 @@ for (const [name, call] of Object.entries(CALLS))
   t.test(`a process that ends waits for a call in progress: ${name}`, async (t) => {
     t.testdir();
     const script = `const done = () => console.log('done');
+      const isCall = (name) => name.includes('Req');
+      // The calls that have loaded the modules.
+      while (process.getActiveResourcesInfo().some(isCall)) await new Promise(setImmediate);
       ${call}
       globalThis.setTimeout = () => undefined; // No matter how long the call takes.
       exit(3);`;
