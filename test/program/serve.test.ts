@@ -15,13 +15,16 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
+import { HANG_MS } from '../../dist/log/watchdog.js';
 import { connect, exchange, FERN, message } from '../client.js';
 import { freePort, listen } from '../service.js';
 import {
+  createDisk,
   DONE,
   ENV,
   FAILED,
   failsToRun,
+  hasten,
   LARGE_LOG,
   launch,
   MISUSED,
@@ -198,6 +201,29 @@ t.test(
     t.strictSame(await program.stop('SIGTERM'), DONE);
   },
 );
+
+t.test('SIGHUP reports that a file is not read in time, and uses it once it is', async (t) => {
+  const disk = createDisk(t);
+  const token = join(disk.cwd, 'token');
+  writeFileSync(token, 'old\n');
+  const env = { ...disk.env, PLANT_STORE_FILE: 'plants.jsonl' };
+  const preload = disk.preload + hasten(HANG_MS, HANG_MS);
+  const program = await start(t, { cwd: disk.cwd, env, preload });
+  writeFileSync(token, 'new\n');
+  await disk.hang(program);
+  for (const times of [1, 2]) {
+    program.send('SIGHUP');
+    const report =
+      'plant-store: SIGHUP: a file has not been read for 10 s; until it is, what was read before is in use\n';
+    await program.says('stderr', new RegExp(`^(${report}){${times}}$`));
+  }
+  t.equal(await statusWith(t, program.port, 'new'), 401);
+  disk.respond();
+  await program.says('stderr', /(token: accepts 1 token\n.*){2}$/);
+  t.equal(await statusWith(t, program.port, 'new'), 200);
+  t.equal(await statusWith(t, program.port, 'old'), 401);
+  t.strictSame(await program.stop('SIGTERM'), DONE);
+});
 
 t.test('SIGHUP reports that tokens of the environment cannot be read again', async (t) => {
   const env = { ...ENV, PLANT_STORE_TOKEN: ' one\ttwo\n' };

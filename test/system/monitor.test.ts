@@ -1,6 +1,4 @@
-import { execFileSync } from 'node:child_process';
-import { appendFileSync, closeSync, openSync } from 'node:fs';
-import { join } from 'node:path';
+import { appendFileSync } from 'node:fs';
 
 import t, { type Test } from 'tap';
 
@@ -9,6 +7,7 @@ import { HANG_MS } from '../../dist/log/watchdog.js';
 import { anyAnswer, chunkedMessage, connect, exchange, FERN, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
 import {
+  createDisk,
   failsToRun,
   hasten,
   launch,
@@ -96,25 +95,13 @@ t.test('the responses that are counted are those that clients got', async (t) =>
   t.equal(samples.get('plant_store_log_plants'), 2);
 });
 
-/** SIGUSR2 blocks the only thread for file operations, as a hung disk does, until the FIFO has a writer. */
-const HUNG_DISK = `
-import { open } from 'node:fs';
-process.on('SIGUSR2', () => {
-  open('pipe', 'r', () => undefined);
-  console.log('the disk hangs');
-});`;
-
 /** Starts a program with a disk that hangs from now on, until `respond` is called. */
 async function startOnHungDisk(t: Test, preload = '') {
-  const cwd = t.testdir();
-  const pipe = join(cwd, 'pipe');
-  execFileSync('mkfifo', [pipe]);
-  const env = { UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' };
-  const program = await startMonitored(t, { cwd, env, preload: HUNG_DISK + preload });
+  const disk = createDisk(t);
+  const program = await startMonitored(t, { ...disk, preload: disk.preload + preload });
   t.strictSame(await page(program.monitor, '/readyz'), [200, 'ok']);
-  program.send('SIGUSR2');
-  await program.says('stdout', /the disk hangs/);
-  return { program, respond: () => closeSync(openSync(pipe, 'w')) };
+  await disk.hang(program);
+  return { program, respond: disk.respond };
 }
 
 t.test('a write that hangs is seen, with the requests that wait for it', async (t) => {

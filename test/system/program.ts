@@ -1,12 +1,13 @@
-import { spawn, type ChildProcess } from 'node:child_process';
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { closeSync, openSync, readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 import { text } from 'node:stream/consumers';
 
 import type { Test } from 'tap';
 
 import { TOKEN } from '../client.js';
+import { ONE_THREAD } from '../faults/strace.js';
 
 export interface LaunchOptions {
   readonly args?: readonly string[];
@@ -116,6 +117,39 @@ console.error = () => {
 /** Code with which a process sends itself a signal. */
 export const toItself = (signal: NodeJS.Signals): string =>
   `process.kill(process.pid, '${signal}')`;
+
+/** The disk of a program: the working directory `cwd`. */
+export interface Disk {
+  readonly cwd: string;
+  /** The settings with which the program can be blocked. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly preload: string;
+  /** From now on, no file operation of the program returns. */
+  hang(program: Process): Promise<void>;
+  readonly respond: () => void;
+}
+
+/** A disk that can hang: opening a FIFO blocks the only thread for file operations until there is a writer. */
+export function createDisk(t: Test): Disk {
+  const cwd = t.testdir();
+  const pipe = join(cwd, 'pipe');
+  execFileSync('mkfifo', [pipe]);
+  const preload = `import { open } from 'node:fs';
+process.on('SIGUSR2', () => {
+  open('pipe', 'r', () => undefined);
+  console.log('the disk hangs');
+});`;
+  return {
+    cwd,
+    env: ONE_THREAD,
+    preload,
+    async hang(program) {
+      program.send('SIGUSR2');
+      await program.says('stdout', /the disk hangs/);
+    },
+    respond: () => closeSync(openSync(pipe, 'w')),
+  };
+}
 
 export const SERVER = resolve('dist/server.js');
 

@@ -20,6 +20,7 @@ import {
 import { ONE_THREAD } from '../faults/strace.js';
 import { listen } from '../service.js';
 import {
+  createDisk,
   hasten,
   skipTime,
   KILLED,
@@ -235,15 +236,12 @@ t.test(
   },
 );
 
-/** A program whose only thread for file operations is blocked, as by a hung file system. */
+/** Starts a program whose disk hangs. */
 async function startOnHungDisk(t: Test, preload = ''): Promise<Program> {
-  const cwd = t.testdir();
-  execFileSync('mkfifo', [join(cwd, 'pipe')]);
-  // Opening a FIFO blocks until it has a writer.
-  const block = `import { open } from 'node:fs';
-    process.on('SIGUSR2', () => open('pipe', 'r', () => undefined));`;
-  const program = await startIn(t, cwd, { env: ONE_THREAD, preload: block + preload });
-  program.send('SIGUSR2');
+  const disk = createDisk(t);
+  const options = { env: disk.env, preload: disk.preload + preload };
+  const program = await startIn(t, disk.cwd, options);
+  await disk.hang(program);
   return program;
 }
 
@@ -342,6 +340,22 @@ t.test('a program that cannot listen reports that, even if the log cannot be clo
   t.strictSame(await program.ended, KILLED);
   const reason = `PLANT_STORE_PORT: cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`;
   t.equal(program.stderr, `it hangs\nplant-store: ${reason}\n${KILLS_ITSELF}`);
+});
+
+t.test('a program whose log is locked ends, even if its holder cannot be looked up', async (t) => {
+  const cwd = t.testdir();
+  await startIn(t, cwd);
+  execFileSync('mkfifo', [join(cwd, 'pipe')]);
+  const preload = `const { readdir } = promises;
+    promises.readdir = (path, ...rest) => (path === '/proc' && block(), readdir(path, ...rest));`;
+  const program = launch(t, {
+    env: { ...env, ...ONE_THREAD },
+    preload: [BLOCK, preload, EXPORTED, hasten(STOPPING.totalMs)].join('\n'),
+    cwd,
+  });
+  t.strictSame(await program.ended, KILLED);
+  t.match(program.stderr, /^plant-store: .+: another process has the log open; .+\nit hangs\n/);
+  t.ok(program.stderr.endsWith(`it hangs\n${TIMES_OUT}${KILLS_ITSELF}`));
 });
 
 t.test('if the log is modified during shutdown, plants get 503, the exit code is 1', async (t) => {

@@ -1,4 +1,5 @@
 import { bufferedBytes, createPlantHandler, type PlantHandler } from '../../http/handler.js';
+import { HANG_MS } from '../../log/watchdog.js';
 import { pluralize } from '../../pluralize.js';
 import { reportToConsole as report } from '../../report.js';
 import type { PlantStore } from '../../store.js';
@@ -81,11 +82,14 @@ export async function serve(
   let reloaded = Promise.resolve();
   onHangup(() => {
     if (!tokenFile) report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
+    const late = setTimeout(reportLateReload, HANG_MS);
     reloaded = reloaded.then(async () => {
       if (tokenFile) await reloadTokens(tokenFile, handler);
-      if (!tls) return;
-      tls = await reloadTls(tls, listener);
-      reportExpiry(tls, report);
+      if (tls) {
+        tls = await reloadTls(tls, listener);
+        reportExpiry(tls, report);
+      }
+      clearTimeout(late);
     });
   });
   if (poisoned) void aborted(poisoned).then(shutdown.request);
@@ -160,6 +164,12 @@ async function listen(listener: Listener, settings: ServerSettings): Promise<str
     const isPort = ['EADDRINUSE', 'EACCES'].includes(String(codeOf(cause)));
     throw new Error(`${isPort ? 'PLANT_STORE_PORT' : 'PLANT_STORE_HOST'}: ${message}`, { cause });
   }
+}
+
+function reportLateReload(): void {
+  report(
+    `SIGHUP: a file has not been read for ${HANG_MS / 1000} s; until it is, what was read before is in use`,
+  );
 }
 
 /** Never rejects, so that the next reload works. */
