@@ -20,6 +20,7 @@ const CREDENTIALS = /^bearer +[\w.~+/-]+=*$/i;
 /** Returns why a configured bearer token could never match a request, if so. */
 export function tokenFault(token: unknown): string | undefined {
   if (typeof token !== 'string') return 'is not a string';
+  if (token === '') return 'is empty';
   if (token.length > MAX_TOKEN_LENGTH) return `is longer than ${MAX_TOKEN_LENGTH} characters`;
   if (!TOKEN68.test(token)) return 'has characters that a bearer token cannot have (RFC 6750)';
   return undefined;

@@ -158,7 +158,7 @@ t.test('tokens that no request could carry make createPlantHandler throw', async
     ['one outside of an array', 'marker', noArray],
     ['a variable that is not set', [undefined], 'tokens: number 1 is not a string'],
     ['a number', [TOKEN, 7], 'tokens: number 2 is not a string'],
-    ['an empty one', [''], characters],
+    ['an empty one', [''], 'tokens: number 1 is empty'],
     ['white space', ['marker marker'], characters],
     ['a line break', ['marker\n'], characters],
     ['a NUL', ['marker\0'], characters],
