@@ -52,8 +52,9 @@ export interface PostgresStore extends PlantStore {
   plants(): AsyncIterable<NewPlant>;
   /**
    * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
-   * setting or table would lose them. Takes at most `timeoutMs`, on a connection of its own, which is
-   * opened by the first check; concurrent checks share one statement. Stores and reports nothing.
+   * setting or table would lose them. A connection of its own, which the first check opens, has half of
+   * `timeoutMs` to connect, and as much for each statement; concurrent checks share one statement. Stores and
+   * reports nothing.
    *
    * @throws {@link PlantStoreError} `unavailable` otherwise.
    *

@@ -24,7 +24,7 @@ const HELP = `Usage: plant-store-postgres               store plants: POST /plan
        plant-store-postgres export FILE   copy the plants of the database to a log
        plant-store-postgres --help | --version
 
-Settings are environment variables. Those of the database and a token have to be set:
+Settings are environment variables. The URL of the database and a token have to be set:
 
 ${settingsHelp(DATABASE_SETTINGS)}`;
 
