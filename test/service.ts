@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo, Server, Socket } from 'node:net';
@@ -48,13 +49,22 @@ export async function listen(t: Test, server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** A port of loopback that is free at the moment. */
+/**
+ * A port of loopback that is free at the moment. The system chooses none of this range itself: neither for a
+ * connection, from whose port no server can listen, nor for port 0.
+ */
 export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (;;) {
+    const port = randomInt(10_000, 32_768);
+    const server = createServer();
+    try {
+      await once(server.listen(port, '127.0.0.1'), 'listening');
+    } catch {
+      continue;
+    }
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
 }
 
 export interface Service {
