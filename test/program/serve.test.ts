@@ -24,7 +24,6 @@ import {
   ENV,
   FAILED,
   failsToRun,
-  hasten,
   LARGE_LOG,
   launch,
   MISUSED,
@@ -202,26 +201,59 @@ t.test(
   },
 );
 
+/**
+ * A preload that holds the timers of `ms` milliseconds that are set after SIGUSR2. When SIGWINCH arrives, the
+ * time of those that are not cleared is up.
+ */
+const holdTimers = (ms: number): string => `
+process.once('SIGUSR2', () => {
+  const { setTimeout, clearTimeout } = globalThis;
+  const held = new Map();
+  globalThis.setTimeout = (callback, delay, ...args) => {
+    if (delay !== ${ms}) return setTimeout(callback, delay, ...args);
+    console.log('a timer is held');
+    const timer = {};
+    held.set(timer, callback);
+    return timer;
+  };
+  globalThis.clearTimeout = (timer) => held.delete(timer) || clearTimeout(timer);
+  process.on('SIGWINCH', () => {
+    held.forEach((callback) => callback());
+    held.clear();
+    console.log('the time is up');
+  });
+});`;
+
 t.test('SIGHUP reports that a file is not read in time, and uses it once it is', async (t) => {
   const disk = createDisk(t);
   const token = join(disk.cwd, 'token');
   writeFileSync(token, 'old\n');
   const env = { ...disk.env, PLANT_STORE_FILE: 'plants.jsonl' };
-  const preload = disk.preload + hasten(HANG_MS, HANG_MS);
+  const preload = disk.preload + holdTimers(HANG_MS);
   const program = await start(t, { cwd: disk.cwd, env, preload });
   writeFileSync(token, 'new\n');
   await disk.hang(program);
+  const late =
+    'plant-store: SIGHUP: a file has not been read for 10 s; until it is, what was read before is in use\n';
   for (const times of [1, 2]) {
     program.send('SIGHUP');
-    const report =
-      'plant-store: SIGHUP: a file has not been read for 10 s; until it is, what was read before is in use\n';
-    await program.says('stderr', new RegExp(`^(${report}){${times}}$`));
+    await program.says('stdout', /a timer is held\n$/);
+    program.send('SIGWINCH');
+    await program.says('stdout', /the time is up\n$/);
+    await program.says('stderr', new RegExp(`^(${late}){${times}}$`));
   }
   t.equal(await statusWith(t, program.port, 'new'), 401);
+
   disk.respond();
-  await program.says('stderr', /(token: accepts 1 token\n.*){2}$/);
+  const read = `plant-store: ${token}: accepts 1 token\n`;
+  await program.says('stderr', new RegExp(`(${read}){2}$`));
   t.equal(await statusWith(t, program.port, 'new'), 200);
   t.equal(await statusWith(t, program.port, 'old'), 401);
+  program.send('SIGHUP');
+  await program.says('stderr', new RegExp(`(${read}){3}$`));
+  program.send('SIGWINCH');
+  await program.says('stdout', /(a timer is held\nthe time is up\n){3}$/);
+  t.equal(program.stderr, late.repeat(2) + read.repeat(3), 'the last reload was in time');
   t.strictSame(await program.stop('SIGTERM'), DONE);
 });
 
