@@ -59,6 +59,7 @@ t.test(
     t.equal(await page('/livez'), 'ok');
     t.match(await page('/metrics'), 'plant_store_log_plants 1\n');
     const hangs = `plant-store: ${log}: a write has not returned for ${HANG_MS / 1000} s; plants are refused until it does\n`;
+    await program.says('stderr', /until it does\n$/);
     t.equal(program.stderr, hangs);
 
     thaw();

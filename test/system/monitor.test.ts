@@ -242,6 +242,7 @@ t.test('a program whose disk hangs is unavailable until the disk responds', asyn
 
   respond();
   await until(async () => (await page(program.monitor, '/readyz'))[0] === 200);
+  await program.says('stderr', /stored again\n$/);
   t.equal(
     program.stderr,
     `plant-store: ${program.log}: a write has not returned for 10 s; plants are refused until it does\n` +
