@@ -106,6 +106,9 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | u
   const { system, folder } = claims;
   const path = join(folder, name);
   let state = '';
+  // Both bind(2) here and unlink(2) when the listener is closed run on the main thread, which a file system
+  // that hangs would block. Before each of them, this asynchronous call waits until the file system responds.
+  await removeClaim(system, path + HIDDEN);
   const listener = await system.listen(socketPath(claims, name + HIDDEN), () => state);
   try {
     // Only this user may connect, whatever the umask.
@@ -122,8 +125,11 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Claim | u
       state = HELD_HERE;
     },
     async release() {
-      listener.close();
-      await removeClaim(system, path);
+      try {
+        await removeClaim(system, path);
+      } finally {
+        listener.close();
+      }
     },
   };
 }

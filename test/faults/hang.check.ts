@@ -1,7 +1,7 @@
 /* A frozen file system: a write does not return until it is thawed. */
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
@@ -12,7 +12,7 @@ import { openPlantLog } from '../../dist/index.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { HANG_MS } from '../../dist/log/watchdog.js';
 import { isPending } from '../log/support.js';
-import { start } from '../system/program.js';
+import { KILLED, KILLS_ITSELF, launch, start, TIMES_OUT } from '../system/program.js';
 import { createLedger } from './ledger.js';
 import { makeFileSystem, missing, settingsFor, stopCleanly } from './support.js';
 
@@ -73,6 +73,60 @@ t.test(
   },
 );
 
+/** Whether a thread of a process waits for a disk. */
+function isBlocked(pid: number): boolean {
+  const states = readdirSync(`/proc/${pid}/task`).map((thread) =>
+    readFileSync(`/proc/${pid}/task/${thread}/stat`, 'latin1').replace(/.*\) (\w).*/s, '$1'),
+  );
+  return states.includes('D');
+}
+
+/** Resolves once a thread of a process waits for a disk that hangs, not for one that is busy. */
+async function untilBlocked(pid: number): Promise<void> {
+  for (let times = 0; times < 25;) {
+    await sleep(10);
+    times = isBlocked(pid) ? times + 1 : 0;
+  }
+}
+
+t.test(
+  'a program that is told to stop while the disk hangs answers, and ends',
+  { skip },
+  async (t) => {
+    const { folder } = makeFileSystem(t, 'ext4') ?? {};
+    if (folder === undefined) return;
+    const env = { ...settingsFor(join(folder, 'plants.jsonl')), PLANT_STORE_MONITOR_PORT: '0' };
+    const program = await start(t, { env });
+    const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
+    const thaw = freeze(t, folder);
+    program.send('SIGTERM');
+    await untilBlocked(program.pid);
+    t.equal(await (await fetch(`${monitor}/readyz`)).text(), 'stopping');
+    await program.says('stderr', new RegExp(`^${TIMES_OUT}${KILLS_ITSELF}$`));
+    thaw();
+    t.strictSame(await program.ended, KILLED);
+  },
+);
+
+for (const args of [[], ['repair']])
+  t.test(
+    `a program that starts while the disk hangs can be stopped: ${args.join()}`,
+    { skip },
+    async (t) => {
+      const { folder } = makeFileSystem(t, 'ext4') ?? {};
+      if (folder === undefined) return;
+      const log = join(folder, 'plants.jsonl');
+      writeFileSync(log, encodeRecord({ id: 7n, name: 'fern' }));
+      const thaw = freeze(t, folder);
+      const program = launch(t, { env: settingsFor(log), args });
+      await untilBlocked(program.pid);
+      program.send('SIGTERM');
+      await program.says('stderr', new RegExp(`^${TIMES_OUT}${KILLS_ITSELF}$`));
+      thaw();
+      t.strictSame(await program.ended, KILLED);
+    },
+  );
+
 /** Opens the log at a path, and adds a plant when it gets a message. */
 const ADDS = `
 const { parentPort, workerData } = require('node:worker_threads');
@@ -84,14 +138,6 @@ import(workerData.module).then(async ({ openPlantLog }) => {
   });
   parentPort.postMessage('open');
 });`;
-
-/** Whether a thread of this process waits for a disk. */
-function isBlocked(): boolean {
-  const states = readdirSync('/proc/self/task').map((thread) =>
-    readFileSync(`/proc/self/task/${thread}/stat`, 'latin1').replace(/.*\) (\w).*/s, '$1'),
-  );
-  return states.includes('D');
-}
 
 t.test(
   'a worker that is terminated has exited only once its write has returned',
@@ -107,7 +153,7 @@ t.test(
     const thaw = freeze(t, folder);
     worker.postMessage(plant);
     await once(worker, 'message');
-    while (!isBlocked()) await sleep(10);
+    await untilBlocked(process.pid);
 
     const exited = worker.terminate();
     t.ok(await isPending(exited));

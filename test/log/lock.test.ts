@@ -338,3 +338,37 @@ t.test('a claim whose owner answers without end is not waited for', async (t) =>
   // Longer than any pause between two writes, which a limit for each of them would take for silence.
   await t.rejects(nodeSystem.ask(path, 1_000));
 });
+
+t.test('a socket is bound, and closed, only while the file system responds', async (t) => {
+  const folder = shortFolder(t);
+  const steps: string[] = [];
+  const held: (() => void)[] = [];
+  const system: System = {
+    ...nodeSystem,
+    async unlink(name) {
+      steps.push('unlink');
+      await new Promise<void>((resolve) => held.push(resolve));
+      await nodeSystem.unlink(name);
+    },
+    listen(...claim) {
+      steps.push('listen');
+      return nodeSystem.listen(...claim);
+    },
+  };
+  async function hang(): Promise<void> {
+    while (held.length === 0) await nextTurn();
+    for (let turn = 0; turn < 10; turn++) await nextTurn();
+  }
+  const opening = openLog(system, join(folder, 'plants.jsonl'));
+  await hang();
+  t.strictSame(steps, ['unlink']);
+  held.pop()?.();
+  const log = await opening;
+  const [claim = ''] = claimsIn(folder);
+  const closing = log.close();
+  await hang();
+  t.match(await nodeSystem.ask(join(folder, claim), 1_000), /^held/);
+  held.pop()?.();
+  await closing;
+  t.strictSame(steps, ['unlink', 'listen', 'unlink']);
+});
