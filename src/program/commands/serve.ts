@@ -79,18 +79,20 @@ export async function serve(
   });
   if (tls) reportExpiry(tls, report);
 
-  let reloaded = Promise.resolve();
+  // Apart from each other: one of the files may be on a file system that hangs.
+  const reloads = [
+    createReload('the token file', async () => {
+      if (tokenFile) await reloadTokens(tokenFile, handler);
+    }),
+    createReload('the certificate or its key', async () => {
+      if (!tls) return;
+      tls = await reloadTls(tls, listener);
+      reportExpiry(tls, report);
+    }),
+  ];
   onHangup(() => {
     if (!tokenFile) report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
-    const late = setTimeout(reportLateReload, HANG_MS);
-    reloaded = reloaded.then(async () => {
-      if (tokenFile) await reloadTokens(tokenFile, handler);
-      if (tls) {
-        tls = await reloadTls(tls, listener);
-        reportExpiry(tls, report);
-      }
-      clearTimeout(late);
-    });
+    for (const reload of reloads) reload();
   });
   if (poisoned) void aborted(poisoned).then(shutdown.request);
   await aborted(requested);
@@ -166,10 +168,20 @@ async function listen(listener: Listener, settings: ServerSettings): Promise<str
   }
 }
 
-function reportLateReload(): void {
-  report(
-    `SIGHUP: a file has not been read for ${HANG_MS / 1000} s; until it is, what was read before is in use`,
-  );
+/**
+ * Returns a function that begins a reload once the one before it is complete: several that hang would take
+ * all threads for file operations, and stop the log.
+ */
+function createReload(what: string, reload: () => Promise<void>): () => void {
+  let reloaded = Promise.resolve();
+  return () => {
+    const late = setTimeout(() => {
+      report(
+        `SIGHUP: ${what} has not been read for ${HANG_MS / 1000} s; until then, what was read before is in use`,
+      );
+    }, HANG_MS);
+    reloaded = reloaded.then(reload).then(() => clearTimeout(late));
+  };
 }
 
 /** Never rejects, so that the next reload works. */
