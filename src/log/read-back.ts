@@ -5,21 +5,23 @@ import type { Plant } from '../plant.js';
 import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import type { Committer } from './commit.js';
-import { faults, toStoreError } from './errors.js';
+import { faults, storeErrors, toStoreError } from './errors.js';
 import { toBigInt } from './id.js';
 import { readLine } from './lines.js';
 import { decodeRecord, RecordReader } from './record.js';
 import type { System } from './system.js';
-import { createWatchdog } from './watchdog.js';
+import { createWatchdog, HANG_MS } from './watchdog.js';
 
 /** Reads stored plants, to compare them with the plants that are added. */
 export interface ReadBack {
   /**
    * Reads the plant with an id from the line at a byte offset. Lines are read one after the other, so that
-   * only one is in memory: it may be much larger than the plant that it is compared with.
+   * only one is in memory: it may be much larger than the plant that it is compared with. Calls with the same
+   * id at the same time share one reading. Otherwise many small requests with the id of a large plant would
+   * keep the others waiting.
    *
-   * Rejects with a PlantStoreError `unavailable` if the line cannot be read, or not in time, or if it was
-   * modified, which poisons the log.
+   * Rejects with a PlantStoreError `unavailable` if the line cannot be read, or not within {@link HANG_MS}, or
+   * if it was modified, which poisons the log.
    */
   read(id: bigint, offset: number): Promise<Plant>;
   /** Resolves once no line is being read. */
@@ -34,18 +36,28 @@ export interface ReadBackOptions {
 }
 
 interface Pending {
-  readonly id: bigint;
   readonly offset: number;
+  readonly since: number;
+  readonly plant: Promise<Plant>;
   readonly resolve: (plant: Plant) => void;
   readonly reject: (reason: unknown) => void;
+}
+
+function createPending(offset: number, since: number): Pending {
+  let resolve!: Pending['resolve'];
+  let reject!: Pending['reject'];
+  const plant = new Promise<Plant>((...settle) => {
+    [resolve, reject] = settle;
+  });
+  return { offset, since, plant, resolve, reject };
 }
 
 export function createReadBack(
   { system, file, path, report }: ReadBackOptions,
   committer: Pick<Committer, 'checkFile' | 'poison'>,
 ): ReadBack {
-  /** In the order of their arrival. The first one is being read. */
-  const queue = new Set<Pending>();
+  /** By id, in the order of their arrival. The first one is being read. */
+  const queue = new Map<bigint, Pending>();
   let running: Promise<void> | undefined;
   /** The error with which reads are refused while one hangs. */
   let hang: PlantStoreError | undefined;
@@ -53,11 +65,14 @@ export function createReadBack(
 
   // Bound to the asynchronous context that opened the log: the reads belong to many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {
-    for (const pending of queue) {
-      watchdog.start();
-      await readStored(pending).then(pending.resolve, pending.reject);
-      watchdog.stop();
-      queue.delete(pending);
+    for (const [id, { offset, since, resolve, reject }] of queue) {
+      if (system.now() - since > HANG_MS) reject(storeErrors.tooManyReads(path));
+      else {
+        watchdog.start();
+        await readStored(id, offset).then(resolve, reject);
+        watchdog.stop();
+      }
+      queue.delete(id);
       if (hang) report(`${path}: the read has returned`);
       hang = undefined;
     }
@@ -67,11 +82,11 @@ export function createReadBack(
   function refusePending(error: PlantStoreError): void {
     hang = error;
     report(`${error.message}; plants whose id is stored are refused until it does`);
-    for (const { reject } of queue) reject(error);
+    for (const { reject } of queue.values()) reject(error);
     queue.clear();
   }
 
-  async function readStored({ id, offset }: Pending): Promise<Plant> {
+  async function readStored(id: bigint, offset: number): Promise<Plant> {
     let line: Buffer;
     try {
       line = await readLine(file, offset);
@@ -88,10 +103,10 @@ export function createReadBack(
   return {
     read(id, offset) {
       if (hang) return Promise.reject(hang);
-      return new Promise((resolve, reject) => {
-        queue.add({ id, offset, resolve, reject });
-        running ??= run();
-      });
+      const pending = queue.get(id) ?? createPending(offset, system.now());
+      queue.set(id, pending);
+      running ??= run();
+      return pending.plant;
     },
     async idle() {
       await running;

@@ -3,7 +3,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 
 import type { PlantLog } from '../../dist/log/log.js';
+import { HANG_MS } from '../../dist/log/watchdog.js';
 import type { NewPlant } from '../../dist/plant.js';
+import type { PlantStoreError } from '../../dist/store.js';
 import { exactly } from '../exactly.js';
 import {
   countOf,
@@ -47,6 +49,37 @@ t.test('lines are read back one at a time, and before the log is closed', async 
   t.strictSame(await again, ['unchanged', 'unchanged']);
   t.equal(countOf(fs, 'read'), before + 2);
   await closed;
+});
+
+t.test(
+  'plants with one stored id that arrive together are compared with one reading',
+  async (t) => {
+    const { fs, log } = await open(t);
+    const before = countOf(fs, 'read');
+    const other = { ...FERN, name: 'moss' };
+    const refusal = ({ code }: PlantStoreError): string => code;
+    const outcomes = [FERN, other, FERN, IVY].map((plant) => log.add(plant).catch(refusal));
+    t.strictSame(await Promise.all(outcomes), ['unchanged', 'conflict', 'unchanged', 'unchanged']);
+    t.equal(countOf(fs, 'read'), before + 2);
+    t.equal(await log.add(FERN), 'unchanged');
+    t.equal(countOf(fs, 'read'), before + 3, 'it is read again');
+  },
+);
+
+t.test('a plant that has waited too long to be compared is refused', async (t) => {
+  const { fs, log } = await open(t);
+  const gate = holdNext(fs, 'read');
+  const [first, second] = [log.add(FERN), log.add(IVY)];
+  await gate.reached;
+  Object.assign(fs, { now: () => performance.now() + HANG_MS });
+  const third = log.add(MOSS);
+  gate.open();
+  t.equal(await first, 'unchanged');
+  await t.rejects(second, {
+    ...UNAVAILABLE,
+    message: /: too many stored plants are being compared$/,
+  });
+  t.equal(await third, 'created');
 });
 
 const HANG_REPORT =
