@@ -4,6 +4,7 @@ import { isTimeout, kindOf, type ErrorKind } from './errors.js';
 import { passwordFrom, type Password } from './password.js';
 import { CHECK, type Row, type Statement } from './rows.js';
 import { openSession, type Session } from './session.js';
+import { checkTlsFiles } from './tls-files.js';
 
 /** A connection that is opened on demand, and again after a failure. */
 export interface Connection {
@@ -46,7 +47,10 @@ export function createConnector(options: ConnectorOptions): () => Connection {
     async function open(): Promise<Session> {
       host = current;
       const url = new URL(String(hosts[host]));
-      const given = await passwordFrom(password, connectionTimeoutMs);
+      const [given] = await Promise.all([
+        passwordFrom(password, connectionTimeoutMs),
+        checkTlsFiles(url, connectionTimeoutMs),
+      ]);
       if (given) url.password = encodeURIComponent(given);
       return openSession(url, { ...limits, statementTimeoutMs, connectionTimeoutMs });
     }

@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises';
+import { inTime } from './in-time.js';
 
 /**
  * A password, or a function that is called for each new connection.
@@ -22,15 +22,10 @@ export async function passwordFrom(
   if (typeof password !== 'function') return password;
   let given: unknown;
   try {
-    given = await Promise.race([password(), expire(timeoutMs)]);
+    given = await inTime(Promise.resolve(password()), timeoutMs, 'the password function timed out');
   } catch (cause) {
     throw cause instanceof Error ? cause : new Error('the password function failed', { cause });
   }
   if (typeof given !== 'string') throw new Error('the password function returned no string');
   return given;
-}
-
-async function expire(timeoutMs: number): Promise<never> {
-  await delay(timeoutMs, undefined, { ref: false });
-  throw new Error('the password function timed out');
 }
