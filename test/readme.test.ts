@@ -206,7 +206,8 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['header section', CONNECTION_LIMITS.maxHeaderSize],
     ['TLS handshake', CONNECTION_LIMITS.handshakeTimeout],
     ['head of a request', CONNECTION_LIMITS.headersTimeout],
-    ['request, from its first byte to its last', CONNECTION_LIMITS.requestTimeout],
+    ['body of a plant, after its head', DEFAULT_LIMITS.bodyTimeoutMs],
+    ['any other request, from its first byte to its last', CONNECTION_LIMITS.requestTimeout],
     // test/program/settings.test.ts compares the settings with these.
     ['idle connection, `PLANT_STORE_KEEP_ALIVE_SECONDS`', 86_400],
     ['connections to the monitor', MONITOR_LIMITS.maxConnections, MONITOR_LIMITS.connectionMs],
