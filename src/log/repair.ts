@@ -4,7 +4,7 @@ import { crc32 } from 'node:zlib';
 
 import { removeIfPresent, syncFolder, writeAll, type FileSystem, type OpenFile } from '../files.js';
 import { chunksOf, unusedPath, type Range } from './aside.js';
-import { faults } from './errors.js';
+import { faults, namingFolder } from './errors.js';
 import { sizeOf, type FileId } from './file.js';
 import { acquireLock } from './lock.js';
 import type { System } from './system.js';
@@ -32,7 +32,9 @@ export async function repairLog(
 ): Promise<Repair | undefined> {
   return withFile(system, givenPath, async (file, { dev, ino, size }) => {
     const path = await system.realpath(givenPath);
-    const lock = await acquireLock(system, path, ino);
+    const lock = await acquireLock(system, path, ino).catch((error: unknown) => {
+      throw namingFolder(path, error);
+    });
     try {
       const damaged: Range[] = [];
       const verification = await checkLines(file, Number(size), {

@@ -4,8 +4,10 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
+import { repairLog } from '../../dist/log/repair.js';
+import { nodeSystem } from '../../dist/log/system.js';
 import { claimsIn } from './lock-support.js';
-import { shortFolder } from './support.js';
+import { ignore, shortFolder } from './support.js';
 
 /* These tests change the user of their process. Each file of tests runs in a process of its own. */
 
@@ -30,15 +32,17 @@ async function openForAll(t: Test, prefix?: string) {
   return { folder, path, log, claim, socket };
 }
 
-/** Opens a log as another user than root. */
-async function openAsOther(path: string): Promise<PlantLog> {
+/** Does something as another user than root. */
+async function asOther<Result>(act: () => Promise<Result>): Promise<Result> {
   if (IS_ROOT) process.seteuid?.('nobody');
   try {
-    return await openPlantLog(path);
+    return await act();
   } finally {
     if (IS_ROOT) process.seteuid?.('root');
   }
 }
+
+const openAsOther = (path: string): Promise<PlantLog> => asOther(() => openPlantLog(path));
 
 const PREFIXES = {
   'in a folder with a short path': 'plants-',
@@ -73,10 +77,14 @@ t.test('a hidden claim of another user does not keep a log closed', async (t) =>
 
 t.test('the folder that is not writable is named', async (t) => {
   const folder = sharedFolder(t);
+  const log = join(folder, 'log');
+  writeFileSync(log, 'damaged\n');
   chmodSync(folder, 0o555);
   const denied = `permission denied (EACCES); the log and its folder ${folder} must be writable`;
   for (const path of [join(folder, 'plants.jsonl'), join(folder, 'missing', 'plants.jsonl')])
     await t.rejects(openAsOther(path), { code: 'unavailable', message: `${path}: ${denied}` });
+  const repair = asOther(() => repairLog(nodeSystem, log, ignore));
+  await t.rejects(repair, { code: 'unavailable', message: `${log}: ${denied}` });
 });
 
 const NEEDS_ROOT = { skip: IS_ROOT ? false : 'only root can act as two users' };
