@@ -37,7 +37,8 @@ export function databaseProgram(): void {
     const { requested } = shutdown;
     if (command === 'import')
       return withDatabase(requested, (store) => importPlants(file, store, requested));
-    if (command === 'export')
+    // As for import, - would stand for a pipe, but a log is a file.
+    if (command === 'export' && file !== '-')
       return withDatabase(requested, (store) =>
         exportPlants(resolve(file), store.plants(), requested),
       );

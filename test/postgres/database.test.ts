@@ -58,7 +58,7 @@ t.test('without a database', async (t) => {
   });
 
   t.test('unknown arguments are refused', async (t) => {
-    for (const args of [['import'], ['export', 'a', 'b'], ['verify', 'a']]) {
+    for (const args of [['import'], ['export', 'a', 'b'], ['export', '-'], ['verify', 'a']]) {
       const stderr = [`${args.join(' ')}: no such command with these arguments; see --help`];
       await ends(t, { code: 2, stderr }, { args });
     }
