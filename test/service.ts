@@ -50,12 +50,12 @@ export async function listen(t: Test, server: Server): Promise<number> {
 }
 
 /**
- * A port of loopback that is free at the moment. The system chooses none of this range itself: neither for a
- * connection, from whose port no server can listen, nor for port 0.
+ * A port of loopback that is free at the moment. By default, the system chooses none of this range itself:
+ * neither for a connection, on whose port no server can listen, nor for port 0. `fetch` refuses port 10080.
  */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = randomInt(10_000, 32_768);
+    const port = randomInt(10_081, 32_768);
     const server = createServer();
     try {
       await once(server.listen(port, '127.0.0.1'), 'listening');

@@ -50,8 +50,6 @@ export const storeErrors = {
   closed: (path: string) => new PlantStoreError('unavailable', `${path}: the log is closed`),
   hanging: (path: string, operation: string, ms: number) =>
     new PlantStoreError('unavailable', `${path}: ${operation} has not returned for ${ms / 1000} s`),
-  tooManyReads: (path: string) =>
-    new PlantStoreError('unavailable', `${path}: too many stored plants are being compared`),
   damaged: (path: string, { line, offset, reason }: Omit<Damage, 'length'>) =>
     new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
   locked: (path: string, holder: Holder) =>

@@ -5,12 +5,12 @@ import type { Plant } from '../plant.js';
 import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import type { Committer } from './commit.js';
-import { faults, storeErrors, toStoreError } from './errors.js';
+import { faults, toStoreError } from './errors.js';
 import { toBigInt } from './id.js';
 import { readLine } from './lines.js';
 import { decodeRecord, RecordReader } from './record.js';
 import type { System } from './system.js';
-import { createWatchdog, HANG_MS } from './watchdog.js';
+import { createWatchdog } from './watchdog.js';
 
 /** Reads stored plants, to compare them with the plants that are added. */
 export interface ReadBack {
@@ -20,8 +20,8 @@ export interface ReadBack {
    * id at the same time share one reading. Otherwise many small requests with the id of a large plant would
    * keep the others waiting.
    *
-   * Rejects with a PlantStoreError `unavailable` if the line cannot be read, or not within {@link HANG_MS}, or
-   * if it was modified, which poisons the log.
+   * Rejects with a PlantStoreError `unavailable` if the line cannot be read, or not in time, or if it was
+   * modified, which poisons the log.
    */
   read(id: bigint, offset: number): Promise<Plant>;
   /** Resolves once no line is being read. */
@@ -37,19 +37,18 @@ export interface ReadBackOptions {
 
 interface Pending {
   readonly offset: number;
-  readonly since: number;
   readonly plant: Promise<Plant>;
   readonly resolve: (plant: Plant) => void;
   readonly reject: (reason: unknown) => void;
 }
 
-function createPending(offset: number, since: number): Pending {
+function createPending(offset: number): Pending {
   let resolve!: Pending['resolve'];
   let reject!: Pending['reject'];
   const plant = new Promise<Plant>((...settle) => {
     [resolve, reject] = settle;
   });
-  return { offset, since, plant, resolve, reject };
+  return { offset, plant, resolve, reject };
 }
 
 export function createReadBack(
@@ -65,13 +64,10 @@ export function createReadBack(
 
   // Bound to the asynchronous context that opened the log: the reads belong to many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {
-    for (const [id, { offset, since, resolve, reject }] of queue) {
-      if (system.now() - since > HANG_MS) reject(storeErrors.tooManyReads(path));
-      else {
-        watchdog.start();
-        await readStored(id, offset).then(resolve, reject);
-        watchdog.stop();
-      }
+    for (const [id, { offset, resolve, reject }] of queue) {
+      watchdog.start();
+      await readStored(id, offset).then(resolve, reject);
+      watchdog.stop();
       queue.delete(id);
       if (hang) report(`${path}: the read has returned`);
       hang = undefined;
@@ -103,7 +99,7 @@ export function createReadBack(
   return {
     read(id, offset) {
       if (hang) return Promise.reject(hang);
-      const pending = queue.get(id) ?? createPending(offset, system.now());
+      const pending = queue.get(id) ?? createPending(offset);
       queue.set(id, pending);
       running ??= run();
       return pending.plant;

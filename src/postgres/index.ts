@@ -53,8 +53,8 @@ export interface PostgresStore extends PlantStore {
   /**
    * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
    * setting or table would lose them. A connection of its own, which the first check opens, has half of
-   * `timeoutMs` to connect, and as much for each statement; concurrent checks share one statement. Stores and
-   * reports nothing.
+   * `timeoutMs` for the password and the files for TLS, as much to connect, and as much for each statement;
+   * concurrent checks share one statement. Stores and reports nothing.
    *
    * @throws {@link PlantStoreError} `unavailable` otherwise.
    *

@@ -3,7 +3,6 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 
 import type { PlantLog } from '../../dist/log/log.js';
-import { HANG_MS } from '../../dist/log/watchdog.js';
 import type { NewPlant } from '../../dist/plant.js';
 import type { PlantStoreError } from '../../dist/store.js';
 import { exactly } from '../exactly.js';
@@ -65,22 +64,6 @@ t.test(
     t.equal(countOf(fs, 'read'), before + 3, 'it is read again');
   },
 );
-
-t.test('a plant that has waited too long to be compared is refused', async (t) => {
-  const { fs, log } = await open(t);
-  const gate = holdNext(fs, 'read');
-  const [first, second] = [log.add(FERN), log.add(IVY)];
-  await gate.reached;
-  Object.assign(fs, { now: () => performance.now() + HANG_MS });
-  const third = log.add(MOSS);
-  gate.open();
-  t.equal(await first, 'unchanged');
-  await t.rejects(second, {
-    ...UNAVAILABLE,
-    message: /: too many stored plants are being compared$/,
-  });
-  t.equal(await third, 'created');
-});
 
 const HANG_REPORT =
   /: a read has not .* 10 s; plants whose id is stored are refused until it does$/;
