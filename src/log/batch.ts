@@ -1,4 +1,5 @@
 import type { NewPlant } from '../plant.js';
+import { createDeferred, type Deferred } from './deferred.js';
 
 /** Plants that are written together. Unless the process dies, either all of them are stored or none is. */
 export interface Batch {
@@ -9,8 +10,8 @@ export interface Batch {
    */
   readonly plants: Map<bigint, NewPlant>;
   readonly stored: Promise<'created'>;
-  readonly resolve: (result: 'created') => void;
-  readonly reject: (reason: Error) => void;
+  readonly resolve: Deferred<'created'>['resolve'];
+  readonly reject: Deferred<'created'>['reject'];
   /** The lines of the plants, concatenated. */
   lines: string;
   /** The byte offset of each line within `lines`. */
@@ -20,10 +21,6 @@ export interface Batch {
 }
 
 export function createBatch(): Batch {
-  let resolve!: Batch['resolve'];
-  let reject!: Batch['reject'];
-  const stored = new Promise<'created'>((...settle) => {
-    [resolve, reject] = settle;
-  });
+  const { promise: stored, resolve, reject } = createDeferred<'created'>();
   return { plants: new Map(), stored, resolve, reject, lines: '', starts: [], bytes: 0 };
 }

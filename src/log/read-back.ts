@@ -5,6 +5,7 @@ import type { Plant } from '../plant.js';
 import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import type { Committer } from './commit.js';
+import { createDeferred, type Deferred } from './deferred.js';
 import { faults, toStoreError } from './errors.js';
 import { toBigInt } from './id.js';
 import { readLine } from './lines.js';
@@ -35,20 +36,9 @@ export interface ReadBackOptions {
   readonly report: Report;
 }
 
-interface Pending {
+/** A line that is to be read, and the plant in it. */
+interface Pending extends Deferred<Plant> {
   readonly offset: number;
-  readonly plant: Promise<Plant>;
-  readonly resolve: (plant: Plant) => void;
-  readonly reject: (reason: unknown) => void;
-}
-
-function createPending(offset: number): Pending {
-  let resolve!: Pending['resolve'];
-  let reject!: Pending['reject'];
-  const plant = new Promise<Plant>((...settle) => {
-    [resolve, reject] = settle;
-  });
-  return { offset, plant, resolve, reject };
 }
 
 export function createReadBack(
@@ -99,10 +89,10 @@ export function createReadBack(
   return {
     read(id, offset) {
       if (hang) return Promise.reject(hang);
-      const pending = queue.get(id) ?? createPending(offset);
+      const pending = queue.get(id) ?? { offset, ...createDeferred<Plant>() };
       queue.set(id, pending);
       running ??= run();
-      return pending.plant;
+      return pending.promise;
     },
     async idle() {
       await running;
