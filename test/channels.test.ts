@@ -17,7 +17,7 @@ import {
   type ResponseMessage,
 } from '../dist/index.js';
 import { openLog } from '../dist/log/log.js';
-import { createListener } from '../dist/program/server/listener.js';
+import { createListener } from '../dist/program/listener.js';
 import { anyAnswer, CHUNKED, chunkedMessage, connect, exchange, message, TOKEN } from './client.js';
 import { http2Answer, http2Post, http2Session } from './http2.js';
 import { createGate, faultyFileSystem, plantsNamed, untilAvailable } from './log/support.js';

@@ -6,10 +6,10 @@ import { promisify } from 'node:util';
 import t, { type Test } from 'tap';
 import { parseAllDocuments } from 'yaml';
 
-import { LOG_SETTINGS, SETTINGS, type SettingName } from '../dist/program/settings/environment.js';
+import { LOG_SETTINGS, SETTINGS, type SettingName } from '../dist/program/environment.js';
 import { DEFAULT_LIMITS } from '../dist/http/limits.js';
 import { EXIT, STOPPING } from '../dist/program/exit.js';
-import { readDatabaseServerSettings } from '../dist/program/settings/settings.js';
+import { readDatabaseServerSettings } from '../dist/program/settings.js';
 import { TOKEN } from './client.js';
 import { FIXED_MIB } from './hostile/memory.js';
 import { noPromtool } from './metrics.js';

@@ -18,16 +18,12 @@ import { openapi } from '../dist/http/openapi.js';
 import { MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { HANG_MS } from '../dist/log/watchdog.js';
 import { STOPPING } from '../dist/program/exit.js';
-import { CONNECTION_LIMITS } from '../dist/program/server/listener.js';
-import { startMetrics } from '../dist/program/monitor/metrics.js';
-import { MONITOR_LIMITS } from '../dist/program/monitor/monitor.js';
-import { MAX_SECRET_BYTES } from '../dist/program/settings/secret-file.js';
-import {
-  DATABASE_SETTINGS,
-  LOG_SETTINGS,
-  settingsHelp,
-} from '../dist/program/settings/environment.js';
-import { readLogSettings } from '../dist/program/settings/settings.js';
+import { CONNECTION_LIMITS } from '../dist/program/listener.js';
+import { startMetrics } from '../dist/program/metrics.js';
+import { MONITOR_LIMITS } from '../dist/program/monitor.js';
+import { MAX_SECRET_BYTES } from '../dist/program/secret-file.js';
+import { DATABASE_SETTINGS, LOG_SETTINGS, settingsHelp } from '../dist/program/environment.js';
+import { readLogSettings } from '../dist/program/settings.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';

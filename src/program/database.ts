@@ -3,21 +3,21 @@ import { fileURLToPath } from 'node:url';
 
 import type { PostgresStore } from '../postgres/index.js';
 import { reportToConsole } from '../report.js';
-import { readPassword } from './settings/credentials.js';
-import { DATABASE_SETTINGS, settingsHelp } from './settings/environment.js';
+import { readPassword } from './credentials.js';
+import { DATABASE_SETTINGS, settingsHelp } from './environment.js';
 import type { ExitCode } from './exit.js';
-import { exportPlants } from './commands/export.js';
-import { importPlants } from './commands/import.js';
+import { exportPlants } from './export.js';
+import { importPlants } from './import.js';
 import { main } from './main.js';
-import { serve, type ServedStore } from './commands/serve.js';
+import { serve, type ServedStore } from './serve.js';
 import {
   readDatabaseServerSettings,
   readDatabaseSettings,
   type DatabaseSettings,
-} from './settings/settings.js';
-import { ofSetting } from './settings/settings-error.js';
+} from './settings.js';
+import { ofSetting } from './settings-error.js';
 import type { Shutdown } from './signals.js';
-import { unlessAborted } from './commands/transfer.js';
+import { unlessAborted } from './transfer.js';
 
 const HELP = `Usage: plant-store-postgres               store plants: POST /plants with a bearer token
        plant-store-postgres import FILE   add plants, one JSON object a line; - is stdin

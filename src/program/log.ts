@@ -2,17 +2,17 @@ import { resolve } from 'node:path';
 
 import { openPlantLog } from '../log/log.js';
 import type { ExitCode } from './exit.js';
-import { LOG_SETTINGS, settingsHelp } from './settings/environment.js';
-import { checkReadable, importPlants } from './commands/import.js';
+import { LOG_SETTINGS, settingsHelp } from './environment.js';
+import { checkReadable, importPlants } from './import.js';
 import { main } from './main.js';
-import { reportProgress } from './commands/progress.js';
-import { repair } from './commands/repair.js';
-import { serve } from './commands/serve.js';
-import { readLogPath, readLogSettings } from './settings/settings.js';
-import { ofSetting } from './settings/settings-error.js';
+import { reportProgress } from './progress.js';
+import { repair } from './repair.js';
+import { serve } from './serve.js';
+import { readLogPath, readLogSettings } from './settings.js';
+import { ofSetting } from './settings-error.js';
 import type { Shutdown } from './signals.js';
-import { withOpenLog } from './commands/transfer.js';
-import { verify } from './commands/verify.js';
+import { withOpenLog } from './transfer.js';
+import { verify } from './verify.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
        plant-store verify [FILE]   check every line of the log, and change nothing

@@ -3,8 +3,8 @@ import { resolve } from 'node:path';
 import { reportToConsole } from '../report.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { EXIT, exit, failWith, outputTaken, type ExitCode } from './exit.js';
-import { readLogPath } from './settings/settings.js';
-import { SettingsError } from './settings/settings-error.js';
+import { readLogPath } from './settings.js';
+import { SettingsError } from './settings-error.js';
 import { handleSignals, type Shutdown } from './signals.js';
 import { writersOf } from './writers.js';
 

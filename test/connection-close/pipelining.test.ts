@@ -6,7 +6,7 @@ import express from 'express';
 import t from 'tap';
 
 import { type PlantHandler } from '../../dist/index.js';
-import { createListener } from '../../dist/program/server/listener.js';
+import { createListener } from '../../dist/program/listener.js';
 import { chunkedMessage, connect, FERN, message } from '../client.js';
 import { exactly } from '../exactly.js';
 import { LISTENER, listen } from '../service.js';

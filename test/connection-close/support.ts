@@ -9,7 +9,7 @@ import fastify from 'fastify';
 import type { Test } from 'tap';
 
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
-import { createListener, type ListenerOptions } from '../../dist/program/server/listener.js';
+import { createListener, type ListenerOptions } from '../../dist/program/listener.js';
 import { selfSigned } from '../certificate.js';
 import { chunk, CHUNKED, connect, message, TOKEN, type Message } from '../client.js';
 import { LISTENER, listen } from '../service.js';

@@ -16,7 +16,7 @@ import { connect as connectSecurely } from 'node:tls';
 import t, { type Test } from 'tap';
 
 import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
-import { CONNECTION_LIMITS } from '../../dist/program/server/listener.js';
+import { CONNECTION_LIMITS } from '../../dist/program/listener.js';
 import { selfSigned } from '../certificate.js';
 import { TOKEN } from '../client.js';
 import { injecting } from '../faults/strace.js';

@@ -2,7 +2,7 @@ import pg from 'pg';
 import t, { type Test } from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
-import { copyPlants } from '../../dist/program/commands/copy.js';
+import { copyPlants } from '../../dist/program/copy.js';
 import { MAX_WAITING_BYTES } from '../../dist/store.js';
 import { exactly } from '../exactly.js';
 import { missing, query, startCluster, until } from './cluster.js';

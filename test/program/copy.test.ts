@@ -1,6 +1,6 @@
 import t from 'tap';
 
-import { copyPlants, type CopyCounts } from '../../dist/program/commands/copy.js';
+import { copyPlants, type CopyCounts } from '../../dist/program/copy.js';
 import { PlantStoreError, type NewPlant } from '../../dist/index.js';
 import { bytesOf, MAX_WAITING_BYTES } from '../../dist/store.js';
 import { createGate, isPending } from '../log/support.js';

@@ -12,8 +12,8 @@ import {
   readTokensIfPresent,
   reportExpiry,
   type NamedFile,
-} from '../../dist/program/settings/credentials.js';
-import { SettingsError } from '../../dist/program/settings/settings-error.js';
+} from '../../dist/program/credentials.js';
+import { SettingsError } from '../../dist/program/settings-error.js';
 import { selfSigned } from '../certificate.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';

@@ -3,7 +3,7 @@ import { closeSync, openSync } from 'node:fs';
 
 import t from 'tap';
 
-import { countDescriptors, fitConnections } from '../../dist/program/server/descriptors.js';
+import { countDescriptors, fitConnections } from '../../dist/program/descriptors.js';
 
 const noProc = process.platform === 'linux' ? false : 'needs /proc';
 

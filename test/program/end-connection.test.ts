@@ -7,7 +7,7 @@ import t, { type Test } from 'tap';
 
 import { failures } from '../../dist/http/failures.js';
 import { DRAIN } from '../../dist/http/limits.js';
-import { endGently, endWith } from '../../dist/program/server/end-connection.js';
+import { endGently, endWith } from '../../dist/program/end-connection.js';
 import { connect } from '../client.js';
 import { listen } from '../service.js';
 

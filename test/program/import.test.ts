@@ -6,7 +6,7 @@ import t, { type Test } from 'tap';
 
 import { readPlantLog, type NewPlant } from '../../dist/index.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
-import { importPlants } from '../../dist/program/commands/import.js';
+import { importPlants } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
 import { block } from '../readme.js';
 import { storeOf } from '../stores.js';

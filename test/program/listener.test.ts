@@ -18,7 +18,7 @@ import {
   createListener,
   type Listener,
   type ListenerOptions,
-} from '../../dist/program/server/listener.js';
+} from '../../dist/program/listener.js';
 import type { Report } from '../../dist/report.js';
 import type { PlantStore } from '../../dist/store.js';
 import { selfSigned } from '../certificate.js';

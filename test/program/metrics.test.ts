@@ -8,7 +8,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import t from 'tap';
 
 import { measureCommit } from '../../dist/channels.js';
-import { startMetrics, type Gauges } from '../../dist/program/monitor/metrics.js';
+import { startMetrics, type Gauges } from '../../dist/program/metrics.js';
 import { noPromtool, samplesIn } from '../metrics.js';
 
 const GAUGES: Gauges = {

@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 
 import t, { type Test } from 'tap';
 
-import { MONITOR_LIMITS, startMonitor, type Watched } from '../../dist/program/monitor/monitor.js';
+import { MONITOR_LIMITS, startMonitor, type Watched } from '../../dist/program/monitor.js';
 import { scrape } from '../metrics.js';
 import { hastenTimers } from '../service.js';
 
@@ -208,7 +208,7 @@ t.test('connections beyond the maximum are closed at once', async (t) => {
 /** Starts a monitor with a connection, and has nothing else to do. */
 const IDLE = `
 import { connect } from 'node:net';
-import { startMonitor } from ${JSON.stringify(new URL('../../dist/program/monitor/monitor.js', import.meta.url).href)};
+import { startMonitor } from ${JSON.stringify(new URL('../../dist/program/monitor.js', import.meta.url).href)};
 const { url } = await startMonitor(${JSON.stringify(OPTIONS)});
 const socket = connect(new URL(url).port, '127.0.0.1', () => {
   console.log('connected');

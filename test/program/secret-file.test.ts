@@ -3,7 +3,7 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { MAX_SECRET_BYTES, readSecretFile } from '../../dist/program/settings/secret-file.js';
+import { MAX_SECRET_BYTES, readSecretFile } from '../../dist/program/secret-file.js';
 
 t.test('a file is read whole, up to the limit', async (t) => {
   const path = join(t.testdir(), 'secret');

@@ -1,6 +1,6 @@
 import t from 'tap';
 
-import { collect, SettingsError } from '../../dist/program/settings/settings-error.js';
+import { collect, SettingsError } from '../../dist/program/settings-error.js';
 
 t.test('collect adds the faults of settings, and nothing else, to the others', async (t) => {
   const faults = ['a: is missing'];

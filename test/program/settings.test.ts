@@ -7,15 +7,15 @@ import {
   DATABASE_SETTINGS,
   LOG_SETTINGS,
   type Environment,
-} from '../../dist/program/settings/environment.js';
-import { SettingsError } from '../../dist/program/settings/settings-error.js';
+} from '../../dist/program/environment.js';
+import { SettingsError } from '../../dist/program/settings-error.js';
 import {
   readDatabaseServerSettings,
   readDatabaseSettings,
   readLogPath,
   readLogSettings,
   type LogSettings,
-} from '../../dist/program/settings/settings.js';
+} from '../../dist/program/settings.js';
 import { selfSigned } from '../certificate.js';
 
 /** The faults that a function reports; none if it returns settings. */

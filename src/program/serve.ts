@@ -1,9 +1,9 @@
-import { bufferedBytes, createPlantHandler, type PlantHandler } from '../../http/handler.js';
-import { HANG_MS } from '../../log/watchdog.js';
-import { pluralize } from '../../pluralize.js';
-import { reportToConsole as report } from '../../report.js';
-import type { PlantStore } from '../../store.js';
-import { codeOf, reasonOf } from '../../system-error.js';
+import { bufferedBytes, createPlantHandler, type PlantHandler } from '../http/handler.js';
+import { HANG_MS } from '../log/watchdog.js';
+import { pluralize } from '../pluralize.js';
+import { reportToConsole as report } from '../report.js';
+import type { PlantStore } from '../store.js';
+import { codeOf, reasonOf } from '../system-error.js';
 import {
   createTokenFile,
   readTls,
@@ -11,14 +11,14 @@ import {
   reportExpiry,
   type NamedFile,
   type Tls,
-} from '../settings/credentials.js';
-import { countDescriptors, fitConnections, type ConnectionLimits } from '../server/descriptors.js';
-import { closeAfterFailure, EXIT, STOPPING, type ExitCode } from '../exit.js';
-import { createListener, type Listener } from '../server/listener.js';
-import { MONITOR_LIMITS, startMonitor, type Monitor, type Watched } from '../monitor/monitor.js';
-import { SettingsError } from '../settings/settings-error.js';
-import type { ServerSettings } from '../settings/settings.js';
-import { aborted, handleHangups, type Shutdown } from '../signals.js';
+} from './credentials.js';
+import { countDescriptors, fitConnections, type ConnectionLimits } from './descriptors.js';
+import { closeAfterFailure, EXIT, STOPPING, type ExitCode } from './exit.js';
+import { createListener, type Listener } from './listener.js';
+import { MONITOR_LIMITS, startMonitor, type Monitor, type Watched } from './monitor.js';
+import { SettingsError } from './settings-error.js';
+import type { ServerSettings } from './settings.js';
+import { aborted, handleHangups, type Shutdown } from './signals.js';
 
 /** A store that a program serves. */
 export interface ServedStore {

@@ -1,4 +1,4 @@
-import { reportToConsole } from '../../report.js';
+import { reportToConsole } from '../report.js';
 
 const INTERVAL_MS = 1_000;
 

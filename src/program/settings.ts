@@ -1,8 +1,8 @@
 import { dirname, join, resolve } from 'node:path';
 
-import { databaseUrlFault } from '../../database-url.js';
-import { tokenFault } from '../../http/auth.js';
-import { MAX_LIMITS } from '../../http/limits.js';
+import { databaseUrlFault } from '../database-url.js';
+import { tokenFault } from '../http/auth.js';
+import { MAX_LIMITS } from '../http/limits.js';
 import {
   readPassword,
   readTls,

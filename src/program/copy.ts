@@ -1,11 +1,5 @@
-import type { NewPlant } from '../../plant.js';
-import {
-  bytesOf,
-  isSame,
-  MAX_WAITING_BYTES,
-  PlantStoreError,
-  type PlantStore,
-} from '../../store.js';
+import type { NewPlant } from '../plant.js';
+import { bytesOf, isSame, MAX_WAITING_BYTES, PlantStoreError, type PlantStore } from '../store.js';
 
 export interface CopyOptions<P extends NewPlant> {
   /** Called after each plant with the counts so far. */

@@ -2,7 +2,7 @@ import type { Server } from 'node:http';
 import { Server as TlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 
-import { reasonOf } from '../../system-error.js';
+import { reasonOf } from '../system-error.js';
 
 /** An address, or the descriptor of a socket that the process has inherited. */
 export type Place = { readonly host: string; readonly port: number } | { readonly fd: number };

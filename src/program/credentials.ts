@@ -3,10 +3,10 @@ import { link, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
-import { nodeFileSystem, syncFolder, writeFile } from '../../files.js';
-import { tokenFault } from '../../http/auth.js';
-import type { Report } from '../../report.js';
-import { codeOf, reasonOf } from '../../system-error.js';
+import { nodeFileSystem, syncFolder, writeFile } from '../files.js';
+import { tokenFault } from '../http/auth.js';
+import type { Report } from '../report.js';
+import { codeOf, reasonOf } from '../system-error.js';
 import { readSecretFile } from './secret-file.js';
 import { collect, SettingsError } from './settings-error.js';
 

@@ -1,4 +1,4 @@
-import { PlantStoreError } from '../../store.js';
+import { PlantStoreError } from '../store.js';
 
 /** Why settings are not valid: all faults, one sentence each. The program ends with code 2. */
 export class SettingsError extends Error {

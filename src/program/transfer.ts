@@ -1,9 +1,9 @@
-import { openPlantLog, type PlantLog } from '../../log/log.js';
-import { pluralize } from '../../pluralize.js';
+import { openPlantLog, type PlantLog } from '../log/log.js';
+import { pluralize } from '../pluralize.js';
 import type { CopyCounts } from './copy.js';
-import { closeAfterFailure, type ExitCode } from '../exit.js';
+import { closeAfterFailure, type ExitCode } from './exit.js';
 import { oncePerSecond, reportProgress } from './progress.js';
-import { aborted } from '../signals.js';
+import { aborted } from './signals.js';
 
 /**
  * Reports the progress of a copy, and prints its summary when it ends, however it ends. Rejects once

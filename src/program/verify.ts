@@ -1,7 +1,7 @@
-import { nodeFileSystem } from '../../files.js';
-import { verifyLog, type Verification } from '../../log/verify.js';
-import { pluralize } from '../../pluralize.js';
-import { EXIT, type ExitCode } from '../exit.js';
+import { nodeFileSystem } from '../files.js';
+import { verifyLog, type Verification } from '../log/verify.js';
+import { pluralize } from '../pluralize.js';
+import { EXIT, type ExitCode } from './exit.js';
 import { printLine } from './output.js';
 import { reportProgress } from './progress.js';
 

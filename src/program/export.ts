@@ -1,7 +1,7 @@
-import type { NewPlant } from '../../plant.js';
-import { pluralize } from '../../pluralize.js';
+import type { NewPlant } from '../plant.js';
+import { pluralize } from '../pluralize.js';
 import { copyPlants } from './copy.js';
-import { EXIT, type ExitCode } from '../exit.js';
+import { EXIT, type ExitCode } from './exit.js';
 import { printLine } from './output.js';
 import { transfer, withOpenLog } from './transfer.js';
 

@@ -2,10 +2,10 @@ import { subscribe } from 'node:diagnostics_channel';
 // The global object of Bun 1.4.5 has no eventLoopUtilization.
 import { performance } from 'node:perf_hooks';
 
-import { runningCommitMs, type CommitMessage, type ResponseMessage } from '../../channels.js';
-import { countDescriptors } from '../server/descriptors.js';
-import type { ListenerOptions } from '../server/listener.js';
-import { VERSION } from '../main.js';
+import { runningCommitMs, type CommitMessage, type ResponseMessage } from '../channels.js';
+import { countDescriptors } from './descriptors.js';
+import type { ListenerOptions } from './listener.js';
+import { VERSION } from './main.js';
 
 /** What is read for each scrape; the rest is counted as it happens. */
 export interface Gauges {

@@ -2,15 +2,15 @@ import { constants, createReadStream } from 'node:fs';
 import { access } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
 
-import { failures, type Failure } from '../../http/failures.js';
-import { parsePlant } from '../../http/new-plant.js';
-import { MAX_RECORD_BYTES, NEWLINE } from '../../log/record.js';
-import type { NewPlant } from '../../plant.js';
-import { pluralize } from '../../pluralize.js';
-import type { PlantStore } from '../../store.js';
-import { reasonOf } from '../../system-error.js';
+import { failures, type Failure } from '../http/failures.js';
+import { parsePlant } from '../http/new-plant.js';
+import { MAX_RECORD_BYTES, NEWLINE } from '../log/record.js';
+import type { NewPlant } from '../plant.js';
+import { pluralize } from '../pluralize.js';
+import type { PlantStore } from '../store.js';
+import { reasonOf } from '../system-error.js';
 import { copyPlants } from './copy.js';
-import { EXIT, type ExitCode } from '../exit.js';
+import { EXIT, type ExitCode } from './exit.js';
 import { printLine } from './output.js';
 import { transfer } from './transfer.js';
 

@@ -1,7 +1,7 @@
-import { repairLog } from '../../log/repair.js';
-import { nodeSystem } from '../../log/system.js';
-import { pluralize } from '../../pluralize.js';
-import { EXIT, type ExitCode } from '../exit.js';
+import { repairLog } from '../log/repair.js';
+import { nodeSystem } from '../log/system.js';
+import { pluralize } from '../pluralize.js';
+import { EXIT, type ExitCode } from './exit.js';
 import { reportProgress } from './progress.js';
 
 /** The command `repair`: moves the damaged lines of a log to a file beside it. */

@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-import type { CommitMessage } from '../../channels.js';
-import { reportToConsole as report } from '../../report.js';
-import { reasonOf } from '../../system-error.js';
-import { urlOf } from '../server/listen.js';
-import type { Listener } from '../server/listener.js';
+import type { CommitMessage } from '../channels.js';
+import { reportToConsole as report } from '../report.js';
+import { reasonOf } from '../system-error.js';
+import { urlOf } from './listen.js';
+import type { Listener } from './listener.js';
 import { METRICS_TYPE, startMetrics, type LogGauges, type Metrics } from './metrics.js';
 
 export interface MonitorOptions {
