@@ -7,7 +7,7 @@ import { copyPlant, isSame, type PlantStore, type PlantStoreError } from '../sto
 import { createCommitter, type CommitterOptions } from './commit.js';
 import { storeErrors, faults, namingFolder, toStoreError } from './errors.js';
 import { openLogFile } from './file.js';
-import { createIdIndex, type IdIndex } from './id-index.js';
+import { createIdIndex, type IdIndex } from './ids.js';
 import { createIdWords, toWords } from './id.js';
 import { partsOf, type Part } from './lines.js';
 import { acquireLock, type Lock } from './lock.js';

@@ -4,10 +4,10 @@ import { truncateFile, writeFile, type FileSystem, type OpenFile } from '../file
 import { pluralize } from '../pluralize.js';
 import type { Report } from '../report.js';
 import { unusedPath } from './aside.js';
-import { damages, storeErrors, faults } from './errors.js';
+import { storeErrors, faults } from './errors.js';
 import { sizeOf, type FileId } from './file.js';
-import type { IdIndex } from './id-index.js';
-import { lineAt, type TornTail } from './lines.js';
+import type { IdIndex } from './ids.js';
+import type { TornTail } from './lines.js';
 import { scan } from './scan.js';
 
 /** A log that is open and locked, but whose lines have not been read yet. */
@@ -31,32 +31,17 @@ export async function recover(
   log: UnreadLog,
   onProgress?: (bytes: number, totalBytes: number) => void,
 ): Promise<number> {
-  const torn = await readLines(log, onProgress);
-  if (torn.bytes.length > 0) await cutTornTail(log, torn);
-  return torn.offset;
-}
-
-/** Checks every line and adds its id to the index. Resolves to the torn tail. */
-async function readLines(
-  { file, path, index }: UnreadLog,
-  onProgress?: (bytes: number, totalBytes: number) => void,
-): Promise<TornTail> {
+  const { file, path, index } = log;
   const { size } = await file.stat({ bigint: true });
   const torn = await scan(file, {
-    onRecord(id, offset) {
-      index.stage(id, offset);
-      return undefined;
-    },
+    onRecord: (id, offset) => index.add(id, offset),
     onDamage(damage) {
       throw storeErrors.damaged(path, damage);
     },
     onProgress: (bytes) => onProgress?.(bytes, Number(size)),
   });
-  const duplicate = await index.addStaged();
-  if (!duplicate) return torn;
-  const { offset, earlier } = duplicate;
-  const reason = damages.repeatedId(earlier);
-  throw storeErrors.damaged(path, { line: await lineAt(file, offset), offset, reason });
+  if (torn.bytes.length > 0) await cutTornTail(log, torn);
+  return torn.offset;
 }
 
 /**

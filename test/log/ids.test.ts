@@ -1,13 +1,12 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 import t from 'tap';
 
 import { createIdWords, toWords, type IdWords } from '../../dist/log/id.js';
-import { createIdIndex, type IdIndex } from '../../dist/log/id-index.js';
+import { createIdIndex, type IdIndex } from '../../dist/log/ids.js';
 
-/** Enough for several splits of every shard. */
+/** Enough for every table to double several times. */
 const COUNT = 100_000;
 
 /** An id with these words. */
@@ -24,12 +23,20 @@ function fill(index: IdIndex, from: number, to: number): void {
 }
 
 t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
-  const before = process.memoryUsage().arrayBuffers;
+  setFlagsFromString('--expose-gc');
+  const gc = runInNewContext('gc') as () => void;
+  /** The bytes of reachable array buffers. Two collections: the first may postpone its sweeping. */
+  function arrayBuffers(): number {
+    gc();
+    gc();
+    return process.memoryUsage().arrayBuffers;
+  }
+  const before = arrayBuffers();
   const index = createIdIndex();
   const bytesPerPlant: number[] = [];
   for (let size = 0; size < 1_200_000; size += 100_000) {
     fill(index, size, size + 100_000);
-    bytesPerPlant.push((process.memoryUsage().arrayBuffers - before) / index.size);
+    bytesPerPlant.push((arrayBuffers() - before) / index.size);
   }
   t.equal(index.size, 1_200_000);
   t.ok(Math.max(...bytesPerPlant) <= 40, `${bytesPerPlant.map(Math.round).join(', ')} bytes`);
@@ -86,69 +93,3 @@ for (const [name, idAt] of Object.entries(sequences))
     t.equal(index.size, map.size);
     t.equal(wrong, 0, 'it agrees with the Map');
   });
-
-for (const [name, idAt] of Object.entries(sequences))
-  t.test(`staged ids are found after addStaged: ${name}`, async (t) => {
-    const index = createIdIndex();
-    const map = new Map<bigint, number>();
-    let first: { offset: number; earlier: number } | undefined;
-    for (let n = 0; n < COUNT; n++) {
-      const id = BigInt.asIntN(64, idAt(n));
-      const earlier = map.get(id);
-      if (earlier === undefined) map.set(id, n);
-      else first ??= { offset: n, earlier };
-      index.stage(toWords(id), n);
-    }
-    t.equal(index.size, 0, 'staged ids are not in the index yet');
-    t.strictSame(await index.addStaged(), first, 'the first repeated id is returned');
-    t.equal(index.size, map.size);
-    let wrong = 0;
-    for (const [id, offset] of map) if (index.get(toWords(id)) !== offset) wrong++;
-    t.equal(wrong, 0, 'it agrees with the Map');
-    t.equal(await index.addStaged(), undefined, 'no staged id is left');
-  });
-
-t.test('staging one id 100,000 times takes no more than a few shards', async (t) => {
-  const index = createIdIndex();
-  for (let n = 0; n < 100_000; n++) index.stage(idOf(7, 7), 64 * n);
-  t.strictSame(await index.addStaged(), { offset: 64, earlier: 0 });
-  t.equal(index.size, 1);
-  t.equal(index.get(idOf(7, 7)), 0);
-});
-
-t.test('addStaged returns the first repeated id by offset, whatever the hashes are', async (t) => {
-  for (let round = 0; round < 20; round++) {
-    const index = createIdIndex();
-    for (let id = 0; id < 1_000; id++) index.stage(idOf(id), id);
-    for (let id = 0; id < 1_000; id += 7) index.stage(idOf(id), 1_000 + 999 - id);
-    t.strictSame(await index.addStaged(), { offset: 1_005, earlier: 994 });
-  }
-});
-
-t.test('addStaged takes at most 40 bytes a plant, and frees the staged ids', async (t) => {
-  setFlagsFromString('--expose-gc');
-  const gc = runInNewContext('gc') as () => void;
-  /** The bytes of reachable array buffers. Two collections: the first may postpone its sweeping. */
-  function arrayBuffers(): number {
-    gc();
-    gc();
-    return process.memoryUsage().arrayBuffers;
-  }
-  for (const count of [1_000, 1_200_000]) {
-    const allowed = Math.max(2 ** 20, 40 * count);
-    const before = arrayBuffers();
-    const index = createIdIndex();
-    for (let n = 0; n < count; n++) index.stage(idOf(128 * n), n);
-    const progress = { isSettled: false };
-    const settling = index.addStaged().finally(() => (progress.isSettled = true));
-    let peak = 0;
-    while (!progress.isSettled) {
-      peak = Math.max(peak, process.memoryUsage().arrayBuffers - before);
-      await nextTurn();
-    }
-    t.equal(await settling, undefined);
-    if (count > 1_000_000) t.ok(peak <= allowed, `at most ${peak / count} bytes a plant`);
-    const left = arrayBuffers() - before;
-    t.ok(left <= allowed, `${left} bytes for ${index.size} plants`);
-  }
-});

@@ -1,0 +1,129 @@
+import { randomFillSync } from 'node:crypto';
+
+import { createIdWords, type IdWords } from './id.js';
+
+/** Maps the id of each record to its byte offset. */
+export interface IdIndex {
+  readonly size: number;
+  get(id: IdWords): number | undefined;
+  /** Adds an id. If the index has it already, returns the offset of the earlier record instead. */
+  add(id: IdWords, offset: number): number | undefined;
+}
+
+/*
+ * Many small hash tables, of which each doubles on its own: at ten million plants, one growth moves 13,000
+ * ids. A Map would stall while it grows, take 47 bytes a plant, or 71 with bigints as keys, and end at 2^24.
+ */
+const TABLE_BITS = 10;
+const HASH_BITS = 32;
+const FIRST_SLOTS = 16;
+/** A plant takes 16 bytes / 0.8 = 20 bytes just before its table doubles, and 40 bytes right after. */
+const MAX_LOAD = 0.8;
+
+/** An open-addressing hash table with linear probing. The number of slots is a power of two. */
+interface Table {
+  readonly slots: number;
+  used: number;
+  /** A slot has 16 bytes. The words of its id are here, at 4n and 4n + 1. */
+  readonly words: Int32Array;
+  /** The same buffer. At 2n + 1 is the byte offset of the record plus one, or 0 if the slot is free. */
+  readonly offsets: Float64Array;
+}
+
+export function createIdIndex(): IdIndex {
+  const hash = createHash();
+  const tables = Array.from({ length: 2 ** TABLE_BITS }, () => createTable(FIRST_SLOTS));
+  let size = 0;
+
+  // The first bits of a hash select the table, the last ones the slot.
+  function numberOf(hashed: number): number {
+    return hashed >>> (HASH_BITS - TABLE_BITS);
+  }
+
+  function doubled({ slots, words, offsets }: Table): Table {
+    const table = createTable(2 * slots);
+    const id = createIdWords();
+    for (let slot = 0; slot < slots; slot++) {
+      const stored = offsets[2 * slot + 1] as number;
+      if (stored === 0) continue;
+      id[0] = words[4 * slot] as number;
+      id[1] = words[4 * slot + 1] as number;
+      put(table, slotOf(table, hash(id), id), id, stored - 1);
+    }
+    return table;
+  }
+
+  return {
+    get size() {
+      return size;
+    },
+    get(id) {
+      const hashed = hash(id);
+      const table = tables[numberOf(hashed)] as Table;
+      return offsetAt(table, slotOf(table, hashed, id));
+    },
+    add(id, offset) {
+      const hashed = hash(id);
+      const table = tables[numberOf(hashed)] as Table;
+      const slot = slotOf(table, hashed, id);
+      const earlier = offsetAt(table, slot);
+      if (earlier !== undefined) return earlier;
+      put(table, slot, id, offset);
+      size++;
+      if (table.used > MAX_LOAD * table.slots) tables[numberOf(hashed)] = doubled(table);
+      return undefined;
+    },
+  };
+}
+
+function createTable(slots: number): Table {
+  const buffer = new ArrayBuffer(16 * slots);
+  return { slots, used: 0, words: new Int32Array(buffer), offsets: new Float64Array(buffer) };
+}
+
+/** The slot of an id, or the free slot for it. */
+function slotOf({ slots, words, offsets }: Table, hashed: number, id: IdWords): number {
+  const low = id[0];
+  const high = id[1];
+  let slot = hashed & (slots - 1);
+  while (offsets[2 * slot + 1] !== 0 && (words[4 * slot] !== low || words[4 * slot + 1] !== high))
+    slot = (slot + 1) & (slots - 1);
+  return slot;
+}
+
+function offsetAt({ offsets }: Table, slot: number): number | undefined {
+  const stored = offsets[2 * slot + 1] as number;
+  return stored === 0 ? undefined : stored - 1;
+}
+
+function put(table: Table, slot: number, id: IdWords, offset: number): void {
+  table.words[4 * slot] = id[0];
+  table.words[4 * slot + 1] = id[1];
+  table.offsets[2 * slot + 1] = offset + 1;
+  table.used++;
+}
+
+/**
+ * Simple tabulation hashing (Zobrist, 1970) with random tables, so that clients cannot choose ids
+ * that collide.
+ */
+function createHash(): (id: IdWords) => number {
+  const tables = randomFillSync(new Uint32Array(8 * 256));
+  const entry = (byte: number, word: number, shift: number): number =>
+    tables[256 * byte + ((word >>> shift) & 0xff)] as number;
+  return (id) => {
+    const low = id[0];
+    const high = id[1];
+    return (
+      (entry(0, low, 0) ^
+        entry(1, low, 8) ^
+        entry(2, low, 16) ^
+        entry(3, low, 24) ^
+        entry(4, high, 0) ^
+        entry(5, high, 8) ^
+        entry(6, high, 16) ^
+        entry(7, high, 24)) >>>
+      0
+    );
+  };
+}
