@@ -132,8 +132,9 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     // Emitted again for everything else that arrives on the connection.
     if (broken.has(socket)) return;
     broken.add(socket);
-    // A TLS handshake that failed.
-    if (!connections.has(socket)) socket.destroy();
+    // A TLS handshake has failed, or bytes are lost: node:http has paused its parser because too many responses
+    // are unsent, and TLS records that are decrypted by then reach it all the same (Node 20-26).
+    if (!connections.has(socket) || error.code === 'HPE_PAUSED') socket.destroy();
     else
       endInTurn(socket, connections.latest(socket), FAILURES.get(error.code) ?? failures.malformed);
   });

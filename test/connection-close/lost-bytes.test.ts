@@ -1,0 +1,93 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { Server } from 'node:http';
+import { connect as connectTo } from 'node:net';
+import { Duplex } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { connect as connectSecurely } from 'node:tls';
+
+import t, { type Test } from 'tap';
+
+import type { NewPlant } from '../../dist/index.js';
+import { createPlantHandler } from '../../dist/index.js';
+import { selfSigned } from '../certificate.js';
+import { chunk, CHUNKED, message, TOKEN } from '../client.js';
+import { gatedStore, storeOf } from '../stores.js';
+import { listener } from './support.js';
+
+/*
+ * Once the responses that wait on a connection exceed a high-water mark, node:http pauses its parser. TLS records
+ * that are decrypted by then reach it all the same, and are lost (Node 20 to 26).
+ */
+
+const REQUESTS = 400;
+
+/** Large enough for their responses to exceed the high-water mark. */
+const nameOf = (id: number): string => `${id} ${'x'.repeat(1_000)}`;
+
+/** A request in parts: its head, and each chunk of its body. */
+function partsOf(id: number): Buffer[] {
+  const body = JSON.stringify({ id, name: nameOf(id) });
+  const half = body.length / 2;
+  const chunks = [body.slice(0, half), body.slice(half), ''].map(chunk);
+  return [message({ headers: CHUNKED, body: '' }), ...chunks];
+}
+
+/** Sends each part in a TLS record of its own, all of them at once. Resolves to all that is received. */
+async function sendRecords(port: number, parts: readonly Buffer[]): Promise<string> {
+  const socket = connectTo(port, '127.0.0.1');
+  const records: Buffer[] = [];
+  let isHeld = false;
+  const transport = new Duplex({
+    read: () => undefined,
+    write(data: Buffer, _, done) {
+      if (isHeld) records.push(data);
+      else socket.write(data);
+      done();
+    },
+  });
+  socket.on('data', (data) => transport.push(data)).on('error', () => undefined);
+  socket.on('close', () => transport.push(null));
+  const client = connectSecurely({ socket: transport, rejectUnauthorized: false });
+  await new Promise((resolve) => client.once('secureConnect', resolve));
+  isHeld = true;
+  for (const part of parts) await new Promise((resolve) => client.write(part, resolve));
+  socket.write(Buffer.concat(records));
+  return text(client);
+}
+
+/** Calls back once the parser of a server fails, or all requests have arrived. */
+function onParseError(t: Test, callback: () => void): void {
+  let requests = 0;
+  const onRequest = (message: unknown): void => {
+    const { server } = message as { readonly server: Server };
+    if (++requests === 1) server.once('clientError', callback);
+    if (requests === REQUESTS) callback();
+  };
+  subscribe('http.server.request.start', onRequest);
+  t.teardown(() => unsubscribe('http.server.request.start', onRequest));
+}
+
+t.test('over TLS, nothing is processed behind bytes that node:http loses', async (t) => {
+  const { cert, key } = selfSigned();
+  const gated = gatedStore();
+  const plants: NewPlant[] = [];
+  const store = storeOf((plant) => {
+    plants.push(plant);
+    // The responses to the others wait for that to the first one.
+    return plants.length === 1 ? gated.add(plant) : Promise.resolve('created');
+  });
+  const handler = createPlantHandler({ store, tokens: [TOKEN] });
+  const port = await listener(t, handler, {
+    tls: { cert: Buffer.from(cert), key: Buffer.from(key) },
+  });
+  onParseError(t, () => setImmediate(() => gated.letGo()));
+  const ids = Array.from({ length: REQUESTS }, (_, id) => id);
+  const received = await sendRecords(port, ids.flatMap(partsOf));
+  t.ok(plants.length > 1 && plants.length < REQUESTS, 'the parser has been paused');
+  t.strictSame(
+    plants.map(({ id }) => Number(id)),
+    ids.slice(0, plants.length),
+  );
+  t.notOk(plants.find(({ id, name }) => name !== nameOf(Number(id))));
+  t.equal(received, '', 'the connection is closed at once');
+});
