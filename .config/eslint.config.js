@@ -36,7 +36,7 @@ export default defineConfig(
       '@typescript-eslint/no-confusing-void-expression': ['error', { ignoreArrowShorthand: true }],
       // An element of a buffer is a number; `as number` says so, `!` would say nothing.
       '@typescript-eslint/non-nullable-type-assertion-style': 'off',
-      '@typescript-eslint/only-throw-error': ['error', { allow: ['Failure'] }],
+      '@typescript-eslint/only-throw-error': ['error', { allow: ['Failure', 'PlantFault'] }],
       '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true }],
       '@typescript-eslint/switch-exhaustiveness-check': 'error',
     },
@@ -53,7 +53,7 @@ export default defineConfig(
   },
   wall(
     [
-      'src/{channels,database-url,files,plant,pluralize,range,report,store,store-contract,system-error}.ts',
+      'src/{channels,database-url,files,plant,plant-json,pluralize,range,report,store,store-contract,system-error}.ts',
     ],
     ['http', 'log', 'postgres', 'program'],
   ),

@@ -9,11 +9,6 @@ const REPLACEMENT_CHARACTER = '\ufffd';
  */
 const EXACT_ENCODINGS: readonly BufferEncoding[] = ['utf8', 'latin1', 'hex', 'base64', 'base64url'];
 
-/** Whether invalid bytes may have been replaced when a text was decoded from UTF-8. */
-export function mayBeInexact(text: string): boolean {
-  return text.includes(REPLACEMENT_CHARACTER);
-}
-
 /** Returns the bytes that a text was decoded from, or a failure if it cannot be known which they were. */
 export function encode(text: string, encoding: BufferEncoding | null): Buffer | Failure {
   const exact = EXACT_ENCODINGS.find((known) => known === encoding);

@@ -1,5 +1,7 @@
 import type { XStatic } from 'typebox/schema';
 
+import type { PlantFault } from '../plant-json.js';
+
 /**
  * The JSON Schema of the body of every response but a 200. `error` is an int32.
  *
@@ -69,16 +71,9 @@ const closing = (status: number, message: string): Failure =>
 
 /** Every failure that the service responds with. */
 export const failures = {
-  notJson: (why: string) => refused(400, `the body must be one JSON text in UTF-8; it ${why}`),
-  byteOrderMark: refused(400, 'the body must not begin with a byte order mark'),
+  notPlant: (fault: PlantFault) =>
+    refused(fault.kind === 'json' ? 400 : 422, fault.describe('the body')),
   inexact: refused(400, 'the body must not contain U+FFFD, which stands for invalid UTF-8 here'),
-  repeated: (member: string) => refused(400, `${member}: must not be given twice`),
-  rounded: refused(
-    422,
-    'id: may have been rounded by a body parser, which has read it; mount the handler before it',
-  ),
-  notObject: refused(422, 'the body must be a JSON object with the members id and name'),
-  invalid: (rules: readonly string[]) => refused(422, rules.join('; ')),
   conflict: refused(409, 'id: belongs to a different plant; send another id'),
   tooLarge: (bytes: number) => refused(413, `the body must not be larger than ${bytes} bytes`),
   mediaType: refused(415, 'there must be one Content-Type, application/json in UTF-8'),

@@ -8,11 +8,11 @@ import { Failure, failures } from './failures.js';
 import { contentFailure, isForPlants, methodFailure, protocolFailure } from './head.js';
 import { MAX_PENDING_REFUSALS, resolveLimits, type PlantHandlerLimits } from './limits.js';
 import { memoryForHead } from './memory.js';
-import { parsePlant } from './new-plant.js';
 import { plantLeftIn } from './parsed-body.js';
 import { releaseWhenFlushed } from './release.js';
 import { isStream, type HttpRequest, type HttpResponse } from './request.js';
 import { sendFailure, sendPlant } from './respond.js';
+import { parseNewPlant, PlantFault } from '../plant-json.js';
 import { limitRate, REPORT_RATE, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 
@@ -116,7 +116,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       const plant =
         req.readableDidRead || !isStream(req)
           ? plantLeftIn(req, limits, reservation)
-          : parsePlant(await readBody(req, limits, reservation));
+          : parseNewPlant(await readBody(req, limits, reservation));
       await store.add(plant);
       sendPlant(req, res, plant);
     } catch (error) {
@@ -164,6 +164,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     if (error === failures.consumed)
       report('a body parser has left neither rawBody nor body; mount the handler before it');
     if (error instanceof Failure) return error;
+    if (error instanceof PlantFault) return failures.notPlant(error);
     if (error instanceof PlantStoreError)
       return error.code === 'conflict' ? failures.conflict : failures.unavailable;
     report('a request failed', error);

@@ -2,14 +2,14 @@ import { STATUS_CODES } from 'node:http';
 
 import { ErrorSchema, failures, type ErrorBody, type Failure } from './failures.js';
 import { DEFAULT_LIMITS } from './limits.js';
+import { PlantFault } from '../plant-json.js';
 import { NewPlantSchema, PlantSchema } from '../plant.js';
 
 /** Every failure by its name, with a sample of those that depend on the request. */
 const samples: readonly (readonly [name: string, Failure])[] = Object.entries({
   ...failures,
-  notJson: failures.notJson('ends too early'),
-  repeated: failures.repeated('name'),
-  invalid: failures.invalid(['name: must be a string', 'tag: must be a string']),
+  notJson: failures.notPlant(new PlantFault('json', 'must be one JSON text in UTF-8')),
+  notPlant: failures.notPlant(new PlantFault('plant', 'name: must be a string', true)),
   tooLarge: failures.tooLarge(DEFAULT_LIMITS.maxBodyBytes),
 });
 

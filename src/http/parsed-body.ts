@@ -1,19 +1,20 @@
 import { types } from 'node:util';
 
 import type { NewPlant } from '../plant.js';
+import { checkNewPlant, parseNewPlant } from '../plant-json.js';
 import type { Reservation } from './budget.js';
 import { encode } from './encoding.js';
 import { Failure, failures } from './failures.js';
 import type { PlantHandlerLimits } from './limits.js';
 import { memoryForBody } from './memory.js';
-import { parsePlant, plantFrom } from './new-plant.js';
 import type { HttpRequest } from './request.js';
 
 /**
  * Returns the plant in the `rawBody` or `body` of a request that a body parser has read, within the limits
  * of size and memory.
  *
- * @throws Failure if there is neither, or if it is not a plant or exceeds a limit.
+ * @throws Failure if there is neither, or if it exceeds a limit.
+ * @throws PlantFault if it is not a plant.
  */
 export function plantLeftIn(
   req: HttpRequest,
@@ -31,9 +32,9 @@ export function plantLeftIn(
   if (bytes instanceof Failure) throw bytes;
   if (bytes) {
     admit(bytes.length);
-    return parsePlant(bytes);
+    return parseNewPlant(bytes);
   }
-  const plant = plantFrom(left);
+  const plant = checkNewPlant(left);
   // The body had at least one byte for each of these characters.
   admit(plant.name.length + (plant.tag ?? '').length);
   return plant;

@@ -2,10 +2,10 @@ import { constants, createReadStream } from 'node:fs';
 import { access } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
 
-import { failures, type Failure } from '../http/failures.js';
-import { parsePlant } from '../http/new-plant.js';
+import { failures } from '../http/failures.js';
 import { MAX_RECORD_BYTES, NEWLINE } from '../log/record.js';
 import type { NewPlant } from '../plant.js';
+import { parseNewPlant, type PlantFault } from '../plant-json.js';
 import { pluralize } from '../pluralize.js';
 import type { PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
@@ -119,8 +119,8 @@ function parseLine(line: Buffer, text: string): NewPlant | string {
   if (match && Number(match[1]) !== crc32(line.subarray(0, match.index)))
     return 'crc32: does not match the bytes before it';
   try {
-    return parsePlant(line);
+    return parseNewPlant(line);
   } catch (error) {
-    return (error as Failure).message;
+    return (error as PlantFault).describe('the line');
   }
 }

@@ -83,12 +83,14 @@ async function works(
   const plant = { path, token: TOKEN, body: '{"id":7,"name":"Boston fern"}' };
   const big = '{"id":9007199254740993,"name":"Ivy"}';
   const invalid = { status: 400, body: '{"error":422,' };
+  const twoFaults = { ...plant, body: '{"id":9007199254740993,"name":5}' };
   const rows: readonly [about: string, message: Message, expected: object][] = [
     ['a plant is stored', plant, { status: 200, body: '{"name":"Boston fern"}' }],
     ['a wrong token', { ...plant, token: 'wrong' }, { status: 401, body: '{"error":401,' }],
     ['JSON that is not a plant', { ...plant, body: '{"id":8,"name":null}' }, invalid],
     // A body parser has rounded it.
     ['an id beyond 2^53', { ...plant, body: big }, parsed ? invalid : { status: 200 }],
+    ['every fault', twoFaults, { body: parsed ? /id: may have been .*; name: must/ : /"name: must/ }],
   ];
   for (const [about, message, expected] of rows) {
     const answer = await send(application, protocol, message);

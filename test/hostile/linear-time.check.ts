@@ -11,7 +11,7 @@ import { createAuthenticator } from '../../dist/http/auth.js';
 import { Failure } from '../../dist/http/failures.js';
 import { contentFailure, isForPlants, protocolFailure } from '../../dist/http/head.js';
 import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
-import { parsePlant, plantFrom } from '../../dist/http/new-plant.js';
+import { checkNewPlant, parseNewPlant, PlantFault } from '../../dist/plant-json.js';
 import { isRepeated, type HttpRequest } from '../../dist/http/request.js';
 import { crc32 } from '../../dist/log/crc32.js';
 import { decodeRecord, encodeRecord, RecordReader } from '../../dist/log/record.js';
@@ -44,7 +44,10 @@ function timeOf(call: Call, input: string): number {
     call(input);
   } catch (error) {
     // What a client sends is refused. A RangeError would be a stack that has overflowed.
-    assert.ok(error instanceof Failure || error instanceof SyntaxError, String(error));
+    assert.ok(
+      [Failure, PlantFault, SyntaxError].some((kind) => error instanceof kind),
+      String(error),
+    );
   }
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1_000;
@@ -292,7 +295,7 @@ function* bodies(length: number): Iterable<string> {
 }
 
 t.test('a body is parsed and checked in linear time', async (t) => {
-  const parse = (text: string): unknown => parsePlant(Buffer.from(text));
+  const parse = (text: string): unknown => parseNewPlant(Buffer.from(text));
   isLinear(t, 'a body', parse, bodies, BODY_BYTES, { parsesJson: true });
 });
 
@@ -306,7 +309,7 @@ t.test('bytes that are not UTF-8 are noticed in linear time', async (t) => {
 });
 
 t.test('a body that a parser has left is checked in linear time', async (t) => {
-  const parse = (text: string): unknown => plantFrom(JSON.parse(text));
+  const parse = (text: string): unknown => checkNewPlant(JSON.parse(text));
   isLinear(t, 'a parsed body', parse, bodies, BODY_BYTES, { parsesJson: true });
 });
 

@@ -7,6 +7,7 @@ import t from 'tap';
 import { Failure, failures } from '../../dist/http/failures.js';
 import { ErrorSchema, NewPlantSchema, openapi, PlantSchema } from '../../dist/index.js';
 import { conforms } from '../conformance.js';
+import { PlantFault } from '../../dist/plant-json.js';
 import { exactly } from '../exactly.js';
 
 const require = createRequire(import.meta.url);
@@ -91,7 +92,8 @@ t.test('the package contains the document as a file', async (t) => {
 t.test('the document describes every failure with an example', async (t) => {
   const { responses } = openapi.paths['/plants'].post;
   for (const [name, each] of Object.entries(failures)) {
-    const { status, error, headers, body } = each instanceof Failure ? each : each(['x'] as never);
+    const { status, error, headers, body } =
+      each instanceof Failure ? each : each(new PlantFault('plant', 'x') as never);
     const sent = new Headers({ ...headers, 'Content-Type': 'application/json' });
     conforms({ status, headers: Object.fromEntries(sent), body });
     const { examples } = responses[status]?.content['application/json'] ?? {};

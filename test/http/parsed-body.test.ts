@@ -6,6 +6,7 @@ import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { memoryForBody } from '../../dist/http/memory.js';
 import { plantLeftIn } from '../../dist/http/parsed-body.js';
 import type { HttpRequest } from '../../dist/http/request.js';
+import { PlantFault } from '../../dist/plant-json.js';
 
 interface Left {
   readonly rawBody?: unknown;
@@ -21,7 +22,7 @@ function plantIn(left: Left, maxBodyBytes = 1_000, budget = createBudget(10_000)
     // Of a request that has been read, nothing else is used.
     return plantLeftIn(left as object as HttpRequest, { ...LIMITS, maxBodyBytes }, reservation);
   } catch (error) {
-    if (error instanceof Failure) return error;
+    if (error instanceof Failure || error instanceof PlantFault) return error;
     throw error;
   }
 }
@@ -70,11 +71,11 @@ t.test('what is not a plant, or may not be what was sent, is refused', async (t)
   const rows: readonly [expected: object, left: Left][] = [
     [failures.consumed, {}],
     [failures.consumed, { rawBody: undefined, body: undefined }],
-    [failures.notObject, { body: null }],
-    [{ error: 400 }, { body: '' }],
-    [{ error: 400 }, { rawBody: Buffer.from([0x22, 0xff, 0x22]) }],
-    [{ error: 422 }, { body: {} }],
-    [failures.rounded, { body: JSON.parse(JSON_TEXT) as unknown }],
+    [{ kind: 'plant' }, { body: null }],
+    [{ kind: 'json' }, { body: '' }],
+    [{ kind: 'json' }, { rawBody: Buffer.from([0x22, 0xff, 0x22]) }],
+    [{ kind: 'plant' }, { body: {} }],
+    [{ kind: 'plant' }, { body: JSON.parse(JSON_TEXT) as unknown }],
     [failures.inexact, { body: '{"id":7,"name":"\ufffd"}' }],
     [failures.inexact, { rawBody: '{"id":7,"name":"\ud800"}' }],
   ];

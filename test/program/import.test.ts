@@ -71,14 +71,14 @@ t.test(
       ['{"id":"2","name":7}', `${idRule}, not a string; name: must be a string`],
       ['{"id":9223372036854775808,"name":"fern"}', idRule],
       ['{"id":3,"id":3,"name":"fern"}', 'id: must not be given twice'],
-      ['[', 'the body must be one JSON text in UTF-8; it ends too early'],
-      [Buffer.from([0x22, 0xff, 0x22]), 'the body must be one JSON text in UTF-8; it is not UTF-8'],
-      ['[]', 'the body must be a JSON object with the members id and name'],
+      ['[', 'the line must be one JSON text in UTF-8; it ends too early'],
+      [Buffer.from([0x22, 0xff, 0x22]), 'the line must be one JSON text in UTF-8; it is not UTF-8'],
+      ['[]', 'the line must be a JSON object with the members id and name'],
       ['{"id":1,"name":"ivy"}', 'id: belongs to a different plant; send another id'],
       [RECORD.trimEnd().replace('pâq', 'paq'), 'crc32: does not match the bytes before it'],
       [RECORD.trimEnd().replace(',', ', '), 'crc32: does not match the bytes before it'],
       ['{"id":8,"name":"elm"}'],
-      ['{"id":9,"na', 'the body must be one JSON text in UTF-8; it is not valid at position 11'],
+      ['{"id":9,"na', 'the line must be one JSON text in UTF-8; it is not valid at position 11'],
     ];
     const content = Buffer.concat(
       rows.flatMap(([line], n) => [Buffer.from(n ? '\n' : ''), Buffer.from(line)]),

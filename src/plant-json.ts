@@ -2,9 +2,7 @@ import { isUtf8 } from 'node:buffer';
 
 import { Compile } from 'typebox/schema';
 
-import { MAX_ID, MIN_ID, NewPlantSchema, type NewPlant } from '../plant.js';
-import { mayBeInexact } from './encoding.js';
-import { failures } from './failures.js';
+import { MAX_ID, MIN_ID, NewPlantSchema, type NewPlant } from './plant.js';
 
 type Member = keyof typeof NewPlantSchema.properties;
 
@@ -20,48 +18,82 @@ const MEMBERS = Object.keys(RULES) as readonly Member[];
 const newPlant = Compile(NewPlantSchema);
 
 /**
- * Parses the bytes of a body. The id is exact, never rounded.
- *
- * @throws Failure if they are not a NewPlant in JSON.
+ * Why something is not a plant. It is thrown, but is not an Error, which would collect a stack trace: that takes
+ * time, and shows nothing.
  */
-export function parsePlant(body: Buffer): NewPlant {
-  const text = body.toString('utf8');
-  const value = parseJson(body, text);
-  if (!isObject(value)) throw failures.notObject;
-  if (PLAIN_PLANT.test(text)) return checkPlant(value, BigInt(value.id as number));
-  const members = memberSources(text);
-  if (members.repeated) throw failures.repeated(members.repeated);
-  return checkPlant(value, exactInt64(members.sources.id ?? ''));
+export class PlantFault {
+  constructor(
+    /** `json` if it is not JSON that can be read exactly; `plant` if it is, but not a plant. */
+    readonly kind: 'json' | 'plant',
+    /** One sentence without its subject, such as `must be a JSON object`, or one that names members. */
+    private readonly rule: string,
+    private readonly hasSubject = false,
+  ) {}
+
+  /** The sentence. `subject` is what has been read, such as `the body`. */
+  describe(subject: string): string {
+    return this.hasSubject ? this.rule : `${subject} ${this.rule}`;
+  }
+}
+
+const notObject = new PlantFault('plant', 'must be a JSON object with the members id and name');
+const notJson = (why: string): PlantFault =>
+  new PlantFault('json', `must be one JSON text in UTF-8; it ${why}`);
+
+/**
+ * Parses a plant in JSON. The id is exact, never rounded.
+ *
+ * @throws PlantFault if the bytes are not a NewPlant in JSON.
+ */
+export function parseNewPlant(bytes: Buffer): NewPlant {
+  const text = bytes.toString('utf8');
+  const value = parseJson(bytes, text);
+  if (!isObject(value)) throw notObject;
+  if (PLAIN_PLANT.test(text)) return plantIn(value, BigInt(value.id as number));
+  const { sources, repeated } = memberSources(text);
+  if (repeated) throw new PlantFault('json', `${repeated}: must not be given twice`, true);
+  return plantIn(value, exactInt64(sources.id ?? ''));
 }
 
 /**
- * Checks a value that a body parser has parsed. The parser may have rounded an id beyond 2^53, and
- * U+FFFD may have been invalid UTF-8, so both are refused.
+ * Checks a value that another parser has read. The parser may have rounded an id beyond 2^53, and U+FFFD may
+ * have been invalid UTF-8, so both are refused.
  *
- * @throws Failure if the value is not a NewPlant.
+ * @throws PlantFault with all faults if the value is not a NewPlant.
  */
-export function plantFrom(value: unknown): NewPlant {
-  if (!isObject(value)) throw failures.notObject;
-  if (isRounded(value.id)) throw failures.rounded;
-  const id = Number.isSafeInteger(value.id) ? BigInt(Number(value.id)) : undefined;
-  const plant = checkPlant(value, id);
-  if (mayBeInexact(plant.name) || mayBeInexact(plant.tag ?? '')) throw failures.inexact;
-  return plant;
+export function checkNewPlant(value: unknown): NewPlant {
+  if (!isObject(value)) throw notObject;
+  const { id, name, tag } = value;
+  const changed = new Map<Member, string>();
+  if (isRounded(id)) changed.set('id', ROUNDED);
+  if (mayBeReplaced(name)) changed.set('name', `name: ${REPLACED}`);
+  if (mayBeReplaced(tag)) changed.set('tag', `tag: ${REPLACED}`);
+  return plantIn(value, Number.isSafeInteger(id) ? BigInt(id as number) : undefined, changed);
 }
+
+const ROUNDED =
+  'id: may have been rounded by a body parser, which has read it; mount the handler before it';
+const REPLACED = 'must not contain U+FFFD, which stands for invalid UTF-8 here';
 
 /** Whether an id is an int64 that a parser may have rounded. */
 function isRounded(id: unknown): boolean {
-  return Number.isInteger(id) && !Number.isSafeInteger(id) && Math.abs(Number(id)) <= 2 ** 63;
+  return Number.isInteger(id) && !Number.isSafeInteger(id) && Math.abs(id as number) <= 2 ** 63;
 }
 
-function parseJson(body: Buffer, text: string): unknown {
+/** Whether a decoder may have replaced invalid UTF-8 in a string. */
+function mayBeReplaced(string: unknown): boolean {
+  return typeof string === 'string' && string.includes('\ufffd');
+}
+
+function parseJson(bytes: Buffer, text: string): unknown {
   // Decoding silently replaces invalid UTF-8.
-  if (!isUtf8(body)) throw failures.notJson('is not UTF-8');
+  if (!isUtf8(bytes)) throw notJson('is not UTF-8');
   try {
     return JSON.parse(text);
   } catch (error) {
-    if (text.startsWith(BYTE_ORDER_MARK)) throw failures.byteOrderMark;
-    throw failures.notJson(faultIn((error as Error).message));
+    if (text.startsWith(BYTE_ORDER_MARK))
+      throw new PlantFault('json', 'must not begin with a byte order mark');
+    throw notJson(faultIn((error as Error).message));
   }
 }
 
@@ -77,29 +109,49 @@ function faultIn(message: string): string {
 
 const BYTE_ORDER_MARK = '\ufeff';
 
-function checkPlant(value: object, id: bigint | undefined): NewPlant {
-  if (id === undefined || !newPlant.Check(value)) throw failures.invalid(faultsOf(value, id));
+interface Members {
+  readonly id?: unknown;
+  readonly name?: unknown;
+  readonly tag?: unknown;
+}
+
+function isObject(value: unknown): value is Members {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+const NONE: ReadonlyMap<Member, string> = new Map();
+
+/** The plant in an object. `changed` has the faults of members that are valid, but may not be what was sent. */
+function plantIn(value: Members, id: bigint | undefined, changed = NONE): NewPlant {
+  if (id === undefined || changed.size > 0 || !newPlant.Check(value))
+    throw new PlantFault('plant', faultsOf(value, id, changed).join('; '), true);
   const { name, tag } = value;
   return tag === undefined ? { id, name } : { id, name, tag };
 }
 
-/** The rules that are broken, in the order of the members. */
-function faultsOf(value: object, id: bigint | undefined): string[] {
+/** The faults of all members, in their order. */
+function faultsOf(
+  value: Members,
+  id: bigint | undefined,
+  changed: ReadonlyMap<Member, string>,
+): string[] {
   const [, errors] = newPlant.Errors(value);
-  const faulty = new Set(
+  const faulty = new Set<string>(
     errors.flatMap((error) =>
       error.keyword === 'required' ? error.params.requiredProperties : error.instancePath.slice(1),
     ),
   );
   if (id === undefined) faulty.add('id');
-  const { id: given } = value as { readonly id?: unknown };
-  return MEMBERS.filter((member) => faulty.has(member)).map((member) =>
-    member === 'id' && typeof given === 'string' ? `${RULES.id}, not a string` : RULES[member],
+  return MEMBERS.flatMap(
+    (member) => changed.get(member) ?? (faulty.has(member) ? ruleFor(member, value[member]) : []),
   );
 }
 
-function isObject(value: unknown): value is { readonly id?: unknown } {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+/** The rule that a value breaks, with the remedy of a common mistake. */
+function ruleFor(member: Member, value: unknown): string {
+  if (member === 'id' && typeof value === 'string') return `${RULES.id}, not a string`;
+  if (member === 'tag' && value === null) return `${RULES.tag}, or be left out`;
+  return RULES[member];
 }
 
 /**

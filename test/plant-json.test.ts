@@ -3,57 +3,61 @@ import { deepEqual } from 'node:assert/strict';
 import fc from 'fast-check';
 import t from 'tap';
 
-import { Failure } from '../../dist/http/failures.js';
-import { parsePlant, plantFrom } from '../../dist/http/new-plant.js';
-import type { NewPlant } from '../../dist/plant.js';
+import type { NewPlant } from '../dist/plant.js';
+import { checkNewPlant, parseNewPlant, PlantFault } from '../dist/plant-json.js';
 
 const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
 const STRING_RULE = `${ID_RULE}, not a string`;
 const NAME_RULE = 'name: must be a string';
 const TAG_RULE = 'tag: must be a string';
+const NULL_RULE = `${TAG_RULE}, or be left out`;
 const notJson = (why: string): object => ({
-  error: 400,
-  message: `the body must be one JSON text in UTF-8; it ${why}`,
+  kind: 'json',
+  message: `the text must be one JSON text in UTF-8; it ${why}`,
 });
 /** Without the place, which some releases of Node know and others do not. */
 const NOT_JSON = {
-  error: 400,
+  kind: 'json',
   message:
-    /^the body must be one JSON text in UTF-8; it (is not (UTF-8|valid( at position \d+)?)|ends too early)$/,
+    /^the text must be one JSON text in UTF-8; it (is not (UTF-8|valid( at position \d+)?)|ends too early)$/,
 };
-const BYTE_ORDER_MARK = { error: 400, message: 'the body must not begin with a byte order mark' };
-const invalid = (...rules: readonly string[]) => ({ error: 422, message: rules.join('; ') });
-const NOT_OBJECT = invalid('the body must be a JSON object with the members id and name');
+const BYTE_ORDER_MARK = { kind: 'json', message: 'the text must not begin with a byte order mark' };
+const invalid = (...rules: readonly string[]) => ({ kind: 'plant', message: rules.join('; ') });
+const NOT_OBJECT = invalid('the text must be a JSON object with the members id and name');
 
-/** What `parse` returns, or the failure that it throws. */
-function outcomeOf(parse: () => NewPlant): NewPlant | Failure {
+/** What `parse` returns, or the fault that it throws. */
+function outcomeOf(parse: () => NewPlant): NewPlant | PlantFault {
   try {
     return parse();
   } catch (error) {
-    if (error instanceof Failure) return error;
+    if (error instanceof PlantFault) return error;
     throw error;
   }
 }
 
-function parse(body: string | Buffer): NewPlant | Failure {
-  return outcomeOf(() => parsePlant(Buffer.from(body)));
+function parse(body: string | Buffer): NewPlant | PlantFault {
+  return outcomeOf(() => parseNewPlant(Buffer.from(body)));
 }
 
-/** The plant in a text, or the body of the failure that it gives. */
+/** The plant in a text, or the fault that it has. */
 function read(body: string | Buffer): unknown {
   return plainly(parse(body));
 }
 
-function plainly(outcome: NewPlant | Failure): unknown {
-  return outcome instanceof Failure ? JSON.parse(outcome.body) : outcome;
+function describe(fault: PlantFault): object {
+  return { kind: fault.kind, message: fault.describe('the text') };
+}
+
+function plainly(outcome: NewPlant | PlantFault): unknown {
+  return outcome instanceof PlantFault ? describe(outcome) : outcome;
 }
 
 /** The id that a notation is read as; `undefined` if it is refused. */
 function idOf(spelling: string): bigint | undefined {
   const plant = parse(`{"id":${spelling},"name":"fern"}`);
-  if (!(plant instanceof Failure)) return plant.id;
+  if (!(plant instanceof PlantFault)) return plant.id;
   const message = spelling.startsWith('"') ? STRING_RULE : ID_RULE;
-  deepEqual(JSON.parse(plant.body), { error: 422, message });
+  deepEqual(describe(plant), { kind: 'plant', message });
   return undefined;
 }
 
@@ -196,7 +200,7 @@ t.test('a repeated id, name or tag is refused, even if its name is escaped', asy
     ['tag', '{"tag":"","id":1,"name":"fern","t\\u0061g":""}'],
   ];
   for (const [member, text] of rows)
-    t.strictSame(read(text), { error: 400, message: `${member}: must not be given twice` }, text);
+    t.strictSame(read(text), { kind: 'json', message: `${member}: must not be given twice` }, text);
 });
 
 t.test('any other member may be repeated', async (t) => {
@@ -230,7 +234,7 @@ function escaped(text: string): string {
 function comesBack(text: string): boolean {
   return [JSON.stringify(text), escaped(text)].every((json) => {
     const plant = parse(`{"id":1,"name":${json},"tag":${json}}`);
-    return !(plant instanceof Failure) && plant.name === text && plant.tag === text;
+    return !(plant instanceof PlantFault) && plant.name === text && plant.tag === text;
   });
 }
 
@@ -266,7 +270,7 @@ t.test('the message lists every fault of a NewPlant', async (t) => {
   // The values of each member, and the faults that they have. An empty value is a missing member.
   const ids = { '7': [], '': [ID_RULE], null: [ID_RULE], '"7"': [STRING_RULE], '1.5': [ID_RULE] };
   const names = { '"fern"': [], '': [NAME_RULE], null: [NAME_RULE], '7': [NAME_RULE] };
-  const tags = { '': [], '"x"': [], null: [TAG_RULE], '[]': [TAG_RULE] };
+  const tags = { '': [], '"x"': [], null: [NULL_RULE], '[]': [TAG_RULE] };
   for (const [id, idFaults] of Object.entries(ids))
     for (const [name, nameFaults] of Object.entries(names))
       for (const [tag, tagFaults] of Object.entries(tags)) {
@@ -274,9 +278,8 @@ t.test('the message lists every fault of a NewPlant', async (t) => {
         const text = `{${members.map(([member, json]) => `"${member}":${json}`).join()}}`;
         const faults = [...idFaults, ...nameFaults, ...tagFaults];
         const outcome = parse(text);
-        t.equal(outcome instanceof Failure, faults.length > 0, text);
-        if (!(outcome instanceof Failure)) continue;
-        t.equal(outcome.status, 400, text);
+        t.equal(outcome instanceof PlantFault, faults.length > 0, text);
+        if (!(outcome instanceof PlantFault)) continue;
         t.strictSame(plainly(outcome), invalid(...faults), text);
       }
 });
@@ -344,9 +347,9 @@ t.test('JSON with any depth of nesting is read or refused', async (t) => {
   }
 });
 
-/** The plant in a value that a body parser has parsed, or the body of the failure that it gives. */
+/** The plant in a value that a body parser has parsed, or the fault that it has. */
 function readParsed(value: unknown): unknown {
-  return plainly(outcomeOf(() => plantFrom(value)));
+  return plainly(outcomeOf(() => checkNewPlant(value)));
 }
 
 t.test('a value that a body parser has parsed has to meet the same rules', async (t) => {
@@ -374,6 +377,13 @@ t.test('what a parser may have changed is refused, with the remedy if there is o
     t.strictSame(readParsed({ id, name: 'fern' }), invalid(rounded), String(id));
   for (const id of [2 ** 64, 1e300, Infinity, NaN, 1.5])
     t.strictSame(readParsed({ id, name: 'fern' }), invalid(ID_RULE), String(id));
-  for (const strings of [{ name: 'f\ufffdrn' }, { name: 'fern', tag: '\ufffd' }])
-    t.match(readParsed({ id: 7, ...strings }), { error: 400, message: /U\+FFFD/ });
+  const replaced = 'must not contain U+FFFD, which stands for invalid UTF-8 here';
+  t.strictSame(readParsed({ id: 7, name: 'f\ufffdrn' }), invalid(`name: ${replaced}`));
+  t.strictSame(readParsed({ id: 7, name: 'fern', tag: '\ufffd' }), invalid(`tag: ${replaced}`));
+  t.strictSame(readParsed({ id: 2 ** 53, name: 5 }), invalid(rounded, NAME_RULE));
+  t.strictSame(
+    readParsed({ id: 2 ** 53, name: '\ufffd', tag: null }),
+    invalid(rounded, `name: ${replaced}`, NULL_RULE),
+    'all faults are named together',
+  );
 });
