@@ -7,11 +7,11 @@ import t, { type Test } from 'tap';
 import { selfSigned } from './certificate.js';
 import { TOKEN } from './client.js';
 import { noPromtool, scrape } from './metrics.js';
-import { blocks } from './readme.js';
+import { block } from './readme.js';
 import { start } from './system/program.js';
 
 const RULES = readFileSync('.github/plant-store.rules.yml', 'utf8');
-const [SCRAPING = '', SHOWN = ''] = blocks('Prometheus', 'yaml');
+const SCRAPING = block('Prometheus', 'yaml');
 const NAMES = [...RULES.matchAll(/^ +- alert: (\w+)$/gm)].map(([, name = '']) => name);
 
 function promtool(t: Test, ...args: readonly string[]): void {
@@ -178,7 +178,6 @@ function fires(name: string, world: World, seconds: number, alerts: readonly str
 t.test('Prometheus accepts the configuration and the rules', { skip: noPromtool }, async (t) => {
   const cwd = t.testdir({ 'prometheus.yml': SCRAPING, 'plant-store.rules.yml': RULES });
   promtool(t, 'check', 'config', join(cwd, 'prometheus.yml'));
-  t.equal(SHOWN, RULES, 'the document shows the file');
 });
 
 t.test('each alert has a severity, a summary, and a sentence that says what to do', async (t) => {

@@ -1,4 +1,4 @@
-/* A client whose types are generated from the OpenAPI document, as the README says. */
+/* A client whose types are generated from the OpenAPI document, as its document says. */
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
@@ -27,14 +27,14 @@ const CODES = `{
 }`;
 
 /** A client that sends any id exactly. */
-const EXACT_CLIENT = `${block('OpenAPI', 'ts')}\n${block('Ids beyond 2^53', 'ts')}`;
+const EXACT_CLIENT = `${block('Clients', 'ts')}\n${block('Ids beyond 2^53', 'ts')}`;
 
-t.test('a typed client is generated from the document as the README says', async (t) => {
+t.test('a typed client is generated from the document as its document says', async (t) => {
   const folder = t.testdir({
     node_modules: { 'plant-store': t.fixture('symlink', PACKAGE) },
-    'client.ts': block('OpenAPI', 'ts'),
+    'client.ts': block('Clients', 'ts'),
     'exact.ts': EXACT_CLIENT,
-    'mistake.ts': block('OpenAPI', 'ts').replace('id: 7', "id: 'seven'"),
+    'mistake.ts': block('Clients', 'ts').replace('id: 7', "id: 'seven'"),
     'codes.ts': `
       import type { paths } from './plant-store.js';
 
@@ -48,7 +48,7 @@ t.test('a typed client is generated from the document as the README says', async
       export const equal: Equal<Codes, ${CODES}> = true;
     `,
   });
-  const command = block('OpenAPI', 'sh').trim().split(' ');
+  const command = block('Clients', 'sh').trim().split(' ');
   t.strictSame(command.splice(0, 2), ['npx', 'openapi-typescript']);
   const bin = new URL(
     '../test/consumers/typescript-5.9/node_modules/openapi-typescript/bin/cli.js',
@@ -65,7 +65,7 @@ t.test('a typed client is generated from the document as the README says', async
 
   await t.test('the typed client creates plants', async (t) => {
     const { port, log } = await serve(t, { tokens: ['a-secret-token'] });
-    const lines = block('OpenAPI', 'ts').replace('8080', String(port));
+    const lines = block('Clients', 'ts').replace('8080', String(port));
     const { data, error } = await runExample(t, `${lines}\nexport { data, error };`);
     t.strictSame(data, { name: 'Boston fern', tag: 'indoor' });
     t.equal(error, undefined);
@@ -73,7 +73,7 @@ t.test('a typed client is generated from the document as the README says', async
   });
 
   await t.test(
-    'the typed client with the serializer of the README sends any id exactly',
+    'the typed client with the documented serializer sends any id exactly',
     async (t) => {
       const { port, log } = await serve(t, { tokens: ['a-secret-token'] });
       const lines = EXACT_CLIENT.replaceAll('8080', String(port));
@@ -87,7 +87,7 @@ t.test('a typed client is generated from the document as the README says', async
 
   await t.test('the typed client gets the error of a refused plant', async (t) => {
     const { port } = await serve(t);
-    const lines = block('OpenAPI', 'ts').replace('8080', String(port));
+    const lines = block('Clients', 'ts').replace('8080', String(port));
     const { data, error } = await runExample(t, `${lines}\nexport { data, error };`);
     t.equal(data, undefined);
     t.strictSame(error, { error: 401, message: 'the bearer token is not valid' });

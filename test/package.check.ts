@@ -18,7 +18,7 @@ import ts from 'typescript';
 import { storeContract } from '../dist/store-contract.js';
 import { run } from './command.js';
 import { RELEASES, RESOLUTIONS, typeFaults } from './compile.js';
-import { EMBEDDINGS, HANDLER } from './embedding/embeddings.js';
+import { EMBEDDINGS } from './embedding/embeddings.js';
 import { isLong } from './length.js';
 import { block } from './readme.js';
 
@@ -27,7 +27,7 @@ const MODULES = join(ROOT, 'node_modules');
 
 /** Programs that use the package. */
 const PROGRAMS = {
-  'server.ts': `${HANDLER}\n${EMBEDDINGS.http}`,
+  'server.ts': EMBEDDINGS.http,
   'store.ts': block('A store of your own', 'ts'),
   'store.test.ts': block('A store of your own', 'js'),
   'types.ts': `
@@ -52,7 +52,7 @@ const PROGRAMS = {
   `,
 };
 const APPLICATIONS = Object.fromEntries(
-  Object.entries(EMBEDDINGS).map(([name, lines]) => [`${name}.ts`, `${HANDLER}\n${lines}`]),
+  Object.entries(EMBEDDINGS).map(([name, lines]) => [`${name}.ts`, lines]),
 );
 const COMMONJS = {
   'required.cts': `

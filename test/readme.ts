@@ -5,7 +5,9 @@ export const DOCUMENTS = [
   'README.md',
   '.github/CONTRIBUTING.md',
   '.github/DEPLOYING.md',
-  '.github/FRAMEWORKS.md',
+  '.github/EMBEDDING.md',
+  '.github/MONITORING.md',
+  '.github/OPERATING.md',
   '.github/SECURITY.md',
   'src/http/README.md',
   'src/log/README.md',
@@ -41,7 +43,7 @@ export function rows(heading: string): string[][] {
 }
 
 /** The cells of each table under a heading, without the names of its columns. */
-export function tables(heading: string): string[][][] {
+function tables(heading: string): string[][][] {
   return [...section(heading).matchAll(/(?:^\|.*\n)+/gm)].map(([table]) =>
     table
       .trim()

@@ -17,7 +17,7 @@ t.test('the log keeps the contract of a store', async (t) => {
 const example = await runExample(t, block('A store of your own', 'ts'));
 const memoryStore = example.memoryStore as () => PlantStore;
 
-t.test("the README's store keeps the contract of a store", async (t) => {
+t.test('the documented store keeps the contract of a store', async (t) => {
   for (const { name, check } of storeContract) t.test(name, (t) => t.resolves(check(memoryStore)));
 });
 

@@ -13,7 +13,7 @@ import { selfSigned } from '../certificate.js';
 import type { Received } from '../conformance.js';
 import { runExample } from '../example.js';
 
-/** A server of the README, on a port of its own. */
+/** A documented server, on a port of its own. */
 export interface Application {
   readonly server: Server;
   readonly port: number;
@@ -22,7 +22,7 @@ export interface Application {
 }
 
 /**
- * Runs the lines of the README that make a server, in a folder of the test's own. The one thing that
+ * Runs the documented lines that make a server, in a folder of the test's own. The one thing that
  * is changed is the port.
  */
 export async function startApplication(t: Test, lines: string): Promise<Application> {
@@ -32,7 +32,7 @@ export async function startApplication(t: Test, lines: string): Promise<Applicat
   const { store } = await runExample(t, `${lines}\nexport { store };`, files);
   release();
   const [server] = servers;
-  if (!server) throw new Error('the lines of the README start no server');
+  if (!server) throw new Error('the lines start no server');
   if (!server.listening) await once(server, 'listening');
 
   const sockets = new Set<Socket>();

@@ -1,6 +1,6 @@
 import t from 'tap';
 
-import { EMBEDDINGS, HANDLER, TOKEN } from './embeddings.js';
+import { EMBEDDINGS, TOKEN } from './embeddings.js';
 import { startApplication } from './application.js';
 
 const PAGE = 'https://garden.example';
@@ -20,7 +20,7 @@ const APPLICATIONS = {
 
 for (const [framework, lines] of Object.entries(APPLICATIONS))
   t.test(`${framework}: a page of another origin can send plants and read answers`, async (t) => {
-    const { port } = await startApplication(t, `${HANDLER}\n${lines}`);
+    const { port } = await startApplication(t, lines);
     const url = `http://localhost:${port}`;
 
     const preflight = await fetch(`${url}/plants`, {

@@ -1,24 +1,51 @@
-import { block, blocks } from '../readme.js';
+import { block, read } from '../readme.js';
 
-/** The token that the README's handler accepts. */
+/** The token that the documented handler accepts. */
 export const TOKEN = 'a-secret-token';
 
-/** The handler of the README. */
-export const HANDLER = block('Embedding', 'ts');
+/** The handler of the document. */
+const HANDLER = block('Embedding', 'ts');
 
 /** A server of node:http that shuts down in order. */
-export const HTTP = block('In a server of Node, with an orderly shutdown', 'ts');
+const HTTP = block('An orderly shutdown', 'ts');
 
-const [EXPRESS = '', FASTIFY = '', KOA = ''] = blocks('In Express, Fastify and Koa', 'ts');
-const [FASTIFY_CORS = '', HONO_CORS = ''] = blocks('CORS, for browsers', 'ts');
-const FASTIFY_ROUTE = block('Fastify, as a route', 'ts');
+const EXPRESS = block('In your application', 'js');
+const FASTIFY = block('Fastify', 'ts');
+const HONO = block('Hono', 'ts');
+const KOA = block('Koa', 'ts');
 
-/** The lines of the README that add the handler to Fastify as a hook. */
+const [, KOA_AFTER_PARSER = ''] =
+  /`(Object\.assign\(ctx\.req.*?)`/.exec(read('.github/EMBEDDING.md')) ?? [];
+
+/** The documented function that takes the place of the handler. */
+const CORS = block('CORS, for browsers', 'ts');
+const useCors = (lines: string): string =>
+  `${CORS}\n${lines.replaceAll(/\bhandler\b/g, 'withCors')}`;
+
+/** The Express application of the README, with the handler mounted like this. */
+const mountInExpress = (lines: string): string =>
+  EXPRESS.replace(/^app\.use\((createPlantHandler\(.*\))\);.*$/m, `const handler = $1;\n${lines}`);
+
+/** The documented lines that add the handler to Fastify as a hook. */
 const FASTIFY_HOOK = /^app\.addHook[^]*?^\}\);\n/m;
 
 const NEVER_REACHED = `app.post('/plants', () => {
   throw new Error('the hook has passed it on');
 });
+`;
+
+const SWAGGER = `await app.register(swagger, { openapi: { openapi: '3.1.1' } });
+app.addSchema({ $id: 'Error', ...ErrorSchema });
+`;
+const ROUTE_FOR_SWAGGER = `const error = { $ref: 'Error#' };
+const response = { 200: PlantSchema, '4xx': error, '5xx': error };
+app.post('/plants', { schema: { body: NewPlantSchema, response } }, () => {
+  throw new Error('the hook has passed it on');
+});
+app.get('/openapi.json', () => app.swagger());
+`;
+const IMPORTS_FOR_SWAGGER = `import swagger from '@fastify/swagger';
+import { ErrorSchema, NewPlantSchema, PlantSchema } from 'plant-store';
 `;
 
 /** A Fastify application with a plugin that has the hook and a route. */
@@ -29,8 +56,8 @@ const TLS = `import { readFileSync } from 'node:fs';
 const tls = { cert: readFileSync('cert.pem'), key: readFileSync('key.pem') };
 `;
 
-/** Programs that mount that handler: those of the README, and others for the servers that it names. */
-export const EMBEDDINGS = {
+/** What follows the lines of the handler. */
+const EMBEDDED = {
   http: HTTP,
   https:
     TLS + HTTP.replace('node:http', 'node:https').replace('createServer(', 'createServer(tls, '),
@@ -42,29 +69,12 @@ createSecureServer({ ...tls, allowHTTP1: true }, handler).listen(8443);
     'createServer(handler)',
     "createServer((req, res) => handler(req, res, () => res.end('hello')))",
   ),
-  express: EXPRESS.replace(
-    'app.listen',
-    `app.use('/garden', handler);
-app.use(express.json());
-app.use('/parsed', handler);
-$&`,
-  ),
   connect: `import connect from 'connect';
 const app = connect();
 app.use(handler);
 app.listen(8080);
 `,
   fastifyHook: FASTIFY,
-  fastifyRoute: FASTIFY.replace(FASTIFY_HOOK, FASTIFY_ROUTE),
-  fastifyRouteWithSchema: FASTIFY.replace(
-    FASTIFY_HOOK,
-    FASTIFY_ROUTE.replace("'/plants', ", '$&{ schema }, '),
-  ).replace(
-    /^/,
-    `import { ErrorSchema, NewPlantSchema } from 'plant-store';
-const schema = { body: NewPlantSchema, response: { 400: ErrorSchema } };
-`,
-  ),
   fastifyPlugin: inPlugin(NEVER_REACHED),
   fastifyPluginWithPrefix: inPlugin(NEVER_REACHED, "{ prefix: '/garden' }"),
   fastifyPluginWithoutRoute: inPlugin(''),
@@ -75,17 +85,29 @@ app.use(handler);
 app.use('/garden', handler);
 `,
   ).replace(/^/, "import middie from '@fastify/middie';\n"),
-  fastifySwagger: block('Fastify, with `@fastify/swagger`', 'ts'),
-  hono: block('Hono', 'ts'),
-  expressCors: EXPRESS.replace(
-    'app.use(handler)',
-    "app.use(cors({ origin: 'https://garden.example' }));\n$&",
-  ).replace(/^/, "import cors from 'cors';\n"),
-  fastifyCors: FASTIFY_CORS,
-  honoCors: HONO_CORS,
+  fastifySwagger:
+    IMPORTS_FOR_SWAGGER + FASTIFY.replace(FASTIFY_HOOK, `${SWAGGER}$&${ROUTE_FOR_SWAGGER}`),
+  hono: HONO,
   koa: KOA,
-  koaAfterParser: KOA.replace(/^/, "import { bodyParser } from '@koa/bodyparser';\n").replace(
-    /^app\.use[^]*?^\}\);\n/m,
-    `app.use(bodyParser());\n${block('Koa, after a body parser', 'ts')}`,
-  ),
+  koaAfterParser: KOA.replace(/^/, "import { bodyParser } from '@koa/bodyparser';\n")
+    .replace('app.use', 'app.use(bodyParser());\n$&')
+    .replace('ctx.req,', `${KOA_AFTER_PARSER},`),
+  fastifyCors: useCors(FASTIFY),
+  honoCors: useCors(HONO),
+};
+
+/** Puts the lines of the handler before those of each application. */
+const withHandler = <Name extends string>(embedded: Record<Name, string>): Record<Name, string> =>
+  Object.fromEntries(
+    Object.entries<string>(embedded).map(([name, lines]) => [name, `${HANDLER}\n${lines}`]),
+  ) as Record<Name, string>;
+
+/** Programs that mount the handler: those of the documents, and others for the servers that they name. */
+export const EMBEDDINGS = {
+  ...withHandler(EMBEDDED),
+  express: EXPRESS,
+  expressElsewhere: mountInExpress(`app.use('/garden', handler);
+app.use(express.json());
+app.use('/parsed', handler);`),
+  expressCors: mountInExpress(`${CORS}\napp.use(withCors);`),
 };

@@ -8,9 +8,9 @@ import t, { type Test } from 'tap';
 
 import { connect, message, refusesConnections } from '../client.js';
 import { writeExample } from '../example.js';
-import { HANDLER, HTTP, TOKEN } from './embeddings.js';
+import { EMBEDDINGS, TOKEN } from './embeddings.js';
 
-/** The README's server, in a process of its own. */
+/** The documented server, in a process of its own. */
 interface Application {
   readonly port: number;
   /** The path of its log. */
@@ -23,8 +23,7 @@ interface Application {
 async function startApplication(t: Test): Promise<Application> {
   const { folder, path } = writeExample(
     t,
-    `${HANDLER}
-${HTTP.replace('8080', '0')}
+    `${EMBEDDINGS.http.replace('8080', '0')}
 server.on('listening', () => console.log(server.address().port));`,
   );
   const child = spawn(process.execPath, [path], {

@@ -14,8 +14,9 @@ t.test(
   { skip: missing() },
   async (t) => {
     const cluster = await startCluster(t);
-    const [start = ''] = blocks('Operating it', 'sh');
-    const [backup = '', restore = '', toPostgres = '', back = ''] = blocks('Backup', 'sh');
+    const [start = ''] = blocks('Tokens and certificates', 'sh');
+    const [backup = '', restore = ''] = blocks('Backup', 'sh');
+    const [toPostgres = '', back = ''] = blocks('Moving to PostgreSQL, and back', 'sh');
 
     const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')), password: 'a-secret' });
     const env = { ...process.env, PLANT_STORE_PORT: '0' };

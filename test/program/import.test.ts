@@ -97,7 +97,7 @@ t.test(
 t.test('the command of the document imports a file', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': '{"id":1,"name":"fern"}\n' });
   symlinkSync(resolve('dist'), join(cwd, 'dist'));
-  const command = ['sh', '-c', block('Bringing plants along', 'sh')];
+  const command = ['sh', '-c', block('Importing plants', 'sh')];
   const { code, stdout } = await run(t, { cwd, command });
   t.equal(stdout, 'plants.jsonl: 1 plant imported, 0 unchanged, 0 lines refused\n');
   t.equal(code, 0);
