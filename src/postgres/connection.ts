@@ -1,10 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
 import { isTimeout, kindOf, type ErrorKind } from './errors.js';
-import { passwordFrom, type Password } from './password.js';
 import { CHECK, type Row, type Statement } from './rows.js';
-import { openSession, type Session } from './session.js';
-import { checkTlsFiles } from './tls-files.js';
+import { openSession, type Password, type Session } from './session.js';
 
 /** A connection that is opened on demand, and again after a failure. */
 export interface Connection {
@@ -33,7 +31,7 @@ export interface ConnectorOptions {
 
 /** Returns a function that creates connections to the host that accepts writes. */
 export function createConnector(options: ConnectorOptions): () => Connection {
-  const { hosts, password, ...limits } = options;
+  const { hosts, ...limits } = options;
   const { timeoutMs, statementTimeoutMs = timeoutMs } = limits;
   const connectionTimeoutMs = timeoutMs / hosts.length;
   /** The index of the host to try next. If that host fails, it is the turn of the one after it. */
@@ -46,13 +44,8 @@ export function createConnector(options: ConnectorOptions): () => Connection {
 
     async function open(): Promise<Session> {
       host = current;
-      const url = new URL(String(hosts[host]));
-      const [given] = await Promise.all([
-        passwordFrom(password, connectionTimeoutMs),
-        checkTlsFiles(url, connectionTimeoutMs),
-      ]);
-      if (given) url.password = encodeURIComponent(given);
-      return openSession(url, { ...limits, statementTimeoutMs, connectionTimeoutMs });
+      const limitsOfSession = { ...limits, statementTimeoutMs, connectionTimeoutMs };
+      return openSession(String(hosts[host]), limitsOfSession);
     }
 
     async function query({ name, text }: Statement, ...values: string[]): Promise<Row[]> {

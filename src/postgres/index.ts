@@ -7,11 +7,11 @@ import { messageOf } from '../system-error.js';
 import { createCheck } from './check.js';
 import { createConnector, type Connection } from './connection.js';
 import { isMissingTable } from './errors.js';
-import type { Password } from './password.js';
 import { COMPARE, CREATE_TABLE, INSERT, PAGE, rowsOf, plantIn } from './rows.js';
+import type { Password } from './session.js';
 import { createStore } from './store.js';
 
-export type { Password } from './password.js';
+export type { Password } from './session.js';
 
 /**
  * The options of {@link openPostgresStore}.
@@ -53,8 +53,7 @@ export interface PostgresStore extends PlantStore {
   /**
    * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
    * setting or table would lose them. A connection of its own, which the first check opens, has half of
-   * `timeoutMs` for the password and the files for TLS, as much to connect, and as much for each statement;
-   * concurrent checks share one statement. Stores and reports nothing.
+   * `timeoutMs` to connect, and as much for each statement; concurrent checks share one statement. Stores and reports nothing.
    *
    * @throws {@link PlantStoreError} `unavailable` otherwise.
    *

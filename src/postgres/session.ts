@@ -1,9 +1,17 @@
-import { connect } from 'node:net';
-
 import pg from 'pg';
 
 import { checkRefusal, REFUSAL } from './refusal.js';
 import type { Row } from './rows.js';
+
+/**
+ * A password, or a function that is called for each new connection to a server that asks for a password.
+ *
+ * @example
+ * ```ts
+ * const password: Password = async () => (await readFile('password', 'utf8')).trim();
+ * ```
+ */
+export type Password = string | (() => string | Promise<string>);
 
 /** A connection to one server, until it fails or is closed. */
 export interface Session {
@@ -20,6 +28,7 @@ interface QueryConfig {
 }
 
 export interface SessionOptions {
+  readonly password: Password | undefined;
   readonly timeoutMs: number;
   readonly connectionTimeoutMs: number;
   /** After how long the server ends a statement, in ms. The client waits for `timeoutMs`, commit included. */
@@ -28,10 +37,6 @@ export interface SessionOptions {
 }
 
 class Client extends pg.Client {
-  declare readonly processID: number;
-  declare readonly secretKey: number;
-  declare readonly unref: () => void;
-
   /** pg.Client itself would also send PGOPTIONS and PGREPLICATION of the environment. */
   getStartupConf(): Record<string, unknown> {
     return { user: this.user, database: this.database, application_name: 'plant-store' };
@@ -61,20 +66,21 @@ function settings({
   };
 }
 
-export async function openSession(url: URL, options: SessionOptions): Promise<Session> {
-  const { timeoutMs, connectionTimeoutMs, acceptDataLoss } = options;
+export async function openSession(url: string, options: SessionOptions): Promise<Session> {
+  const { timeoutMs, connectionTimeoutMs, acceptDataLoss, password } = options;
   let isClosed = false;
-  let isRunning = false;
   let cancelledWaits = 0;
 
   const client = new Client({
     ssl: false,
     sslnegotiation: 'postgres',
-    connectionString: url.href,
+    connectionString: url,
     keepAlive: true,
     connectionTimeoutMillis: connectionTimeoutMs,
     query_timeout: timeoutMs,
   });
+  // Not an option of the constructor, which a connection string replaces. pg waits for a function.
+  if (password !== undefined) Object.assign(client, { password });
   // Without a listener, an `error` event would end the process.
   client.on('error', close);
   // The plants are committed, but a standby may not have them: the server only warns of that.
@@ -83,29 +89,18 @@ export async function openSession(url: URL, options: SessionOptions): Promise<Se
   });
 
   function close(): void {
-    if (isClosed) return;
     isClosed = true;
-    // Not end(), which waits for the server. After the request to cancel, because PgBouncer forgets a client
-    // that disconnects.
-    const destroy = (): unknown => client.connection.stream.destroy();
-    if (isRunning) cancel(client, timeoutMs, destroy);
-    else destroy();
+    // Not end(), which waits for the server.
+    client.connection.stream.destroy();
   }
 
   async function query(statement: QueryConfig): Promise<Row[]> {
     const waitsBefore = cancelledWaits;
-    isRunning = true;
-    try {
-      const { rows } = await client.query<(string | null)[]>({ ...PLAIN, ...statement });
-      isRunning = false;
-      if (cancelledWaits > waitsBefore)
-        throw new Error('the wait for a synchronous standby was cancelled');
-      checkRefusal(rows, acceptDataLoss);
-      return rows;
-    } catch (error) {
-      if (error instanceof pg.DatabaseError) isRunning = false;
-      throw error;
-    }
+    const { rows } = await client.query<(string | null)[]>({ ...PLAIN, ...statement });
+    if (cancelledWaits > waitsBefore)
+      throw new Error('the wait for a synchronous standby was cancelled');
+    checkRefusal(rows, acceptDataLoss);
+    return rows;
   }
 
   try {
@@ -116,27 +111,4 @@ export async function openSession(url: URL, options: SessionOptions): Promise<Se
     throw error;
   }
   return { query, close, isClosed: () => isClosed };
-}
-
-/**
- * Cancels what runs on a connection: a statement that its client has given up would run on, and keep its
- * locks. A wait for a synchronous standby ends, too, but by then it can no longer acknowledge a plant.
- * The request is sent without TLS, as by libpq: the server accepts it, and its key is of no use afterwards.
- * Not by `cancel` of pg.Client, which is undocumented, has no timeout and never closes its connection.
- */
-function cancel(client: Client, timeoutMs: number, done: () => unknown): void {
-  const { host, port, processID, secretKey } = client;
-  const request = Buffer.alloc(16);
-  // See https://www.postgresql.org/docs/current/protocol-message-formats.html, CancelRequest.
-  for (const [index, value] of [16, 80_877_102, processID, secretKey].entries())
-    request.writeInt32BE(value, 4 * index);
-  const socket = host.startsWith('/') ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host);
-  // A failure changes nothing: then the timeouts of the server have to end the statement.
-  socket.on('error', () => undefined).on('close', done);
-  socket.setTimeout(timeoutMs, () => socket.destroy());
-  // Not end(), which PgBouncer would take for a client that has disconnected.
-  socket.resume().write(request);
-  // Neither connection keeps the process alive.
-  socket.unref();
-  client.unref();
 }

@@ -48,8 +48,8 @@ export function databaseProgram(): void {
 
 async function serveDatabase(shutdown: Shutdown): Promise<ExitCode> {
   const settings = await readDatabaseServerSettings(process.env);
-  // One more connection is for checks, and each may need another one that cancels its statement.
-  const descriptors = 2 * (settings.connections + 1);
+  // One more connection is for checks.
+  const descriptors = settings.connections + 1;
   const opened = (): Promise<ServedStore> => openServed(settings, shutdown.requested);
   return serve(settings, shutdown, opened, descriptors);
 }

@@ -14,7 +14,6 @@ import {
   query,
   serverFolder,
   startCluster,
-  trigger,
   until,
   USER,
 } from './cluster.js';
@@ -87,21 +86,6 @@ t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, 
       stores.flatMap((store) => ids.map((id) => store.add({ ...FERN, id }))),
     );
     t.equal(outcomes.filter((outcome) => outcome === 'created').length, 1_000);
-  });
-
-  t.test('a statement that its client has given up ends at the server', async (t) => {
-    const store = await openStore(t, { url, timeoutMs: 700 });
-    // Only the request to cancel it can end it.
-    await trigger(
-      url,
-      `PERFORM set_config('statement_timeout', '0', false);
-      IF NEW.name = 'slow' THEN PERFORM pg_sleep(3600); END IF; RETURN NEW;`,
-    );
-    for (const id of [2_001n, 2_002n, 2_003n, 2_004n]) await store.add({ ...FERN, id });
-    await t.rejects(store.add({ id: 2_005n, name: 'slow' }), { code: 'unavailable' });
-    const sleeping = `SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'`;
-    await until(async () => (await cluster.sql(sleeping)).length === 0);
-    await query(url, 'DROP TRIGGER before_plant ON plants');
   });
 
   t.test('a connection of PgBouncer that hides warnings acknowledges nothing', async (t) => {

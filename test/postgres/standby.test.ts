@@ -162,21 +162,6 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     await t.rejects(openStore(t, { url: standby.url }), { message: /read-only/ });
   });
 
-  t.test('no server process waits for the standby once its client has given up', async (t) => {
-    const url = primary.urlOf('postgres', 'given_up');
-    await primary.sql('CREATE ROLE given_up SUPERUSER LOGIN');
-    const sockets = `postgres://given_up@${encodeURIComponent(primary.folder)}:${primary.port}/postgres`;
-    await standby.stop();
-    for (const each of [url, sockets]) {
-      const store = await openStore(t, { url: each, connections: 2, timeoutMs: 300 });
-      const plants = Array.from({ length: 5 }, (_, n) => ({ id: BigInt(400 + n), name: 'waits' }));
-      for (const plant of plants) await t.rejects(store.add(plant), { code: 'unavailable' });
-      await until(async () => (await primary.sql(`SELECT ${WAITING}`)).length === 0);
-      t.equal(store.reports.length, 1);
-    }
-    await standby.start();
-  });
-
   t.test('no timeout turns a wait for the standby into an acknowledgement', async (t) => {
     const { url } = options;
     const stores = await Promise.all(

@@ -56,6 +56,7 @@ t.test('a URL or an option that is not valid is refused', async (t) => {
     await t.rejects(openPostgresStore({ url, connections }), RangeError);
   for (const timeoutMs of [0, 2 ** 31, NaN])
     await t.rejects(openPostgresStore({ url, timeoutMs }), RangeError);
+  await t.rejects(openPostgresStore({ url, report: 'x' as never }), TypeError);
 });
 
 t.test('on PostgreSQL', { skip: missing() }, async (t) => {
