@@ -126,7 +126,7 @@ t.test('the table of options lists every option and its default', async (t) => {
     `\`${value}\``,
   ]);
   t.strictSame(
-    rows('Options').map(([name, value]) => [name, value]),
+    rows('Options of the handler').map(([name, value]) => [name, value]),
     [...limits, report],
   );
 });

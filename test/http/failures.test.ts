@@ -1,18 +1,29 @@
 import t from 'tap';
 
-import { failures, type Failure } from '../../dist/http/failures.js';
+import { Failure, failures } from '../../dist/http/failures.js';
+import { PlantFault } from '../../dist/plant-json.js';
 import { codeSpans, rows } from '../readme.js';
+
+/** Samples of the failures that depend on the request. */
+const SAMPLES: Readonly<Record<string, readonly Failure[]>> = {
+  notPlant: (['json', 'plant'] as const).map((kind) =>
+    failures.notPlant(new PlantFault(kind, 'must be a plant')),
+  ),
+  tooLarge: [failures.tooLarge(1)],
+};
 
 t.test('the table of answers lists the numbers and the headers of every failure', async (t) => {
   const shown = rows('Answers').map(([, status = '', error = '']) => {
     const [code = ''] = status.split(',');
     return [code, error, ...codeSpans(status).map((header) => header.split(':')[0])].join(' ');
   });
-  const given = Object.values(failures).map((failure) => {
-    const make = failure as Failure | ((about: unknown) => Failure);
-    const { status, error, headers } = typeof make === 'function' ? make(['a fault']) : make;
-    const names = Object.keys(headers).filter((name) => name !== 'Accept-Encoding');
-    return [status, error, ...names].join(' ');
+  const given = Object.entries(failures).flatMap(([name, failure]) => {
+    const samples = failure instanceof Failure ? [failure] : SAMPLES[name];
+    if (!samples) throw new Error(`there is no sample of ${name}`);
+    return samples.map(({ status, error, headers }) => {
+      const names = Object.keys(headers).filter((header) => header !== 'Accept-Encoding');
+      return [status, error, ...names].join(' ');
+    });
   });
   t.strictSame([...new Set(shown)].toSorted(), [...new Set(given)].toSorted());
 });
