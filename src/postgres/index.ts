@@ -1,4 +1,3 @@
-import { databaseUrlFault, parseDatabaseUrl } from '../database-url.js';
 import { MAX_ID, MIN_ID, type NewPlant } from '../plant.js';
 import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
@@ -10,6 +9,7 @@ import { isMissingTable } from './errors.js';
 import { COMPARE, CREATE_TABLE, INSERT, PAGE, rowsOf, plantIn } from './rows.js';
 import type { Password } from './session.js';
 import { createStore } from './store.js';
+import { parseDatabaseUrl } from './url.js';
 
 export type { Password } from './session.js';
 
@@ -18,8 +18,8 @@ export type { Password } from './session.js';
  */
 export interface PostgresStoreOptions {
   /**
-   * `postgres://user[:password]@host[:port][,…]/database`, with the parameters of pg, such as
-   * `sslmode=verify-full`. Of several hosts, the one that takes writes is found and followed.
+   * `postgres://user[:password]@host[:port][,…]/database`, with parameters for TLS, such as
+   * `sslmode=verify-full`, and `application_name`; any other is refused. Of several hosts, the one that takes writes is found and followed.
    */
   readonly url: string;
   /** Instead of the password in the URL. A function is called for each new connection. */
@@ -86,9 +86,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   if (!['undefined', 'string', 'function'].includes(typeof options.password))
     throw new TypeError('password: must be a string or a function');
   const report = limitRate(options.report);
-  const fault = databaseUrlFault(options.url);
-  if (fault) throw new TypeError(`url: ${fault}`);
-  const hosts = parseDatabaseUrl(options.url);
+  const hosts = hostsIn(options.url);
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
   const connector = { hosts, password: options.password, timeoutMs, acceptDataLoss };
   const connect = createConnector(connector);
@@ -121,6 +119,14 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
       await Promise.all([store.close(), checks.close()]);
     },
   };
+}
+
+function hostsIn(url: string): URL[] {
+  try {
+    return parseDatabaseUrl(url);
+  } catch (error) {
+    throw new TypeError(`url: ${messageOf(error)}`);
+  }
 }
 
 /** Runs both statements without plants, to detect most of what the database may lack. */

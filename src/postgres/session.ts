@@ -37,9 +37,12 @@ export interface SessionOptions {
 }
 
 class Client extends pg.Client {
+  declare readonly connectionParameters: { readonly application_name: string };
+
   /** pg.Client itself would also send PGOPTIONS and PGREPLICATION of the environment. */
   getStartupConf(): Record<string, unknown> {
-    return { user: this.user, database: this.database, application_name: 'plant-store' };
+    const { application_name } = this.connectionParameters;
+    return { user: this.user, database: this.database, application_name };
   }
 }
 
@@ -72,6 +75,7 @@ export async function openSession(url: string, options: SessionOptions): Promise
   let cancelledWaits = 0;
 
   const client = new Client({
+    application_name: 'plant-store',
     ssl: false,
     sslnegotiation: 'postgres',
     connectionString: url,

@@ -1,8 +1,9 @@
 import { dirname, join, resolve } from 'node:path';
 
-import { databaseUrlFault } from '../database-url.js';
 import { tokenFault } from '../http/auth.js';
 import { MAX_LIMITS } from '../http/limits.js';
+import { parseDatabaseUrl } from '../postgres/url.js';
+import { messageOf } from '../system-error.js';
 import {
   readPassword,
   readTls,
@@ -118,8 +119,11 @@ export async function readDatabaseSettings(environment: Environment): Promise<Da
 async function readDatabase(reader: Reader): Promise<DatabaseSettings> {
   const { environment, path, integer, flag, fault, result } = reader;
   const url = environment.PLANT_STORE_DATABASE_URL ?? '';
-  const urlFault = databaseUrlFault(url);
-  if (urlFault) fault(`PLANT_STORE_DATABASE_URL: ${urlFault}`);
+  try {
+    parseDatabaseUrl(url);
+  } catch (error) {
+    fault(`PLANT_STORE_DATABASE_URL: ${messageOf(error)}`);
+  }
   const passwordFile = path('PLANT_STORE_DATABASE_PASSWORD_FILE');
   if (passwordFile) await result(readPassword(passwordFile));
   return {

@@ -51,6 +51,15 @@ t.test('without a database', async (t) => {
     );
   });
 
+  t.test('a parameter of the URL that would be dropped unread is refused', async (t) => {
+    const url = 'postgres://client@127.0.0.1:1/plants?schema=garden';
+    const stderr = [
+      'PLANT_STORE_DATABASE_URL: has the parameter "schema", which is none of sslmode, sslrootcert, sslcert, sslkey, uselibpqcompat, application_name',
+    ];
+    const env = { PLANT_STORE_DATABASE_URL: url, PLANT_STORE_TOKEN: TOKEN };
+    await ends(t, { code: 2, stderr }, { env });
+  });
+
   t.test('a token must be configured', async (t) => {
     const env = { PLANT_STORE_DATABASE_URL: 'postgres://client@127.0.0.1/plants' };
     const stderr = ['PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set'];

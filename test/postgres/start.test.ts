@@ -194,6 +194,16 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     t.equal(await store.add(FERN), 'created');
     t.match(await refusalOf({ url: urlOf('localhost') }), /self-signed/);
     t.match(await refusalOf({ url: urlOf('127.0.0.1', `&sslrootcert=${ca}`) }), /IP/);
+
+    await cluster.sql(`ALTER SYSTEM SET ssl_ca_file = 'server.crt'`);
+    await cluster.sql('SELECT pg_reload_conf()');
+    const keyFile = join(t.testdirName, 'key.pem');
+    writeFileSync(keyFile, key);
+    const own = `&sslrootcert=${ca}&sslcert=${ca}&sslkey=${keyFile}&application_name=with%20a%20key`;
+    await openStore(t, { url: urlOf('localhost', own), connections: 1 });
+    const names = `SELECT client_dn IS NOT NULL AS has_key FROM pg_stat_ssl
+      JOIN pg_stat_activity USING (pid) WHERE application_name = 'with a key'`;
+    t.strictSame(await cluster.sql(names), [{ has_key: true }], 'the certificate of the client');
     rmSync(ca);
     const url = urlOf('localhost', `&sslrootcert=${ca}`);
     t.match(await refusalOf({ url }), /ENOENT: no such file or directory, open '.*ca\.pem'$/);

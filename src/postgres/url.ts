@@ -1,0 +1,57 @@
+const SHAPE = /^(postgres(?:ql)?:\/\/[^:@/?#][^@/?#]*@)([^@/?#]+)(\/[^@/?#]+(?:\?[^@#]*)?)$/;
+
+/**
+ * The parameters that are honoured, and the values that they may have. All others are refused, as by libpq: pg would
+ * ignore `schema` and `options`, for example, and let `host` and `query_timeout` replace what the store has set.
+ */
+const PARAMETERS = new Map<string, readonly string[] | undefined>([
+  ['sslmode', ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']],
+  ['sslrootcert', undefined],
+  ['sslcert', undefined],
+  ['sslkey', undefined],
+  ['uselibpqcompat', ['true']],
+  ['application_name', undefined],
+]);
+
+/**
+ * Returns a URL for each host, with port and password in any case, so that pg takes neither from the environment.
+ *
+ * @throws TypeError if the URL is not valid. The message does not contain the URL, which may hold a password.
+ */
+export function parseDatabaseUrl(url: string): URL[] {
+  const [, start = '', hosts = '', end = ''] = SHAPE.exec(url) ?? [];
+  const urls = hosts.split(',').map((host) => start + host + end);
+  if (!isPercentEncoded(url) || !urls.every((each) => URL.canParse(each)))
+    throw new TypeError('must be postgres://user[:password]@host[:port][,…]/database');
+  return urls.map((each) => {
+    const parsed = new URL(each);
+    checkParameters(parsed.searchParams);
+    parsed.port ||= '5432';
+    parsed.password ||= ' ';
+    return parsed;
+  });
+}
+
+function checkParameters(parameters: URLSearchParams): void {
+  for (const [name, value] of parameters) {
+    const quoted = JSON.stringify(name);
+    if (!PARAMETERS.has(name))
+      throw new TypeError(
+        `has the parameter ${quoted}, which is none of ${[...PARAMETERS.keys()].join(', ')}`,
+      );
+    if (parameters.getAll(name).length > 1) throw new TypeError(`has ${quoted} more than once`);
+    if (value === '') throw new TypeError(`has ${quoted} without a value`);
+    const values = PARAMETERS.get(name);
+    if (values && !values.includes(value))
+      throw new TypeError(`has ${quoted} with a value other than ${values.join(', ')}`);
+  }
+}
+
+function isPercentEncoded(url: string): boolean {
+  try {
+    decodeURIComponent(url);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,61 @@
+import t from 'tap';
+
+import { parseDatabaseUrl } from '../../dist/postgres/url.js';
+
+t.test('a URL stands for several hosts', async (t) => {
+  const url = 'postgresql://me:p%40ss@db1,db2:5433,%2Frun/plants?sslmode=verify-full';
+  t.strictSame(parseDatabaseUrl(url).map(String), [
+    'postgresql://me:p%40ss@db1:5432/plants?sslmode=verify-full',
+    'postgresql://me:p%40ss@db2:5433/plants?sslmode=verify-full',
+    'postgresql://me:p%40ss@%2Frun:5432/plants?sslmode=verify-full',
+  ]);
+  t.equal(parseDatabaseUrl('postgres://me@db/plants')[0]?.password, '%20', 'not that of pg');
+});
+
+t.test('a URL that is not valid is refused, and not repeated', async (t) => {
+  for (const url of [
+    ...['', 'plants', 'http://me:S3cret@db/plants', 'postgres://db/plants', 'postgres://me@/db'],
+    ...['postgres://me:S3cret@db', 'postgres://:S3cret@db/plants', 'postgres://me@db,/plants'],
+    ...['postgres://me:S3@cret@db/plants', 'postgres://me@db:x/y', 'postgres://me:S3%zz@db/plants'],
+    // A password that is not percent-encoded.
+    'postgres://me:S@3/cr?et=x@db/plants',
+    undefined as unknown as string,
+  ])
+    t.throws(() => parseDatabaseUrl(url), {
+      name: 'TypeError',
+      message: 'must be postgres://user[:password]@host[:port][,…]/database',
+    });
+});
+
+t.test('a parameter is honoured or refused by name', async (t) => {
+  const parse = (query: string): URL[] => parseDatabaseUrl(`postgres://me@db/plants?${query}`);
+  const honoured =
+    'sslmode=require&uselibpqcompat=true&sslrootcert=a&sslcert=b&sslkey=c&application_name=d';
+  t.equal(parse(honoured).length, 1);
+  t.equal(parse('').length, 1);
+  for (const name of [
+    ...['schema', 'options', 'host', 'hostaddr', 'port', 'user', 'password', 'dbname', 'ssl'],
+    ...['connect_timeout', 'query_timeout', 'connectionTimeoutMillis', 'keepAlive', 'replication'],
+    ...[
+      'client_encoding',
+      'target_session_attrs',
+      'sslnegotiation',
+      'channel_binding',
+      'pgbouncer',
+    ],
+    ...['constructor', '__proto__', 'SSLMODE', ''],
+  ])
+    t.throws(() => parse(`${name}=S3cret`), {
+      message: `has the parameter "${name}", which is none of sslmode, sslrootcert, sslcert, sslkey, uselibpqcompat, application_name`,
+    });
+  const faults: Record<string, string> = {
+    'sslmode=verify-full&sslmode=disable': 'has "sslmode" more than once',
+    'sslrootcert=': 'has "sslrootcert" without a value',
+    'sslmode=verify_full':
+      'has "sslmode" with a value other than disable, no-verify, prefer, require, verify-ca, verify-full',
+    'uselibpqcompat=1': 'has "uselibpqcompat" with a value other than true',
+    'a%0D%0A=x':
+      'has the parameter "a\\r\\n", which is none of sslmode, sslrootcert, sslcert, sslkey, uselibpqcompat, application_name',
+  };
+  for (const [query, message] of Object.entries(faults)) t.throws(() => parse(query), { message });
+});
