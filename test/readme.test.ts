@@ -15,7 +15,7 @@ import {
 } from '../dist/http/limits.js';
 import { REQUEST_COST } from '../dist/http/memory.js';
 import { MAX_RECORD_BYTES } from '../dist/log/record.js';
-import { HANG_MS } from '../dist/log/watchdog.js';
+import { HANG_MS } from '../dist/log/commit.js';
 import { STOPPING } from '../dist/program/exit.js';
 import { CONNECTION_LIMITS } from '../dist/program/listener.js';
 import { startMetrics } from '../dist/program/metrics.js';
@@ -196,8 +196,8 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['reports of internal errors and overload', REPORT_RATE.count, REPORT_RATE.periodMs],
     ['file of tokens, of a password, of a certificate or of its key', MAX_SECRET_BYTES],
     ['line of the log', MAX_RECORD_BYTES],
-    ['write to the log, and reading a line of it', HANG_MS],
-    // test/log/id-index.test.ts compares the index with these.
+    ['write to the log', HANG_MS],
+    // test/log/ids.test.ts compares the index with these.
     ['index in memory', 16, 40],
     ['peak memory under overload', FIXED_MIB],
     ['the same, with TLS', TLS_KIB],

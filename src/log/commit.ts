@@ -1,5 +1,4 @@
 import { AsyncResource } from 'node:async_hooks';
-import { constants } from 'node:os';
 
 import { measureCommit } from '../channels.js';
 import { truncateFile, writeAll, type OpenFile } from '../files.js';
@@ -7,17 +6,20 @@ import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
-import { createBatch, type Batch } from './batch.js';
-import { storeErrors, faults, toStoreError } from './errors.js';
+import { storeErrors, faults, isForLackOfRoom, toStoreError } from './errors.js';
 import { sizeOf, type FileId } from './file.js';
+import { createIdWords, toWords } from './id.js';
+import type { IdIndex } from './ids.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
 import type { System } from './system.js';
-import { createWatchdog } from './watchdog.js';
 
 /** Group commit: all plants that arrive during one write are written together in the next one. */
 export interface Committer {
+  readonly state: CommitterState;
+  /** Where the plant with an id is: the byte offset of its line, or what is pending. */
+  find(id: bigint): number | PendingPlant | undefined;
   /**
-   * Resolves once the plant is durable. No plant with the same id may be pending.
+   * Resolves once the plant is durable. Only for an id that is not found, while the state is `open`.
    *
    * Rejects with a {@link PlantStoreError} `unavailable` if its line is not in the log, or if that
    * is unknown.
@@ -25,14 +27,8 @@ export interface Committer {
    * @throws RangeError if its line would be longer than {@link MAX_RECORD_BYTES}.
    */
   append(plant: NewPlant): Promise<'created'>;
-  /** The plant with that id that is not durable yet. */
-  pending(id: bigint): PendingPlant | undefined;
   /** The byte offset before which everything is durable. What follows it may still be cut off. */
   readonly end: number;
-  /** The error with which all plants are refused, once the log is poisoned or closed. */
-  readonly refusal: PlantStoreError | undefined;
-  /** The error with which all plants are refused while a commit hangs. */
-  readonly hang: PlantStoreError | undefined;
   /** Aborted, with the cause, when the log is poisoned. */
   readonly poisoned: AbortSignal;
   /** Poisons the log and throws if the file was replaced or truncated. */
@@ -43,6 +39,17 @@ export interface Committer {
   close(): Promise<void>;
 }
 
+/** Plants are taken only in the state `open`. A commit that hangs may still return. */
+export type CommitterState =
+  | { readonly is: 'open' }
+  | { readonly is: 'hanging' | 'closed' | 'poisoned'; readonly error: PlantStoreError };
+
+/** A plant that is not durable yet. */
+export interface PendingPlant {
+  readonly plant: NewPlant;
+  readonly stored: Promise<'created'>;
+}
+
 export interface CommitterOptions {
   readonly system: System;
   readonly file: OpenFile;
@@ -51,15 +58,28 @@ export interface CommitterOptions {
   readonly fileId: FileId;
   /** The byte offset at which the last line of the file ends. */
   readonly end: number;
-  /** Called with the id of each plant once it is durable, and the byte offset of its line. */
-  readonly onStored: (id: bigint, offset: number) => void;
+  /** The ids of the plants in the file, to which those that become durable are added. */
+  readonly index: IdIndex;
   readonly report: Report;
 }
 
-/** A plant that is not durable yet. */
-export interface PendingPlant {
-  readonly plant: NewPlant;
+/** Plants that are written together. Unless the process dies, either all of them are stored or none is. */
+interface Batch {
+  /**
+   * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived one
+   * again and again, and links each old table to the next one, so plants that were deleted would
+   * stay reachable.
+   */
+  readonly plants: Map<bigint, NewPlant>;
   readonly stored: Promise<'created'>;
+  readonly resolve: (outcome: 'created') => void;
+  readonly reject: (error: PlantStoreError) => void;
+  /** The lines of the plants, concatenated. */
+  lines: string;
+  /** The byte offset of each line within `lines`. */
+  readonly starts: number[];
+  /** The length of `lines` in UTF-8, in bytes. */
+  bytes: number;
 }
 
 /**
@@ -68,45 +88,58 @@ export interface PendingPlant {
  */
 const FULL_BATCH_BYTES = 4_194_304;
 
-const { errno } = constants;
-
 /**
- * The errors for lack of room: after them it is known what the file holds. Compared by number,
- * because libuv has no name for EDQUOT.
+ * How long the disk may take for a commit, in milliseconds. One that takes longer hangs: a busy disk
+ * needs less, and many clients wait no longer than 30 s.
  */
-const NO_ROOM: readonly number[] = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG];
+export const HANG_MS = 10_000;
 
 export function createCommitter(options: CommitterOptions): Committer {
-  const { system, file, path, fileId, onStored, report } = options;
+  const { system, file, path, fileId, index, report } = options;
   const poisoning = new AbortController();
+  let state: CommitterState = { is: 'open' };
   /** Everything before this offset is durable; nothing after it has been acknowledged. */
   let end = options.end;
   /** The pending batches. The first one is being written. */
   const batches: Batch[] = [];
   /** The last batch, if it takes more plants. */
-  let open: Batch | undefined;
+  let filling: Batch | undefined;
   let running: Promise<void> | undefined;
-  let refusal: PlantStoreError | undefined;
-  let hang: PlantStoreError | undefined;
+  /** Whether lack of room has been reported. */
   let isFull = false;
-  const watchdog = createWatchdog({ system, path, operation: 'a write' }, refusePending);
+  /** Reused for each id, because creating an array for each takes twice as long. */
+  const words = createIdWords();
 
   // Bound to the asynchronous context that opened the log: a batch belongs to many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {
     // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
     for (let batch; (batch = batches[0]);) {
-      if (batch === open) open = undefined;
-      watchdog.start();
+      if (batch === filling) filling = undefined;
+      // If the event loop was blocked, the commit may have returned, and its result not been read yet.
+      const stopTimer = system.startTimer(() => setImmediate(refusePending, batch), HANG_MS);
       const failure = await commit(batch);
-      watchdog.stop();
-      hang = undefined;
+      stopTimer();
+      if (state.is === 'hanging') state = { is: 'open' };
       batches.shift();
       if (failure) batch.reject(failure);
       else batch.resolve('created');
     }
     running = undefined;
   });
+
+  /** The commit that hangs goes on: its plants may be stored. Those that wait behind it will not be. */
+  function refusePending(hanging: Batch): void {
+    if (hanging !== batches[0]) return;
+    const error = storeErrors.hanging(path, HANG_MS);
+    if (state.is === 'open') state = { is: 'hanging', error };
+    report(`${error.message}; plants are refused until it does`);
+    // If there is no room once it has returned, that is reported again.
+    isFull = false;
+    for (const { reject } of batches) reject(error);
+    batches.splice(1);
+    filling = undefined;
+  }
 
   /** Resolves to the reason why the plants of a batch were not stored, if so. */
   async function commit(batch: Batch): Promise<PlantStoreError | undefined> {
@@ -122,26 +155,15 @@ export function createCommitter(options: CommitterOptions): Committer {
     return undefined;
   }
 
-  /** The commit that hangs goes on: its plants may be stored. Those that wait behind it will not be. */
-  function refusePending(error: PlantStoreError): void {
-    hang = error;
-    report(`${error.message}; plants are refused until it does`);
-    // If there is no room once it has returned, that is reported again.
-    isFull = false;
-    for (const { reject } of batches) reject(error);
-    batches.splice(1);
-    open = undefined;
-  }
-
   async function writeBatch({ plants, lines, starts, bytes }: Batch): Promise<void> {
-    if (poisoning.signal.aborted) throw poisoning.signal.reason;
+    if (state.is === 'poisoned') throw state.error;
     checkSize(end, end);
     await writeAll(system, file, Buffer.from(lines));
-    if (hang && !refusal) report(`${path}: the write has returned; plants are stored again`);
+    if (state.is === 'hanging') report(`${path}: the write has returned; plants are stored again`);
     if (isFull) report(`${path}: there is room again`);
     isFull = false;
     let n = 0;
-    for (const id of plants.keys()) onStored(id, end + (starts[n++] as number));
+    for (const id of plants.keys()) index.add(toWords(id, words), end + (starts[n++] as number));
     end += bytes;
   }
 
@@ -161,8 +183,7 @@ export function createCommitter(options: CommitterOptions): Committer {
    * first ones. If anything else follows the end, another process writes to the file: nothing is cut then.
    */
   async function undoWrite(cause: unknown, { lines }: Batch): Promise<PlantStoreError> {
-    if (poisoning.signal.aborted) return poisoning.signal.reason as PlantStoreError;
-    const hasNoRoom = NO_ROOM.includes(-((cause as NodeJS.ErrnoException).errno ?? 0));
+    if (state.is === 'poisoned') return state.error;
     try {
       const written = Buffer.from(lines);
       const left = Buffer.alloc(written.length);
@@ -173,58 +194,65 @@ export function createCommitter(options: CommitterOptions): Committer {
     } catch (error) {
       return poison(error);
     }
-    if (!hasNoRoom) return poison(cause);
+    if (!isForLackOfRoom(cause)) return poison(cause);
     if (!isFull) report(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
     isFull = true;
     return toStoreError(path, cause);
   }
 
   function poison(cause: unknown): PlantStoreError {
-    if (!poisoning.signal.aborted) {
-      refusal = toStoreError(path, cause);
-      report(`${path}: ${reasonOf(cause)}; no plant is stored until the log is opened again`);
-      poisoning.abort(refusal);
-    }
-    return poisoning.signal.reason as PlantStoreError;
+    if (state.is === 'poisoned') return state.error;
+    const error = toStoreError(path, cause);
+    state = { is: 'poisoned', error };
+    report(`${path}: ${reasonOf(cause)}; no plant is stored until the log is opened again`);
+    poisoning.abort(error);
+    return error;
   }
 
   return {
-    append(plant) {
-      const line = encodeRecord(plant);
-      const bytes = Buffer.byteLength(line);
-      if (bytes > MAX_RECORD_BYTES) throw storeErrors.tooLarge();
-      if (!open) batches.push((open = createBatch()));
-      const { plants, starts, stored } = open;
-      plants.set(plant.id, plant);
-      starts.push(open.bytes);
-      open.lines += line;
-      open.bytes += bytes;
-      if (open.bytes > FULL_BATCH_BYTES) open = undefined;
-      running ??= run();
-      return stored;
+    get state() {
+      return state;
     },
-    pending(id) {
+    find(id) {
       for (const { plants, stored } of batches) {
         const plant = plants.get(id);
         if (plant) return { plant, stored };
       }
-      return undefined;
+      return index.get(toWords(id, words));
+    },
+    append(plant) {
+      const line = encodeRecord(plant);
+      const bytes = Buffer.byteLength(line);
+      if (bytes > MAX_RECORD_BYTES) throw storeErrors.tooLarge();
+      if (!filling) batches.push((filling = createBatch()));
+      const { plants, starts, stored } = filling;
+      plants.set(plant.id, plant);
+      starts.push(filling.bytes);
+      filling.lines += line;
+      filling.bytes += bytes;
+      if (filling.bytes > FULL_BATCH_BYTES) filling = undefined;
+      running ??= run();
+      return stored;
     },
     get end() {
       return end;
-    },
-    get refusal() {
-      return refusal;
-    },
-    get hang() {
-      return hang;
     },
     poisoned: poisoning.signal,
     checkFile: () => checkSize(end, Infinity),
     poison,
     async close() {
-      refusal ??= storeErrors.closed(path);
+      if (state.is !== 'poisoned') state = { is: 'closed', error: storeErrors.closed(path) };
       await running;
     },
   };
+}
+
+function createBatch(): Batch {
+  let resolve!: Batch['resolve'];
+  let reject!: Batch['reject'];
+  // Node 20 has no `Promise.withResolvers`.
+  const stored = new Promise<'created'>((...settle) => {
+    [resolve, reject] = settle;
+  });
+  return { plants: new Map(), stored, resolve, reject, lines: '', starts: [], bytes: 0 };
 }

@@ -1,3 +1,4 @@
+import { constants } from 'node:os';
 import { dirname } from 'node:path';
 
 import { PlantStoreError } from '../store.js';
@@ -48,8 +49,8 @@ export const storeErrors = {
   tooLarge: () => new RangeError('the plant is too large'),
   conflict: () => new PlantStoreError('conflict', 'the id belongs to a different plant'),
   closed: (path: string) => new PlantStoreError('unavailable', `${path}: the log is closed`),
-  hanging: (path: string, operation: string, ms: number) =>
-    new PlantStoreError('unavailable', `${path}: ${operation} has not returned for ${ms / 1000} s`),
+  hanging: (path: string, ms: number) =>
+    new PlantStoreError('unavailable', `${path}: a write has not returned for ${ms / 1000} s`),
   damaged: (path: string, { line, offset, reason }: Omit<Damage, 'length'>) =>
     new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
   locked: (path: string, holder: Holder) =>
@@ -65,6 +66,16 @@ export const storeErrors = {
 export function toStoreError(path: string, error: unknown): PlantStoreError {
   if (error instanceof PlantStoreError) return error;
   return new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
+}
+
+const { errno } = constants;
+
+/** The errors for lack of room. Compared by number, because libuv has no name for EDQUOT. */
+const NO_ROOM: readonly unknown[] = [-errno.ENOSPC, -errno.EDQUOT, -errno.EFBIG];
+
+/** Whether an operation failed for lack of room. After such an error, it is known what the file holds. */
+export function isForLackOfRoom(error: unknown): boolean {
+  return NO_ROOM.includes((error as NodeJS.ErrnoException).errno);
 }
 
 /** Adds the folder of a log to an error that says what the process is not allowed to do there. */

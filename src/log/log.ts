@@ -1,18 +1,17 @@
 import { dirname, resolve as absolute } from 'node:path';
 
 import { createFolder, statRegularFile, syncFile, syncFolder, type OpenFile } from '../files.js';
-import type { NewPlant, Plant } from '../plant.js';
+import type { NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import { copyPlant, isSame, type PlantStore, type PlantStoreError } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
 import { storeErrors, faults, namingFolder, toStoreError } from './errors.js';
 import { openLogFile } from './file.js';
-import { createIdIndex, type IdIndex } from './ids.js';
-import { createIdWords, toWords } from './id.js';
+import { createIdIndex } from './ids.js';
 import { partsOf, type Part } from './lines.js';
 import { acquireLock, type Lock } from './lock.js';
-import { createReadBack } from './read-back.js';
 import { plantsIn } from './read.js';
+import { encodeMembers, MEMBERS_END, MEMBERS_END_BYTES } from './record.js';
 import { recover } from './recovery.js';
 import { nodeSystem, type System } from './system.js';
 
@@ -24,7 +23,7 @@ export interface PlantLogOptions {
   readonly onProgress?: (bytes: number, totalBytes: number) => void;
   /**
    * Called with `(message, cause)` when a torn tail was cut off, when the disk is full and when there is room
-   * again, when a write or a read hangs and when it returns, and when the log is poisoned; at most 10 times in
+   * again, when a write hangs and when it returns, and when the log is poisoned; at most 10 times in
    * 10 seconds. Default: `console.error`.
    */
   readonly report?: Report;
@@ -94,7 +93,7 @@ export interface PlantLog extends PlantStore {
  * @throws {@link PlantStoreError} `locked` if another process has the log open, or this one;
  * `damaged` if a line is not what was written (nothing is changed then); `unavailable` if the file
  * cannot be used, or if a process of another user may have it open.
- * @throws TypeError if `report` is not a function.
+ * @throws TypeError if `path` is not a string, or `report` not a function.
  *
  * @example
  * ```ts
@@ -113,6 +112,8 @@ export async function openLog(
   givenPath: string,
   { onProgress, ...options }: PlantLogOptions = {},
 ): Promise<PlantLog> {
+  // What untyped code passes may be anything.
+  if (typeof (givenPath as unknown) !== 'string') throw new TypeError('path: must be a string');
   const report = limitRate(options.report);
   let path = absolute(givenPath);
   let file: OpenFile | undefined;
@@ -135,50 +136,61 @@ export async function openLog(
   }
 }
 
-interface LogParts extends Omit<CommitterOptions, 'onStored'> {
-  readonly index: IdIndex;
+interface LogParts extends CommitterOptions {
   readonly lock: Lock;
 }
 
-function createLog({ index, lock, ...parts }: LogParts): PlantLog {
-  const { file, path } = parts;
-  /** Reused for each id, because creating an array for each takes twice as long. */
-  const words = createIdWords();
-  const committer = createCommitter({
-    ...parts,
-    onStored: (id, offset) => void index.add(toWords(id, words), offset),
-  });
-  const readBack = createReadBack(parts, committer);
+function createLog({ lock, ...parts }: LogParts): PlantLog {
+  const { file, path, index } = parts;
+  const committer = createCommitter(parts);
   let closed: Promise<void> | undefined;
 
   // Not an async function, which would create one more promise for each plant.
   function add(given: NewPlant): Promise<'created' | 'unchanged'> {
     try {
       const plant = copyPlant(given);
-      throwIfUnavailable();
-      const pending = committer.pending(plant.id);
-      if (pending) return pending.stored.then(() => requireSame(pending.plant, plant));
-      const offset = index.get(toWords(plant.id, words));
-      if (offset === undefined) return committer.append(plant);
-      return readBack.read(plant.id, offset).then((stored) => requireSame(stored, plant));
+      if (committer.state.is !== 'open') throw committer.state.error;
+      const found = committer.find(plant.id);
+      if (found === undefined) return committer.append(plant);
+      if (typeof found === 'number') return isStoredAt(found, plant).then(requireSame);
+      return found.stored.then(() => requireSame(isSame(found.plant, plant)));
     } catch (error) {
       const cause = error as Error;
       return Promise.reject(cause);
     }
   }
 
-  function throwIfRefused(): void {
-    if (committer.refusal) throw committer.refusal;
+  /**
+   * Whether the line at an offset, which has the id of a plant, holds that plant. Reads no more than the plant
+   * takes, however long the line is, so no request reads more than it has sent. The line's checksum was
+   * checked when the log was opened.
+   */
+  async function isStoredAt(offset: number, plant: NewPlant): Promise<boolean> {
+    const wanted = Buffer.from(encodeMembers(plant));
+    const idEnd = wanted.indexOf(',');
+    const length = Math.min(wanted.length + MEMBERS_END_BYTES, committer.end - offset);
+    const found = await readAt(offset, length);
+    const hasId = found.subarray(0, idEnd).equals(wanted.subarray(0, idEnd));
+    if (found.length < length || !hasId) throw modifiedAt(offset);
+    committer.checkFile();
+    const isEnd = MEMBERS_END.test(found.toString('latin1', wanted.length));
+    return isEnd && found.subarray(0, wanted.length).equals(wanted);
   }
 
-  function throwIfUnavailable(): void {
-    const reason = committer.refusal ?? committer.hang;
-    if (reason) throw reason;
+  /** Reads the bytes at an offset. The file is not closed meanwhile: a FileHandle waits for its reads. */
+  async function readAt(offset: number, length: number): Promise<Buffer> {
+    try {
+      const { buffer, bytesRead } = await file.read(Buffer.allocUnsafe(length), 0, length, offset);
+      return buffer.subarray(0, bytesRead);
+    } catch (error) {
+      throw toStoreError(path, error);
+    }
   }
 
-  function requireSame(stored: Plant, given: Plant): 'unchanged' {
-    if (isSame(stored, given)) return 'unchanged';
-    throw storeErrors.conflict();
+  /** While a write hangs, what is stored can be read. */
+  function throwIfUnreadable(): void {
+    const { state } = committer;
+    if (state.is === 'closed' || state.is === 'poisoned') throw state.error;
   }
 
   async function* plants(): AsyncGenerator<NewPlant> {
@@ -186,22 +198,23 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
       yield* plantsIn(storedParts(), modifiedAt);
     } catch (error) {
       // If the log has been closed or poisoned meanwhile, that is the reason why it cannot be read.
-      throw committer.refusal ?? toStoreError(path, error);
+      throwIfUnreadable();
+      throw toStoreError(path, error);
     }
   }
 
   /** The parts of the file that are durable. Throws if the file was modified or replaced. */
   async function* storedParts(): AsyncGenerator<Part> {
-    throwIfRefused();
+    throwIfUnreadable();
     for await (const part of partsOf(file, committer.end)) {
-      throwIfRefused();
+      throwIfUnreadable();
       committer.checkFile();
       // What is durable ends with a newline.
       if (part.kind === 'torn tail') throw modifiedAt(part.offset);
       yield part;
     }
     // In this order: once the log is closed, another file may be at its path.
-    throwIfRefused();
+    throwIfUnreadable();
     committer.checkFile();
   }
 
@@ -211,7 +224,6 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
 
   async function close(): Promise<void> {
     await committer.close();
-    await readBack.idle();
     try {
       await file.close();
     } finally {
@@ -230,7 +242,15 @@ function createLog({ index, lock, ...parts }: LogParts): PlantLog {
     poisoned: committer.poisoned,
     add,
     plants,
-    check: () => Promise.resolve().then(throwIfUnavailable),
+    check() {
+      const { state } = committer;
+      return state.is === 'open' ? Promise.resolve() : Promise.reject(state.error);
+    },
     close: () => (closed ??= close()),
   };
+}
+
+function requireSame(isSamePlant: boolean): 'unchanged' {
+  if (isSamePlant) return 'unchanged';
+  throw storeErrors.conflict();
 }

@@ -20,6 +20,15 @@ function membersOf(id: string, { name, tag }: { name: string; tag?: string | und
   return `{"id":${id},"name":${JSON.stringify(name)}${tagMember}`;
 }
 
+/** Returns the start of a plant's line: its members, without the checksum, which a line may lack. */
+export function encodeMembers({ id, name, tag }: NewPlant): string {
+  return membersOf(String(id), { name, tag });
+}
+
+/** The first bytes after the members of a record. */
+export const MEMBERS_END = /^(?:\}\n|,"crc32":)/;
+export const MEMBERS_END_BYTES = ',"crc32":'.length;
+
 /** The end of a record, after its members. */
 const END = /^(?:,"crc32":\d+)?\}\n$/;
 

@@ -11,8 +11,8 @@ export interface System extends FileSystem {
   /** Milliseconds on a clock that never goes back. */
   readonly now: () => number;
   readonly sleep: (ms: number) => Promise<unknown>;
-  /** A timer that does not keep the process alive. It expires once, and once more after each restart. */
-  startTimer(onExpiry: () => void, ms: number): { refresh(): unknown };
+  /** Starts a timer, and returns a function that stops it. */
+  startTimer(onExpiry: () => void, ms: number): () => void;
   readonly randomBytes: (size: number) => Buffer;
 }
 
@@ -22,6 +22,9 @@ export const nodeSystem: System = {
   ask,
   now: () => performance.now(),
   sleep,
-  startTimer: (onExpiry, ms) => setTimeout(onExpiry, ms).unref(),
+  startTimer(onExpiry, ms) {
+    const timer = setTimeout(onExpiry, ms);
+    return () => clearTimeout(timer);
+  },
   randomBytes,
 };

@@ -1,5 +1,5 @@
 import { bufferedBytes, createPlantHandler, type PlantHandler } from '../http/handler.js';
-import { HANG_MS } from '../log/watchdog.js';
+import { HANG_MS } from '../log/commit.js';
 import { pluralize } from '../pluralize.js';
 import { reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';

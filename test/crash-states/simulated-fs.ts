@@ -202,7 +202,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     sleep,
     startTimer(onExpiry: () => void) {
       timers.add(onExpiry);
-      return { refresh: () => timers.add(onExpiry) };
+      return () => timers.delete(onExpiry);
     },
     randomBytes,
     dsyncIsDurable,

@@ -10,7 +10,7 @@ import t, { type Test } from 'tap';
 
 import { openPlantLog } from '../../dist/index.js';
 import { encodeRecord } from '../../dist/log/record.js';
-import { HANG_MS } from '../../dist/log/watchdog.js';
+import { HANG_MS } from '../../dist/log/commit.js';
 import { isPending } from '../log/support.js';
 import { KILLED, KILLS_ITSELF, launch, start, TIMES_OUT } from '../system/program.js';
 import { createLedger } from './ledger.js';

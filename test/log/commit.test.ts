@@ -8,6 +8,7 @@ import t from 'tap';
 import { createCommitter, type Committer } from '../../dist/log/commit.js';
 import type { OpenFile } from '../../dist/files.js';
 import { nodeSystem } from '../../dist/log/system.js';
+import { createIdIndex } from '../../dist/log/ids.js';
 import { openLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -370,10 +371,12 @@ t.test('a log that is poisoned while a write hangs stays so when it returns', as
   const { fs, log, path, reports, content } = opened;
   await log.add(FERN);
   const compared = holdNext(fs, 'read');
-  const written = await hangNext(t, opened, 'write', [FERN, IVY]);
-  writeFileSync(path, content().replace('fern', 'Fern'));
+  const modified = t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /was modified/ });
+  const written = await hangNext(t, opened, 'write', [IVY]);
+  writeFileSync(path, content().replace('"id":1', '"id":9'));
   compared.open();
-  await once(log.poisoned, 'abort');
+  await modified;
+  t.ok(log.poisoned.aborted);
   written.open();
   await log.close();
   t.equal(log.size, 2, 'its plant is stored');
@@ -411,7 +414,7 @@ t.test('a modified line poisons the log, but a write in progress is completed', 
   const ivy = log.add(IVY);
   await gate.reached;
   const moss = log.add(MOSS);
-  const changed = content().replace('fern', 'Fern');
+  const changed = content().replace('"id":1', '"id":9');
   writeFileSync(path, changed);
   await t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /was modified/ });
   t.equal(reports.length, 1);
@@ -421,8 +424,8 @@ t.test('a modified line poisons the log, but a write in progress is completed', 
   t.equal(content(), changed + encodeRecord(IVY));
 });
 
-/** A committer for a file that keeps no bytes. Collects the offsets of the lines. */
-function bottomless(end: number, offsets: number[] = []): Committer {
+/** A committer for a file that keeps no bytes. */
+function bottomless(end: number, index = createIdIndex()): Committer {
   let size = end;
   const write = async (_descriptor: number, bytes: Buffer) => {
     size += bytes.length;
@@ -438,7 +441,7 @@ function bottomless(end: number, offsets: number[] = []): Committer {
     path: 'plants.jsonl',
     fileId: { dev: 1n, ino: 1n },
     end,
-    onStored: (_id, offset) => offsets.push(offset),
+    index,
     report: () => undefined,
   });
 }
@@ -456,22 +459,20 @@ function plantOfLine(bytes: number): NewPlant {
 }
 
 t.test('a line may have the length limit of a record, but not one byte more', async (t) => {
-  const offsets: number[] = [];
-  const stillWaiting: unknown[] = [];
-  const committer = bottomless(0, offsets);
+  const found: unknown[] = [];
+  const committer = bottomless(0);
   const longest = plantOfLine(MAX_RECORD_BYTES);
   // The escaped name alone is as long as a line may be.
   const tooLong = { id: -1n, name: '\u0001'.repeat(MAX_RECORD_BYTES / 6) };
   const append = async (plant: NewPlant): Promise<void> => {
     t.equal(await committer.append(plant), 'created');
-    stillWaiting.push(committer.pending(plant.id));
+    found.push(committer.find(plant.id));
   };
   const added = append(longest);
   t.throws(() => committer.append(tooLong), new RangeError('the plant is too large'));
-  t.equal(committer.pending(tooLong.id), undefined, 'its id can be used again');
+  t.equal(committer.find(tooLong.id), undefined, 'its id can be used again');
   await Promise.all([added, append(FERN)]);
-  t.strictSame(stillWaiting, [undefined, undefined], 'no plant is held once it is stored');
-  t.strictSame(offsets, [0, MAX_RECORD_BYTES]);
+  t.strictSame(found, [0, MAX_RECORD_BYTES], 'no plant is held once it is stored');
 });
 
 t.test('a batch is bounded, and plants are written in the order of arrival', async (t) => {
@@ -483,30 +484,36 @@ t.test('a batch is bounded, and plants are written in the order of arrival', asy
 });
 
 t.test('a batch of very small plants is bounded, too', async (t) => {
-  const offsets: number[] = [];
-  const committer = bottomless(0, offsets);
+  const index = createIdIndex();
+  const committer = bottomless(0, index);
   const plants = Array.from({ length: 300_000 }, (_, n) => ({ id: BigInt(n), name: '' }));
   const batches = new Set(plants.map((plant) => committer.append(plant)));
   t.equal(batches.size, 4, 'their lines take more than 12 MiB');
-  t.equal(committer.pending(299_999n)?.plant, plants.at(-1), 'all of them are found');
+  t.match(committer.find(299_999n), { plant: plants.at(-1) }, 'all of them are found');
   await Promise.all(batches);
-  t.equal(offsets.length, plants.length);
+  t.equal(index.size, plants.length);
 });
 
 t.test('a closed or poisoned committer has the error with which it refuses plants', async (t) => {
   const [closed, poisoned] = [bottomless(0), bottomless(0)];
   const cause = new Error('a reason');
   t.match(poisoned.poison(cause), { ...UNAVAILABLE, message: 'plants.jsonl: a reason', cause });
-  t.equal(poisoned.refusal, poisoned.poison(new Error('another')), 'the first reason is kept');
-  t.match(poisoned.refusal, { ...UNAVAILABLE, cause });
+  const error = poisoned.poison(new Error('another'));
+  t.match(error, { ...UNAVAILABLE, cause }, 'the first reason is kept');
+  t.strictSame(poisoned.state, { is: 'poisoned', error });
+  await poisoned.close();
+  t.equal(poisoned.state.is, 'poisoned', 'closing it does not hide that');
   await closed.close();
-  t.match(closed.refusal, { ...UNAVAILABLE, message: /the log is closed/ });
+  t.match(closed.state, {
+    is: 'closed',
+    error: { ...UNAVAILABLE, message: /the log is closed/ },
+  });
 });
 
 t.test('offsets are exact beyond 4 GiB', async (t) => {
-  const offsets: number[] = [];
-  const committer = bottomless(2 ** 40, offsets);
+  const committer = bottomless(2 ** 40);
   await Promise.all([FERN, IVY, MOSS].map((plant) => committer.append(plant)));
   const [fern, ivy] = [FERN, IVY].map((plant) => encodeRecord(plant).length) as [number, number];
+  const offsets = [FERN, IVY, MOSS].map(({ id }) => committer.find(id));
   t.strictSame(offsets, [2 ** 40, 2 ** 40 + fern, 2 ** 40 + fern + ivy]);
 });

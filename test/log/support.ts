@@ -1,3 +1,4 @@
+import { AsyncResource } from 'node:async_hooks';
 import {
   appendFileSync,
   chmodSync,
@@ -198,8 +199,10 @@ export function faultyFileSystem(
     now,
     sleep,
     startTimer(onExpiry) {
-      running.add(onExpiry);
-      return { refresh: () => running.add(onExpiry) };
+      // As Node's timers, it expires in the asynchronous context in which it was started.
+      const expire = AsyncResource.bind(onExpiry);
+      running.add(expire);
+      return () => running.delete(expire);
     },
     randomBytes,
     operations,

@@ -3,7 +3,7 @@ import { appendFileSync } from 'node:fs';
 import t, { type Test } from 'tap';
 
 import { REQUEST_COST } from '../../dist/http/memory.js';
-import { HANG_MS } from '../../dist/log/watchdog.js';
+import { HANG_MS } from '../../dist/log/commit.js';
 import { anyAnswer, chunkedMessage, connect, exchange, FERN, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
 import {

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { HANG_MS } from '../../dist/log/watchdog.js';
+import { HANG_MS } from '../../dist/log/commit.js';
 import { CLOSING_MS, STOPPING } from '../../dist/program/exit.js';
 import {
   connect,
