@@ -1,12 +1,95 @@
-import { tap, type TestEvent } from 'node:test/reporters';
+import { relative, resolve } from 'node:path';
+import type { TestEvent } from 'node:test/reporters';
+import { stripVTControlCharacters } from 'node:util';
 
-/** TAP without the tests that pass: those that fail or are skipped, comments, and totals. */
-export default (events: AsyncIterable<TestEvent>): AsyncIterable<string> =>
-  tap(withoutPasses(events));
+const isColoured = process.stdout.isTTY && !process.env.NO_COLOR;
+const ROOT = new URL('..', import.meta.url).pathname;
 
-async function* withoutPasses(events: AsyncIterable<TestEvent>): AsyncGenerator<TestEvent, void> {
-  for await (const event of events) {
-    const isPass = event.type === 'test:pass' && event.data.skip === undefined;
-    if (!isPass && event.type !== 'test:start' && event.type !== 'test:plan') yield event;
+/**
+ * Prints a line for each file that passes. Ends with the errors and the output of files that failed, the titles of
+ * what was skipped and of what failed, and totals.
+ */
+export default async function* report(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
+  const started = performance.now();
+  const skipped: string[] = [];
+  const failed: string[] = [];
+  let passed = 0;
+  const files = new Map<string, FileReport>();
+  for await (const { type, data } of events) {
+    if (data === undefined || !('file' in data)) continue;
+    const isWholeFile = 'name' in data && resolve(data.name) === data.file;
+    const file = files.get(data.file) ?? { titles: [], output: '', failed: 0 };
+    files.set(data.file, file);
+    const name = nameOf(data.file);
+    if (type === 'test:start') {
+      file.titles.splice(data.nesting, Infinity, data.name);
+    } else if (type === 'test:diagnostic') {
+      file.output += `# ${data.message}\n`;
+    } else if (type === 'test:stdout' || type === 'test:stderr') {
+      file.output += data.message;
+    } else if (type === 'test:pass' && data.skip !== undefined) {
+      const why = data.skip === true ? 'it asserts nothing' : data.skip;
+      skipped.push(`${name}: ${titleOf(file, data)}: ${why}`);
+    } else if (type === 'test:pass') {
+      if (data.details.type !== 'suite') passed++;
+    } else if (type === 'test:fail') {
+      const error = data.details.error as Error & { failureType?: string };
+      // The tests in it that failed have been reported.
+      if (error.failureType === 'subtestsFailed') continue;
+      file.failed++;
+      const title = isWholeFile ? 'its process failed' : titleOf(file, data);
+      failed.push(`${name}: ${title}`);
+      file.output += `\n${title}\n${indent(messageOf(error))}\n\n`;
+    } else if (type === 'test:complete' && isWholeFile) {
+      const seconds = (data.details.duration_ms / 1_000).toFixed(1);
+      if (data.details.passed) yield `ok      ${name}, ${seconds} s\n`;
+    }
   }
+  for (const [path, file] of files) {
+    if (file.failed > 0) yield `\nFAILED  ${nameOf(path)}\n${plain(file.output)}`;
+  }
+  yield (
+    section('Skipped', skipped) +
+    section('Failed, each to be run as in test/run .test/store.test.js', failed)
+  );
+  const seconds = ((performance.now() - started) / 1_000).toFixed(1);
+  yield `\n${passed} passed, ${failed.length} failed, ${skipped.length} skipped, ${seconds} s\n`;
+}
+
+interface FileReport {
+  /** Of the test that runs, and of those around it. */
+  readonly titles: string[];
+  /** Shown if the file fails: what it wrote, and its errors. */
+  output: string;
+  failed: number;
+}
+
+/** Of `.test/log/lock.test.js`, or of its source: `log/lock.test`. */
+function nameOf(path: string): string {
+  return relative(ROOT, path)
+    .replace(/^\.?test\//, '')
+    .replace(/\.[jt]s$/, '');
+}
+
+/** The title of a test behind those of the tests around it. */
+function titleOf(file: FileReport, test: { name: string; nesting: number }): string {
+  return [...file.titles.slice(0, test.nesting), test.name].join(' > ');
+}
+
+function messageOf(error: Error): string {
+  const cause = error.cause instanceof Error ? error.cause : error;
+  const { message, stack = '' } = cause;
+  return stack.includes(message) ? stack : `${message}\n${stack}`;
+}
+
+function section(title: string, lines: readonly string[]): string {
+  return lines.length === 0 ? '' : `\n${title}:\n${lines.map((line) => `  ${line}\n`).join('')}`;
+}
+
+function indent(text: string): string {
+  return text.replace(/^/gm, '  ');
+}
+
+function plain(text: string): string {
+  return isColoured ? text : stripVTControlCharacters(text);
 }

@@ -132,15 +132,17 @@ t.test('a write that hangs is seen, with the requests that wait for it', async (
 
 t.test('a request that its client aborts does not stay in flight', async (t) => {
   const program = await startMonitored(t);
+  const reaches = (name: string, value: number): Promise<void> =>
+    until(async () => (await scrape(program.monitor)).get(name) === value);
   const name = 'plant_store_http_requests_in_flight';
   for (const bytes of [message().subarray(0, -5), chunkedMessage(FERN).subarray(0, -5)]) {
     const client = await connect(t, program.port);
     client.send(bytes);
-    await until(async () => (await scrape(program.monitor)).get(name) === 1);
+    await t.resolves(reaches(name, 1));
     client.socket.destroy();
-    await until(async () => (await scrape(program.monitor)).get(name) === 0);
+    await t.resolves(reaches(name, 0));
   }
-  await until(async () => (await scrape(program.monitor)).get('plant_store_buffered_bytes') === 0);
+  await t.resolves(reaches('plant_store_buffered_bytes', 0));
 });
 
 t.test('connections are counted, and those that were too many', async (t) => {
