@@ -53,7 +53,7 @@ export default defineConfig(
   },
   wall(
     [
-      'src/{channels,files,plant,plant-json,pluralize,range,report,store,store-contract,system-error}.ts',
+      'src/{channels,plant,plant-json,pluralize,range,report,store,store-contract,system-error}.ts',
     ],
     ['http', 'log', 'postgres', 'program'],
   ),

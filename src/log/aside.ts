@@ -1,6 +1,6 @@
-import { openToRead, type FileSystem, type OpenFile } from '../files.js';
 import { codeOf } from '../system-error.js';
 import { faults } from './errors.js';
+import { openToRead, type FileSystem, type OpenFile } from './files.js';
 
 /** The bytes of a file from `start` up to, but not including, `end`. */
 export interface Range {

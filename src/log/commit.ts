@@ -1,17 +1,22 @@
 import { AsyncResource } from 'node:async_hooks';
 
 import { measureCommit } from '../channels.js';
-import { truncateFile, writeAll, type OpenFile } from '../files.js';
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { storeErrors, faults, isForLackOfRoom, toStoreError } from './errors.js';
-import { sizeOf, type FileId } from './file.js';
+import {
+  sizeOf,
+  truncateFile,
+  writeAll,
+  type FileId,
+  type OpenFile,
+  type System,
+} from './files.js';
 import { createIdWords, toWords } from './id.js';
 import type { IdIndex } from './ids.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
-import type { System } from './system.js';
 
 /** Group commit: all plants that arrive during one write are written together in the next one. */
 export interface Committer {

@@ -1,8 +1,7 @@
 import { constants } from 'node:os';
-import { dirname } from 'node:path';
 
 import { PlantStoreError } from '../store.js';
-import { codeOf, reasonOf } from '../system-error.js';
+import { reasonOf } from '../system-error.js';
 
 /** Which process has a log open. */
 export type Holder = 'this process' | 'another process';
@@ -76,13 +75,4 @@ const NO_ROOM: readonly unknown[] = [-errno.ENOSPC, -errno.EDQUOT, -errno.EFBIG]
 /** Whether an operation failed for lack of room. After such an error, it is known what the file holds. */
 export function isForLackOfRoom(error: unknown): boolean {
   return NO_ROOM.includes((error as NodeJS.ErrnoException).errno);
-}
-
-/** Adds the folder of a log to an error that says what the process is not allowed to do there. */
-export function namingFolder(path: string, error: unknown): unknown {
-  if (!['EACCES', 'EPERM', 'EROFS'].includes(String(codeOf(error)))) return error;
-  const { syscall, path: created = path } = error as NodeJS.ErrnoException;
-  const folder = dirname(syscall === 'mkdir' ? created : path);
-  const message = `${reasonOf(error)}; the log and its folder ${folder} must be writable`;
-  return new Error(message, { cause: error });
 }

@@ -1,5 +1,5 @@
-import type { OpenFile } from '../files.js';
 import { faults } from './errors.js';
+import type { OpenFile } from './files.js';
 import { MAX_RECORD_BYTES, NEWLINE } from './record.js';
 
 /** A part of a log. The parts follow each other without a gap, and together are the whole file. */

@@ -1,9 +1,8 @@
 import { dirname, join } from 'node:path';
 
-import { openFolder } from '../files.js';
 import { codeOf } from '../system-error.js';
 import { storeErrors, faults, type Holder } from './errors.js';
-import type { System } from './system.js';
+import { openFolder, type System } from './files.js';
 
 /** Held by the only writer of a log. */
 export interface Lock {

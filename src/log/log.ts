@@ -1,19 +1,26 @@
 import { dirname, resolve as absolute } from 'node:path';
 
-import { createFolder, statRegularFile, syncFile, syncFolder, type OpenFile } from '../files.js';
 import type { NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import { copyPlant, isSame, type PlantStore, type PlantStoreError } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
-import { storeErrors, faults, namingFolder, toStoreError } from './errors.js';
-import { openLogFile } from './file.js';
+import { storeErrors, faults, toStoreError } from './errors.js';
+import {
+  createFolder,
+  nodeSystem,
+  openLogFile,
+  statRegularFile,
+  syncFile,
+  syncFolder,
+  type OpenFile,
+  type System,
+} from './files.js';
 import { createIdIndex } from './ids.js';
 import { partsOf, type Part } from './lines.js';
 import { acquireLock, type Lock } from './lock.js';
 import { plantsIn } from './read.js';
 import { encodeMembers, MEMBERS_END, MEMBERS_END_BYTES } from './record.js';
 import { recover } from './recovery.js';
-import { nodeSystem, type System } from './system.js';
 
 /**
  * The options of {@link openPlantLog}.
@@ -132,7 +139,7 @@ export async function openLog(
     return createLog({ system, file, path, fileId, report, end, index, lock });
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);
-    throw toStoreError(path, namingFolder(path, error));
+    throw toStoreError(path, error);
   }
 }
 

@@ -1,14 +1,14 @@
 import { isUtf8 } from 'node:buffer';
 
+import type { NewPlant } from '../plant.js';
+import { damages, storeErrors, faults, toStoreError } from './errors.js';
 import {
-  nodeFileSystem,
+  nodeSystem,
   openToRead,
   statRegularFile,
   type FileSystem,
   type OpenFile,
-} from '../files.js';
-import type { NewPlant } from '../plant.js';
-import { damages, storeErrors, faults, toStoreError } from './errors.js';
+} from './files.js';
 import { toBigInt } from './id.js';
 import { lineAt, partsOf, type Part } from './lines.js';
 import { damageOf, decodeRecord, NEWLINE, RecordReader } from './record.js';
@@ -29,7 +29,7 @@ import { createSecondReader } from './reread.js';
  * ```
  */
 export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
-  return readPlants(nodeFileSystem, path);
+  return readPlants(nodeSystem, path);
 }
 
 /** As {@link readPlantLog}, from the given file system. */

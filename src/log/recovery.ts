@@ -1,11 +1,17 @@
 import { crc32 } from 'node:zlib';
 
-import { truncateFile, writeFile, type FileSystem, type OpenFile } from '../files.js';
 import { pluralize } from '../pluralize.js';
 import type { Report } from '../report.js';
 import { unusedPath } from './aside.js';
 import { storeErrors, faults } from './errors.js';
-import { sizeOf, type FileId } from './file.js';
+import {
+  truncateFile,
+  writeFile,
+  sizeOf,
+  type FileSystem,
+  type OpenFile,
+  type FileId,
+} from './files.js';
 import type { IdIndex } from './ids.js';
 import type { TornTail } from './lines.js';
 import { scan } from './scan.js';

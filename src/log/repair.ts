@@ -2,12 +2,19 @@ import { constants } from 'node:fs';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
 
-import { removeIfPresent, syncFolder, writeAll, type FileSystem, type OpenFile } from '../files.js';
 import { chunksOf, unusedPath, type Range } from './aside.js';
-import { faults, namingFolder } from './errors.js';
-import { sizeOf, type FileId } from './file.js';
+import { faults } from './errors.js';
+import {
+  removeIfPresent,
+  syncFolder,
+  writeAll,
+  sizeOf,
+  type FileSystem,
+  type OpenFile,
+  type FileId,
+  type System,
+} from './files.js';
 import { acquireLock } from './lock.js';
-import type { System } from './system.js';
 import { checkLines, withFile, type Verification, type VerifyOptions } from './verify.js';
 
 const { O_CREAT, O_DSYNC, O_EXCL, O_WRONLY } = constants;
@@ -32,9 +39,7 @@ export async function repairLog(
 ): Promise<Repair | undefined> {
   return withFile(system, givenPath, async (file, { dev, ino, size }) => {
     const path = await system.realpath(givenPath);
-    const lock = await acquireLock(system, path, ino).catch((error: unknown) => {
-      throw namingFolder(path, error);
-    });
+    const lock = await acquireLock(system, path, ino);
     try {
       const damaged: Range[] = [];
       const verification = await checkLines(file, Number(size), {

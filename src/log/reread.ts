@@ -1,5 +1,5 @@
-import type { OpenFile } from '../files.js';
 import type { Damage } from './errors.js';
+import type { OpenFile } from './files.js';
 import { endOfLine } from './lines.js';
 import { NEWLINE } from './record.js';
 

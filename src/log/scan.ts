@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 
-import type { OpenFile } from '../files.js';
 import { damages, type Damage } from './errors.js';
+import type { OpenFile } from './files.js';
 import type { IdWords } from './id.js';
 import { partsOf, type Lines, type TornTail } from './lines.js';
 import { damageOf, NEWLINE, RecordReader } from './record.js';

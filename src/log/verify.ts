@@ -1,7 +1,7 @@
 import type { BigIntStats } from 'node:fs';
 
-import { openToRead, statRegularFile, type FileSystem, type OpenFile } from '../files.js';
 import { toStoreError, type Damage } from './errors.js';
+import { openToRead, statRegularFile, type FileSystem, type OpenFile } from './files.js';
 import { createIdIndex } from './ids.js';
 import { createSecondReader } from './reread.js';
 import { scan } from './scan.js';

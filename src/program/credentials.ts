@@ -3,8 +3,8 @@ import { link, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
-import { nodeFileSystem, syncFolder, writeFile } from '../files.js';
 import { tokenFault } from '../http/auth.js';
+import { nodeSystem, syncFolder, writeFile } from '../log/files.js';
 import type { Report } from '../report.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { readSecretFile } from './secret-file.js';
@@ -81,11 +81,11 @@ export async function createTokenFile(path: string): Promise<void> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
   const unfinished = `${path}-${randomBytes(8).toString('hex')}.new`;
   try {
-    await writeFile(nodeFileSystem, unfinished, Buffer.from(`${token}\n`))
+    await writeFile(nodeSystem, unfinished, Buffer.from(`${token}\n`))
       // Not rename(), which would replace the other file.
       .then(() => link(unfinished, path))
       .finally(() => rm(unfinished, { force: true }));
-    await syncFolder(nodeFileSystem, dirname(path));
+    await syncFolder(nodeSystem, dirname(path));
   } catch (cause) {
     if (codeOf(cause) !== 'EEXIST') throw new Error(`${path}: ${reasonOf(cause)}`, { cause });
   }

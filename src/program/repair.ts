@@ -1,5 +1,5 @@
+import { nodeSystem } from '../log/files.js';
 import { repairLog } from '../log/repair.js';
-import { nodeSystem } from '../log/system.js';
 import { pluralize } from '../pluralize.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { reportProgress } from './progress.js';

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 
-import { statRegularFile } from '../files.js';
+import { statRegularFile } from '../log/files.js';
 
 /** The largest file of tokens, of a password, or of a certificate or its key, in bytes. */
 export const MAX_SECRET_BYTES = 1_048_576;

@@ -1,4 +1,4 @@
-import { nodeFileSystem } from '../files.js';
+import { nodeSystem } from '../log/files.js';
 import { verifyLog, type Verification } from '../log/verify.js';
 import { pluralize } from '../pluralize.js';
 import { EXIT, type ExitCode } from './exit.js';
@@ -14,7 +14,7 @@ export async function verify(path: string, stop: AbortSignal): Promise<ExitCode>
   process.stdout.once('error', () => readerGone.abort());
   let verification: Verification;
   try {
-    verification = await verifyLog(nodeFileSystem, path, {
+    verification = await verifyLog(nodeSystem, path, {
       onDamage: ({ line, offset, reason }) => printLine(`line ${line}, byte ${offset}: ${reason}`),
       onProgress: reportProgress(path, AbortSignal.any([stop, readerGone.signal])),
     });

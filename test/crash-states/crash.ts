@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import type { System } from '../../dist/log/system.js';
+import type { System } from '../../dist/log/files.js';
 import { digestOf, keyOf, reachable, type Effect, type Outcomes } from './disk.js';
 import { Violation, type Process } from './invariants.js';
 import { copyOf, keyOfKnowledge, type Knowledge } from './knowledge.js';

@@ -1,4 +1,4 @@
-import type { System } from '../../dist/log/system.js';
+import type { System } from '../../dist/log/files.js';
 import {
   keyOfState,
   killsAt,

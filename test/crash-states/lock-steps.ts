@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 
-import type { System } from '../../dist/log/system.js';
+import type { System } from '../../dist/log/files.js';
 import { acquireLock } from '../../dist/log/lock.js';
 import { systemError } from '../log/support.js';
 

@@ -5,7 +5,7 @@
  */
 import t from 'tap';
 
-import type { System } from '../../dist/log/system.js';
+import type { System } from '../../dist/log/files.js';
 import { byLength } from '../length.js';
 import { systemError } from '../log/support.js';
 import { exploreLock, type LockOptions, type Wrong } from './lock-explore.js';

@@ -4,8 +4,7 @@ import { fail } from 'node:assert/strict';
 
 import t from 'tap';
 
-import type { OpenFile } from '../../dist/files.js';
-import type { System } from '../../dist/log/system.js';
+import type { OpenFile, System } from '../../dist/log/files.js';
 import { systemError } from '../log/support.js';
 import { explore, type ExploreOptions } from './explore.js';
 import { workloads } from './workloads.js';

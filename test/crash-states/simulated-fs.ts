@@ -2,8 +2,7 @@ import { constants } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import type { OpenFile } from '../../dist/files.js';
-import { nodeSystem, type System } from '../../dist/log/system.js';
+import { nodeSystem, type OpenFile, type System } from '../../dist/log/files.js';
 import { systemError } from '../log/support.js';
 import { fileIn, folderIn, ROOT, SECTOR_BYTES, type Effect, type Inode } from './disk.js';
 import { flushed, withEffect, withFailed, withNewInode, type World } from './world.js';
@@ -38,6 +37,12 @@ interface Descriptor {
 
 const { O_CREAT, O_DSYNC, O_EXCL } = constants;
 const { now, sleep, randomBytes } = nodeSystem;
+
+/** A folder and those that it is in, the outermost first. */
+function withAncestors(path: string): string[] {
+  const parent = dirname(path);
+  return parent === path ? [] : [...withAncestors(parent), path];
+}
 
 export function createMachine(start: World, options: MachineOptions = {}): Machine {
   const { dsyncIsDurable = true, onOperation } = options;
@@ -176,7 +181,13 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
   const fs = {
     open,
     async mkdir(path: string) {
-      await create(path, { kind: 'folder', entries: new Map() }, 'mkdir');
+      let first: string | undefined;
+      for (const folder of withAncestors(path)) {
+        if (inoOf(folder) !== undefined) continue;
+        await create(folder, { kind: 'folder', entries: new Map() }, 'mkdir');
+        first ??= folder;
+      }
+      return first;
     },
     async realpath(path: string) {
       find(path, 'realpath');

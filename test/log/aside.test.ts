@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { unusedPath } from '../../dist/log/aside.js';
-import { nodeSystem } from '../../dist/log/system.js';
+import { nodeSystem } from '../../dist/log/files.js';
 import { faultyFileSystem, memoryFile, shortFolder } from './support.js';
 
 const MEBIBYTE = 2 ** 20;

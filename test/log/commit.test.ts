@@ -6,8 +6,7 @@ import { join } from 'node:path';
 import t from 'tap';
 
 import { createCommitter, type Committer } from '../../dist/log/commit.js';
-import type { OpenFile } from '../../dist/files.js';
-import { nodeSystem } from '../../dist/log/system.js';
+import { nodeSystem, type OpenFile } from '../../dist/log/files.js';
 import { createIdIndex } from '../../dist/log/ids.js';
 import { openLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';

@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap';
 
-import type { OpenFile } from '../../dist/files.js';
+import type { OpenFile } from '../../dist/log/files.js';
 import { lineAt, partsOf, readLine, type Part } from '../../dist/log/lines.js';
 import { decodeRecord, encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { createGate, isPending, logOf, memoryFile, plantsNamed, type Gate } from './support.js';

@@ -8,7 +8,7 @@ import { Worker } from 'node:worker_threads';
 
 import t from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/system.js';
+import { nodeSystem, type System } from '../../dist/log/files.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import {

@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/system.js';
+import { nodeSystem, type System } from '../../dist/log/files.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { readPlantLog, readPlants } from '../../dist/log/read.js';

@@ -16,7 +16,7 @@ import { crc32 } from 'node:zlib';
 
 import t from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/system.js';
+import { nodeSystem, type System } from '../../dist/log/files.js';
 import { openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { repairLog, type Repair } from '../../dist/log/repair.js';

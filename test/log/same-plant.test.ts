@@ -1,7 +1,7 @@
 import t from 'tap';
 
 import { openLog } from '../../dist/log/log.js';
-import { nodeSystem, type System } from '../../dist/log/system.js';
+import { nodeSystem, type System } from '../../dist/log/files.js';
 import type { NewPlant } from '../../dist/plant.js';
 import {
   failNext,

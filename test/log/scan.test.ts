@@ -4,7 +4,7 @@ import { toBigInt } from '../../dist/log/id.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { scan } from '../../dist/log/scan.js';
 import type { Damage } from '../../dist/log/errors.js';
-import type { OpenFile } from '../../dist/files.js';
+import type { OpenFile } from '../../dist/log/files.js';
 import { exactly } from '../exactly.js';
 import { createGate, ignore, isPending, logOf, memoryFile, plantsNamed } from './support.js';
 

@@ -20,8 +20,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { Test } from 'tap';
 
-import type { OpenFile } from '../../dist/files.js';
-import { nodeSystem, type System } from '../../dist/log/system.js';
+import { nodeSystem, type OpenFile, type System } from '../../dist/log/files.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';

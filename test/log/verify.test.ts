@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import t from 'tap';
 
 import type { Damage } from '../../dist/log/errors.js';
-import { nodeSystem, type System } from '../../dist/log/system.js';
+import { nodeSystem, type System } from '../../dist/log/files.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { verifyLog, type Verification } from '../../dist/log/verify.js';
 import {

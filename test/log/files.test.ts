@@ -1,51 +1,37 @@
-import { lstatSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { lstatSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t from 'tap';
 
-import { createFolder, syncFolder, writeAll, writeFile } from '../dist/files.js';
-import { openLogFile } from '../dist/log/file.js';
-import { nodeSystem, type System } from '../dist/log/system.js';
-import { createGate, faultyFileSystem, isPending, notingSyncs } from './log/support.js';
+import {
+  createFolder,
+  syncFolder,
+  writeAll,
+  writeFile,
+  openLogFile,
+  nodeSystem,
+} from '../../dist/log/files.js';
+import { createGate, faultyFileSystem, isPending, notingSyncs } from './support.js';
 
-t.test('each folder is durable before anything is created in it', async (t) => {
-  const root = t.testdir({ here: {} });
-  const here = join(root, 'here');
+t.test('a folder is created with its ancestors, and all of them are durable', async (t) => {
+  const root = t.testdir();
   const { fs, synced } = notingSyncs();
-  await createFolder(fs, here);
-  t.strictSame(synced, [root], 'a folder that exists may not be durable yet');
-  await createFolder(fs, join(here, 'a', 'b', 'c'));
-  t.strictSame(synced.slice(1), [root, here, join(here, 'a'), join(here, 'a', 'b')]);
-  t.ok(statSync(join(here, 'a', 'b', 'c')).isDirectory());
+  await createFolder(fs, join(root, 'a', 'b'));
+  t.ok(statSync(join(root, 'a', 'b')).isDirectory());
+  t.strictSame(synced.slice(0, 3), [join(root, 'a'), root, dirname(root)]);
+  t.equal(synced.at(-1), '/');
+  const first = [...synced];
+  await createFolder(fs, join(root, 'a', 'b'));
+  t.strictSame(synced, [...first, ...first], 'folders that exist may not be durable yet');
 });
 
-t.test('the parent of an existing folder need not be readable', async (t) => {
+t.test('the folders above those that are created need not be readable', async (t) => {
   const root = t.testdir({ here: {} });
   await createFolder(faultyFileSystem({ 'open 1': { fails: 'EACCES' } }), join(root, 'here'));
-  const fs = faultyFileSystem({ 'open 2': { fails: 'EACCES' } });
+  await createFolder(faultyFileSystem({ 'open 2': { fails: 'EACCES' } }), join(root, 'new'));
+  const fs = faultyFileSystem({ 'open 1': { fails: 'EACCES' } });
   await t.rejects(createFolder(fs, join(root, 'here', 'new')), { code: 'EACCES' });
 });
-
-t.test('another process may create the same folder at the same time', async (t) => {
-  const root = t.testdir({ here: {} });
-  // The first folder that is opened is the one above `here`. The parent of the new one need not be readable.
-  for (const fs of [nodeSystem, faultyFileSystem({ 'open 2': { fails: 'EACCES' } })]) {
-    const path = join(root, 'here', fs === nodeSystem ? 'one' : 'two');
-    await createFolder(creatingFirst(fs), path);
-    t.ok(statSync(path).isDirectory());
-  }
-});
-
-/** A file system on which another process creates each folder just before this one does. */
-function creatingFirst(fs: System): System {
-  return {
-    ...fs,
-    async mkdir(path) {
-      mkdirSync(path);
-      await fs.mkdir(path);
-    },
-  };
-}
 
 t.test('a folder that cannot be created rejects', async (t) => {
   const fs = faultyFileSystem({ 'mkdir 1': { fails: 'EACCES' } });

@@ -1,3 +1,5 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { constants, statSync, write, type BigIntStats } from 'node:fs';
 import {
   chmod,
@@ -9,21 +11,25 @@ import {
   unlink,
   type FileHandle,
 } from 'node:fs/promises';
+import { connect, createServer } from 'node:net';
 import { platform } from 'node:os';
 import { dirname } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
-import { codeOf } from './system-error.js';
+import { codeOf } from '../system-error.js';
+import { faults } from './errors.js';
 
 export type OpenFile = Pick<
   FileHandle,
   'fd' | 'stat' | 'chmod' | 'chown' | 'read' | 'truncate' | 'sync' | 'close'
 >;
 
-/** Almost all file operations go through this interface, so that tests can make each of them fail. */
 export interface FileSystem {
   open(path: string, flags: number, mode?: number): Promise<OpenFile>;
-  mkdir(path: string): Promise<void>;
+  /** Creates a folder and its ancestors if they are missing. Resolves to the first one that it created. */
+  mkdir(path: string, options: { recursive: true }): Promise<string | undefined>;
   realpath(path: string): Promise<string>;
   readdir(path: string): Promise<string[]>;
   chmod(path: string, mode: number): Promise<void>;
@@ -37,7 +43,24 @@ export interface FileSystem {
   readonly dsyncIsDurable: boolean;
 }
 
-export const nodeFileSystem: FileSystem = {
+/** What the log needs of the system: files, sockets, a clock and random numbers. Tests simulate all of it. */
+export interface System extends FileSystem {
+  listen(path: string, answer: () => string): Promise<ListeningSocket>;
+  ask(path: string, timeoutMs: number): Promise<string>;
+  /** Milliseconds on a clock that never goes back. */
+  readonly now: () => number;
+  readonly sleep: (ms: number) => Promise<unknown>;
+  /** Starts a timer, and returns a function that stops it. */
+  startTimer(onExpiry: () => void, ms: number): () => void;
+  readonly randomBytes: (size: number) => Buffer;
+}
+
+/** A Unix socket on which this process listens. */
+export interface ListeningSocket {
+  close(): void;
+}
+
+export const nodeSystem: System = {
   open,
   mkdir,
   realpath,
@@ -49,50 +72,52 @@ export const nodeFileSystem: FileSystem = {
   statSync,
   // On macOS, O_DSYNC leaves the data in the disk's cache; libuv's fsync uses F_FULLFSYNC.
   dsyncIsDurable: platform() !== 'darwin',
+  listen,
+  ask,
+  now: () => performance.now(),
+  sleep,
+  startTimer(onExpiry, ms) {
+    const timer = setTimeout(onExpiry, ms);
+    return () => clearTimeout(timer);
+  },
+  randomBytes,
 };
 
-const { O_CREAT, O_DIRECTORY, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants;
+/** Binds a Unix socket and listens on it. Each connection is sent what `answer` returns at that moment. */
+async function listen(path: string, answer: () => string): Promise<ListeningSocket> {
+  const server = createServer((socket) => socket.on('error', () => undefined).end(answer()));
+  // Without `exclusive`, the socket of a cluster worker would belong to the primary.
+  server.unref().listen({ path, exclusive: true });
+  await once(server, 'listening');
+  return server;
+}
 
-/**
- * Creates a folder and its ancestors if they are missing. The directory entry of each one is
- * durable before anything is created in it.
- */
+/** Connects to a Unix socket and resolves to its answer. Rejects if it is not complete in time. */
+function ask(path: string, timeoutMs: number): Promise<string> {
+  const socket = connect(path);
+  // Not `socket.setTimeout`, which starts again with each byte.
+  const timer = setTimeout(() => socket.destroy(), timeoutMs);
+  return text(socket).finally(() => clearTimeout(timer));
+}
+
+const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } =
+  constants;
+
+/** Creates a folder and its ancestors if they are missing, and makes their directory entries durable. */
 export async function createFolder(fs: FileSystem, path: string): Promise<void> {
-  const parent = dirname(path);
-  let created = false;
-  if (await isMissing(fs, path)) {
-    await createFolder(fs, parent);
-    created = await makeFolder(fs, path);
-  }
-  const synced = syncFolder(fs, parent);
-  // The parent of an existing folder is synced as well: the process that created the folder may have
-  // been killed before it synced the parent. That may fail for a folder that an operator created, whose
-  // parent may not be readable.
-  await (created ? synced : synced.catch(() => undefined));
-}
-
-/**
- * Creates a folder. Resolves to false if it exists by now. Not recursive: below /proc, the recursive
- * mkdir of Node 20 to 26 never returns.
- */
-async function makeFolder(fs: FileSystem, path: string): Promise<boolean> {
-  try {
-    await fs.mkdir(path);
-    return true;
-  } catch (error) {
-    if (codeOf(error) !== 'EEXIST') throw error;
-    return false;
+  const first = await fs.mkdir(path, { recursive: true });
+  for (let folder = path; folder !== dirname(folder); folder = dirname(folder)) {
+    const isCreated = first !== undefined && folder.length >= first.length;
+    const synced = syncFolder(fs, dirname(folder));
+    // Existing folders are synced as well: the process that created them may have been killed before it did
+    // so. That may fail for those that an operator created, which may not be readable.
+    await (isCreated ? synced : synced.catch(() => undefined));
   }
 }
 
-/** Not synchronous: on a file system that hangs, that would block the main thread. */
-async function isMissing(fs: FileSystem, path: string): Promise<boolean> {
-  try {
-    await fs.realpath(path);
-    return false;
-  } catch (error) {
-    return codeOf(error) === 'ENOENT';
-  }
+/** Opens the file of a log for durable appends. Creates it, mode 0600, if it is missing. */
+export function openLogFile(fs: FileSystem, path: string): Promise<OpenFile> {
+  return fs.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
 }
 
 /** Opens a file to read it. */
@@ -106,6 +131,20 @@ export async function statRegularFile(file: OpenFile): Promise<BigIntStats> {
   const stats = await file.stat({ bigint: true });
   if (!stats.isFile()) throw new Error('it is not a regular file');
   return stats;
+}
+
+/** What identifies a file while it is open. Another volume may have a file with the same inode number. */
+export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
+
+/**
+ * The size of the file at `path`, in bytes.
+ *
+ * @throws Error if it is not the given file: that one was replaced, or its volume was.
+ */
+export function sizeOf(fs: FileSystem, path: string, { dev, ino }: FileId): number {
+  const now = fs.statSync(path, { bigint: true });
+  if (now.dev !== dev || now.ino !== ino) throw faults.changed();
+  return Number(now.size);
 }
 
 /** Writes a new file durably, in place of the one that has this path. */
