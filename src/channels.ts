@@ -8,8 +8,9 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
  * 503 to a request that is cut off when the program stops is published in the context of the stop.
  *
  * There is one message for each request that is answered. There is none for a request that is passed to
- * `next`, and none for an answer that cannot be sent because the client has closed the connection, an
- * earlier answer on it said `Connection: close`, or the application has begun the response itself.
+ * `next`, and none for an answer that cannot be sent because the client has closed the connection or the application
+ * has begun the response itself. In an application, there is also one for a request that is queued behind an answer
+ * with `Connection: close`, which node:http never sends.
  *
  * If a subscriber throws, the request goes on, and Node emits `uncaughtException` of `process`, which ends
  * the process unless there is a listener.

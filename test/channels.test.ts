@@ -182,7 +182,7 @@ t.test('an answer is not published if', async (t) => {
 
   await t.test('an earlier answer on its connection is the final one', async (t) => {
     const seen = observeResponses(t);
-    const port = await listen(t, contextualServer(storesAll));
+    const { port } = await startListener(t, storesAll);
     const client = await connect(t, port);
     // It is refused before the end of its body has arrived.
     const last = chunkedMessage('a body').toString().replace(TOKEN, 'wrong');

@@ -3,7 +3,6 @@ import { types } from 'node:util';
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
 import { createBudget, type Budget } from './budget.js';
-import { closeAfterUpgrade, dropIfClosing, observeClose } from './connection.js';
 import { Failure, failures } from './failures.js';
 import { contentFailure, isForPlants, methodFailure, protocolFailure } from './head.js';
 import { MAX_PENDING_REFUSALS, resolveLimits, type PlantHandlerLimits } from './limits.js';
@@ -85,21 +84,12 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const memory = createBudget(limits.maxBufferedBytes);
   const refusals = createBudget(MAX_PENDING_REFUSALS);
 
-  // Not an async function: what `next` throws is thrown, not returned as a rejected promise.
   function handle(req: HttpRequest, res: HttpResponse, next?: () => unknown): Promise<void> {
     const isOurs = isForPlants(req);
-    const isDropped = dropIfClosing(req, res);
-    closeAfterUpgrade(req, res);
-    if (!isOurs && next) {
-      const handedOn = next();
-      // The application may have set its header by now.
-      observeClose(req, res);
-      return Promise.resolve(handedOn).then(() => undefined);
-    }
-    observeClose(req, res);
-    // node:http never sends this response, which is queued behind the final one of its connection. It is
-    // ended nevertheless, so that no code waits for its end, and its request does not stay in memory.
-    if (isDropped) return refuse(req, res, failures.unavailable);
+    // node:http loses what follows in the same packet (Node 20-26). The application may have begun the response.
+    if (req.headers.upgrade !== undefined && !res.headersSent) res.setHeader('Connection', 'close');
+    // Not an async function: what `next` throws is thrown, not returned as a rejected promise.
+    if (!isOurs && next) return Promise.resolve(next()).then(() => undefined);
     const failure =
       protocolFailure(req) ??
       authenticate(req) ??

@@ -40,13 +40,8 @@ export interface HttpResponse extends Omit<Writable, 'cork' | 'uncork'> {
   cork?(): void;
   uncork?(): void;
   readonly headersSent: boolean;
-  /** Whether the connection persists after this response; HTTP/2's always does. */
-  readonly shouldKeepAlive?: boolean;
-  /** In HTTP/1, the connection, but only while this response is the next one to be sent on it. */
-  readonly socket: unknown;
   /** Both have this method, but Node's types lack it for HTTP/2. */
   flushHeaders?(): void;
-  getHeader(name: string): number | string | string[] | undefined;
   setHeader(name: string, value: string): unknown;
   writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
 }

@@ -1,9 +1,6 @@
-import type { OutgoingHttpHeaders } from 'node:http';
-
 import { responseChannel } from '../channels.js';
 import type { Plant } from '../plant.js';
 import { drainBody } from './body.js';
-import { closeAfter, isDropped } from './connection.js';
 import type { Failure } from './failures.js';
 import { DRAIN } from './limits.js';
 import { declaredLength, isHttp2, type HttpRequest, type HttpResponse } from './request.js';
@@ -14,8 +11,7 @@ type Answer = Pick<Failure, 'status' | 'error' | 'headers' | 'body'>;
 /** Sends the 200 that says a plant is stored. */
 export function sendPlant(req: HttpRequest, res: HttpResponse, { name, tag }: Plant): void {
   const body = JSON.stringify({ name, tag });
-  write(req, res, { status: 200, error: 0, headers: {}, body });
-  res.end();
+  if (write(req, res, { status: 200, error: 0, headers: {}, body })) res.end();
 }
 
 /**
@@ -29,60 +25,61 @@ export async function sendFailure(
   res: HttpResponse,
   failure: Failure,
 ): Promise<void> {
-  const isFinal = !keepsConnection(req, failure);
-  if (isFinal) closeAfter(req, res);
-  write(req, res, failure, isFinal ? { Connection: 'close' } : {});
+  if (!write(req, res, failure, !keepsConnection(req, failure))) return;
   // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request.
   if (isHttp2(req)) res.end();
   if (await drainBody(req)) res.end();
   else res.destroy();
 }
 
-/** Writes the head and the body of a response in one write. `res.end(body)` would need two. */
+/**
+ * Writes the head and the body of a response in one write. `res.end(body)` would need two. Returns whether it is
+ * written, and has to be ended.
+ */
 function write(
   req: HttpRequest,
   res: HttpResponse,
   { status, error, headers, body }: Answer,
-  moreHeaders: OutgoingHttpHeaders = {},
-): void {
-  if (!isOpen(req, res)) {
-    // HTTP/2 would leave the stream of an aborted request open. What the application has ended is left alone.
-    if (!res.writableEnded) res.destroy();
-    return;
+  isFinal = false,
+): boolean {
+  if (isOver(req, res)) return false;
+  const isAborted = req.destroyed && !req.readableEnded;
+  if (isAborted || res.destroyed || res.headersSent) {
+    // HTTP/2 would leave the stream of an aborted request open.
+    res.destroy();
+    return false;
   }
-  const isPublished = responseChannel.hasSubscribers && canBeSent(req, res);
+  // Not with `writeHead`, after which `getHeader` would not return it.
+  if (isFinal) res.setHeader('Connection', 'close');
   res.writeHead(status, {
     'Content-Type': 'application/json',
     'Content-Length': Buffer.byteLength(body),
     ...headers,
-    ...moreHeaders,
   });
-  // Not before `writeHead`, which may throw. But whether to publish is decided before: in HTTP/2,
-  // `writeHead` ends the response to a HEAD.
-  if (isPublished) responseChannel.publish({ request: req, response: res, status, error });
+  // Not before `writeHead`, which may throw.
+  if (responseChannel.hasSubscribers)
+    responseChannel.publish({ request: req, response: res, status, error });
   // With `rejectNonStandardBodyWrites`, writing a body in the response to a HEAD throws.
   if (req.method === 'HEAD') {
     res.flushHeaders?.();
-    return;
+    return true;
   }
   // Uncorking writes at once. Otherwise node:http would write at the end of the tick, and a `res.end()`
   // before that would need a second write.
   res.cork?.();
   res.write(body);
   res.uncork?.();
+  return true;
 }
 
-/** Whether the application has left the response to the handler, and the request is not aborted. */
-function isOpen(req: HttpRequest, res: HttpResponse): boolean {
-  const isAborted = req.destroyed && !req.readableEnded;
-  return !res.headersSent && !res.writableEnded && !res.destroyed && !isAborted;
-}
-
-/** Whether a response can reach the client: nothing is sent after the final one of a connection. */
-function canBeSent(req: HttpRequest, res: HttpResponse): boolean {
+/**
+ * Whether nothing can be sent, because the application has ended the response, or because the connection has
+ * ended. If a response ends on such a connection behind the last one, node:http throws (Node 20-26).
+ */
+function isOver(req: HttpRequest, res: HttpResponse): boolean {
   const { destroyed, writable } = req.socket;
-  // In HTTP/2, `writable` belongs to the stream, and is false from the beginning for a HEAD.
-  return (isHttp2(req) ? !destroyed : writable !== false) && !isDropped(res);
+  // In HTTP/2, both belong to the stream, and `writable` is false from the beginning for a HEAD.
+  return res.writableEnded || (isHttp2(req) ? destroyed === true : writable === false);
 }
 
 /** Whether the connection can be used again after a failure: the end of the request must be in sight. */

@@ -5,7 +5,10 @@ import type { Duplex } from 'node:stream';
 /** The open connections of a server. One is idle while no request on it is being answered. */
 export interface Connections {
   has(socket: Duplex): boolean;
-  /** Call when a request has arrived. Its connection is idle again once the response is closed. */
+  /**
+   * Call when a request has arrived. Its connection is idle again once the response is closed, unless it says
+   * `Connection: close`.
+   */
   begin(res: ServerResponse): void;
   /** The latest response on a connection, or `undefined` if it is idle. */
   latest(socket: Duplex): ServerResponse | undefined;
@@ -43,7 +46,7 @@ export function trackConnections(
 
   function forget(this: ServerResponse): void {
     const { socket } = this.req;
-    if (responses.get(socket) === this) responses.set(socket, undefined);
+    if (responses.get(socket) === this && !isFinal(this)) responses.set(socket, undefined);
   }
 
   function limitIdle(ms: number): void {
@@ -85,4 +88,9 @@ export function trackConnections(
       for (const socket of responses.keys()) socket.destroy();
     },
   };
+}
+
+/** Whether a response is the last one of its connection. */
+export function isFinal(res: ServerResponse): boolean {
+  return res.getHeader('connection') === 'close';
 }

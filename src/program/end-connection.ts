@@ -11,16 +11,12 @@ import { DRAIN } from '../http/limits.js';
  * begun.
  */
 export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failure: Failure): void {
-  if (!res) endWith(socket, failure);
-  else if (res.req.complete) res.once('close', () => endWith(socket, failure));
-  else if (res.socket) endIncomplete();
+  if (res?.req.complete) res.once('close', () => endWith(socket, failure));
   // node:http emits `socket` once the responses before this one are sent, then sends what it holds.
-  else res.once('socket', () => queueMicrotask(endIncomplete));
-
-  function endIncomplete(): void {
-    if (res?.headersSent) endGently(socket);
-    else endWith(socket, failure);
-  }
+  else if (res && !res.socket)
+    res.once('socket', () => queueMicrotask(() => endInTurn(socket, res, failure)));
+  else if (res?.headersSent) endGently(socket);
+  else endWith(socket, failure);
 }
 
 /** Writes a failure to a connection, without a response of node:http. */

@@ -4,13 +4,12 @@ import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
 import { failures, type Failure } from '../http/failures.js';
-import { MAX_HEADER_LINES } from '../http/limits.js';
-import { observeClose } from '../http/connection.js';
+import { MAX_HEADER_LINES, MAX_PENDING_REFUSALS } from '../http/limits.js';
 import { sendFailure } from '../http/respond.js';
 import { limitRate, type Report } from '../report.js';
 import { STOPPING } from './exit.js';
 import type { TlsMaterial } from './credentials.js';
-import { trackConnections } from './connections.js';
+import { isFinal, trackConnections } from './connections.js';
 import { endInTurn } from './end-connection.js';
 import { listen } from './listen.js';
 
@@ -88,23 +87,45 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 
   const event = tls ? 'secureConnection' : 'connection';
   const connections = trackConnections(event, server, keepAliveMs);
-  /** The connections on which a parse error has been handled. */
-  const broken = new WeakSet<Duplex>();
+  /** The connections that are ended without a response of node:http. */
+  const ended = new WeakSet<Duplex>();
   let closing = false;
   let dropped = 0;
+  /** Requests that are ignored, and that node:http keeps until their connection is closed. */
+  let ignored = 0;
+
+  /** Ends a connection with a failure, once its earlier responses are sent. */
+  function end(socket: Duplex, failure: Failure): void {
+    // Called again if the client ends the connection meanwhile, or does not.
+    if (ended.has(socket)) return;
+    ended.add(socket);
+    endInTurn(socket, connections.latest(socket), failure);
+  }
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
+    const { socket } = req;
+    const latest = connections.latest(socket);
+    // RFC 9112, section 9.6: nothing behind the last response of a connection is processed.
+    if (socket.destroyed || ended.has(socket) || (latest && isFinal(latest))) {
+      ignore(req);
+      return;
+    }
     connections.begin(res);
     if (closing) res.setHeader('Connection', 'close');
     void handler(req, res);
   }
 
+  function ignore(req: IncomingMessage): void {
+    if (++ignored > MAX_PENDING_REFUSALS) req.socket.destroy();
+    req.once('close', () => ignored--);
+    // Takes the connection away from the parser: more is read, so that the client gets to see the last response, but
+    // becomes no request.
+    req.socket.removeAllListeners('data').on('data', () => undefined);
+  }
+
   function drain(): void {
     closing = true;
-    for (const res of connections.unanswered()) {
-      res.setHeader('Connection', 'close');
-      observeClose(res.req, res);
-    }
+    for (const res of connections.unanswered()) res.setHeader('Connection', 'close');
   }
 
   server.on('drop', () => {
@@ -126,17 +147,13 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   server.on('connect', (_req, socket) => {
     // node:http has detached itself from this connection.
     socket.on('error', () => undefined).resume();
-    endInTurn(socket, connections.latest(socket), failures.method);
+    end(socket, failures.method);
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    // Emitted again for everything else that arrives on the connection.
-    if (broken.has(socket)) return;
-    broken.add(socket);
     // A TLS handshake has failed, or bytes are lost: node:http has paused its parser because too many responses
     // are unsent, and TLS records that are decrypted by then reach it all the same (Node 20-26).
     if (!connections.has(socket) || error.code === 'HPE_PAUSED') socket.destroy();
-    else
-      endInTurn(socket, connections.latest(socket), FAILURES.get(error.code) ?? failures.malformed);
+    else end(socket, FAILURES.get(error.code) ?? failures.malformed);
   });
 
   return {

@@ -1,6 +1,7 @@
+import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import * as https from 'node:https';
-import type { Server } from 'node:net';
+import { connect as connectTo, type Server, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connect as connectSecurely } from 'node:tls';
 
@@ -101,7 +102,6 @@ const tls = (): { cert: Buffer; key: Buffer } => {
 export interface TestServer {
   readonly start: (t: Test, handler: PlantHandler) => Promise<number>;
   readonly secure?: boolean;
-  readonly isListener?: boolean;
   readonly passesOn?: boolean;
 }
 
@@ -110,13 +110,17 @@ const embedIn =
   async (t: Test, handler: PlantHandler): Promise<number> =>
     listen(t, await makeServer(handler));
 
-export const SERVERS: Readonly<Record<string, TestServer>> = {
-  'the listener': { start: listener, isListener: true },
+/** The servers of the program. */
+export const LISTENERS: Readonly<Record<string, TestServer>> = {
+  'the listener': { start: listener },
   'the listener with TLS': {
     start: (t, handler) => listener(t, handler, { tls: tls() }),
     secure: true,
-    isListener: true,
   },
+};
+
+/** Servers of applications. */
+export const APPLICATIONS: Readonly<Record<string, TestServer>> = {
   'node:http': { start: embedIn((handler) => createServer(handler)) },
   'node:https': {
     start: embedIn((handler) => https.createServer(tls(), handler)),
@@ -138,3 +142,20 @@ export const SERVERS: Readonly<Record<string, TestServer>> = {
     passesOn: true,
   },
 };
+
+/** Resolves once the connection, and the TLS handshake on it, are complete. */
+export async function connectSocket(port: number, secure = false): Promise<Socket> {
+  const socket = secure
+    ? connectSecurely({ port, host: '127.0.0.1', rejectUnauthorized: false })
+    : connectTo(port, '127.0.0.1');
+  await once(socket, secure ? 'secureConnect' : 'connect');
+  return socket.setNoDelay();
+}
+
+/** Resolves once a server has answered on another connection, so that it has read what came before. */
+export async function serveAnother(port: number, secure?: boolean): Promise<void> {
+  const socket = await connectSocket(port, secure);
+  socket.write(message({ headers: { Authorization: undefined } }));
+  await once(socket, 'data');
+  socket.destroy();
+}

@@ -1,15 +1,22 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
-import { connect as connectTo, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { connect as connectSecurely } from 'node:tls';
 
 import t from 'tap';
 
 import { anyAnswer, connect, message, type Message } from '../client.js';
 import { listen } from '../service.js';
 import { gatedStore } from '../stores.js';
-import { SERVERS, listener, makeService, parseResponses, plant } from './support.js';
+import {
+  APPLICATIONS,
+  connectSocket,
+  listener,
+  LISTENERS,
+  makeService,
+  parseResponses,
+  plant,
+  serveAnother,
+} from './support.js';
 
 /*
  * The parser of node:http stops behind a request with `Connection: Upgrade` and `Upgrade`. If no listener
@@ -59,23 +66,7 @@ async function sendTwo(
   return received;
 }
 
-async function connectSocket(port: number, secure = false): Promise<Socket> {
-  const socket = secure
-    ? connectSecurely({ port, host: '127.0.0.1', rejectUnauthorized: false })
-    : connectTo(port, '127.0.0.1');
-  await once(socket, secure ? 'secureConnect' : 'connect');
-  return socket.setNoDelay();
-}
-
-/** Resolves once a server has answered on another connection, so that it has read what came before. */
-async function serveAnother(port: number, secure?: boolean): Promise<void> {
-  const socket = await connectSocket(port, secure);
-  socket.write(message({ headers: { Authorization: undefined } }));
-  await once(socket, 'data');
-  socket.destroy();
-}
-
-for (const [name, { start, secure, passesOn }] of Object.entries(SERVERS)) {
+for (const [name, { start, secure, passesOn }] of Object.entries({ ...LISTENERS, ...APPLICATIONS }))
   t.test(`${name}: a request with Upgrade is the last one of its connection`, async (t) => {
     for (const [about, [error, request]] of Object.entries(REQUESTS)) {
       // With `next`, another path is the application's.
@@ -94,6 +85,7 @@ for (const [name, { start, secure, passesOn }] of Object.entries(SERVERS)) {
     }
   });
 
+for (const [name, { start, secure }] of Object.entries(LISTENERS))
   t.test(`${name}: nothing is processed while a request with Upgrade is pending`, async (t) => {
     const rest = plant(5);
     const segments: Readonly<Record<string, readonly Buffer[]>> = {
@@ -117,27 +109,6 @@ for (const [name, { start, secure, passesOn }] of Object.entries(SERVERS)) {
       t.strictSame(stored, [1n], about);
     }
   });
-}
-
-t.test(
-  'a plant after a request with Upgrade that was passed to next is not processed',
-  async (t) => {
-    const { handler, stored } = makeService();
-    const answers: (() => void)[] = [];
-    const server = createServer((req, res) => {
-      void handler(req, res, () => answers.push(() => res.end('{}')));
-    });
-    const port = await listen(t, server);
-    const socket = await connectSocket(port);
-    const first = Buffer.concat([upgrade({ target: '/elsewhere', body: '' }), plant(2)]);
-    const received = sendTwo(socket, [first, plant(3)], () => serveAnother(port));
-    await serveAnother(port);
-    await serveAnother(port);
-    for (const answer of answers) answer();
-    t.strictSame(parseResponses(await received), [{ status: 200, error: 200, closes: true }]);
-    t.strictSame(stored, []);
-  },
-);
 
 t.test('a response that the application has begun stays as it is', async (t) => {
   const { handler } = makeService();

@@ -1,9 +1,10 @@
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t from 'tap';
 
 import { selfSigned } from '../certificate.js';
-import { connect, isFailure, message, TOKEN } from '../client.js';
+import { connect, exchange, isFailure, message, TOKEN } from '../client.js';
 import { start } from './program.js';
 
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
@@ -35,18 +36,28 @@ t.test('a TLS handshake or a head that does not arrive in time is disconnected',
     preload: HASTY_SERVERS,
   });
   const handshake = await connect(t, secure.port);
-  const { port } = await start(t, { cwd: join(cwd, 'http'), env, preload: HASTY_SERVERS });
+  const program = await start(t, { cwd: join(cwd, 'http'), env, preload: HASTY_SERVERS });
+  const { port } = program;
   const silent = await connect(t, port);
   const begun = await connect(t, port);
   begun.send(message().subarray(0, 20));
   const used = await connect(t, port);
   used.send(message(), message().subarray(0, 20));
   t.match(await used.answer(), { status: 200 });
-  for (const [what, client] of Object.entries({ silent, begun, used })) {
+  const clients = { silent, begun, used };
+  for (const { socket } of Object.values(clients)) socket.allowHalfOpen = true;
+  const late = message({ body: '{"id":8,"name":"ivy"}' });
+  for (const [what, client] of Object.entries(clients)) {
     isFailure(t, await client.answer(), { status: 408, headers: { connection: 'close' } }, what);
+    client.send(what === 'silent' ? late : late.subarray(20), late);
+    t.equal((await exchange(t, port, message())).status, 200);
+    client.socket.end();
     await client.closed;
   }
   await handshake.closed;
+  await program.stop('SIGTERM');
+  const stored = readFileSync(join(cwd, 'http/plants.jsonl'), 'utf8');
+  t.match(stored, /^.*"id":7.*\n$/, 'nothing that arrives after a 408 is stored');
 });
 
 const KEEP_ALIVE = { PLANT_STORE_KEEP_ALIVE_SECONDS: '600' };
