@@ -42,13 +42,22 @@ async function outcomeOf(store: PlantStore, plant: NewPlant): Promise<unknown> {
   }
 }
 
+/** The message of a check that fails: which plant, what was expected, and what came instead. */
+function differs(plant: unknown, expected: string, outcome: unknown): string {
+  const [shown, actual] = [plant, outcome].map((value) => inspect(value, { maxStringLength: 40 }));
+  return `${shown}: expected ${expected}, not ${actual}`;
+}
+
+/** Adds a plant, and checks what comes of it. */
+async function expectOutcome(store: PlantStore, plant: NewPlant, expected: string): Promise<void> {
+  const outcome = await outcomeOf(store, plant);
+  equal(outcome, expected, differs(plant, expected, outcome));
+}
+
 async function refusesNotPlants(store: PlantStore): Promise<void> {
   for (const [plant, error] of NOT_PLANTS) {
     const outcome = await outcomeOf(store, plant as NewPlant);
-    ok(
-      outcome instanceof error,
-      `${inspect(plant)}: expected a ${error.name}, not ${inspect(outcome)}`,
-    );
+    ok(outcome instanceof error, differs(plant, `a ${error.name}`, outcome));
   }
 }
 
@@ -58,18 +67,18 @@ async function close(store: PlantStore): Promise<void> {
 
 const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> = {
   async 'a new plant is created'(store) {
-    equal(await outcomeOf(store, FERN), 'created');
+    await expectOutcome(store, FERN, 'created');
   },
 
   async 'the same plant again is unchanged'(store) {
     await outcomeOf(store, FERN);
-    equal(await outcomeOf(store, { ...FERN }), 'unchanged');
+    await expectOutcome(store, { ...FERN }, 'unchanged');
   },
 
   async 'a plant may be without a tag, which is not an empty one'(store) {
-    equal(await outcomeOf(store, { id: 7n, name: 'Boston fern' }), 'created');
-    equal(await outcomeOf(store, { id: 7n, name: 'Boston fern' }), 'unchanged');
-    equal(await outcomeOf(store, { id: 7n, name: 'Boston fern', tag: '' }), CONFLICT);
+    await expectOutcome(store, { id: 7n, name: 'Boston fern' }, 'created');
+    await expectOutcome(store, { id: 7n, name: 'Boston fern' }, 'unchanged');
+    await expectOutcome(store, { id: 7n, name: 'Boston fern', tag: '' }, CONFLICT);
   },
 
   async 'the id of a different plant is a conflict, and that plant stays'(store) {
@@ -80,19 +89,19 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
       { ...FERN, tag: '' },
       { id: FERN.id, name: FERN.name },
     ];
-    for (const other of others) equal(await outcomeOf(store, other), CONFLICT);
-    equal(await outcomeOf(store, FERN), 'unchanged');
+    for (const other of others) await expectOutcome(store, other, CONFLICT);
+    await expectOutcome(store, FERN, 'unchanged');
   },
 
   async 'ids are distinct over the whole range of an int64'(store) {
     const ids = [0n, 1n, -1n, 2n ** 53n, 2n ** 53n + 1n, 2n ** 63n - 1n, -(2n ** 63n)];
     for (const expected of ['created', 'unchanged'])
-      for (const id of ids) equal(await outcomeOf(store, { id, name: `plant ${id}` }), expected);
+      for (const id of ids) await expectOutcome(store, { id, name: `plant ${id}` }, expected);
   },
 
   async 'what is not a plant is refused with a TypeError or RangeError, even after close'(store) {
     await refusesNotPlants(store);
-    equal(await outcomeOf(store, FERN), 'created', 'nothing is stored');
+    await expectOutcome(store, FERN, 'created');
     await close(store);
     await refusesNotPlants(store);
   },
@@ -101,8 +110,9 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
     const plant = { ...FERN };
     const adding = outcomeOf(store, plant);
     plant.name = 'Ivy';
-    equal(await adding, 'created');
-    equal(await outcomeOf(store, FERN), 'unchanged');
+    const outcome = await adding;
+    equal(outcome, 'created', differs(FERN, 'created', outcome));
+    await expectOutcome(store, FERN, 'unchanged');
   },
 
   async 'any string can be a name, and different strings conflict'(store) {
@@ -112,10 +122,10 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
       ...[large, `${large}x`],
     ];
     for (const [id, name] of names.map((each, n) => [BigInt(n), each] as const)) {
-      equal(await outcomeOf(store, { id, name }), 'created');
+      await expectOutcome(store, { id, name }, 'created');
       for (const other of names) {
         const expected = other === name ? 'unchanged' : CONFLICT;
-        equal(await outcomeOf(store, { id, name: other }), expected);
+        await expectOutcome(store, { id, name: other }, expected);
       }
     }
   },
@@ -123,14 +133,18 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
   async 'of plants that are added at the same time, each is stored once'(store) {
     const ids = Array.from({ length: 1000 }, (_, n) => BigInt(n % 500));
     const outcomes = await Promise.all(ids.map((id) => outcomeOf(store, { ...FERN, id })));
-    const expected = ids.map((_, n) => (n < 500 ? 'created' : 'unchanged'));
-    deepEqual(outcomes.toSorted(), expected);
+    for (const [n, id] of ids.slice(0, 500).entries()) {
+      const both = [outcomes[n], outcomes[n + 500]].toSorted();
+      const message = differs({ ...FERN, id }, 'created and unchanged', both);
+      deepEqual(both, ['created', 'unchanged'], message);
+    }
   },
 
   async 'of two plants with one id that are added at the same time, one is a conflict'(store) {
     const plants = [FERN, { ...FERN, tag: 'outdoor' }];
     const outcomes = await Promise.all(plants.map((plant) => outcomeOf(store, plant)));
-    deepEqual(outcomes.toSorted(), [CONFLICT, 'created']);
+    const message = differs(plants, `created and ${CONFLICT}`, outcomes);
+    deepEqual(outcomes.toSorted(), [CONFLICT, 'created'], message);
   },
 
   async 'close waits for pending plants'(store) {
@@ -139,12 +153,12 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
     await close(store);
     // A decorator of a store may pass on the end of an `add` some microtasks later.
     await nextTurn();
-    equal(outcome, 'created');
+    equal(outcome, 'created', differs(FERN, 'created', outcome));
   },
 
   async 'a plant that is added after close is refused as unavailable'(store) {
     await close(store);
-    equal(await outcomeOf(store, FERN), UNAVAILABLE);
+    await expectOutcome(store, FERN, UNAVAILABLE);
   },
 
   async 'a closed store can be closed again'(store) {

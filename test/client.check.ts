@@ -90,6 +90,6 @@ t.test('a typed client is generated from the document as its document says', asy
     const lines = block('Clients', 'ts').replace('8080', String(port));
     const { data, error } = await runExample(t, `${lines}\nexport { data, error };`);
     t.equal(data, undefined);
-    t.strictSame(error, { error: 401, message: 'the bearer token is not valid' });
+    t.match(error, { error: 401, message: /^the bearer token is not valid; / });
   });
 });

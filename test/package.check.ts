@@ -25,6 +25,11 @@ import { block } from './readme.js';
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const MODULES = join(ROOT, 'node_modules');
 
+const PACKAGE = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+  readonly version: string;
+  readonly scripts: Readonly<Record<string, string>>;
+};
+
 /** Programs that use the package. */
 const PROGRAMS = {
   'server.ts': EMBEDDINGS.http,
@@ -290,13 +295,10 @@ for (const release of ['5.9', '7'] as const)
   );
 
 t.test('once it is installed, npx runs the programs in any folder', async (t) => {
-  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
-    version: string;
-  };
   for (const program of ['plant-store', 'plant-store-postgres']) {
     const npx = (folder: string, argument: string): Promise<string> =>
       run(folder, 'npx', '--no', '--prefix', consumer, program, argument);
-    t.equal(await npx(consumer, '--version'), `${version}\n`);
+    t.equal(await npx(consumer, '--version'), `${PACKAGE.version}\n`);
     t.match(await npx('/', '--help'), new RegExp(`^Usage: ${program} `));
   }
 });
@@ -304,12 +306,17 @@ t.test('once it is installed, npx runs the programs in any folder', async (t) =>
 t.test('a Node that is too old says which one is needed', async (t) => {
   for (const release of ['14.21.3', '18.20.8', '20.10.0', '22.1.0']) {
     const node = await nodeOf(release);
+    const sentence = `plant-store: needs Node ^20.19 || >=22.12; this is Node ${release}\n`;
     for (const script of ['dist/server.js', 'dist/postgres-server.js']) {
       const { status, stdout, stderr } = spawnSync(node, [join(ROOT, script)], {
         encoding: 'utf8',
       });
-      const sentence = `plant-store: needs Node ^20.19 || >=22.12; this is Node ${release}\n`;
       t.strictSame({ status, stdout, stderr }, { status: 2, stdout: '', stderr: sentence });
     }
+    const [check = '', build] = (PACKAGE.scripts.prestart ?? '').split(' && ');
+    t.equal(build, 'npm run build');
+    const env = { PATH: `${dirname(node)}:${process.env.PATH}` };
+    const { status, stderr } = spawnSync('sh', ['-c', check], { cwd: ROOT, env, encoding: 'utf8' });
+    t.strictSame({ status, stderr }, { status: 2, stderr: sentence }, 'npm start says so first');
   }
 });

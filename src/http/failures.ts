@@ -86,9 +86,15 @@ export const failures = {
   http10TransferCoding: closing(400, 'leave out Transfer-Encoding; HTTP/1.0 does not have it'),
   manyAuthorizations: http(400, 'the request must have one Authorization header, not more'),
   noToken: unauthorized('send a bearer token: Authorization: Bearer <token>'),
-  wrongToken: unauthorized('the bearer token is not valid', ', error="invalid_token"'),
+  wrongToken: unauthorized(
+    'the bearer token is not valid; the valid ones are in PLANT_STORE_TOKEN, in the token file, or in the ' +
+      'option tokens of the handler',
+    ', error="invalid_token"',
+  ),
   notFound: http(404, 'there is nothing at this path; plants are created at /plants'),
-  method: http(405, 'use POST to create a plant', { Allow: 'POST' }),
+  method: http(405, 'use POST to create a plant; there is no request that reads plants', {
+    Allow: 'POST',
+  }),
   // RFC 9110, section 15.5.9.
   timeout: closing(408, 'the request did not arrive in time; send it again'),
   chunkExtensions: http(413, 'the chunk extensions of the request are too large'),
