@@ -1,5 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 
@@ -13,11 +13,12 @@ import { readDatabaseServerSettings } from '../dist/program/settings.js';
 import { TOKEN } from './client.js';
 import { FIXED_MIB } from './hostile/memory.js';
 import { noPromtool } from './metrics.js';
-import { block, blocks } from './readme.js';
+import { block, blocks, read } from './readme.js';
 import { freePort } from './service.js';
 import { launch, run, serving, start } from './system/program.js';
 
-const [SERVICE = '', TARGETS = '', REPAIR = ''] = blocks('Kubernetes', 'yaml');
+const [SERVICE = '', TARGETS = ''] = blocks('Kubernetes', 'yaml');
+const [RELOAD = '', REPAIR = ''] = blocks('Kubernetes', 'sh');
 
 /** What the tests read of manifests. */
 interface Manifest {
@@ -58,8 +59,7 @@ interface Probe {
 }
 
 const MANIFESTS = new Map(
-  [SERVICE, REPAIR]
-    .flatMap((text) => parseAllDocuments(text))
+  parseAllDocuments(SERVICE)
     .map((document) => document.toJS() as Manifest)
     .map((each) => [each.kind, each]),
 );
@@ -97,6 +97,15 @@ function directives(unit: string): ReadonlyMap<string, string> {
   );
 }
 
+/** The settings in a unit. */
+const settingsIn = (unit: string): Record<string, string> =>
+  Object.fromEntries(
+    [...unit.matchAll(/(PLANT_STORE_\w+)=(\S+)/g)].map(([, name = '', value = '']) => [
+      name,
+      value,
+    ]),
+  );
+
 t.test('systemd accepts the units', { skip: noSystemd }, async (t) => {
   const { status, stderr } = spawnSync('systemd-analyze', ['verify', ...writeUnits(t)], {
     encoding: 'utf8',
@@ -120,11 +129,14 @@ t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async 
   const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });
   const port = await freePort();
   const activate = block('systemd', 'sh');
-  const command = ['sh', '-euc', `exec ${activate.replace('8080', String(port))}`];
-  const program = launch(t, { cwd, command });
+  const file = 'elsewhere.jsonl';
+  const given = activate.replace('8080', String(port)).replace('data/plants.jsonl', file);
+  const program = launch(t, { cwd, command: ['sh', '-euc', `exec ${given}`] });
   await program.says('stderr', /^Listening on /);
   t.equal((await fetch(`http://127.0.0.1:${port}/plants`)).status, 401);
-  t.match((await serving(program)).url, `http://127.0.0.1:${port}`);
+  const { url, log } = await serving(program);
+  t.match(url, `http://127.0.0.1:${port}`);
+  t.equal(log, join(cwd, file), 'settings reach it');
 });
 
 t.test('the systemd unit starts, reloads and stops the program', async (t) => {
@@ -133,9 +145,14 @@ t.test('the systemd unit starts, reloads and stops the program', async (t) => {
   t.equal(unit.get('RestartPreventExitStatus'), String(EXIT.usage));
 
   const cwd = t.testdir();
-  const [name = '', path = ''] = (unit.get('Environment') ?? '').split('=');
-  const program = await start(t, { cwd, env: { [name]: `${cwd}/${path}` } });
+  const settings = settingsIn(blocks('systemd', 'ini')[0] ?? '');
+  const path = settings.PLANT_STORE_FILE ?? '';
+  t.match(block('Prometheus', 'yaml'), `127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}'`);
+  const env = { ...settings, PLANT_STORE_FILE: `${cwd}/${path}`, PLANT_STORE_MONITOR_PORT: '0' };
+  const program = await start(t, { cwd, env });
   t.match(program.log, new RegExp(`${path}$`));
+  t.match(read('.github/DEPLOYING.md'), `the token is in \`${join(dirname(path), 'token')}\``);
+  t.ok(existsSync(join(dirname(program.log), 'token')));
   const reload = ['-euc', unit.get('ExecReload') ?? ''];
   await promisify(execFile)('sh', reload, { env: { MAINPID: String(program.pid) } });
   await program.says('stderr', /accepts 1 token\n/);
@@ -147,16 +164,13 @@ t.test('the program for PostgreSQL accepts the settings in its file for systemd'
   t.match(unit, /^ExecStart=\S+node \S+\/dist\/postgres-server\.js$/m);
   const credentials = [...unit.matchAll(/^LoadCredential=(\w+):/gm)].map(([, name = '']) => name);
   const folder = t.testdir(Object.fromEntries(credentials.map((name) => [name, 'a-secret'])));
-  const given = unit.replaceAll('%d', folder).matchAll(/(PLANT_STORE_\w+)=(\S+)/g);
-  const settings = await readDatabaseServerSettings(
-    Object.fromEntries([...given].map(([, name = '', value]) => [name, value])),
-  );
+  const settings = await readDatabaseServerSettings(settingsIn(unit.replaceAll('%d', folder)));
   t.strictSame(settings.tokens, ['a-secret']);
   t.equal(settings.passwordFile?.path, join(folder, 'password'));
 });
 
 t.test('the manifests refer to names that exist, and to settings of the program', async (t) => {
-  const kinds = ['Secret', 'PersistentVolumeClaim', 'Service', 'Deployment', 'Job'];
+  const kinds = ['Secret', 'PersistentVolumeClaim', 'Service', 'Deployment'];
   t.strictSame([...MANIFESTS.keys()], kinds);
   const { name: claim } = manifest('PersistentVolumeClaim').metadata;
   const secret = manifest('Secret');
@@ -165,20 +179,17 @@ t.test('the manifests refer to names that exist, and to settings of the program'
   t.strictSame(service.selector, labels);
   t.strictSame(manifest('Deployment').spec.selector.matchLabels, labels);
 
-  const [server, repair] = [podOf('Deployment'), podOf('Job')];
-  const [volume] = /^VOLUME (.*)$/m.exec(block('A container', 'dockerfile'))?.slice(1) ?? [];
-  for (const { containers, volumes } of [server, repair]) {
-    const mounts = containers[0].volumeMounts;
-    t.strictSame(
-      mounts.map(({ name }) => name),
-      volumes.map(({ name }) => name),
-    );
-    t.equal(mounts[0]?.mountPath, volume);
-    t.equal(volumes[0]?.persistentVolumeClaim?.claimName, claim);
-    t.equal(containers[0].image, server.containers[0].image);
-  }
+  const server = podOf('Deployment');
   const [container] = server.containers;
-  const [, tokens] = server.volumes;
+  const { volumes } = server;
+  t.strictSame(
+    container.volumeMounts.map(({ name }) => name),
+    volumes.map(({ name }) => name),
+  );
+  const [volume] = /^VOLUME (.*)$/m.exec(block('A container', 'dockerfile'))?.slice(1) ?? [];
+  t.equal(container.volumeMounts[0]?.mountPath, volume);
+  t.equal(volumes[0]?.persistentVolumeClaim?.claimName, claim);
+  const [, tokens] = volumes;
   t.equal(tokens?.secret?.secretName, secret.metadata.name);
   const env = environmentOf(container);
   const path = `${container.volumeMounts[1]?.mountPath}/${Object.keys(secret.stringData)[0]}`;
@@ -220,18 +231,44 @@ t.test('the probes are pages of the monitor, and the shell sends SIGHUP', async 
     t.equal(status, 200, httpGet.path);
   }
 
-  const [, command = ''] = /-- sh -c '(.* )1'\n$/.exec(blocks('Kubernetes', 'sh')[0] ?? '') ?? [];
+  const [, command = ''] = /-- sh -c '(.* )1'\n$/.exec(RELOAD) ?? [];
   // No program can be found.
   const noPrograms = { env: { PATH: '' } };
   await promisify(execFile)('/bin/sh', ['-c', `${command}${program.pid}`], noPrograms);
   await program.says('stderr', /accepts 1 token\n/);
 });
 
-t.test('the Job repairs the log that a container without settings opens', async (t) => {
+/** The operations of JSON Patch that the documents use. */
+interface Operation {
+  readonly op: 'add' | 'remove';
+  readonly path: string;
+  readonly value?: unknown;
+}
+
+t.test('a pod with the documented patch repairs the log', async (t) => {
+  const [, patch = ''] = /--patch='([^']*)'/.exec(REPAIR) ?? [];
+  const patched = structuredClone(manifest('Deployment'));
+  for (const { op, path, value } of JSON.parse(patch) as readonly Operation[]) {
+    const names = path.split('/').slice(1);
+    const last = names.pop() ?? '';
+    const parent = names.reduce(
+      (at, name) => at[name] as Record<string, unknown>,
+      patched as object as Record<string, unknown>,
+    );
+    t.equal(last in parent, op === 'remove', `${op} ${path}`);
+    if (op === 'remove') Reflect.deleteProperty(parent, last);
+    else parent[last] = value;
+  }
+  const [container] = patched.spec.template.spec.containers as readonly [
+    Container & { readonly command: readonly string[] },
+  ];
+  t.notOk('livenessProbe' in container, 'nothing listens for it');
+
   const cwd = t.testdir({ data: { 'plants.jsonl': '{"id":1,"name":"ivy"}\nx\n' } });
-  const [node, script = '', ...args] = podOf('Job').containers[0].command;
+  const [node, script = '', ...args] = container.command;
   t.equal(node, 'node');
-  const repair = { cwd, script: script.replace('/app', process.cwd()), args };
+  const env = environmentOf(container);
+  const repair = { cwd, env, script: script.replace('/app', process.cwd()), args };
   t.match(await run(t, repair), { code: 0, stdout: /kept 1 plant, moved 1 damaged line/ });
   const started = await start(t, { cwd });
   t.equal(started.plants, 1);

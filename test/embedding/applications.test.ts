@@ -78,6 +78,23 @@ for (const [name, embedding] of Object.entries(APPLICATIONS))
       await t.test(protocol, (t) => works(t, application, protocol, embedding));
   });
 
+t.test('middleware of Hono does not see requests for plants', async (t) => {
+  const application = await startApplication(t, EMBEDDINGS.honoMiddleware);
+  const plant = { path: '/plants', token: TOKEN, body: '{"id":7,"name":"fern"}' };
+  t.match(await send(application, 'HTTP/1.1', plant), { status: 200 });
+  t.match(await send(application, 'HTTP/1.1', { ...plant, path: '/elsewhere' }), { status: 429 });
+});
+
+t.test('an application with its own authentication sets the token itself', async (t) => {
+  const application = await startApplication(t, EMBEDDINGS.ownAuthentication);
+  const plant = {
+    path: '/plants',
+    token: 'a-token-of-another-kind',
+    body: '{"id":7,"name":"fern"}',
+  };
+  t.match(await send(application, 'HTTP/1.1', plant), { status: 200 });
+});
+
 async function works(
   t: Test,
   application: Application,
@@ -94,7 +111,11 @@ async function works(
     ['JSON that is not a plant', { ...plant, body: '{"id":8,"name":null}' }, invalid],
     // A body parser has rounded it.
     ['an id beyond 2^53', { ...plant, body: big }, parsed ? invalid : { status: 200 }],
-    ['every fault', twoFaults, { body: parsed ? /id: may have been .*; name: must/ : /"name: must/ }],
+    [
+      'every fault',
+      twoFaults,
+      { body: parsed ? /id: may have been .*; name: must/ : /"name: must/ },
+    ],
   ];
   for (const [about, message, expected] of rows) {
     const answer = await send(application, protocol, message);

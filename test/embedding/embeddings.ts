@@ -1,4 +1,4 @@
-import { block, read } from '../readme.js';
+import { block, blocks, codeSpans, read } from '../readme.js';
 
 /** The token that the documented handler accepts. */
 export const TOKEN = 'a-secret-token';
@@ -10,12 +10,12 @@ const HANDLER = block('Embedding', 'ts');
 const HTTP = block('An orderly shutdown', 'ts');
 
 const EXPRESS = block('In your application', 'js');
-const FASTIFY = block('Fastify', 'ts');
+const [FASTIFY = '', FASTIFY_LIMIT = ''] = blocks('Fastify', 'ts');
 const HONO = block('Hono', 'ts');
 const KOA = block('Koa', 'ts');
 
-const [, KOA_AFTER_PARSER = ''] =
-  /`(Object\.assign\(ctx\.req.*?)`/.exec(read('.github/EMBEDDING.md')) ?? [];
+const SPANS = codeSpans(read('.github/EMBEDDING.md').replace(/^```[^]*?^```$/gm, ''));
+const span = (start: string): string => SPANS.find((code) => code.startsWith(start)) ?? '';
 
 /** The documented function that takes the place of the handler. */
 const CORS = block('CORS, for browsers', 'ts');
@@ -69,12 +69,24 @@ createSecureServer({ ...tls, allowHTTP1: true }, handler).listen(8443);
     'createServer(handler)',
     "createServer((req, res) => handler(req, res, () => res.end('hello')))",
   ),
+  ownAuthentication: HTTP.replace(
+    'createServer(handler)',
+    `createServer((req, res) => {
+  ${span('req.headers.authorization = ')};
+  void handler(req, res);
+})`,
+  ),
   connect: `import connect from 'connect';
 const app = connect();
 app.use(handler);
 app.listen(8080);
 `,
   fastifyHook: FASTIFY,
+  fastifyLimit: FASTIFY.replace(FASTIFY_HOOK, `${FASTIFY_LIMIT.replace('max: 100', 'max: 3')}$&`),
+  fastifyLimitOfRoutes: FASTIFY.replace(
+    FASTIFY_HOOK,
+    `${FASTIFY_LIMIT.replace(/global: false, max: 100/, 'max: 3').replace(/^app\.addHook.*\n/m, '')}$&`,
+  ),
   fastifyPlugin: inPlugin(NEVER_REACHED),
   fastifyPluginWithPrefix: inPlugin(NEVER_REACHED, "{ prefix: '/garden' }"),
   fastifyPluginWithoutRoute: inPlugin(''),
@@ -88,10 +100,14 @@ app.use('/garden', handler);
   fastifySwagger:
     IMPORTS_FOR_SWAGGER + FASTIFY.replace(FASTIFY_HOOK, `${SWAGGER}$&${ROUTE_FOR_SWAGGER}`),
   hono: HONO,
+  honoMiddleware: HONO.replace(
+    'const listener',
+    "app.use((c) => c.text('by a middleware', 429));\n$&",
+  ),
   koa: KOA,
   koaAfterParser: KOA.replace(/^/, "import { bodyParser } from '@koa/bodyparser';\n")
     .replace('app.use', 'app.use(bodyParser());\n$&')
-    .replace('ctx.req,', `${KOA_AFTER_PARSER},`),
+    .replace('ctx.req,', `${span('Object.assign(ctx.req')},`),
   fastifyCors: useCors(FASTIFY),
   honoCors: useCors(HONO),
 };

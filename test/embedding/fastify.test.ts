@@ -27,6 +27,18 @@ for (const { name, lines, path = '/plants', answer } of MISTAKES)
     t.match(await send(application, 'HTTP/1.1', { path, token: TOKEN, body: FERN }), answer);
   });
 
+t.test('@fastify/rate-limit counts plants only with the documented hook', async (t) => {
+  const statuses = async (lines: string): Promise<number[]> => {
+    const application = await startApplication(t, lines);
+    const message = { path: '/plants', token: TOKEN, body: FERN };
+    const answers = [];
+    for (let n = 0; n < 5; n++) answers.push(await send(application, 'HTTP/1.1', message));
+    return answers.map(({ status }) => status);
+  };
+  t.strictSame(await statuses(EMBEDDINGS.fastifyLimit), [200, 200, 200, 429, 429]);
+  t.strictSame(await statuses(EMBEDDINGS.fastifyLimitOfRoutes), [200, 200, 200, 200, 200]);
+});
+
 t.test('@fastify/swagger describes the operation, which does not change the body', async (t) => {
   const application = await startApplication(t, EMBEDDINGS.fastifySwagger);
   const response = await fetch(`http://localhost:${application.port}/openapi.json`);

@@ -1,13 +1,17 @@
-/* Two instances behind proxies that are configured as documented. */
+/* One process, and two instances over a database, behind a proxy that is configured as documented. */
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import { request } from 'node:https';
 
 import t, { type Test } from 'tap';
 
-import { exchange, message, TOKEN } from '../client.js';
-import { block } from '../readme.js';
+import { selfSigned } from '../certificate.js';
+import { exchange, FERN, message, TOKEN } from '../client.js';
+import { blocks } from '../readme.js';
 import { freePort } from '../service.js';
 import { startLoad, type LoadClient } from '../system/load.js';
-import { follow } from '../system/program.js';
+import { follow, start as startProgram } from '../system/program.js';
 import { find, missing, startCluster, until } from './cluster.js';
 import { start, WELL, type Serving } from './program.js';
 
@@ -30,67 +34,98 @@ http {
 }
 `;
 
-const HEADING = 'Behind nginx or HAProxy';
-
 /** Starts nginx with a configuration of the server. */
-function startNginx(t: Test, configuration: string): void {
-  const cwd = t.testdir({ 'nginx.conf': NGINX, 'plant-store.conf': configuration });
+function startNginx(t: Test, configuration: string, files: Record<string, string> = {}): void {
+  const cwd = t.testdir({ 'nginx.conf': NGINX, 'plant-store.conf': configuration, ...files });
   const args = ['-p', cwd, '-e', 'stderr', '-c', 'nginx.conf'];
   follow(t, spawn(find('nginx') ?? '', args));
 }
 
-function startHaproxy(t: Test, configuration: string): void {
-  const cwd = t.testdir({ 'haproxy.cfg': configuration });
-  follow(t, spawn(find('haproxy') ?? '', ['-f', `${cwd}/haproxy.cfg`]));
-}
+t.test(
+  'behind nginx with TLS, one process stores plants',
+  { skip: missing('nginx') },
+  async (t) => {
+    const port = await freePort();
+    const { key, cert } = selfSigned();
+    const program = await startProgram(t, {
+      env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: `${t.testdir()}.jsonl` },
+    });
+    const configuration = (blocks('Behind a proxy', 'nginx')[0] ?? '')
+      .replace('127.0.0.1:8080', `127.0.0.1:${program.port}`)
+      .replace('listen 443', `listen ${port}`)
+      .replaceAll('/etc/ssl/', '');
+    startNginx(t, configuration, { 'plants.pem': cert, 'plants.key': key });
+    const status = async (): Promise<number | undefined> => {
+      const headers = { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' };
+      const sent = request({
+        host: 'localhost',
+        port,
+        path: '/plants',
+        method: 'POST',
+        headers,
+        ca: cert,
+      });
+      sent.end(FERN);
+      const [answer] = (await once(sent, 'response')) as [IncomingMessage];
+      answer.resume();
+      return answer.statusCode;
+    };
+    await until(() =>
+      status().then(
+        () => true,
+        () => false,
+      ),
+    );
+    t.equal(await status(), 200);
+  },
+);
 
-for (const [name, startProxy] of Object.entries({ nginx: startNginx, haproxy: startHaproxy }))
-  t.test(
-    `behind ${name}, no request is refused while instances are restarted, killed and overloaded`,
-    { skip: missing(name) },
-    async (t) => {
-      const cluster = await startCluster(t);
-      const ports = await Promise.all([freePort(), freePort(), freePort()]);
-      const [port, one, two] = ports;
-      const startInstance = (port: number, settings?: Record<string, string>): Promise<Serving> => {
-        const env = {
-          PLANT_STORE_DATABASE_URL: cluster.url,
-          PLANT_STORE_TOKEN: TOKEN,
-          PLANT_STORE_PORT: String(port),
-        };
-        return start(t, { env: { ...env, ...settings } });
+t.test(
+  'behind nginx, no request is refused while instances are restarted, killed and overloaded',
+  { skip: missing('nginx') },
+  async (t) => {
+    const cluster = await startCluster(t);
+    const ports = await Promise.all([freePort(), freePort(), freePort()]);
+    const [port, one, two] = ports;
+    const startInstance = (port: number, settings?: Record<string, string>): Promise<Serving> => {
+      const env = {
+        PLANT_STORE_DATABASE_URL: cluster.url,
+        PLANT_STORE_TOKEN: TOKEN,
+        PLANT_STORE_PORT: String(port),
       };
-      const first = await startInstance(one);
-      const second = await startInstance(two);
-      const configuration = block(HEADING, name)
-        .replace('10.0.0.1:8080', `127.0.0.1:${one}`)
-        .replace('10.0.0.2:8080', `127.0.0.1:${two}`)
-        .replace(/(listen |bind :)80\b/, `$1${port}`);
-      startProxy(t, configuration);
-      await until(() =>
-        exchange(t, port, message({ body: '' })).then(
-          () => true,
-          () => false,
-        ),
-      );
+      return start(t, { env: { ...env, ...settings } });
+    };
+    const first = await startInstance(one);
+    const second = await startInstance(two);
+    const configuration = (blocks('Behind a proxy', 'nginx')[1] ?? '')
+      .replace('10.0.0.1:8080', `127.0.0.1:${one}`)
+      .replace('10.0.0.2:8080', `127.0.0.1:${two}`)
+      .replace('listen 80;', `listen ${port};`);
+    startNginx(t, configuration);
+    await until(() =>
+      exchange(t, port, message({ body: '' })).then(
+        () => true,
+        () => false,
+      ),
+    );
 
-      const load = startLoad(port, CLIENTS);
-      await load.goesOn();
-      t.strictSame(await first.stop(), WELL);
-      await load.goesOn();
-      const restarted = await startInstance(one);
-      await load.goesOn();
-      second.send('SIGKILL');
-      await load.goesOn();
-      await startInstance(two);
-      await load.goesOn();
-      t.strictSame(await restarted.stop(), WELL);
-      await load.goesOn();
-      const overloaded = await startInstance(one, TOO_LITTLE_MEMORY);
-      await overloaded.says('stderr', /overloaded/);
-      await load.goesOn();
-      await load.stop();
-      t.strictSame([...load.outcomes.keys()], ['200']);
-      t.comment(`${load.outcomes.get('200')} requests`);
-    },
-  );
+    const load = startLoad(port, CLIENTS);
+    await load.goesOn();
+    t.strictSame(await first.stop(), WELL);
+    await load.goesOn();
+    const restarted = await startInstance(one);
+    await load.goesOn();
+    second.send('SIGKILL');
+    await load.goesOn();
+    await startInstance(two);
+    await load.goesOn();
+    t.strictSame(await restarted.stop(), WELL);
+    await load.goesOn();
+    const overloaded = await startInstance(one, TOO_LITTLE_MEMORY);
+    await overloaded.says('stderr', /overloaded/);
+    await load.goesOn();
+    await load.stop();
+    t.strictSame([...load.outcomes.keys()], ['200']);
+    t.comment(`${load.outcomes.get('200')} requests`);
+  },
+);
