@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-import { isTimeout, kindOf, type ErrorKind } from './errors.js';
-import { CHECK, type Row, type Statement } from './rows.js';
+import { reactionTo } from './errors.js';
 import { openSession, type Password, type Session } from './session.js';
+import type { Row, Statement } from './statements.js';
 
 /** A connection that is opened on demand, and again after a failure. */
 export interface Connection {
@@ -14,6 +14,7 @@ export interface Connection {
    */
   readonly query: (statement: Statement, ...values: string[]) => Promise<Row[]>;
   readonly isOpen: () => boolean;
+  /** Closes the connection for good. */
   readonly close: () => void;
 }
 
@@ -41,62 +42,56 @@ export function createConnector(options: ConnectorOptions): () => Connection {
   return () => {
     let session: Session | undefined;
     let host = 0;
+    let isClosed = false;
 
     async function open(): Promise<Session> {
+      if (isClosed) throw new Error('the store is closed');
       host = current;
       const limitsOfSession = { ...limits, statementTimeoutMs, connectionTimeoutMs };
       return openSession(String(hosts[host]), limitsOfSession);
     }
 
     async function query({ name, text }: Statement, ...values: string[]): Promise<Row[]> {
-      let [tries, refusals, hostsLeft] = [0, 0, hosts.length];
+      /** How often each reaction to an error may still be followed by another try. */
+      const left = {
+        ...{ pause: MAX_TRIES - 1, unprepare: 1, repeat: 1, 'move on': hosts.length - 1 },
+        ...{ fail: 0, lost: 0 },
+      };
       for (;;) {
-        const prepared = prepares;
         let to: Session | undefined;
         try {
           if (!session || session.isClosed()) session = await open();
           to = session;
-          return await to.query({ ...(prepared && { name }), text, values });
+          return await to.query({ ...(prepares && { name }), text, values });
         } catch (error) {
-          const kind = kindOf(error);
-          if (kind === 'conflict') {
-            if (++tries === MAX_TRIES) throw error;
-            // Exponential backoff with jitter: the other transactions with these ids have to commit.
-            await delay((2 ** tries * (1 + Math.random())) / 2);
-          } else if (kind === 'unprepared' && prepared) prepares = false;
-          else if (kind === 'rows') throw error;
-          else if (await isRefusal(kind, name, to)) {
-            // Only the second time: the cause of the first error may have ended before the check.
-            if (++refusals === 2 || isTimeout(error)) throw error;
-          } else {
-            close();
-            if (current === host) current = (host + 1) % hosts.length;
-            const wasSent = to && kind !== 'server';
-            if (wasSent || --hostsLeft === 0) throw error;
-          }
+          // If no session was opened, the statement has not been sent.
+          const reaction = to ? await reactionTo(error, to) : 'move on';
+          if (reaction === 'move on' || reaction === 'lost') leaveHost();
+          if (left[reaction]-- === 0) throw error;
+          if (reaction === 'unprepare') prepares = false;
+          if (reaction === 'pause') await backoff(MAX_TRIES - 1 - left.pause);
         }
       }
     }
 
-    function close(): void {
+    function leaveHost(): void {
       session?.close();
       session = undefined;
+      if (current === host) current = (host + 1) % hosts.length;
     }
 
-    return { query, isOpen: () => session?.isClosed() === false, close };
+    return {
+      query,
+      isOpen: () => session?.isClosed() === false,
+      close() {
+        isClosed = true;
+        session?.close();
+      },
+    };
   };
 }
 
-/**
- * Whether an error was about the rows of a statement: it was if plants can still be stored in the same session.
- * {@link CHECK} cannot tell whether the disk is full, because it stores nothing.
- */
-async function isRefusal(kind: ErrorKind, name: string, session?: Session): Promise<boolean> {
-  if (!session || kind === 'outage' || name === CHECK.name) return false;
-  try {
-    await session.query({ text: CHECK.text, values: [] });
-    return true;
-  } catch {
-    return false;
-  }
+/** Exponential, with jitter: the other transactions with these ids have to commit. */
+async function backoff(tries: number): Promise<void> {
+  await delay((2 ** tries * (1 + Math.random())) / 2);
 }

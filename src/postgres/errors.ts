@@ -1,45 +1,65 @@
 import pg from 'pg';
 
 import { codeOf } from '../system-error.js';
+import type { Session } from './session.js';
+import { CHECK } from './statements.js';
 
 /**
- * What an error is about: `rows` of the statement; a `conflict` of transactions; a statement that is not
- * prepared; a `server` that accepts no statement, or no write, at the moment; an `outage` of the connection or
- * of the disk. `unclear` if the SQLSTATE does not tell, because a trigger or a constraint may fail with any.
+ * What to do about a statement that failed:
+ *
+ * - `pause`, and send it again: it conflicts with other transactions.
+ * - `unprepare`: send it without its name.
+ * - `repeat`: send it again, once. Its rows may be the cause, or something that is over.
+ * - `fail`: its rows are the cause, so others can be stored.
+ * - `move on`: send it to the next host. It has not run.
+ * - `lost`: leave the host. It may have run, or nothing can be stored there.
  */
-export type ErrorKind = 'rows' | 'conflict' | 'unprepared' | 'server' | 'outage' | 'unclear';
+export type Reaction = 'pause' | 'unprepare' | 'repeat' | 'fail' | 'move on' | 'lost';
 
 // See https://www.postgresql.org/docs/current/errcodes-appendix.html.
-const KINDS: Readonly<Record<string, ErrorKind>> = {
-  '40001': 'conflict',
-  '40P01': 'conflict',
+const REACTIONS: Readonly<Record<string, Reaction>> = {
+  '40001': 'pause',
+  '40P01': 'pause',
   // PgBouncer in transaction mode prepares a statement on one connection and runs it on another.
-  '26000': 'unprepared',
-  '42P05': 'unprepared',
-  // Read-only (a standby); too many connections; starting up or shutting down.
-  '25006': 'server',
-  '53300': 'server',
-  '57P03': 'server',
+  '26000': 'unprepare',
+  '42P05': 'unprepare',
   // The disk is full.
-  '53100': 'outage',
+  '53100': 'lost',
   // A row that another transaction holds.
-  '55P03': 'rows',
+  '55P03': 'fail',
 };
 
-export function kindOf(error: unknown): ErrorKind {
-  if (!(error instanceof pg.DatabaseError)) return 'outage';
+/** Read-only (a standby); too many connections; starting up or shutting down. */
+const OTHER_HOST = new Set(['25006', '53300', '57P03']);
+
+/** The server's `statement_timeout`, or a request to cancel the statement. */
+const TIMEOUT = '57014';
+
+/** What to do about the error of a statement that was sent in a session. */
+export async function reactionTo(error: unknown, session: Session): Promise<Reaction> {
+  // Without an answer, it may have run. With an error as the answer, the server has rolled it back.
+  if (!(error instanceof pg.DatabaseError)) return 'lost';
   const { code = '', routine } = error;
-  const kind = KINDS[code] ?? 'unclear';
+  const reaction = REACTIONS[code];
   // RAISE in a trigger, whatever SQLSTATE it has chosen.
-  return routine === 'exec_stmt_raise' && kind !== 'conflict' ? 'rows' : kind;
+  if (routine === 'exec_stmt_raise' && reaction !== 'pause') return 'fail';
+  if (reaction) return reaction;
+  // It may be a trigger or a constraint that has failed with any other SQLSTATE, or the server.
+  if (await canStore(session)) return code === TIMEOUT ? 'fail' : 'repeat';
+  return OTHER_HOST.has(code) ? 'move on' : 'lost';
+}
+
+/** Does not show whether the disk is full, because {@link CHECK} stores nothing. */
+async function canStore(session: Session): Promise<boolean> {
+  try {
+    await session.query({ text: CHECK.text, values: [] });
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** Whether there is no table (`undefined_table`). */
 export function isMissingTable(error: unknown): boolean {
   return codeOf(error) === '42P01';
-}
-
-/** Whether the server has ended a statement because of its `statement_timeout`, or was asked to. */
-export function isTimeout(error: unknown): boolean {
-  return codeOf(error) === '57014';
 }

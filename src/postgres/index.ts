@@ -3,11 +3,10 @@ import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { messageOf } from '../system-error.js';
-import { createCheck } from './check.js';
 import { createConnector, type Connection } from './connection.js';
 import { isMissingTable } from './errors.js';
-import { COMPARE, CREATE_TABLE, INSERT, PAGE, rowsOf, plantIn } from './rows.js';
 import type { Password } from './session.js';
+import { CHECK, COMPARE, CREATE_TABLE, INSERT, PAGE, plantIn, rowsOf } from './statements.js';
 import { createStore } from './store.js';
 import { parseDatabaseUrl } from './url.js';
 
@@ -90,8 +89,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
   const connector = { hosts, password: options.password, timeoutMs, acceptDataLoss };
   const connect = createConnector(connector);
-  // Less than half: a batch with a plant whose trigger takes longer is split, and its other plants must still
-  // have time.
+  // Less than half: a batch with a plant whose trigger takes longer is stored one by one, for which there must be
+  // time.
   const statementTimeoutMs = Math.ceil(0.4 * timeoutMs);
   const all = Array.from(
     { length: connections },
@@ -107,16 +106,19 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   }
   const store = createStore(all, name, { timeoutMs, report });
   // Connecting may take half of the time, and the statement the other half.
-  const checks = createCheck(
-    createConnector({ ...connector, timeoutMs: Math.ceil(timeoutMs / 2) })(),
-  );
+  const probe = createConnector({ ...connector, timeoutMs: Math.ceil(timeoutMs / 2) })();
+  let checking: Promise<unknown> | undefined;
   return {
     ...store,
     name,
     plants: () => selectPlants(connect(), failure),
-    check: () => checks.check().catch((cause: unknown) => Promise.reject(failure(cause))),
+    async check() {
+      checking ??= probe.query(CHECK).finally(() => (checking = undefined));
+      await checking.catch((cause: unknown) => Promise.reject(failure(cause)));
+    },
     async close() {
-      await Promise.all([store.close(), checks.close()]);
+      await Promise.allSettled([store.close(), checking]);
+      probe.close();
     },
   };
 }

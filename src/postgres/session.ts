@@ -1,7 +1,6 @@
 import pg from 'pg';
 
-import { checkRefusal, REFUSAL } from './refusal.js';
-import type { Row } from './rows.js';
+import { checkRefusal, REFUSAL, type Row } from './statements.js';
 
 /**
  * A password, or a function that is called for each new connection to a server that asks for a password.

@@ -12,8 +12,7 @@ import {
 } from '../store.js';
 import { messageOf } from '../system-error.js';
 import type { Connection } from './connection.js';
-import { isTimeout } from './errors.js';
-import { COMPARE, INSERT, rowsOf } from './rows.js';
+import { COMPARE, INSERT, rowsOf } from './statements.js';
 
 interface Pending {
   readonly plant: NewPlant;
@@ -28,20 +27,7 @@ interface Pending {
  * statements to 16 MiB.
  */
 const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
-/**
- * A batch in which a row is refused is split into this many parts, and these are split again. With more
- * parts there are fewer levels, each of which may have to wait for the lock of a row.
- */
-const PARTS = 10;
-
 const plantOf = ({ plant }: Pending): NewPlant => plant;
-
-function split(batch: Pending[]): Pending[][] {
-  const size = Math.ceil(batch.length / PARTS);
-  return Array.from({ length: Math.ceil(batch.length / size) }, (_, n) =>
-    batch.slice(n * size, (n + 1) * size),
-  );
-}
 
 export interface StoreOptions {
   readonly timeoutMs: number;
@@ -69,7 +55,10 @@ export function createStore(
   const run = AsyncResource.bind(async (lane: (typeof lanes)[number]): Promise<void> => {
     // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
-    while (queue.length > 0) await storePlants(lane.connection, takeBatch());
+    while (queue.length > 0) {
+      const batch = takeBatch().filter(isInTime);
+      if (batch.length > 0) await storeBatch(lane.connection, batch);
+    }
     idle.push(lane);
   });
 
@@ -86,26 +75,15 @@ export function createStore(
 
   function isInTime({ since, reject }: Pending): boolean {
     const isOverdue = performance.now() - since > timeoutMs;
-    if (isOverdue) reject(unavailable('the database is too slow'));
+    if (isOverdue) reject(tooSlow());
     return !isOverdue;
   }
 
-  async function storePlants(connection: Connection, plants: Pending[]): Promise<void> {
-    const batches = [plants];
-    for (let batch; (batch = batches.shift());) await storeBatch(connection, batch, batches);
-  }
-
-  /** Stores a batch. If that fails because of a plant, the parts of the batch are added to `batches`. */
-  async function storeBatch(
-    connection: Connection,
-    given: Pending[],
-    batches: Pending[][],
-  ): Promise<void> {
-    const batch = given.filter(isInTime);
-    if (batch.length === 0) return;
+  /** Stores a batch. If one of its plants is refused, it is stored one by one, so that no other is refused. */
+  async function storeBatch(connection: Connection, batch: readonly Pending[]): Promise<void> {
     const outagesBefore = outages;
     const publish = measureCommit(name);
-    let rest = batch;
+    let rest: readonly Pending[] = batch;
     try {
       rest = await insert(connection, batch);
       if (rest.length > 0) await compare(connection, rest);
@@ -117,14 +95,20 @@ export function createStore(
       publish?.({ plants: batch.length - rest.length, error });
       if (!connection.isOpen()) rejectAll(rest, error);
       else if (rest.length === 1) rejectRefused(rest, error);
-      // Last, so that the other parts do not have to wait for a slow plant.
-      else if (isTimeout(error)) batches.push(...split(rest));
-      else batches.unshift(...split(rest));
+      else await storeOneByOne(connection, rest);
     }
   }
 
+  async function storeOneByOne(connection: Connection, batch: readonly Pending[]): Promise<void> {
+    // Not the time since they were added: they may have waited for a connection, and for a slow plant.
+    const deadline = performance.now() + timeoutMs;
+    for (const pending of batch)
+      if (performance.now() < deadline) await storeBatch(connection, [pending]);
+      else pending.reject(tooSlow());
+  }
+
   /** Inserts the plants that have no row, and returns the others. */
-  async function insert(connection: Connection, batch: Pending[]): Promise<Pending[]> {
+  async function insert(connection: Connection, batch: readonly Pending[]): Promise<Pending[]> {
     // Of plants with the same id, the first is inserted, and the others are compared with it.
     const firsts = new Map(
       batch.toReversed().map((pending) => [String(pending.plant.id), pending]),
@@ -136,7 +120,7 @@ export function createStore(
   }
 
   /** Compares plants with their rows. */
-  async function compare(connection: Connection, batch: Pending[]): Promise<void> {
+  async function compare(connection: Connection, batch: readonly Pending[]): Promise<void> {
     const compared = await connection.query(COMPARE, rowsOf(batch.map(plantOf)));
     const isSame = new Map(compared.map(([n, same]) => [batch[Number(n) - 1], same === 't']));
     for (const pending of batch) {
@@ -148,7 +132,7 @@ export function createStore(
     }
   }
 
-  function rejectAll(batch: Pending[], cause: unknown): void {
+  function rejectAll(batch: readonly Pending[], cause: unknown): void {
     outages++;
     const reason = messageOf(cause);
     if (!isAway)
@@ -157,10 +141,14 @@ export function createStore(
     for (const { reject } of batch) reject(unavailable(reason, cause));
   }
 
-  function rejectRefused(batch: Pending[], cause: unknown): void {
+  function rejectRefused(batch: readonly Pending[], cause: unknown): void {
     const reason = messageOf(cause);
     report(`${name}: the database refuses a plant: ${reason}`);
     for (const { reject } of batch) reject(unavailable(reason, cause));
+  }
+
+  function tooSlow(): PlantStoreError {
+    return unavailable('the database is too slow');
   }
 
   function unavailable(reason: string, cause?: unknown): PlantStoreError {

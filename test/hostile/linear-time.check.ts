@@ -15,7 +15,7 @@ import { checkNewPlant, parseNewPlant, PlantFault } from '../../dist/plant-json.
 import { isRepeated, type HttpRequest } from '../../dist/http/request.js';
 import { crc32 } from '../../dist/log/crc32.js';
 import { decodeRecord, encodeRecord, RecordReader } from '../../dist/log/record.js';
-import { rowsOf } from '../../dist/postgres/rows.js';
+import { rowsOf } from '../../dist/postgres/statements.js';
 import { TOKEN } from '../client.js';
 import { MAX_BLOCK_MS } from './time.js';
 

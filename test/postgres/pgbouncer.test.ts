@@ -17,7 +17,7 @@ import {
   until,
   USER,
 } from './cluster.js';
-import { addUntilStored, FERN, IVY, openStore } from './support.js';
+import { FERN, openStore } from './support.js';
 
 t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, async (t) => {
   const cluster = await startCluster(t);
@@ -86,23 +86,5 @@ t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, 
       stores.flatMap((store) => ids.map((id) => store.add({ ...FERN, id }))),
     );
     t.equal(outcomes.filter((outcome) => outcome === 'created').length, 1_000);
-  });
-
-  t.test('a connection of PgBouncer that hides warnings acknowledges nothing', async (t) => {
-    const store = await openStore(t, { url });
-    const isReplacedBy = async (setting: string): Promise<void> => {
-      await cluster.sql(`ALTER ROLE postgres ${setting}`);
-      await cluster.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`);
-    };
-    await isReplacedBy('SET client_min_messages = error');
-    // PgBouncer notices that its connection has ended, and opens another one.
-    let reason = '';
-    while (!reason.includes('client_min_messages=error')) {
-      await query(url, 'TRUNCATE plants').catch(() => undefined);
-      reason = await store.add(IVY).then(String, String);
-    }
-    await isReplacedBy('RESET client_min_messages');
-    t.equal(await addUntilStored(store, IVY), 'unchanged', 'it was stored, but not acknowledged');
   });
 });

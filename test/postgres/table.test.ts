@@ -93,9 +93,7 @@ t.test('the table', { skip: missing() }, async (t) => {
         `a column ${column} of the type ${type}`,
         [
           `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants ALTER ${column} TYPE ${type} USING NULL`,
-          RegExp(
-            `: the column ${column} must be of the type ${right}, not "?${type.replace(/[()]/g, '.')}"?$`,
-          ),
+          RegExp(`: the column ${column} must be of the type ${right}$`),
           `ALTER TABLE plants ALTER ${column} TYPE ${right} USING NULL`,
         ],
       ]),
@@ -104,16 +102,6 @@ t.test('the table', { skip: missing() }, async (t) => {
       `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants DROP COLUMN tag`,
       /"?tag"? does not exist/,
       'ALTER TABLE plants ADD COLUMN tag text',
-    ],
-    'a deferrable key': [
-      `CREATE TABLE plants (id bigint PRIMARY KEY DEFERRABLE, name text NOT NULL, tag text, exact text)`,
-      /: the key of the column id must not be deferrable$/,
-      'ALTER TABLE plants DROP CONSTRAINT plants_pkey; ALTER TABLE plants ADD PRIMARY KEY (id)',
-    ],
-    'another key that is deferrable': [
-      `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants ADD UNIQUE (id) DEFERRABLE INITIALLY DEFERRED`,
-      /: the key of the column id must not be deferrable$/,
-      'ALTER TABLE plants DROP CONSTRAINT plants_id_key',
     ],
   };
   for (const [what, [create, message, mend]] of Object.entries(FAULTY))
@@ -131,22 +119,43 @@ t.test('the table', { skip: missing() }, async (t) => {
       t.equal(await store.add(FERN), 'unchanged');
     });
 
-  t.test('row-level security that could hide plants is refused', async (t) => {
+  const NOT_ASKED_FOR: Record<string, [create: string, message: RegExp]> = {
+    'a deferrable key': [
+      `CREATE TABLE plants ${COLUMNS.replace('KEY', 'KEY DEFERRABLE')}`,
+      /deferrable unique constraints/,
+    ],
+    'a second key that is deferrable': [
+      `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants ADD UNIQUE (id) DEFERRABLE`,
+      /deferrable unique constraints/,
+    ],
+    'row-level security that hides plants': [
+      `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants ENABLE ROW LEVEL SECURITY;
+      ALTER TABLE plants FORCE ROW LEVEL SECURITY; ALTER ROLE CURRENT_USER NOSUPERUSER;
+      CREATE POLICY p ON plants USING (name <> 'Ivy') WITH CHECK (true)`,
+      /row-level security/,
+    ],
+  };
+  for (const [what, [create, message]] of Object.entries(NOT_ASKED_FOR))
+    t.test(`${what}: no plant is acknowledged, and the server says why`, async (t) => {
+      const url = await cluster.createSchema();
+      await query(url, create);
+      const store = await openStore(t, { url });
+      for (let times = 0; times < 2; times++)
+        await t.rejects(store.add(IVY), { code: 'unavailable', message });
+      t.match(store.reports[0], message);
+    });
+
+  t.test('a row that row-level security hides is not called unchanged', async (t) => {
     const url = await cluster.createSchema();
-    const { username } = new URL(url);
+    const store = await openStore(t, { url });
+    await store.add(IVY);
     await query(
       url,
-      `CREATE TABLE plants ${COLUMNS}; ALTER TABLE plants ENABLE ROW LEVEL SECURITY;
-      ALTER TABLE plants FORCE ROW LEVEL SECURITY; CREATE POLICY p ON plants USING (name <> 'Ivy');
-      ALTER ROLE ${username} NOSUPERUSER`,
+      `ALTER TABLE plants ENABLE ROW LEVEL SECURITY; ALTER TABLE plants FORCE ROW LEVEL SECURITY;
+      CREATE POLICY p ON plants USING (name <> 'Ivy'); ALTER ROLE CURRENT_USER NOSUPERUSER`,
     );
-    await t.rejects(openPostgresStore({ url }), {
-      code: 'unavailable',
-      message: /: row-level security can hide plants$/,
-    });
-    await query(url, 'ALTER TABLE plants NO FORCE ROW LEVEL SECURITY');
-    const store = await openStore(t, { url });
-    t.equal(await store.add(IVY), 'created', 'the owner of the table sees all rows');
+    const other = await openStore(t, { url });
+    await t.rejects(other.add(IVY), { code: 'unavailable' });
   });
 
   t.test('a deferrable key of another column refuses only its plant', async (t) => {
