@@ -49,6 +49,7 @@ interface Container {
   readonly env: readonly { readonly name: string; readonly value: string }[];
   readonly ports: readonly { readonly name: string; readonly containerPort: number }[];
   readonly resources: Readonly<Record<'limits' | 'requests', { readonly memory: string }>>;
+  readonly lifecycle: { readonly preStop: { readonly sleep: { readonly seconds: number } } };
   readonly livenessProbe: Probe;
   readonly readinessProbe: Probe;
   readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[];
@@ -197,7 +198,8 @@ t.test('the manifests refer to names that exist, and to settings of the program'
   for (const name of Object.keys(env)) t.ok(LOG_SETTINGS.includes(name as SettingName), name);
 
   const GRACE_SECONDS = 30;
-  t.ok(Number(env.PLANT_STORE_DRAIN_SECONDS) + STOPPING.totalMs / 1_000 < GRACE_SECONDS);
+  const { seconds } = container.lifecycle.preStop.sleep;
+  t.ok(seconds + STOPPING.totalMs / 1_000 < GRACE_SECONDS);
   const ports = new Map(container.ports.map(({ name, containerPort }) => [name, containerPort]));
   t.strictSame(
     service.ports.map(({ targetPort }) => targetPort),

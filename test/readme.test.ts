@@ -167,7 +167,6 @@ t.test('the table of settings has the actual defaults', async (t) => {
   t.equal(String(settings.maxBufferedBytes), shown('PLANT_STORE_MAX_BUFFERED'));
   t.equal(String(settings.maxConnections), shown('PLANT_STORE_MAX_CONNECTIONS'));
   t.equal(String(settings.keepAliveMs / 1_000), shown('PLANT_STORE_KEEP_ALIVE_SECONDS'));
-  t.equal(String(settings.drainMs / 1_000), shown('PLANT_STORE_DRAIN_SECONDS'));
 });
 
 t.test('the table of limits has the numbers in the code', async (t) => {
@@ -191,7 +190,6 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     // test/program/settings.test.ts compares the settings with these.
     ['idle connection, `PLANT_STORE_KEEP_ALIVE_SECONDS`', 86_400],
     ['connections to the monitor', MONITOR_LIMITS.maxConnections, MONITOR_LIMITS.connectionMs],
-    ['draining, `PLANT_STORE_DRAIN_SECONDS`', 3_600],
     ['shutdown', STOPPING.totalMs, STOPPING.clientsMs],
     ['reports of internal errors and overload', REPORT_RATE.count, REPORT_RATE.periodMs],
     ['file of tokens, of a password, of a certificate or of its key', MAX_SECRET_BYTES],

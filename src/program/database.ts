@@ -29,9 +29,9 @@ Settings are environment variables. The URL of the database and a token have to 
 ${settingsHelp(DATABASE_SETTINGS)}`;
 
 /** Runs the program that keeps plants in a database. */
-export function databaseProgram(): void {
+export function databaseProgram(shutdown: Shutdown): Promise<void> {
   const logScript = fileURLToPath(new URL('../server.js', import.meta.url));
-  void main(HELP, logScript, (shutdown, command, file, ...more) => {
+  return main(shutdown, HELP, logScript, (command, file, ...more) => {
     if (command === undefined) return serveDatabase(shutdown);
     if (file === undefined || more.length > 0) return undefined;
     const { requested } = shutdown;

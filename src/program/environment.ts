@@ -34,7 +34,6 @@ export const SETTINGS = {
   PLANT_STORE_MONITOR_HOST: ['127.0.0.1', 'address of the monitor'],
   // Longer than the 60 s for which nginx keeps idle connections.
   PLANT_STORE_KEEP_ALIVE_SECONDS: ['75', 'seconds for which idle connections are kept, at least'],
-  PLANT_STORE_DRAIN_SECONDS: ['0', 'seconds to accept connections after SIGTERM'],
 } as const satisfies Record<string, readonly [fallback: string, about: string]>;
 
 export type SettingName = keyof typeof SETTINGS;

@@ -27,9 +27,9 @@ ${settingsHelp(LOG_SETTINGS)}
 Without a token, a random one is written to the file token beside the log.`;
 
 /** Runs the program that keeps plants in a log. */
-export function logProgram(): void {
+export function logProgram(shutdown: Shutdown): Promise<void> {
   const [, script = ''] = process.argv;
-  void main(HELP, script, (shutdown, command, file, ...more) => {
+  return main(shutdown, HELP, script, (command, file, ...more) => {
     if (more.length > 0) return undefined;
     if (command === undefined) return serveLog(shutdown);
     const { requested } = shutdown;

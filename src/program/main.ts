@@ -2,10 +2,10 @@ import { resolve } from 'node:path';
 
 import { reportToConsole } from '../report.js';
 import { codeOf, reasonOf } from '../system-error.js';
-import { EXIT, exit, failWith, outputTaken, type ExitCode } from './exit.js';
+import { EXIT, failWith, killProcess, outputTaken, type ExitCode } from './exit.js';
 import { readLogPath } from './settings.js';
 import { SettingsError } from './settings-error.js';
-import { handleSignals, type Shutdown } from './signals.js';
+import type { Shutdown } from './signals.js';
 import { writersOf } from './writers.js';
 
 /** The version in package.json, which is not there when the program is bundled into one file. */
@@ -18,7 +18,6 @@ the token file, the certificate and its key again, but stops it if its input is 
 
 /** Runs a command, or returns `undefined` if there is no such command. */
 export type Run = (
-  shutdown: Shutdown,
   command?: string,
   file?: string,
   ...more: readonly string[]
@@ -29,8 +28,12 @@ export type Run = (
  * taken, or when the time of a shutdown is up. `logScript` is the path of the program that can `verify` and
  * `repair` a log.
  */
-export async function main(help: string, logScript: string, run: Run): Promise<void> {
-  const shutdown = handleSignals();
+export async function main(
+  shutdown: Shutdown,
+  help: string,
+  logScript: string,
+  run: Run,
+): Promise<void> {
   const { timeUp } = shutdown;
   // The program continues if the reader of a pipe closes it (EPIPE).
   process.stdout.on('error', () => undefined);
@@ -42,7 +45,11 @@ export async function main(help: string, logScript: string, run: Run): Promise<v
   });
   const code = await Promise.race([ended, timeUp]);
   if (code !== undefined) await Promise.race([outputTaken(), timeUp]);
-  exit(code ?? failWith(EXIT.failed, 'the shutdown timed out; not all work was completed'));
+  else {
+    reportToConsole('the shutdown timed out; not all work was completed');
+    killProcess();
+  }
+  process.exit(code);
 }
 
 async function dispatch(shutdown: Shutdown, help: string, run: Run): Promise<ExitCode> {
@@ -57,7 +64,9 @@ async function dispatch(shutdown: Shutdown, help: string, run: Run): Promise<Exi
     throw new SettingsError([
       `${option}: no such option here; settings are environment variables, see --help`,
     ]);
-  const code = await run(shutdown, command, ...operands);
+  // Only a server reads anything again; other commands end, as they do by default.
+  if (command !== undefined) shutdown.onHangup(shutdown.request);
+  const code = await run(command, ...operands);
   if (code === undefined)
     throw new SettingsError([
       `${args.join(' ')}: no such command with these arguments; see --help`,

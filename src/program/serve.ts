@@ -1,5 +1,4 @@
 import { bufferedBytes, createPlantHandler, type PlantHandler } from '../http/handler.js';
-import { HANG_MS } from '../log/commit.js';
 import { pluralize } from '../pluralize.js';
 import { reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
@@ -13,12 +12,12 @@ import {
   type Tls,
 } from './credentials.js';
 import { countDescriptors, fitConnections, type ConnectionLimits } from './descriptors.js';
-import { closeAfterFailure, EXIT, STOPPING, type ExitCode } from './exit.js';
+import { EXIT, STOPPING, type ExitCode } from './exit.js';
 import { createListener, type Listener } from './listener.js';
 import { MONITOR_LIMITS, startMonitor, type Monitor, type Watched } from './monitor.js';
 import { SettingsError } from './settings-error.js';
 import type { ServerSettings } from './settings.js';
-import { aborted, handleHangups, type Shutdown } from './signals.js';
+import { aborted, type Shutdown } from './signals.js';
 
 /** A store that a program serves. */
 export interface ServedStore {
@@ -36,9 +35,7 @@ export interface ServedStore {
 /**
  * Serves a store until a shutdown is requested; a store that is poisoned requests one, too. Resolves to the
  * exit code once the requests in flight are answered and the store is closed. `open` may reject once the
- * shutdown is requested. If there is a time for draining, the first signal requests the shutdown only after
- * that time, during which the program is not ready but accepts connections. `ofDatabase` is how many
- * descriptors the connections to a database need.
+ * shutdown is requested. `ofDatabase` is how many descriptors the connections to a database need.
  */
 export async function serve(
   settings: ServerSettings,
@@ -48,7 +45,6 @@ export async function serve(
 ): Promise<ExitCode> {
   const { tokenFile } = settings;
   const { requested } = shutdown;
-  const onHangup = handleHangups(shutdown);
   const started = await start(settings, requested, open, ofDatabase).catch((error: unknown) => {
     if (!requested.aborted) throw error;
   });
@@ -60,39 +56,28 @@ export async function serve(
   for (const line of lines) console.log(line);
   console.log(`token: ${tokenFile?.path ?? 'from PLANT_STORE_TOKEN'}`);
   if (monitor) console.log(`monitor: ${monitor.url}`);
-  const draining = new AbortController();
-  if (settings.drainMs > 0)
-    shutdown.onSignal(() => {
-      draining.abort();
-      listener.drain();
-      setTimeout(shutdown.request, settings.drainMs);
-    });
-  const stop = AbortSignal.any([draining.signal, requested]);
   /** The certificate in use. */
   let { tls } = settings;
   monitor?.watch({
     ...served,
     listener,
-    stop,
+    stop: requested,
     bufferedBytes: () => bufferedBytes(handler),
     notAfter: () => tls?.notAfter,
   });
   if (tls) reportExpiry(tls, report);
 
-  // Apart from each other: one of the files may be on a file system that hangs.
-  const reloads = [
-    createReload('the token file', async () => {
-      if (tokenFile) await reloadTokens(tokenFile, handler);
-    }),
-    createReload('the certificate or its key', async () => {
-      if (!tls) return;
-      tls = await reloadTls(tls, listener);
-      reportExpiry(tls, report);
-    }),
-  ];
-  onHangup(() => {
-    if (!tokenFile) report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
-    for (const reload of reloads) reload();
+  async function reload(): Promise<void> {
+    if (tokenFile) await reloadTokens(tokenFile, handler);
+    else report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
+    if (!tls) return;
+    tls = await reloadTls(tls, listener);
+    reportExpiry(tls, report);
+  }
+  // One at a time: several that hang would take all threads for file operations, and stop the log.
+  let reloaded = Promise.resolve();
+  shutdown.onHangup(() => {
+    reloaded = reloaded.then(reload);
   });
   if (poisoned) void aborted(poisoned).then(shutdown.request);
   await aborted(requested);
@@ -102,8 +87,8 @@ export async function serve(
 }
 
 /**
- * Starts the monitor, opens the store, and serves it, unless `stop` is aborted by then. Closes the store if
- * it cannot be served.
+ * Starts the monitor, opens the store, and serves it, unless `stop` is aborted by then. If it cannot be served, it
+ * is not closed: nothing is pending, and the lock of a log vanishes with the process.
  */
 async function start(
   given: ServerSettings,
@@ -117,13 +102,8 @@ async function start(
   const ownConnections = limits.monitor;
   const monitor = place && (await startMonitor({ ...settings, ...place, ownConnections }));
   const served = await open();
-  try {
-    stop.throwIfAborted();
-    return { served, monitor, ...(await startServer(settings, served.store, monitor)) };
-  } catch (error) {
-    await closeAfterFailure(served.store);
-    throw error;
-  }
+  stop.throwIfAborted();
+  return { served, monitor, ...(await startServer(settings, served.store, monitor)) };
 }
 
 /** Lowers the limits of connections if too few descriptors are free, and reports that of the service. */
@@ -166,22 +146,6 @@ async function listen(listener: Listener, settings: ServerSettings): Promise<str
     const isPort = ['EADDRINUSE', 'EACCES'].includes(String(codeOf(cause)));
     throw new Error(`${isPort ? 'PLANT_STORE_PORT' : 'PLANT_STORE_HOST'}: ${message}`, { cause });
   }
-}
-
-/**
- * Returns a function that begins a reload once the one before it is complete: several that hang would take
- * all threads for file operations, and stop the log.
- */
-function createReload(what: string, reload: () => Promise<void>): () => void {
-  let reloaded = Promise.resolve();
-  return () => {
-    const late = setTimeout(() => {
-      report(
-        `SIGHUP: ${what} has not been read for ${HANG_MS / 1000} s; until then, what was read before is in use`,
-      );
-    }, HANG_MS);
-    reloaded = reloaded.then(reload).then(() => clearTimeout(late));
-  };
 }
 
 /** Never rejects, so that the next reload works. */

@@ -39,8 +39,6 @@ export interface ServerSettings {
   readonly maxConnections: number;
   /** How long idle connections are kept at least, in milliseconds. */
   readonly keepAliveMs: number;
-  /** How long the program still accepts connections after the first signal, in milliseconds. */
-  readonly drainMs: number;
   /** Where the monitor listens, if there is one. */
   readonly monitor: { readonly host: string; readonly port: number } | undefined;
 }
@@ -208,7 +206,6 @@ async function readShared(reader: Reader, defaultTokenFile?: string): Promise<Se
     ),
     maxConnections: integer('PLANT_STORE_MAX_CONNECTIONS', 1, 1_000_000),
     keepAliveMs: 1_000 * integer('PLANT_STORE_KEEP_ALIVE_SECONDS', 1, 86_400),
-    drainMs: 1_000 * integer('PLANT_STORE_DRAIN_SECONDS', 0, 3_600),
     monitor: readMonitor(reader, socket === undefined ? port : 0),
     ...(tokens ? { tokens, tokenFile: undefined } : await tokensInFile()),
     tls: await tls(),

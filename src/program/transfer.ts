@@ -1,7 +1,7 @@
 import { openPlantLog, type PlantLog } from '../log/log.js';
 import { pluralize } from '../pluralize.js';
 import type { CopyCounts } from './copy.js';
-import { closeAfterFailure, type ExitCode } from './exit.js';
+import type { ExitCode } from './exit.js';
 import { oncePerSecond, reportProgress } from './progress.js';
 import { aborted } from './signals.js';
 
@@ -40,14 +40,9 @@ export async function withOpenLog(
   command: (log: PlantLog) => Promise<ExitCode>,
 ): Promise<ExitCode> {
   const log = await openPlantLog(path, { onProgress: reportProgress(path, stop) });
-  try {
-    const code = await command(log);
-    await log.close();
-    return code;
-  } catch (error) {
-    await closeAfterFailure(log);
-    throw error;
-  }
+  const code = await command(log);
+  await log.close();
+  return code;
 }
 
 /** Settles as `work` does, or rejects with the reason of a signal once that is aborted. */

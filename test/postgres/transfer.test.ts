@@ -1,16 +1,14 @@
-import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t from 'tap';
 
 import { openPlantLog } from '../../dist/index.js';
-import { CLOSING_MS } from '../../dist/program/exit.js';
 import { claimsIn } from '../log/lock-support.js';
 import { missing, until } from './cluster.js';
 import { checkOutputs, ends, launchProgram, SCRIPT, startDatabase } from './program.js';
 import { startProxy } from './proxy.js';
-import { hasten, KILLED, KILLS_ITSELF, runWithLateReader } from '../system/program.js';
+import { runWithLateReader } from '../system/program.js';
 
 /** The clock stands still, so that no progress is reported. */
 const STILL = 'performance.now = () => 0;';
@@ -92,7 +90,6 @@ t.test('plants move from a log to a database, and back', { skip: missing() }, as
     t.strictSame(await program.ended, { code: 3, signal: null });
     t.equal(program.stderr, INTERRUPTED);
     t.match(program.stdout, /^\S+: \d+ plants? copied, 0 unchanged, 0 different\n$/);
-    t.strictSame(claimsIn(folder), [], 'an interrupted export leaves no lock behind');
     await ends(t, { code: 0, stdout: [exported(to, 10_000, 10_000)] }, exporting);
     await ends(t, { code: 0, stdout: [exported(to, 0, COUNT)] }, exporting);
     t.strictSame(claimsIn(folder), [], 'neither does one that is complete');
@@ -110,31 +107,6 @@ t.test('plants move from a log to a database, and back', { skip: missing() }, as
       t.equal(program.stdout, '');
       proxy.nextCut = () => undefined;
     });
-
-  t.test('an export to a disk that hangs can be interrupted', async (t) => {
-    const path = join(t.testdir(), 'hung.jsonl');
-    execFileSync('mkfifo', [`${path}.pipe`]);
-    // Opening a FIFO blocks the only thread for file operations, until it has a writer.
-    const block = `import fs from 'node:fs';
-      import { syncBuiltinESMExports } from 'node:module';
-      const { write } = fs;
-      fs.write = (...args) => {
-        fs.open('${path}.pipe', 'r', () => undefined);
-        write(...args);
-        console.error('hangs');
-      };
-      syncBuiltinESMExports();`;
-    const program = launchProgram(t, {
-      args: ['export', path],
-      env: { ...env, UV_THREADPOOL_SIZE: '1', UV_USE_IO_URING: '0' },
-      // Not the time limit of the database, which is another.
-      preload: STILL + block + hasten(CLOSING_MS, CLOSING_MS),
-    });
-    await program.says('stderr', /hangs/);
-    program.send('SIGTERM');
-    t.strictSame(await program.ended, KILLED);
-    t.equal(program.stderr.replaceAll('hangs\n', ''), INTERRUPTED + KILLS_ITSELF);
-  });
 
   t.test('the file store opens what was exported', async (t) => {
     const log = await openPlantLog(to);

@@ -63,7 +63,6 @@ t.test('an empty environment is valid', async (t) => {
     maxBufferedBytes: DEFAULT_LIMITS.maxBufferedBytes,
     maxConnections: 10_000,
     keepAliveMs: 75_000,
-    drainMs: 0,
     monitor: undefined,
   });
 });
@@ -75,7 +74,6 @@ const integers = {
   PLANT_STORE_MAX_BUFFERED: ['maxBufferedBytes', DEFAULT_LIMITS.maxBodyBytes, maxBufferedBytes],
   PLANT_STORE_MAX_CONNECTIONS: ['maxConnections', 1, 1_000_000],
   PLANT_STORE_KEEP_ALIVE_SECONDS: ['keepAliveMs', 1, 86_400, 1_000],
-  PLANT_STORE_DRAIN_SECONDS: ['drainMs', 0, 3_600, 1_000],
 } as const;
 
 for (const [name, [setting, min, max, unit = 1]] of Object.entries(integers))

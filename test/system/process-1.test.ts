@@ -10,7 +10,6 @@ import { TOKEN } from '../client.js';
 import { ONE_THREAD } from '../faults/strace.js';
 import {
   hasten,
-  KILLS_ITSELF,
   LARGE_LOG,
   launch,
   onceReading,
@@ -65,5 +64,5 @@ t.test('as process 1, a program with a call that never returns ends', { skip }, 
   const { code, signal: endedBy } = await program.ended;
   // abort() ends with an instruction that is not allowed.
   t.ok(Number(code) > 128 || endedBy, `code ${code}, signal ${endedBy}`);
-  t.equal(program.stderr, `it hangs\n${TIMES_OUT}${KILLS_ITSELF}`);
+  t.ok(program.stderr.startsWith(`it hangs\n${TIMES_OUT}`), 'the stack trace of abort() follows');
 });

@@ -41,10 +41,8 @@ export const FAILED = 1;
 export const MISUSED = 2;
 export const INTERRUPTED = 3;
 
-/** The ending of a process with a call that never returns, and what it writes. */
+/** The ending of a process that has not stopped in time, and what it writes. */
 export const KILLED: Ending = { code: null, signal: 'SIGKILL' };
-export const KILLS_ITSELF =
-  'plant-store: a call to the system has not returned in time; the process kills itself\n';
 
 export const TIMES_OUT = 'plant-store: the shutdown timed out; not all work was completed\n';
 
