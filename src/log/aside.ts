@@ -1,6 +1,7 @@
-import { codeOf } from '../system-error.js';
+import { createHash } from 'node:crypto';
+
 import { faults } from './errors.js';
-import { openToRead, type FileSystem, type OpenFile } from './files.js';
+import { createFile, writeAll, type FileSystem, type OpenFile } from './files.js';
 
 /** The bytes of a file from `start` up to, but not including, `end`. */
 export interface Range {
@@ -34,57 +35,22 @@ export async function* chunksOf(file: OpenFile, ranges: readonly Range[]): Async
 }
 
 /**
- * Returns a path at which ranges of a log can be kept: `path`, or else `path-2`, `path-3` and so on. A file
- * that was kept earlier is replaced only if the ranges begin with all of its bytes: then it is an earlier
- * copy of them, complete or interrupted.
+ * Copies ranges of the log at `path` to a file beside it, which is named after its content: no other bytes are
+ * replaced. Resolves to its path.
  */
-export async function unusedPath(
+export function keepAside(
   fs: FileSystem,
   path: string,
   log: OpenFile,
+  kind: 'torn' | 'damaged',
   ranges: readonly Range[],
 ): Promise<string> {
-  let candidate = path;
-  for (let n = 2; !(await mayReplace(fs, candidate, log, ranges)); n++) candidate = `${path}-${n}`;
-  return candidate;
-}
-
-async function mayReplace(
-  fs: FileSystem,
-  path: string,
-  log: OpenFile,
-  ranges: readonly Range[],
-): Promise<boolean> {
-  let file: OpenFile;
-  try {
-    file = await openToRead(fs, path);
-  } catch (error) {
-    // The file of another user.
-    if (codeOf(error) === 'EACCES') return false;
-    if (codeOf(error) === 'ENOENT') return true;
-    throw error;
-  }
-  try {
-    const stats = await file.stat();
-    return stats.isFile() && (await beginsWith(log, ranges, file, stats.size));
-  } finally {
-    await file.close();
-  }
-}
-
-/** Whether ranges of a log begin with the content of a file. */
-async function beginsWith(
-  log: OpenFile,
-  ranges: readonly Range[],
-  file: OpenFile,
-  size: number,
-): Promise<boolean> {
-  const length = ranges.reduce((sum, { start, end }) => sum + end - start, 0);
-  if (size > length) return false;
-  const chunks = chunksOf(log, ranges);
-  for await (const kept of chunksOf(file, [{ start: 0, end: size }])) {
-    const chunk = await chunks.next();
-    if (chunk.done || !kept.equals(chunk.value.subarray(0, kept.length))) return false;
-  }
-  return true;
+  return createFile(fs, `${path}.${kind}.new`, async (file) => {
+    const hash = createHash('sha256');
+    for await (const chunk of chunksOf(log, ranges)) {
+      hash.update(chunk);
+      await writeAll(fs, file, chunk);
+    }
+    return `${path}.${kind}-${hash.digest('hex').slice(0, 16)}`;
+  });
 }

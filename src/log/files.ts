@@ -160,6 +160,30 @@ export async function writeFile(fs: FileSystem, path: string, bytes: Buffer): Pr
   await syncFolder(fs, dirname(path));
 }
 
+/**
+ * Creates a file, mode 0600, under a name that is not final. Once `write` has written it durably, it gets the path
+ * to which `write` resolves, and with it the place of another file. Resolves to that path.
+ */
+export async function createFile(
+  fs: FileSystem,
+  unfinished: string,
+  write: (file: OpenFile) => Promise<string>,
+): Promise<string> {
+  // A killed process may have left one.
+  await removeIfPresent(fs, unfinished);
+  try {
+    // O_EXCL: a user who can write to the folder must not be able to redirect the bytes by a link.
+    const file = await fs.open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, 0o600);
+    const path = await write(file).finally(() => file.close());
+    await fs.rename(unfinished, path);
+    await syncFolder(fs, dirname(path));
+    return path;
+  } catch (error) {
+    await removeIfPresent(fs, unfinished);
+    throw error;
+  }
+}
+
 export async function removeIfPresent(fs: FileSystem, path: string): Promise<void> {
   await fs.unlink(path).catch(() => undefined);
 }

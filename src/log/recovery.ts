@@ -1,17 +1,8 @@
-import { crc32 } from 'node:zlib';
-
 import { pluralize } from '../pluralize.js';
 import type { Report } from '../report.js';
-import { unusedPath } from './aside.js';
+import { keepAside } from './aside.js';
 import { storeErrors, faults } from './errors.js';
-import {
-  truncateFile,
-  writeFile,
-  sizeOf,
-  type FileSystem,
-  type OpenFile,
-  type FileId,
-} from './files.js';
+import { truncateFile, sizeOf, type FileSystem, type OpenFile, type FileId } from './files.js';
 import type { IdIndex } from './ids.js';
 import type { TornTail } from './lines.js';
 import { scan } from './scan.js';
@@ -51,7 +42,7 @@ export async function recover(
 }
 
 /**
- * Copies a torn tail to a file named after its offset and checksum, then cuts it off.
+ * Copies a torn tail to a file beside the log, then cuts it off.
  *
  * @throws Error if the file was modified meanwhile. It is not cut then.
  */
@@ -59,12 +50,10 @@ async function cutTornTail(
   { fs, file, path, fileId, report }: UnreadLog,
   { offset, bytes }: TornTail,
 ): Promise<void> {
-  const wanted = `${path}.torn-${offset}-${crc32(bytes).toString(16)}`;
-  const tail = { start: offset, end: offset + bytes.length };
-  const copy = await unusedPath(fs, wanted, file, [tail]);
-  await writeFile(fs, copy, bytes);
+  const end = offset + bytes.length;
+  const copy = await keepAside(fs, path, file, 'torn', [{ start: offset, end }]);
   // A process that has opened a hard link in another folder may have completed its write.
-  if (sizeOf(fs, path, fileId) !== offset + bytes.length) throw faults.changed();
+  if (sizeOf(fs, path, fileId) !== end) throw faults.changed();
   await truncateFile(file, offset);
   const length = pluralize(bytes.length, 'byte');
   report(`${path}: moved ${length} of an incomplete write to ${copy}`);

@@ -1,12 +1,9 @@
-import { constants } from 'node:fs';
-import { dirname } from 'node:path';
-import { crc32 } from 'node:zlib';
+import type { Stats } from 'node:fs';
 
-import { chunksOf, unusedPath, type Range } from './aside.js';
+import { chunksOf, keepAside, type Range } from './aside.js';
 import { faults } from './errors.js';
 import {
-  removeIfPresent,
-  syncFolder,
+  createFile,
   writeAll,
   sizeOf,
   type FileSystem,
@@ -16,8 +13,6 @@ import {
 } from './files.js';
 import { acquireLock } from './lock.js';
 import { checkLines, withFile, type Verification, type VerifyOptions } from './verify.js';
-
-const { O_CREAT, O_DSYNC, O_EXCL, O_WRONLY } = constants;
 
 export interface Repair extends Verification {
   /** The file that the damaged lines were moved to. */
@@ -81,26 +76,15 @@ async function moveDamage(
   const whole = starts.map((start, i) => ({ start, end: ends[i] as number }));
 
   const { path, file } = log;
-  const copyPath = `${path}.repair.new`;
   throwIfChanged(fs, log);
-  // An interrupted repair may have left a copy.
-  await removeIfPresent(fs, copyPath);
-  try {
-    const checksum = await copyRanges(fs, file, damaged, copyPath);
-    const wanted = `${path}.damaged-${checksum.toString(16)}`;
-    const damagedPath = await unusedPath(fs, wanted, file, damaged);
-    await fs.rename(copyPath, damagedPath);
-    await syncFolder(fs, dirname(path));
-
-    await copyRanges(fs, file, whole, copyPath);
+  const damagedPath = await keepAside(fs, path, file, 'damaged', damaged);
+  await createFile(fs, `${path}.repair.new`, async (copy) => {
+    await giveTo(copy, await file.stat());
+    for await (const chunk of chunksOf(file, whole)) await writeAll(fs, copy, chunk);
     throwIfChanged(fs, log);
-    await fs.rename(copyPath, path);
-    await syncFolder(fs, dirname(path));
-    return damagedPath;
-  } catch (error) {
-    await removeIfPresent(fs, copyPath);
-    throw error;
-  }
+    return path;
+  });
+  return damagedPath;
 }
 
 /** The lock is on an inode: before this repair took it, another one may have replaced the file. */
@@ -108,27 +92,9 @@ function throwIfChanged(fs: FileSystem, { path, fileId, bytes }: ReadLog): void 
   if (sizeOf(fs, path, fileId) !== bytes) throw faults.changed();
 }
 
-/** Copies bytes to a new file with the same owner and mode. Resolves to their CRC-32. */
-async function copyRanges(
-  fs: FileSystem,
-  from: OpenFile,
-  ranges: readonly Range[],
-  path: string,
-): Promise<number> {
-  const { mode, uid, gid } = await from.stat();
-  // O_EXCL: a user who can write to the folder must not be able to redirect the copy by a link.
-  const to = await fs.open(path, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, mode & 0o777);
-  try {
-    const created = await to.stat();
-    if (created.uid !== uid || created.gid !== gid) await to.chown(uid, gid);
-    if (((created.mode ^ mode) & 0o777) !== 0) await to.chmod(mode & 0o777);
-    let checksum = 0;
-    for await (const chunk of chunksOf(from, ranges)) {
-      await writeAll(fs, to, chunk);
-      checksum = crc32(chunk, checksum);
-    }
-    return checksum;
-  } finally {
-    await to.close();
-  }
+/** Gives a new file the owner and the mode of another one. */
+async function giveTo(file: OpenFile, { mode, uid, gid }: Stats): Promise<void> {
+  const created = await file.stat();
+  if (created.uid !== uid || created.gid !== gid) await file.chown(uid, gid);
+  if (((created.mode ^ mode) & 0o777) !== 0) await file.chmod(mode & 0o777);
 }

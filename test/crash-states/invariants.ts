@@ -228,7 +228,7 @@ function checkKept({ machine, path, knowledge: { tails, damaged } }: Process): v
       throw new Violation(`the damaged line ${shown(line)} was lost`);
 }
 
-const SIDE_FILE = /^\.(?:torn-\d+-|damaged-)[0-9a-f]+(?:-\d+)?$/;
+const SIDE_FILE = /^\.(?:torn|damaged)-[0-9a-f]{16}$/;
 
 /** There are no files but the log, those that its document names, and the token. */
 function checkNames({ machine, path }: Process): void {

@@ -1,5 +1,4 @@
 import { ok, rejects } from 'node:assert/strict';
-import { crc32 } from 'node:zlib';
 
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -19,8 +18,8 @@ const MOSS: NewPlant = { id: 3n, name: 'moss' };
 const OAK: NewPlant = { id: 4n, name: 'oak'.repeat(200) };
 
 const TORN = lineOf(OAK).slice(0, 500);
-/** What an earlier process has moved aside. Its name is that of the next tail or damaged lines. */
-const EARLIER = 'moved aside earlier';
+/** The byte offset of a torn tail behind a line. */
+export const TORN_AT = lineOf(FERN).length;
 const ZEROS = '\0'.repeat(300);
 
 function logOf(...plants: readonly NewPlant[]): string {
@@ -67,28 +66,6 @@ export const workloads: Record<string, Workload> = {
       await send(process, log, [IVY]);
       await log.close();
     },
-  },
-  'the copy of a torn tail has the name of an earlier one': {
-    start: worldWith(FOLDER, {
-      'plants.jsonl': logOf(FERN) + TORN,
-      [`plants.jsonl.torn-${logOf(FERN).length}-${crc32(TORN).toString(16)}`]: EARLIER,
-    }),
-    path,
-    knowledge: knowledgeOf([FERN], { tails: [TORN, EARLIER] }),
-    async run(process) {
-      const log = await open(process);
-      await send(process, log, [IVY]);
-      await log.close();
-    },
-  },
-  'damaged lines are moved to the name of earlier ones': {
-    start: worldWith(FOLDER, {
-      'plants.jsonl': `${logOf(FERN)}x\n`,
-      [`plants.jsonl.damaged-${crc32('x\n').toString(16)}`]: EARLIER,
-    }),
-    path,
-    knowledge: knowledgeOf([FERN], { tails: [EARLIER], damaged: ['x\n'] }),
-    run: repair,
   },
   'a torn tail is to be copied to a full disk': {
     start: worldWith(FOLDER, { 'plants.jsonl': logOf(FERN) + TORN }),

@@ -1,7 +1,6 @@
-import { appendFileSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { crc32 } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
@@ -10,7 +9,6 @@ import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { scan } from '../../dist/log/scan.js';
 import type { NewPlant } from '../../dist/plant.js';
-import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
 import {
   contentOf,
@@ -20,6 +18,7 @@ import {
   logAt,
   logOf,
   memoryFile,
+  nameOfKept,
 } from './support.js';
 
 const PLANTS: NewPlant[] = [
@@ -81,16 +80,12 @@ async function openingOf(content: Buffer): Promise<Opening> {
   return damage ?? { ids, end: offset };
 }
 
-function tornCopy(offset: number, tail: Buffer): string {
-  return `plants.jsonl.torn-${offset}-${crc32(tail).toString(16)}`;
-}
-
 /** What is in the folder of a log whose content was cut at its torn tail. */
 function recovered(content: Buffer, end: number): Record<string, string> {
   const tail = content.subarray(end);
   return {
     'plants.jsonl': content.toString('latin1', 0, end),
-    ...(tail.length > 0 && { [tornCopy(end, tail)]: tail.toString('latin1') }),
+    ...(tail.length > 0 && { [nameOfKept('torn', tail)]: tail.toString('latin1') }),
   };
 }
 
@@ -238,7 +233,7 @@ for (const [what, tail] of Object.entries(tails))
       const before = logOf(plants);
       const content = Buffer.concat([before, tail]);
       const path = logAt(t, content);
-      const copy = join(dirname(path), tornCopy(before.length, tail));
+      const copy = join(dirname(path), nameOfKept('torn', tail));
       const reports: string[] = [];
       const log = await openPlantLog(path, { report: (message) => reports.push(message) });
       t.equal(log.size, plants.length);
@@ -254,28 +249,6 @@ for (const [what, tail] of Object.entries(tails))
       });
     }
   });
-
-t.test('a torn tail is copied once, and does not replace one that is kept already', async (t) => {
-  const path = logAt(t, CONTENT);
-  const name = tornCopy(CONTENT.length, TORN);
-  const earlier = 'an earlier tail with the same checksum';
-  writeFileSync(join(dirname(path), name), earlier);
-  const kept = { ...recovered(CONTENT, CONTENT.length), [name]: earlier };
-  const other = Buffer.from('{"id":6');
-  for (const [tail, copy] of [
-    [TORN, `${name}-2`],
-    [TORN, `${name}-2`],
-    [other, tornCopy(CONTENT.length, other)],
-    [TORN, `${name}-2`],
-  ] as const) {
-    appendFileSync(path, tail);
-    const reports: string[] = [];
-    await (await openPlantLog(path, { report: (message) => reports.push(message) })).close();
-    t.match(reports, exactly(new RegExp(` ${join(dirname(path), copy)}$`)));
-    Object.assign(kept, { [copy]: String(tail) });
-    t.strictSame(contentOf(dirname(path)), kept);
-  }
-});
 
 t.test('a recovery that fails at any operation can be repeated', async (t) => {
   const content = Buffer.concat([CONTENT, TORN]);

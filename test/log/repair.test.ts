@@ -12,7 +12,6 @@ import {
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { crc32 } from 'node:zlib';
 
 import t from 'tap';
 
@@ -33,6 +32,7 @@ import {
   LOCKED,
   logAt,
   logOf,
+  nameOfKept,
   plantsNamed,
   replaceableVolume,
   systemError,
@@ -50,7 +50,7 @@ function repair(path: string, fs = nodeSystem): Promise<Repair | undefined> {
 
 /** Where a repair of the log at `path` puts these lines. */
 function damagedPathOf(path: string, lines = 'x\n'): string {
-  return `${path}.damaged-${crc32(lines).toString(16)}`;
+  return join(dirname(path), nameOfKept('damaged', lines));
 }
 
 /** What is beside the log at `path` once these lines have been moved. */
@@ -58,13 +58,13 @@ function movedLines(path: string, lines = 'x\n'): Record<string, string> {
   return { [basename(damagedPathOf(path, lines))]: lines };
 }
 
-/** A file system on which something happens once a repair has renamed one of its new files. */
-function changingAfterRename(fs: System, change: () => unknown): System {
+/** A file system on which something happens once a repair has kept the damaged lines. */
+function changingOnceKept(fs: System, change: () => unknown): System {
   return {
     ...fs,
     async rename(from, to) {
       await fs.rename(from, to);
-      if (from.endsWith('.repair.new')) await change();
+      if (from.endsWith('.damaged.new')) await change();
     },
   };
 }
@@ -155,7 +155,7 @@ t.test('no server can open a log while it is being repaired', async (t) => {
   const fs: System = {
     ...nodeSystem,
     async rename(from, to) {
-      if (from.endsWith('.repair.new')) {
+      if (from.endsWith('.new') && !from.includes('.plant-store')) {
         attempts++;
         await t.rejects(openPlantLog(path), LOCKED);
       }
@@ -197,7 +197,7 @@ for (const [what, { change, after }] of Object.entries(CHANGES))
   t.test(`a repair does not touch the log if ${what} meanwhile`, async (t) => {
     const path = logAt(t, DAMAGED);
     const { fs, replaceVolume } = replaceableVolume();
-    const changing = changingAfterRename(fs, () => (change ? change(path) : replaceVolume()));
+    const changing = changingOnceKept(fs, () => (change ? change(path) : replaceVolume()));
     await t.rejects(repair(path, changing), {
       ...UNAVAILABLE,
       message: /modified or replaced|truncated/,
@@ -210,9 +210,8 @@ t.test('a repair keeps the mode of the log', async (t) => {
   for (const mode of [0o600, 0o640, 0o644, 0o400, 0o660, 0o666]) {
     const path = logAt(t, DAMAGED);
     chmodSync(path, mode);
-    const { damagedPath = '' } = (await repair(path)) ?? {};
-    for (const each of [path, damagedPath])
-      t.equal(statSync(each).mode & 0o777, mode, `${basename(each)}: ${mode.toString(8)}`);
+    await repair(path);
+    t.equal(statSync(path).mode & 0o777, mode, mode.toString(8));
   }
 });
 
@@ -226,39 +225,36 @@ t.test('a repair keeps the owner and the group of the log', NEEDS_ROOT, async (t
   for (const owner of owners) {
     const path = logAt(t, DAMAGED);
     chownSync(path, owner.uid, owner.gid);
-    const { damagedPath = '' } = (await repair(path)) ?? {};
-    for (const each of [path, damagedPath]) t.match(statSync(each), owner, basename(each));
+    await repair(path);
+    t.match(statSync(path), owner);
   }
 });
 
 for (const kind of ['chown', 'chmod'])
-  for (const nth of [1, 2])
-    t.test(`a repair fails if ${kind} of its file ${nth} is not permitted`, async (t) => {
-      const path = logAt(t, DAMAGED);
-      chmodSync(path, 0o600);
-      const faulty = faultyFileSystem();
-      let created = 0;
-      // A new file belongs to another user, and the umask has removed bits of its mode.
-      const fs: System = {
-        ...faulty,
-        async open(name, flags, mode) {
-          const file = await faulty.open(name, flags, mode);
-          if (!name.endsWith('.repair.new')) return file;
-          const { uid, gid } = await file.stat();
-          const stat = async (): Promise<object> => ({ uid: uid + 1, gid, mode: 0o100400 });
-          async function deny(...wanted: number[]): Promise<never> {
-            t.strictSame(wanted, kind === 'chown' ? [uid, gid] : [0o600], 'that of the log');
-            throw systemError('EPERM', kind);
-          }
-          return Object.assign(file, { stat, ...(++created === nth && { [kind]: deny }) });
-        },
-      };
-      await t.rejects(repair(path, fs), { ...UNAVAILABLE, message: /EPERM/ });
-      const moved = nth === 1 ? {} : movedLines(path);
-      const expected = { 'plants.jsonl': DAMAGED, ...moved };
-      t.strictSame(contentOf(dirname(path)), expected, 'no unfinished file is left');
-      t.equal(faulty.openFiles, 0);
-    });
+  t.test(`a repair fails if ${kind} of the new log is not permitted`, async (t) => {
+    const path = logAt(t, DAMAGED);
+    chmodSync(path, 0o600);
+    const faulty = faultyFileSystem();
+    // A new file belongs to another user, and the umask has removed bits of its mode.
+    const fs: System = {
+      ...faulty,
+      async open(name, flags, mode) {
+        const file = await faulty.open(name, flags, mode);
+        if (!name.endsWith('.repair.new')) return file;
+        const { uid, gid } = await file.stat();
+        const stat = async (): Promise<object> => ({ uid: uid + 1, gid, mode: 0o100400 });
+        async function deny(...wanted: number[]): Promise<never> {
+          t.strictSame(wanted, kind === 'chown' ? [uid, gid] : [0o600], 'that of the log');
+          throw systemError('EPERM', kind);
+        }
+        return Object.assign(file, { stat, [kind]: deny });
+      },
+    };
+    await t.rejects(repair(path, fs), { ...UNAVAILABLE, message: /EPERM/ });
+    const expected = { 'plants.jsonl': DAMAGED, ...movedLines(path) };
+    t.strictSame(contentOf(dirname(path)), expected, 'no unfinished file is left');
+    t.equal(faulty.openFiles, 0);
+  });
 
 t.test('a repair waits for each of its file operations', async (t) => {
   for (let nth = 1; ; nth++) {
@@ -307,28 +303,13 @@ t.test('a repair removes the files and links that an interrupted repair has left
   const path = logAt(t, DAMAGED);
   writeFileSync(join(dirname(path), 'other'), 'not the log');
   symlinkSync('other', `${path}.repair.new`);
+  writeFileSync(`${path}.damaged.new`, 'of an interrupted repair');
   t.match(await repair(path), { damagedLines: 1 });
   t.strictSame(contentOf(dirname(path)), {
     other: 'not the log',
     'plants.jsonl': REPAIRED,
     ...movedLines(path),
   });
-});
-
-t.test('what was moved aside earlier is kept, and the same lines are moved once', async (t) => {
-  const path = logAt(t, DAMAGED);
-  const earlier = { [basename(damagedPathOf(path))]: 'other lines with the same checksum\n' };
-  writeFileSync(damagedPathOf(path), Object.values(earlier).join(''));
-  const damagedPath = `${damagedPathOf(path)}-2`;
-  for (const content of [DAMAGED, `${REPAIRED}x\n`]) {
-    writeFileSync(path, content);
-    t.match(await repair(path), { damagedPath });
-    t.strictSame(contentOf(dirname(path)), {
-      'plants.jsonl': REPAIRED,
-      ...earlier,
-      [basename(damagedPath)]: 'x\n',
-    });
-  }
 });
 
 const FAILURES: Record<string, (nth: number) => Record<number, Fault>> = {
@@ -356,7 +337,9 @@ for (const [what, faultsFrom] of Object.entries(FAILURES))
 
       // A lock that could not be removed is removed by the next one. So is an unfinished file.
       const left = filesIn(dirname(path));
-      if (what.startsWith('every')) delete left['plants.jsonl.repair.new'];
+      if (what.startsWith('every'))
+        for (const kind of ['damaged', 'repair'])
+          Reflect.deleteProperty(left, `plants.jsonl.${kind}.new`);
       const allowed = [
         { 'plants.jsonl': before },
         { 'plants.jsonl': before, ...moved },

@@ -1,4 +1,5 @@
 import { AsyncResource } from 'node:async_hooks';
+import { createHash } from 'node:crypto';
 import {
   appendFileSync,
   chmodSync,
@@ -53,6 +54,12 @@ export function contentOf(folder: string): Record<string, string> {
   return Object.fromEntries(
     names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
   );
+}
+
+/** The name of the file that keeps what was moved aside from `plants.jsonl`. */
+export function nameOfKept(kind: 'torn' | 'damaged', content: string | Buffer): string {
+  const hash = createHash('sha256').update(content).digest('hex');
+  return `plants.jsonl.${kind}-${hash.slice(0, 16)}`;
 }
 
 /** An open log on a file system with faults. */

@@ -1,10 +1,10 @@
 import { appendFileSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { crc32 } from 'node:zlib';
 
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
+import { nameOfKept } from '../log/support.js';
 import { DONE, ENV, FAILED, failsToRun, run, start } from '../system/program.js';
 
 const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>
@@ -16,7 +16,7 @@ t.test('repair moves damaged lines to a file beside the log, which then serves',
   const content = [FERN, damaged[0], IVY, damaged[1], OAK, '{"id":4,'].join('');
   const cwd = t.testdir({ 'plants.jsonl': content });
   const path = join(cwd, 'plants.jsonl');
-  const damagedPath = `${path}.damaged-${crc32(damaged.join('')).toString(16)}`;
+  const damagedPath = join(cwd, nameOfKept('damaged', damaged.join('')));
 
   const { code, stdout, stderr } = await run(t, { args: ['repair'], cwd, env: ENV });
   const sentence = `${path}: kept 3 plants, moved 2 damaged lines to ${damagedPath}\n`;
