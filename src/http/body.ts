@@ -39,6 +39,8 @@ export async function readBody(
 
   // Most bodies arrive together with their heads, and need no timer.
   const end = await consume(req, limits.bodyTimeoutMs, add, endOfTurn());
+  // The listeners on the request would keep it while the rest is drained, for which nothing is reserved.
+  if (end !== 'ended') body = NOTHING;
   if (end === 'late') throw failures.timeout;
   if (end === 'aborted') throw failures.malformed;
   if (end !== 'ended') throw end;

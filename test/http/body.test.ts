@@ -1,6 +1,8 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 
 import t from 'tap';
 
@@ -103,6 +105,42 @@ t.test('a client that stops within its body is answered, then disconnected', asy
     t.equal(await whenServed(t, port, other), 200, `${about}: its memory is released`);
   }
   t.equal(log.size, 1, 'only the other plant is stored');
+});
+
+/** The bytes in buffers once what is unreachable is collected, which may take several attempts. */
+async function heldBytes(): Promise<number> {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  let least = Infinity;
+  for (let attempt = 0; attempt < 50; attempt++) {
+    collect();
+    least = Math.min(least, process.memoryUsage().arrayBuffers);
+    await new Promise(setImmediate);
+  }
+  return least;
+}
+
+t.test('what was read of a refused body is released before the rest is drained', async (t) => {
+  t.intercept(DRAIN, 'timeoutMs', { value: 600_000 });
+  const head = message({ headers: CHUNKED, body: '' });
+  const large = chunk(Buffer.alloc(1_048_576, ' '));
+  const rows: readonly [bodyTimeoutMs: number, end: Buffer | string, error: number][] = [
+    [600_000, chunk('x'), 413],
+    [50, '', 408],
+  ];
+  for (const [bodyTimeoutMs, end, error] of rows) {
+    const { port } = await serve(t, { maxBodyBytes: 1_048_576, bodyTimeoutMs });
+    const clients = await Promise.all(Array.from({ length: 8 }, () => connect(t, port)));
+    const before = await heldBytes();
+    for (const client of clients) client.send(head, large, end);
+    for (const client of clients) t.match(JSON.parse((await client.answer()).body), { error });
+    t.ok(
+      clients.every(({ socket }) => !socket.closed),
+      'their ends are awaited',
+    );
+    const held = (await heldBytes()) - before;
+    t.ok(held < 1_048_576, `${held} bytes are held for 8 bodies`);
+  }
 });
 
 t.test('a request holds no memory while the rest of its body is dropped', async (t) => {
