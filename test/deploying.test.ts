@@ -211,12 +211,12 @@ t.test('the manifests refer to names that exist, and to settings of the program'
 });
 
 t.test(
-  'the limit of memory is what SECURITY.md names, and the index of 15 million plants',
+  'the limit of memory is what SECURITY.md names, and the index of 10 million plants',
   async (t) => {
     const [{ resources }] = podOf('Deployment').containers;
     t.equal(resources.limits.memory, '1Gi');
     t.equal(resources.requests.memory, '1Gi');
-    const bytes = FIXED_MIB * 2 ** 20 + DEFAULT_LIMITS.maxBufferedBytes + 15e6 * 40;
+    const bytes = FIXED_MIB * 2 ** 20 + DEFAULT_LIMITS.maxBufferedBytes + 10e6 * 40;
     t.ok(bytes <= 2 ** 30, `${bytes} bytes`);
   },
 );

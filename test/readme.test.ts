@@ -11,7 +11,7 @@ import {
   MAX_CONTENT_TYPE,
   MAX_HEADER_LINES,
   MAX_LIMITS,
-  MAX_PENDING_REFUSALS,
+  MAX_REFUSED_BYTES,
 } from '../dist/http/limits.js';
 import { REQUEST_COST } from '../dist/http/memory.js';
 import { MAX_RECORD_BYTES } from '../dist/log/record.js';
@@ -177,7 +177,10 @@ t.test('the table of limits has the numbers in the code', async (t) => {
   t.strictSame(shown, [
     ['`maxBodyBytes`, `PLANT_STORE_MAX_BODY`', MAX_LIMITS.maxBodyBytes],
     ['memory reserved for a request', ...Object.values(REQUEST_COST)],
-    ['error responses not yet flushed, to requests without reserved memory', MAX_PENDING_REFUSALS],
+    [
+      'memory of requests that are refused by their heads, until their bodies are drained and their responses flushed',
+      MAX_REFUSED_BYTES,
+    ],
     ['rest of the body of a refused request', DRAIN.maxBytes, DRAIN.timeoutMs],
     ['token', MAX_TOKEN_LENGTH],
     ['`Content-Type`', MAX_CONTENT_TYPE],

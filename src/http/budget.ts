@@ -1,4 +1,4 @@
-/** A bound for all requests together: for the memory that they hold, or for responses not yet flushed. */
+/** A bound for the memory that all requests hold together, in bytes. */
 export interface Budget {
   /** The amount that is reserved now. */
   readonly reserved: number;
@@ -13,8 +13,8 @@ export interface Reservation {
    * Returns `false`, and stays as it is, if too little is left.
    */
   growBy(amount: number): boolean;
-  /** Gives all of it back. */
-  release(): void;
+  /** Gives back all but an amount. */
+  shrinkTo(amount: number): void;
 }
 
 export function createBudget(max: number): Budget {
@@ -33,9 +33,9 @@ export function createBudget(max: number): Budget {
           held += added;
           return true;
         },
-        release() {
-          reserved -= held;
-          held = 0;
+        shrinkTo(amount) {
+          reserved -= held - amount;
+          held = amount;
         },
       };
       return reservation.growBy(amount) ? reservation : undefined;

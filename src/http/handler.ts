@@ -5,7 +5,7 @@ import { readBody } from './body.js';
 import { createBudget, type Budget } from './budget.js';
 import { Failure, failures } from './failures.js';
 import { contentFailure, isForPlants, methodFailure, protocolFailure } from './head.js';
-import { MAX_PENDING_REFUSALS, resolveLimits, type PlantHandlerLimits } from './limits.js';
+import { MAX_REFUSED_BYTES, resolveLimits, type PlantHandlerLimits } from './limits.js';
 import { memoryForHead } from './memory.js';
 import { plantLeftIn } from './parsed-body.js';
 import { releaseWhenFlushed } from './release.js';
@@ -82,7 +82,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
   const memory = createBudget(limits.maxBufferedBytes);
-  const refusals = createBudget(MAX_PENDING_REFUSALS);
+  const refusals = createBudget(MAX_REFUSED_BYTES);
 
   function handle(req: HttpRequest, res: HttpResponse, next?: () => unknown): Promise<void> {
     const isOurs = isForPlants(req);
@@ -99,9 +99,9 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   }
 
   async function createPlant(req: HttpRequest, res: HttpResponse): Promise<void> {
-    const reservation = memory.reserve(memoryForHead(req));
+    const headBytes = memoryForHead(req);
+    const reservation = memory.reserve(headBytes);
     if (!reservation) return refuse(req, res, failures.overloaded);
-    let ended: Promise<void> | undefined;
     try {
       const plant =
         req.readableDidRead || !isStream(req)
@@ -110,25 +110,24 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       await store.add(plant);
       sendPlant(req, res, plant);
     } catch (error) {
-      ended = sendFailureFor(req, res, error);
+      reservation.shrinkTo(headBytes);
+      await sendFailureFor(req, res, error);
     }
     releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
-    return ended;
   }
 
   /**
-   * Responds with a failure to a request that has reserved no memory. If too many such responses are not
-   * flushed yet, destroys the connection instead.
+   * Responds with a failure to a request for which no memory is reserved. Its head is held until its body is
+   * drained and the response flushed; if too many are, destroys the connection instead.
    */
   async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
-    const reservation = refusals.reserve(1);
+    const reservation = refusals.reserve(memoryForHead(req));
     if (!reservation) {
       req.socket.destroy?.();
       return;
     }
-    const ended = sendFailureFor(req, res, failure);
+    await sendFailureFor(req, res, failure);
     releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
-    return ended;
   }
 
   /** Responds with the failure for an error. If the response cannot be sent, destroys the connection. */

@@ -44,11 +44,10 @@ export const MAX_HEADER_LINES = 100;
 export const MAX_CONTENT_TYPE = 256;
 
 /**
- * The largest number of failure responses, to requests that have reserved no memory, that are not flushed yet.
- * Small requests are cheap to pipeline: thousands fit into one read of a socket. This many take about 12 MiB
- * with their requests, if their heads are small.
+ * The memory for requests that are refused by their heads, most of them without a token, until their bodies are
+ * drained and their responses flushed: 5,000 of the smallest, of which 3,640 fit into one read of a socket.
  */
-export const MAX_PENDING_REFUSALS = 4_096;
+export const MAX_REFUSED_BYTES = 16_777_216;
 
 /**
  * How much of a refused request's body is read and dropped, and for how long, before the connection is

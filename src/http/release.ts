@@ -17,7 +17,7 @@ export function releaseWhenFlushed(
   const { socket } = req;
   // Most responses have been flushed by now, and need no timer.
   if (socket.destroyed || !res.writableLength) {
-    reservation.release();
+    reservation.shrinkTo(0);
     return;
   }
   const timer = setTimeout(() => {
@@ -27,7 +27,7 @@ export function releaseWhenFlushed(
   function release(): void {
     clearTimeout(timer);
     forget(socket, release);
-    reservation.release();
+    reservation.shrinkTo(0);
   }
   res.once('finish', release);
   // In HTTP/1, a response that is still queued emits nothing when its connection closes.

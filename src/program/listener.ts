@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
 import { failures, type Failure } from '../http/failures.js';
-import { MAX_HEADER_LINES, MAX_PENDING_REFUSALS } from '../http/limits.js';
+import { MAX_HEADER_LINES } from '../http/limits.js';
 import { sendFailure } from '../http/respond.js';
 import { limitRate, type Report } from '../report.js';
 import { STOPPING } from './exit.js';
@@ -59,6 +59,12 @@ export const CONNECTION_LIMITS = {
   /** Half of node:http's default: every client can make each connection hold this much. */
   maxHeaderSize: 8_192,
 } as const;
+
+/**
+ * The largest number of requests behind last responses. Small ones are cheap to pipeline: thousands fit into one
+ * read of a socket.
+ */
+export const MAX_IGNORED_REQUESTS = 4_096;
 
 /** The failures for errors of node:http's parser, by their codes. */
 const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
@@ -116,7 +122,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   }
 
   function ignore(req: IncomingMessage): void {
-    if (++ignored > MAX_PENDING_REFUSALS) req.socket.destroy();
+    if (++ignored > MAX_IGNORED_REQUESTS) req.socket.destroy();
     req.once('close', () => ignored--);
     // Takes the connection away from the parser: more is read, so that the client gets to see the last response, but
     // becomes no request.

@@ -6,8 +6,7 @@ import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { MAX_PENDING_REFUSALS } from '../../dist/http/limits.js';
-import { createListener } from '../../dist/program/listener.js';
+import { createListener, MAX_IGNORED_REQUESTS } from '../../dist/program/listener.js';
 import { chunkedMessage, connect, FERN, message } from '../client.js';
 import { exactly } from '../exactly.js';
 import { LISTENER, listen } from '../service.js';
@@ -132,7 +131,7 @@ t.test('requests behind the last response are read, but take no memory', async (
   // Larger than all buffers of the system.
   const flushed = new Promise((resolve) => client.socket.write(small(1_000_000), resolve));
   await flushed;
-  t.ok(requests < MAX_PENDING_REFUSALS, 'only what is read at once is parsed');
+  t.ok(requests < MAX_IGNORED_REQUESTS, 'only what is read at once is parsed');
 
   const another = await connect(t, port);
   another.send(Buffer.concat([last, Buffer.from(small(3_000))]));

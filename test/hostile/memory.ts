@@ -4,9 +4,9 @@ const KIB_PER_MIB = 1024;
 
 /**
  * Memory in MiB that does not grow with `PLANT_STORE_MAX_BUFFERED`: Node itself, 10,000 connections,
- * the parts of refused bodies that were read, and garbage that is not collected yet.
+ * the heads of refused requests, and garbage that is not collected yet.
  */
-export const FIXED_MIB = 384;
+export const FIXED_MIB = 512;
 /** Memory in KiB that OpenSSL and the C library hold for each TLS connection. */
 export const TLS_KIB = 128;
 
