@@ -1,9 +1,6 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Server } from 'node:http';
-import { connect as connectTo } from 'node:net';
-import { Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { connect as connectSecurely } from 'node:tls';
 
 import t, { type Test } from 'tap';
 
@@ -12,6 +9,7 @@ import { createPlantHandler } from '../../dist/index.js';
 import { selfSigned } from '../certificate.js';
 import { chunk, CHUNKED, message, TOKEN } from '../client.js';
 import { gatedStore, storeOf } from '../stores.js';
+import { connectWithRecords } from '../tls-records.js';
 import { listener } from './support.js';
 
 /*
@@ -30,29 +28,6 @@ function partsOf(id: number): Buffer[] {
   const half = body.length / 2;
   const chunks = [body.slice(0, half), body.slice(half), ''].map(chunk);
   return [message({ headers: CHUNKED, body: '' }), ...chunks];
-}
-
-/** Sends each part in a TLS record of its own, all of them at once. Resolves to all that is received. */
-async function sendRecords(port: number, parts: readonly Buffer[]): Promise<string> {
-  const socket = connectTo(port, '127.0.0.1');
-  const records: Buffer[] = [];
-  let isHeld = false;
-  const transport = new Duplex({
-    read: () => undefined,
-    write(data: Buffer, _, done) {
-      if (isHeld) records.push(data);
-      else socket.write(data);
-      done();
-    },
-  });
-  socket.on('data', (data) => transport.push(data)).on('error', () => undefined);
-  socket.on('close', () => transport.push(null));
-  const client = connectSecurely({ socket: transport, rejectUnauthorized: false });
-  await new Promise((resolve) => client.once('secureConnect', resolve));
-  isHeld = true;
-  for (const part of parts) await new Promise((resolve) => client.write(part, resolve));
-  socket.write(Buffer.concat(records));
-  return text(client);
 }
 
 /** Calls back once the parser of a server fails, or all requests have arrived. */
@@ -82,7 +57,9 @@ t.test('over TLS, nothing is processed behind bytes that node:http loses', async
   });
   onParseError(t, () => setImmediate(() => gated.letGo()));
   const ids = Array.from({ length: REQUESTS }, (_, id) => id);
-  const received = await sendRecords(port, ids.flatMap(partsOf));
+  const client = await connectWithRecords(port);
+  await client.send(ids.flatMap(partsOf));
+  const received = await text(client.socket);
   t.ok(plants.length > 1 && plants.length < REQUESTS, 'the parser has been paused');
   t.strictSame(
     plants.map(({ id }) => Number(id)),
