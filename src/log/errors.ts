@@ -12,20 +12,20 @@ export interface Damage {
   readonly line: number;
   /** The byte offset at which the line starts. */
   readonly offset: number;
-  /** The length of the line with its newline, in bytes. */
-  readonly length: number;
+  /** Its bytes, with its newline. */
+  readonly bytes: Buffer;
   readonly reason: string;
-  /** The byte offset of the record whose id it repeats, if that is the reason. */
-  readonly earlier?: number;
 }
 
 /** Why a line is damaged. */
 export const damages = {
-  notARecord: 'it is not a valid record, or its checksum does not match',
-  otherLayout:
-    'it is a plant, but not a record, which has id, name, tag in this order and no white space',
+  noPlant: 'it holds no plant',
   notUtf8: 'it is not valid UTF-8',
-  tooLong: 'it is longer than any record',
+  checksum: 'its checksum does not match',
+  byteOrderMark: 'it begins with a byte order mark',
+  crlf: 'it ends with CR LF; a record ends with LF alone',
+  otherLayout:
+    'it holds a plant, but is not laid out as a record: only id, name, tag and crc32, in this order, without white space, and with no other escapes than JSON.stringify writes',
   /** A record has the id of the one at byte `earlier`. */
   repeatedId: (earlier: number): string => `it repeats the id of the line at byte ${earlier}`,
 } as const;
@@ -34,7 +34,8 @@ export const damages = {
 export const faults = {
   changed: () => new Error('the file was modified or replaced by another process'),
   modifiedLine: (offset: number) => new Error(`the line at byte ${offset} was modified`),
-  lineTooLong: () => new RangeError('a line is longer than any record'),
+  lineTooLong: (offset: number) =>
+    new RangeError(`the line at byte ${offset} is longer than any record`),
   truncated: () => new Error('the log was truncated while it was read'),
   otherUser: (socket: string, cause: unknown) =>
     new Error(
@@ -50,7 +51,7 @@ export const storeErrors = {
   closed: (path: string) => new PlantStoreError('unavailable', `${path}: the log is closed`),
   hanging: (path: string, ms: number) =>
     new PlantStoreError('unavailable', `${path}: a write has not returned for ${ms / 1000} s`),
-  damaged: (path: string, { line, offset, reason }: Omit<Damage, 'length'>) =>
+  damaged: (path: string, { line, offset, reason }: Omit<Damage, 'bytes'>) =>
     new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
   locked: (path: string, holder: Holder) =>
     new PlantStoreError(

@@ -16,10 +16,4 @@ export function toWords(id: bigint, words = createIdWords()): IdWords {
   return words;
 }
 
-export function toBigInt(words: IdWords): bigint {
-  INT64.setInt32(4, words[0]);
-  INT64.setInt32(0, words[1]);
-  return INT64.getBigInt64(0);
-}
-
 const INT64 = new DataView(new ArrayBuffer(8));

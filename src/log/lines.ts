@@ -1,41 +1,26 @@
 import { faults } from './errors.js';
 import type { OpenFile } from './files.js';
-import { MAX_RECORD_BYTES, NEWLINE } from './record.js';
+import { linesIn, MAX_RECORD_BYTES, NEWLINE, type Line } from './record.js';
 
-/** A part of a log. The parts follow each other without a gap, and together are the whole file. */
-export type Part = Lines | LongLine | (TornTail & { readonly kind: 'torn tail' });
-
-/** Whole lines, each with its newline. The buffer is used again when the next part is requested. */
+/** Lines that were read together. */
 export interface Lines {
-  readonly kind: 'lines';
-  /** The byte offset at which the part starts. */
+  /** The byte offset at which the first one starts. */
   readonly offset: number;
+  /** Their bytes. The buffer is used again when the next lines are requested. */
   readonly bytes: Buffer;
-}
-
-/** A line that is longer than any record. Only its length is known. */
-export interface LongLine {
-  readonly kind: 'long line';
-  readonly offset: number;
-  readonly length: number;
-}
-
-/** The bytes after the last newline, of a write that was never completed. */
-export interface TornTail {
-  readonly offset: number;
-  readonly bytes: Buffer;
+  readonly lines: readonly Line[];
 }
 
 const CHUNK_BYTES = 262_144;
-/** Long enough for almost every line. */
-const LINE_BYTES = 4_096;
 
 /**
- * Reads a file up to `end`, or to its own end if that comes first. While the caller handles a part,
- * the next one is read. Two buffers of 256 KiB are enough for that; a line that does not fit into
- * one of them gets a larger buffer of its own.
+ * Reads the lines of a file up to `end`, or to its own end if that comes first, without a gap. Bytes after the
+ * last newline come last, on their own. While the caller handles lines, the next ones are read. Two buffers of
+ * 256 KiB are enough for that; a line that does not fit into one of them gets a larger buffer of its own.
+ *
+ * @throws RangeError that names the byte offset of a line longer than {@link MAX_RECORD_BYTES}.
  */
-export async function* partsOf(file: OpenFile, end = Infinity): AsyncGenerator<Part, void> {
+export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<Lines, void> {
   /** The first `held` bytes are those at `offset` in the file: the start of an incomplete line. */
   let buffer: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   let spare: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
@@ -50,16 +35,16 @@ export async function* partsOf(file: OpenFile, end = Infinity): AsyncGenerator<P
       const length = newline === -1 ? 0 : held + newline + 1;
       held += bytesRead;
       if (length > 0) {
-        const lines = takeLines(length);
+        const start = offset;
+        const bytes = take(length);
         reading = readMore();
-        yield lines;
+        yield parted(start, bytes);
       } else {
-        if (held === MAX_RECORD_BYTES) yield await skipLine();
-        else if (held === buffer.length) buffer = doubled(buffer);
+        if (held === buffer.length) buffer = doubled(buffer, offset);
         reading = readMore();
       }
     }
-    if (held > 0) yield { kind: 'torn tail', offset, bytes: buffer.subarray(0, held) };
+    if (held > 0) yield parted(offset, buffer.subarray(0, held));
   } finally {
     await Promise.allSettled([reading]);
   }
@@ -74,8 +59,8 @@ export async function* partsOf(file: OpenFile, end = Infinity): AsyncGenerator<P
   }
 
   /** Takes the first bytes for the caller, and moves the rest to another buffer. */
-  function takeLines(length: number): Lines {
-    const lines: Lines = { kind: 'lines', offset, bytes: buffer.subarray(0, length) };
+  function take(length: number): Buffer {
+    const taken = buffer.subarray(0, length);
     const rest = buffer.subarray(length, held);
     if (rest.length < CHUNK_BYTES) {
       const full = buffer;
@@ -84,53 +69,15 @@ export async function* partsOf(file: OpenFile, end = Infinity): AsyncGenerator<P
     } else buffer = Buffer.allocUnsafe(buffer.length);
     held = rest.copy(buffer);
     offset += length;
-    return lines;
-  }
-
-  async function skipLine(): Promise<LongLine> {
-    const start = offset;
-    offset = await endOfLine(file, offset + held);
-    held = 0;
-    return { kind: 'long line', offset: start, length: offset - start };
+    return taken;
   }
 }
 
-/** The offset after the next newline, or the end of the file. */
-export async function endOfLine(file: OpenFile, start: number): Promise<number> {
-  const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
-  let offset = start;
-  for (;;) {
-    const { bytesRead } = await file.read(buffer, 0, buffer.length, offset);
-    const end = buffer.subarray(0, bytesRead).indexOf(NEWLINE) + 1;
-    if (end > 0 || bytesRead === 0) return offset + end;
-    offset += bytesRead;
-  }
+function parted(offset: number, bytes: Buffer): Lines {
+  return { offset, bytes, lines: linesIn(bytes) };
 }
 
-/** The number of the line that starts at an offset. */
-export async function lineAt(file: OpenFile, offset: number): Promise<number> {
-  let line = 1;
-  for await (const part of partsOf(file, offset)) {
-    if (part.kind === 'long line') line++;
-    if (part.kind === 'lines') for (const byte of part.bytes) if (byte === NEWLINE) line++;
-  }
-  return line;
-}
-
-/** Reads the line at an offset, with its newline unless the file ends before it. */
-export async function readLine(file: OpenFile, offset: number): Promise<Buffer> {
-  let buffer: Buffer = Buffer.allocUnsafe(LINE_BYTES);
-  let held = 0;
-  for (;;) {
-    if (held === buffer.length) buffer = doubled(buffer);
-    const { bytesRead } = await file.read(buffer, held, buffer.length - held, offset + held);
-    held += bytesRead;
-    const end = buffer.subarray(0, held).indexOf(NEWLINE) + 1;
-    if (end > 0 || bytesRead === 0) return buffer.subarray(0, end || held);
-  }
-}
-
-function doubled(buffer: Buffer): Buffer {
-  if (buffer.length >= MAX_RECORD_BYTES) throw faults.lineTooLong();
+function doubled(buffer: Buffer, offset: number): Buffer {
+  if (buffer.length >= MAX_RECORD_BYTES) throw faults.lineTooLong(offset);
   return Buffer.concat([buffer], 2 * buffer.length);
 }

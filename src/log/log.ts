@@ -2,7 +2,7 @@ import { dirname, resolve as absolute } from 'node:path';
 
 import type { NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
-import { copyPlant, isSame, type PlantStore, type PlantStoreError } from '../store.js';
+import { copyPlant, isSame, type PlantStore } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
 import { storeErrors, faults, toStoreError } from './errors.js';
 import {
@@ -16,11 +16,10 @@ import {
   type System,
 } from './files.js';
 import { createIdIndex } from './ids.js';
-import { partsOf, type Part } from './lines.js';
 import { acquireLock, type Lock } from './lock.js';
 import { plantsIn } from './read.js';
 import { encodeMembers, MEMBERS_END, MEMBERS_END_BYTES } from './record.js';
-import { recover } from './recovery.js';
+import { recover } from './recover.js';
 
 /**
  * The options of {@link openPlantLog}.
@@ -66,8 +65,9 @@ export interface PlantLog extends PlantStore {
    * each of them takes depends on the longest line only, not on the number of plants. Nothing has to
    * be released if an iteration is abandoned.
    *
-   * The iterator rejects with a {@link PlantStoreError} `unavailable` if the log is closed or
-   * poisoned before all plants have been read, or if the file cannot be read.
+   * The iterator rejects with a {@link PlantStoreError}: `unavailable` if the log is closed before all plants
+   * have been read, or was poisoned before the iteration, or if the file cannot be read or was truncated;
+   * `damaged` if a line was modified.
    *
    * @example Ids are exact, which they would not be after `JSON.parse`:
    * ```ts
@@ -178,7 +178,7 @@ function createLog({ lock, ...parts }: LogParts): PlantLog {
     const length = Math.min(wanted.length + MEMBERS_END_BYTES, committer.end - offset);
     const found = await readAt(offset, length);
     const hasId = found.subarray(0, idEnd).equals(wanted.subarray(0, idEnd));
-    if (found.length < length || !hasId) throw modifiedAt(offset);
+    if (found.length < length || !hasId) throw committer.poison(faults.modifiedLine(offset));
     committer.checkFile();
     const isEnd = MEMBERS_END.test(found.toString('latin1', wanted.length));
     return isEnd && found.subarray(0, wanted.length).equals(wanted);
@@ -201,32 +201,15 @@ function createLog({ lock, ...parts }: LogParts): PlantLog {
   }
 
   async function* plants(): AsyncGenerator<NewPlant> {
+    throwIfUnreadable();
+    const { end } = committer;
     try {
-      yield* plantsIn(storedParts(), modifiedAt);
+      if ((yield* plantsIn(path, file, end)) < end) throw faults.truncated();
     } catch (error) {
-      // If the log has been closed or poisoned meanwhile, that is the reason why it cannot be read.
+      // If the log has been closed meanwhile, that is the reason why it cannot be read.
       throwIfUnreadable();
       throw toStoreError(path, error);
     }
-  }
-
-  /** The parts of the file that are durable. Throws if the file was modified or replaced. */
-  async function* storedParts(): AsyncGenerator<Part> {
-    throwIfUnreadable();
-    for await (const part of partsOf(file, committer.end)) {
-      throwIfUnreadable();
-      committer.checkFile();
-      // What is durable ends with a newline.
-      if (part.kind === 'torn tail') throw modifiedAt(part.offset);
-      yield part;
-    }
-    // In this order: once the log is closed, another file may be at its path.
-    throwIfUnreadable();
-    committer.checkFile();
-  }
-
-  function modifiedAt(offset: number): PlantStoreError {
-    return committer.poison(faults.modifiedLine(offset));
   }
 
   async function close(): Promise<void> {

@@ -1,7 +1,5 @@
-import { isUtf8 } from 'node:buffer';
-
-import type { NewPlant } from '../plant.js';
-import { damages, storeErrors, faults, toStoreError } from './errors.js';
+import type { NewPlant, Plant } from '../plant.js';
+import { storeErrors, toStoreError } from './errors.js';
 import {
   nodeSystem,
   openToRead,
@@ -9,10 +7,8 @@ import {
   type FileSystem,
   type OpenFile,
 } from './files.js';
-import { toBigInt } from './id.js';
-import { lineAt, partsOf, type Part } from './lines.js';
-import { damageOf, decodeRecord, NEWLINE, RecordReader } from './record.js';
-import { createSecondReader } from './reread.js';
+import { linesOf } from './lines.js';
+import { damageOf, NEWLINE } from './record.js';
 
 /**
  * Reads the plants of a log in the order in which they were stored. The file is neither locked nor changed, so
@@ -21,7 +17,8 @@ import { createSecondReader } from './reread.js';
  * write that fails later, and then it is not stored.
  *
  * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if
- * the file cannot be read, or if another process cuts off a line of which a part was read.
+ * the file cannot be read. If a server whose disk is full cuts off a line of which a part was read, that line
+ * looks damaged: read the log again.
  *
  * @example Ids are exact, which they would not be after `JSON.parse`:
  * ```ts
@@ -36,19 +33,9 @@ export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
 export async function* readPlants(fs: FileSystem, path: string): AsyncGenerator<NewPlant> {
   let file: OpenFile | undefined;
   try {
-    const opened = await openToRead(fs, path);
-    file = opened;
+    file = await openToRead(fs, path);
     const { size } = await statRegularFile(file);
-    yield* plantsIn(partsOf(file, Number(size)), async (offset, length, bytes) => {
-      const secondReader = createSecondReader(opened);
-      if (!(await secondReader.confirms({ offset, length }, bytes))) return faults.changed();
-      const line = await lineAt(opened, offset);
-      return storeErrors.damaged(path, {
-        line,
-        offset,
-        reason: bytes ? damageOf(bytes) : damages.tooLong,
-      });
-    });
+    yield* plantsIn(path, file, Number(size));
   } catch (error) {
     throw toStoreError(path, error);
   } finally {
@@ -57,26 +44,27 @@ export async function* readPlants(fs: FileSystem, path: string): AsyncGenerator<
 }
 
 /**
- * Decodes the plants in parts of a log. Throws what `damageAt` returns for the first line that is not a
- * record: it is called with the offset and the length of that line, and its bytes unless it is longer than
- * any record.
+ * Reads the plants of a log that is open, up to a byte offset. Returns the offset at which the last line ends
+ * that was read.
  */
 export async function* plantsIn(
-  parts: AsyncIterable<Part>,
-  damageAt: (offset: number, length: number, line?: Buffer) => Error | Promise<Error>,
-): AsyncGenerator<NewPlant> {
-  for await (const part of parts) {
-    if (part.kind === 'torn tail') return;
-    if (part.kind === 'long line') throw await damageAt(part.offset, part.length);
-    const { bytes, offset } = part;
-    const reader = new RecordReader(bytes);
-    for (let start = 0; start < bytes.length;) {
-      const recordEnd = reader.read(start);
-      const end = recordEnd || bytes.indexOf(NEWLINE, start) + 1;
-      const line = bytes.subarray(start, end);
-      if (recordEnd === 0 || !isUtf8(line)) throw await damageAt(offset + start, line.length, line);
-      yield { id: toBigInt(reader.id), ...decodeRecord(line) };
-      start = end;
+  path: string,
+  file: OpenFile,
+  end: number,
+): AsyncGenerator<NewPlant, number> {
+  let read = 0;
+  let line = 0;
+  for await (const { offset, bytes, lines } of linesOf(file, end)) {
+    if (bytes.at(-1) !== NEWLINE) break;
+    for (const { start, end, id } of lines) {
+      line++;
+      const text = bytes.subarray(start, end);
+      if (id === undefined)
+        throw storeErrors.damaged(path, { line, offset: offset + start, reason: damageOf(text) });
+      const { name, tag } = JSON.parse(text.toString()) as Plant;
+      yield tag === undefined ? { id, name } : { id, name, tag };
     }
+    read = offset + bytes.length;
   }
+  return read;
 }

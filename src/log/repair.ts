@@ -1,20 +1,25 @@
 import type { Stats } from 'node:fs';
 
 import { chunksOf, keepAside, type Range } from './aside.js';
-import { faults } from './errors.js';
+import { faults, toStoreError } from './errors.js';
 import {
   createFile,
-  writeAll,
+  openToRead,
   sizeOf,
+  statRegularFile,
+  writeAll,
+  type FileId,
   type FileSystem,
   type OpenFile,
-  type FileId,
   type System,
 } from './files.js';
+import { createIdIndex } from './ids.js';
 import { acquireLock } from './lock.js';
-import { checkLines, withFile, type Verification, type VerifyOptions } from './verify.js';
+import { checkLines } from './recover.js';
 
-export interface Repair extends Verification {
+export interface Repair {
+  readonly plants: number;
+  readonly damagedLines: number;
   /** The file that the damaged lines were moved to. */
   readonly damagedPath: string;
 }
@@ -30,25 +35,46 @@ export interface Repair extends Verification {
 export async function repairLog(
   system: System,
   givenPath: string,
-  onProgress: VerifyOptions['onProgress'],
+  onProgress?: (bytes: number, totalBytes: number) => void,
 ): Promise<Repair | undefined> {
-  return withFile(system, givenPath, async (file, { dev, ino, size }) => {
-    const path = await system.realpath(givenPath);
-    const lock = await acquireLock(system, path, ino);
+  try {
+    const file = await openToRead(system, givenPath);
     try {
-      const damaged: Range[] = [];
-      const verification = await checkLines(file, Number(size), {
-        onDamage: ({ offset, length }) => addRange(damaged, offset, offset + length),
-        onProgress,
-      });
-      if (damaged.length === 0) return undefined;
-      const log = { path, file, fileId: { dev, ino }, bytes: verification.bytes };
-      const damagedPath = await moveDamage(system, log, damaged);
-      return { ...verification, damagedPath };
+      return await repairFile(system, givenPath, file, onProgress);
     } finally {
-      await lock.release();
+      await file.close();
     }
-  });
+  } catch (error) {
+    throw toStoreError(givenPath, error);
+  }
+}
+
+async function repairFile(
+  system: System,
+  givenPath: string,
+  file: OpenFile,
+  onProgress?: (bytes: number, totalBytes: number) => void,
+): Promise<Repair | undefined> {
+  const { dev, ino, size } = await statRegularFile(file);
+  const path = await system.realpath(givenPath);
+  const lock = await acquireLock(system, path, ino);
+  try {
+    const index = createIdIndex();
+    const ranges: Range[] = [];
+    let damagedLines = 0;
+    let bytes = 0;
+    for await (const { end, damaged, tail } of checkLines(file, index)) {
+      for (const { offset, bytes } of damaged) addRange(ranges, offset, offset + bytes.length);
+      damagedLines += damaged.length;
+      bytes = end + (tail?.length ?? 0);
+      onProgress?.(end, Number(size));
+    }
+    if (damagedLines === 0) return undefined;
+    const log = { path, file, fileId: { dev, ino }, bytes };
+    return { plants: index.size, damagedLines, damagedPath: await moveDamage(system, log, ranges) };
+  } finally {
+    await lock.release();
+  }
 }
 
 /** Adds a range that follows all others. */

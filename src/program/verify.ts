@@ -1,5 +1,5 @@
 import { nodeSystem } from '../log/files.js';
-import { verifyLog, type Verification } from '../log/verify.js';
+import { verifyLog } from '../log/recover.js';
 import { pluralize } from '../pluralize.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { printLine } from './output.js';
@@ -12,20 +12,26 @@ import { reportProgress } from './progress.js';
 export async function verify(path: string, stop: AbortSignal): Promise<ExitCode> {
   const readerGone = new AbortController();
   process.stdout.once('error', () => readerGone.abort());
-  let verification: Verification;
+  const onProgress = reportProgress(path, AbortSignal.any([stop, readerGone.signal]));
+  let found = { plants: 0, bytes: 0, damagedLines: 0, tornBytes: 0 };
   try {
-    verification = await verifyLog(nodeSystem, path, {
-      onDamage: ({ line, offset, reason }) => printLine(`line ${line}, byte ${offset}: ${reason}`),
-      onProgress: reportProgress(path, AbortSignal.any([stop, readerGone.signal])),
-    });
+    for await (const { plants, end, damaged, tail, size } of verifyLog(nodeSystem, path)) {
+      for (const { line, offset, reason } of damaged)
+        await printLine(`line ${line}, byte ${offset}: ${reason}`);
+      const damagedLines = found.damagedLines + damaged.length;
+      const tornBytes = tail?.length ?? 0;
+      found = { plants, bytes: end + tornBytes, damagedLines, tornBytes };
+      // A server may append to the log meanwhile.
+      onProgress(Math.min(end, size), size);
+    }
   } catch (error) {
     // Something has been printed, so there is damage.
     if (readerGone.signal.aborted) return EXIT.failed;
     throw error;
   }
-  const { plants, bytes, damagedLines, tornBytes } = verification;
-  const found = [pluralize(plants, 'plant'), pluralize(bytes, 'byte')];
-  console.log(`${path}: ${found.join(', ')}, ${pluralize(damagedLines, 'damaged line')}`);
+  const { plants, bytes, damagedLines, tornBytes } = found;
+  const counts = [pluralize(plants, 'plant'), pluralize(bytes, 'byte')];
+  console.log(`${path}: ${counts.join(', ')}, ${pluralize(damagedLines, 'damaged line')}`);
   if (tornBytes > 0)
     console.log(`after the last line, ${pluralize(tornBytes, 'byte')} of an incomplete write`);
   return damagedLines === 0 ? EXIT.done : EXIT.failed;

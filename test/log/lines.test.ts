@@ -1,44 +1,56 @@
 import t, { type Test } from 'tap';
 
 import type { OpenFile } from '../../dist/log/files.js';
-import { lineAt, partsOf, readLine, type Part } from '../../dist/log/lines.js';
-import { decodeRecord, encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { linesOf } from '../../dist/log/lines.js';
+import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { createGate, isPending, logOf, memoryFile, plantsNamed, type Gate } from './support.js';
 
 const CHUNK_BYTES = 262_144;
 const FERN = '{"id":7,"name":"fern"}\n';
 
-/** The parts of a file: what kind each is, where it starts, and its bytes or its length. */
-async function partsIn(file: OpenFile, end?: number): Promise<[string, number, string | number][]> {
-  const parts: [string, number, string | number][] = [];
-  for await (const part of partsOf(file, end))
-    parts.push([part.kind, part.offset, 'bytes' in part ? String(part.bytes) : part.length]);
+/** What is read together from a file: the offset at which it starts, and its bytes. */
+async function partsIn(file: OpenFile, end?: number): Promise<[offset: number, bytes: string][]> {
+  const parts: [number, string][] = [];
+  for await (const { offset, bytes } of linesOf(file, end)) parts.push([offset, String(bytes)]);
   return parts;
 }
 
 t.test('a file is read up to its end, or to a given one', async (t) => {
   const file = memoryFile(Buffer.from(FERN + FERN + FERN));
   const { length } = FERN;
-  t.strictSame(await partsIn(file), [['lines', 0, FERN + FERN + FERN]]);
+  t.strictSame(await partsIn(file), [[0, FERN + FERN + FERN]]);
   t.strictSame(await partsIn(file, 0), []);
-  t.strictSame(await partsIn(file, length), [['lines', 0, FERN]]);
-  t.strictSame(await partsIn(file, 4 * length), [['lines', 0, FERN + FERN + FERN]]);
-  const tail = ['torn tail', length, FERN.slice(0, 5)] as const;
-  t.strictSame(await partsIn(file, length + 5), [['lines', 0, FERN], tail]);
+  t.strictSame(await partsIn(file, length), [[0, FERN]]);
+  t.strictSame(await partsIn(file, 4 * length), [[0, FERN + FERN + FERN]]);
+  t.strictSame(await partsIn(file, length + 5), [
+    [0, FERN],
+    [length, FERN.slice(0, 5)],
+  ]);
   t.strictSame(await partsIn(memoryFile(Buffer.alloc(0))), []);
 });
 
-/** Checks that the parts of a file are whole lines, which add up to all of it. */
+t.test('every line is found, with its id if it is a record', async (t) => {
+  const long = '?'.repeat(CHUNK_BYTES);
+  const texts = [FERN, '\n', FERN, 'not JSON\n', `${long}\n`, FERN, '\0\0\n', FERN, 'torn'];
+  const found: [text: string, id: bigint | undefined][] = [];
+  for await (const { bytes, lines } of linesOf(memoryFile(Buffer.from(texts.join('')))))
+    for (const { start, end, id } of lines) found.push([String(bytes.subarray(start, end)), id]);
+  t.strictSame(
+    found,
+    texts.map((text) => [text, text === FERN ? 7n : undefined]),
+  );
+});
+
+/** Checks that what is read together are whole lines, which add up to all of a file. */
 async function checkParts(t: Test, content: string, maxBytesRead = Infinity): Promise<void> {
   const parts = await partsIn(memoryFile(Buffer.from(content), maxBytesRead));
   const about = `${content.length} bytes, ${maxBytesRead} at a time`;
-  t.equal(parts.map(([, , bytes]) => bytes).join(''), content, about);
+  t.equal(parts.map(([, bytes]) => bytes).join(''), content, about);
   let offset = 0;
-  for (const [kind, start, bytes] of parts) {
-    const isRight = start === offset && kind === 'lines' && String(bytes).endsWith('\n');
-    const isTail = start === offset && kind === 'torn tail' && bytes === 'torn';
-    if (!isRight && !isTail) t.fail(`${about}: ${kind} at ${start}`);
-    offset += String(bytes).length;
+  for (const [start, bytes] of parts) {
+    const isWhole = bytes.endsWith('\n') || bytes === 'torn';
+    if (start !== offset || !isWhole) t.fail(`${about}: at ${start}`);
+    offset += bytes.length;
   }
 }
 
@@ -71,7 +83,7 @@ t.test('memory does not grow with the file, and a long line is not kept', async 
     },
   } as unknown as OpenFile;
   const buffers = new Set<ArrayBufferLike>();
-  for await (const part of partsOf(file)) if ('bytes' in part) buffers.add(part.bytes.buffer);
+  for await (const { bytes } of linesOf(file)) buffers.add(bytes.buffer);
   t.equal(later, CHUNK_BYTES);
   t.ok(largest < 10_000_000, `${largest} bytes`);
   t.ok(buffers.size <= 4, `${buffers.size} buffers for ${content.length} bytes`);
@@ -94,8 +106,8 @@ function failingLater(gate: Gate): OpenFile {
 
 t.test('a caller that stops early waits for the pending read', async (t) => {
   const gate = createGate();
-  const parts = partsOf(failingLater(gate));
-  t.match(await parts.next(), { value: { kind: 'lines' } });
+  const parts = linesOf(failingLater(gate));
+  t.match(await parts.next(), { value: { offset: 0 } });
   const returned = parts.return();
   t.ok(await isPending(returned));
   gate.open();
@@ -104,7 +116,7 @@ t.test('a caller that stops early waits for the pending read', async (t) => {
 
 t.test('a read that fails while the caller is busy rejects when it is its turn', async (t) => {
   const gate = createGate();
-  const parts = partsOf(failingLater(gate));
+  const parts = linesOf(failingLater(gate));
   await parts.next();
   gate.open();
   // An unhandled rejection would be reported by now, and fail the test.
@@ -112,49 +124,21 @@ t.test('a read that fails while the caller is busy rejects when it is its turn',
   await t.rejects(parts.next(), { message: 'the disk is gone' });
 });
 
-t.test('a line longer than any record is skipped, whatever follows it', async (t) => {
-  const long = Buffer.alloc(MAX_RECORD_BYTES + 1, 'x');
-  const file = memoryFile(Buffer.concat([Buffer.from(FERN), long, Buffer.from(`\n${FERN}torn`)]));
-  const next = FERN.length + long.length + 1;
-  const expected: [Part['kind'], number, string | number][] = [
-    ['lines', 0, FERN],
-    ['long line', FERN.length, long.length + 1],
-    ['lines', next, FERN],
-    ['torn tail', next + FERN.length, 'torn'],
-  ];
-  t.strictSame(await partsIn(file), expected);
-  t.equal(await lineAt(file, next), 3);
-  await t.rejects(readLine(file, FERN.length), RangeError);
-});
-
-t.test('lineAt returns the number of the line that starts at an offset', async (t) => {
-  const lengths = [1, 70, 3, 300_000, 5];
-  const content = Buffer.from(lengths.map((length) => `${'x'.repeat(length - 1)}\n`).join(''));
-  let offset = 0;
-  for (const [index, length] of lengths.entries()) {
-    t.equal(await lineAt(memoryFile(content), offset), index + 1);
-    offset += length;
-  }
-  t.equal(await lineAt(memoryFile(content), offset), lengths.length + 1);
-});
-
-t.test('readLine returns the line at an offset, however long it is', async (t) => {
-  for (const length of [0, 1, 4_000, 4_070, 4_096, 5_000, 8_192, 100_000, 1_000_000]) {
-    const plant = { id: 2n, name: 'x'.repeat(length) };
-    const line = Buffer.from(encodeRecord(plant));
-    const content = Buffer.concat([Buffer.from(FERN), line, Buffer.from(FERN)]);
-    for (const maxBytesRead of [Math.ceil(length / 7) + 1, Infinity]) {
-      const read = await readLine(memoryFile(content, maxBytesRead), FERN.length);
-      t.ok(read.equals(line), `${length} bytes, ${maxBytesRead} at a time`);
-      t.strictSame(decodeRecord(read), { name: plant.name });
+t.test(
+  'a line at the length limit is read; one byte more is an error that names its byte',
+  async (t) => {
+    const record = (length: number): string =>
+      `{"id":1,"name":"${'x'.repeat(length - '{"id":1,"name":""}\n'.length)}"}\n`;
+    for (const content of [record(MAX_RECORD_BYTES + 1) + FERN, 'x'.repeat(MAX_RECORD_BYTES + 1)]) {
+      const found: (bigint | undefined)[] = [];
+      const file = memoryFile(Buffer.from(FERN + record(MAX_RECORD_BYTES) + content));
+      const reading = (async () => {
+        for await (const { lines } of linesOf(file)) found.push(...lines.map(({ id }) => id));
+      })();
+      const offset = FERN.length + MAX_RECORD_BYTES;
+      const message = `the line at byte ${offset} is longer than any record`;
+      await t.rejects(reading, { name: 'RangeError', message });
+      t.strictSame(found, [7n, 1n]);
     }
-  }
-});
-
-t.test('readLine returns an incomplete line at the end of the file', async (t) => {
-  const read = async (text: string): Promise<string> =>
-    String(await readLine(memoryFile(Buffer.from(FERN + text)), FERN.length));
-  t.equal(await read(''), '');
-  t.equal(await read('{"id":7'), '{"id":7');
-  t.equal(await read('x'.repeat(10_000)), 'x'.repeat(10_000));
-});
+  },
+);
