@@ -23,9 +23,9 @@ const CLIENTS = 4;
 const delayOf = (id: bigint): number => (id % 40n === 0n ? 20 : 0);
 /** The lengths of names, and how many plants a client sends on a connection. */
 const SIZES = [
-  [10, 3_000],
-  [700, 1_000],
-  [6_000, 200],
+  [10, 1_000],
+  [700, 500],
+  [6_000, 150],
 ] as const;
 
 const tls = selfSigned();
