@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import {
   chmodSync,
   chownSync,
@@ -12,15 +13,17 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { connect, type SecureVersion } from 'node:tls';
 import { fileURLToPath } from 'node:url';
 
 import t, { type Test } from 'tap';
 import ts from 'typescript';
 
+import { selfSigned } from './certificate.js';
 import { run } from './command.js';
 import { conforms } from './conformance.js';
 import { scrape } from './metrics.js';
-import { block, codeSpans, rows } from './readme.js';
+import { block, codeSpans, read, rows } from './readme.js';
 import { launch, start, type LaunchOptions } from './system/program.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -177,6 +180,35 @@ const WATCH = `data:text/javascript,${encodeURIComponent(`
   Object.defineProperty(process, 'env', { value: new Proxy(process.env, handler) });
   process.on('exit', () => writeFileSync('names.json', JSON.stringify([...names])));
 `)}`;
+
+t.test('TLS 1.2 and 1.3 are offered, and no older version', async (t) => {
+  const { cert, key } = selfSigned();
+  const env = { PLANT_STORE_TLS_CERT: 'cert', PLANT_STORE_TLS_KEY: 'key' };
+  const { port } = await start(t, { cwd: t.testdir({ cert, key }), env });
+  const connectWith = async (version: SecureVersion): Promise<string | null> => {
+    // OpenSSL's default level of security refuses TLS 1.1 by itself.
+    const ciphers = 'DEFAULT:@SECLEVEL=0';
+    const versions = { minVersion: version, maxVersion: version, ciphers };
+    const socket = connect({ port, host: 'localhost', ca: cert, ...versions });
+    await once(socket, 'secureConnect');
+    const protocol = socket.getProtocol();
+    socket.destroy();
+    return protocol;
+  };
+  for (const version of ['TLSv1.2', 'TLSv1.3'] as const)
+    t.equal(await connectWith(version), version);
+  await t.rejects(connectWith('TLSv1.1'), { code: 'ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION' });
+});
+
+t.test('a plant is deleted with its line by the command of SECURITY.md', async (t) => {
+  const line = (id: number): string => `{"id":${id},"name":"fern"}\n`;
+  const cwd = t.testdir({ data: { 'plants.jsonl': line(70) + line(7) + line(8) } });
+  const command = /`(sed .*)`/.exec(read('.github/SECURITY.md'))?.[1] ?? '';
+  await run(cwd, 'sh', '-c', command);
+  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), line(70) + line(8));
+  const program = await start(t, { cwd });
+  t.equal(program.plants, 2);
+});
 
 const NOBODY = 65534;
 const canMount = spawnSync('unshare', ['--mount', 'mount', '--make-rprivate', '/']).status === 0;

@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -33,6 +33,8 @@ import { launch, run, serving, start } from './system/program.js';
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
   scripts: Record<string, string>;
 };
+
+const noSqlite = spawnSync('sqlite3', ['--version']).status !== 0 && 'needs sqlite3';
 
 /** Runs commands of a document in a folder. */
 async function shell(commands: string, cwd: string, env: Record<string, string> = {}) {
@@ -260,6 +262,16 @@ t.test('tokens rotate, and the log is copied, with the documented commands', asy
 
   const [backup = ''] = blocks('Backup', 'sh');
   t.match(await shell(backup, cwd), 'backup.jsonl: 1 plant, ');
+});
+
+t.test('SQLite reads a log with the command of its document', { skip: noSqlite }, async (t) => {
+  const lines = [
+    '{"id":9223372036854775807,"name":"a \\"fern\\"","tag":"a,b"}\n',
+    '{"id":9007199254740993,"name":"ivy"}\n',
+  ];
+  const cwd = t.testdir({ data: { 'plants.jsonl': lines.join('') } });
+  const printed = await shell(block('Reading a log', 'sh'), cwd);
+  t.equal(printed, '9223372036854775807|a "fern"|a,b\n9007199254740993|ivy|\n');
 });
 
 t.test('a damaged log is verified and repaired with the commands of its document', async (t) => {

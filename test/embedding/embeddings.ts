@@ -102,7 +102,7 @@ app.use('/garden', handler);
   hono: HONO,
   honoMiddleware: HONO.replace(
     'const listener',
-    "app.use((c) => c.text('by a middleware', 429));\n$&",
+    "app.use(async (c) => c.text('by a middleware', 429));\n$&",
   ),
   koa: KOA,
   koaAfterParser: KOA.replace(/^/, "import { bodyParser } from '@koa/bodyparser';\n")
