@@ -89,8 +89,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
   const connector = { hosts, password: options.password, timeoutMs, acceptDataLoss };
   const connect = createConnector(connector);
-  // Less than half: a batch with a plant whose trigger takes longer is stored one by one, for which there must be
-  // time.
+  // Less than half: a batch with a plant whose trigger takes longer is stored in parts, for which there must be time.
   const statementTimeoutMs = Math.ceil(0.4 * timeoutMs);
   const all = Array.from(
     { length: connections },
