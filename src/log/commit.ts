@@ -14,20 +14,18 @@ import {
   type OpenFile,
   type System,
 } from './files.js';
-import { createIdWords, toWords } from './id.js';
 import type { IdIndex } from './ids.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
 
 /** Group commit: all plants that arrive during one write are written together in the next one. */
 export interface Committer {
   readonly state: CommitterState;
-  /** Where the plant with an id is: the byte offset of its line, or what is pending. */
-  find(id: bigint): number | PendingPlant | undefined;
+  /** The byte offset of the line with an id, or the pending plant once it is durable. */
+  find(id: bigint): number | Promise<NewPlant> | undefined;
   /**
    * Resolves once the plant is durable. Only for an id that is not found, while the state is `open`.
    *
-   * Rejects with a {@link PlantStoreError} `unavailable` if its line is not in the log, or if that
-   * is unknown.
+   * Rejects with `unavailable` if its line is not in the log, or if that is unknown.
    *
    * @throws RangeError if its line would be longer than {@link MAX_RECORD_BYTES}.
    */
@@ -48,12 +46,6 @@ export interface Committer {
 export type CommitterState =
   | { readonly is: 'open' }
   | { readonly is: 'hanging' | 'closed' | 'poisoned'; readonly error: PlantStoreError };
-
-/** A plant that is not durable yet. */
-export interface PendingPlant {
-  readonly plant: NewPlant;
-  readonly stored: Promise<'created'>;
-}
 
 export interface CommitterOptions {
   readonly system: System;
@@ -93,10 +85,7 @@ interface Batch {
  */
 const FULL_BATCH_BYTES = 4_194_304;
 
-/**
- * How long the disk may take for a commit, in milliseconds. One that takes longer hangs: a busy disk
- * needs less, and many clients wait no longer than 30 s.
- */
+/** How long a commit may take, in milliseconds: a busy disk needs less, and many clients wait at most 30 s. */
 export const HANG_MS = 10_000;
 
 export function createCommitter(options: CommitterOptions): Committer {
@@ -112,8 +101,6 @@ export function createCommitter(options: CommitterOptions): Committer {
   let running: Promise<void> | undefined;
   /** Whether lack of room has been reported. */
   let isFull = false;
-  /** Reused for each id, because creating an array for each takes twice as long. */
-  const words = createIdWords();
 
   // Bound to the asynchronous context that opened the log: a batch belongs to many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {
@@ -168,7 +155,7 @@ export function createCommitter(options: CommitterOptions): Committer {
     if (isFull) report(`${path}: there is room again`);
     isFull = false;
     let n = 0;
-    for (const id of plants.keys()) index.add(toWords(id, words), end + (starts[n++] as number));
+    for (const id of plants.keys()) index.add(id, end + (starts[n++] as number));
     end += bytes;
   }
 
@@ -221,9 +208,9 @@ export function createCommitter(options: CommitterOptions): Committer {
     find(id) {
       for (const { plants, stored } of batches) {
         const plant = plants.get(id);
-        if (plant) return { plant, stored };
+        if (plant) return stored.then(() => plant);
       }
-      return index.get(toWords(id, words));
+      return index.get(id);
     },
     append(plant) {
       const line = encodeRecord(plant);

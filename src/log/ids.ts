@@ -1,13 +1,11 @@
 import { randomFillSync } from 'node:crypto';
 
-import { createIdWords, type IdWords } from './id.js';
-
-/** Maps the id of each record to its byte offset. */
+/** Maps the id of each record, an int64, to its byte offset. */
 export interface IdIndex {
   readonly size: number;
-  get(id: IdWords): number | undefined;
+  get(id: bigint): number | undefined;
   /** Adds an id. If the index has it already, returns the offset of the earlier record instead. */
-  add(id: IdWords, offset: number): number | undefined;
+  add(id: bigint, offset: number): number | undefined;
 }
 
 /*
@@ -48,13 +46,12 @@ export function createIdIndex(): IdIndex {
 
   function doubled({ slots, words, offsets }: Table): Table {
     const table = createTable(2 * slots);
-    const id = createIdWords();
     for (let slot = 0; slot < slots; slot++) {
       const stored = offsets[2 * slot + 1] as number;
       if (stored === 0) continue;
-      id[0] = words[4 * slot] as number;
-      id[1] = words[4 * slot + 1] as number;
-      put(table, slotOf(table, hash(id), id), id, stored - 1);
+      const low = words[4 * slot] as number;
+      const high = words[4 * slot + 1] as number;
+      put(table, slotOf(table, hash(low, high), low, high), low, high, stored - 1);
     }
     return table;
   }
@@ -64,22 +61,32 @@ export function createIdIndex(): IdIndex {
       return size;
     },
     get(id) {
-      const hashed = hash(id);
+      const [low, high] = wordsOf(id);
+      const hashed = hash(low, high);
       const table = tables[numberOf(hashed)] as Table;
-      return offsetAt(table, slotOf(table, hashed, id));
+      return offsetAt(table, slotOf(table, hashed, low, high));
     },
     add(id, offset) {
-      const hashed = hash(id);
+      const [low, high] = wordsOf(id);
+      const hashed = hash(low, high);
       const table = tables[numberOf(hashed)] as Table;
-      const slot = slotOf(table, hashed, id);
+      const slot = slotOf(table, hashed, low, high);
       const earlier = offsetAt(table, slot);
       if (earlier !== undefined) return earlier;
-      put(table, slot, id, offset);
+      put(table, slot, low, high, offset);
       size++;
       if (table.used > MAX_LOAD * table.slots) tables[numberOf(hashed)] = doubled(table);
       return undefined;
     },
   };
+}
+
+const INT64 = new DataView(new ArrayBuffer(8));
+
+/** The low and the high 32 bits of an id, in two's complement. */
+function wordsOf(id: bigint): [low: number, high: number] {
+  INT64.setBigInt64(0, id);
+  return [INT64.getInt32(4), INT64.getInt32(0)];
 }
 
 function createTable(slots: number): Table {
@@ -88,9 +95,12 @@ function createTable(slots: number): Table {
 }
 
 /** The slot of an id, or the free slot for it. */
-function slotOf({ slots, words, offsets }: Table, hashed: number, id: IdWords): number {
-  const low = id[0];
-  const high = id[1];
+function slotOf(
+  { slots, words, offsets }: Table,
+  hashed: number,
+  low: number,
+  high: number,
+): number {
   let slot = hashed & (slots - 1);
   while (offsets[2 * slot + 1] !== 0 && (words[4 * slot] !== low || words[4 * slot + 1] !== high))
     slot = (slot + 1) & (slots - 1);
@@ -102,9 +112,9 @@ function offsetAt({ offsets }: Table, slot: number): number | undefined {
   return stored === 0 ? undefined : stored - 1;
 }
 
-function put(table: Table, slot: number, id: IdWords, offset: number): void {
-  table.words[4 * slot] = id[0];
-  table.words[4 * slot + 1] = id[1];
+function put(table: Table, slot: number, low: number, high: number, offset: number): void {
+  table.words[4 * slot] = low;
+  table.words[4 * slot + 1] = high;
   table.offsets[2 * slot + 1] = offset + 1;
   table.used++;
 }
@@ -113,24 +123,19 @@ function put(table: Table, slot: number, id: IdWords, offset: number): void {
  * Simple tabulation hashing (Zobrist, 1970) with random tables, so that clients cannot choose ids
  * that collide.
  */
-function createHash(): (id: IdWords) => number {
+function createHash(): (low: number, high: number) => number {
   const tables = randomFillSync(new Uint32Array(8 * 256));
   const entry = (byte: number, word: number, shift: number): number =>
     tables[256 * byte + ((word >>> shift) & 0xff)] as number;
-  return (id) => {
-    const low = id[0];
-    const high = id[1];
-    return (
-      ((low & NEIGHBOUR_MASK) ^
-        entry(0, low & ~NEIGHBOUR_MASK, 0) ^
-        entry(1, low, 8) ^
-        entry(2, low, 16) ^
-        entry(3, low, 24) ^
-        entry(4, high, 0) ^
-        entry(5, high, 8) ^
-        entry(6, high, 16) ^
-        entry(7, high, 24)) >>>
-      0
-    );
-  };
+  return (low, high) =>
+    ((low & NEIGHBOUR_MASK) ^
+      entry(0, low & ~NEIGHBOUR_MASK, 0) ^
+      entry(1, low, 8) ^
+      entry(2, low, 16) ^
+      entry(3, low, 24) ^
+      entry(4, high, 0) ^
+      entry(5, high, 8) ^
+      entry(6, high, 16) ^
+      entry(7, high, 24)) >>>
+    0;
 }

@@ -160,7 +160,7 @@ function createLog({ lock, ...parts }: LogParts): PlantLog {
       const found = committer.find(plant.id);
       if (found === undefined) return committer.append(plant);
       if (typeof found === 'number') return isStoredAt(found, plant).then(requireSame);
-      return found.stored.then(() => requireSame(isSame(found.plant, plant)));
+      return found.then((stored) => requireSame(isSame(stored, plant)));
     } catch (error) {
       const cause = error as Error;
       return Promise.reject(cause);

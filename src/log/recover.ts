@@ -11,7 +11,6 @@ import {
   type FileSystem,
   type OpenFile,
 } from './files.js';
-import { createIdWords, toWords } from './id.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { linesOf } from './lines.js';
 import { damageOf, NEWLINE } from './record.js';
@@ -31,8 +30,6 @@ export interface Checked {
  * is damaged if it is not a record, or repeats an earlier id.
  */
 export async function* checkLines(file: OpenFile, index: IdIndex): AsyncGenerator<Checked, void> {
-  /** Reused for each id, because creating an array for each takes twice as long. */
-  const words = createIdWords();
   let line = 0;
   for await (const { offset, bytes, lines } of linesOf(file)) {
     const damaged: Damage[] = [];
@@ -42,7 +39,7 @@ export async function* checkLines(file: OpenFile, index: IdIndex): AsyncGenerato
     }
     for (const { start, end, id } of lines) {
       line++;
-      const earlier = id === undefined ? undefined : index.add(toWords(id, words), offset + start);
+      const earlier = id === undefined ? undefined : index.add(id, offset + start);
       if (id !== undefined && earlier === undefined) continue;
       const text = bytes.subarray(start, end);
       const reason = earlier === undefined ? damageOf(text) : damages.repeatedId(earlier);

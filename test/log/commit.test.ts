@@ -488,7 +488,8 @@ t.test('a batch of very small plants is bounded, too', async (t) => {
   const plants = Array.from({ length: 300_000 }, (_, n) => ({ id: BigInt(n), name: '' }));
   const batches = new Set(plants.map((plant) => committer.append(plant)));
   t.equal(batches.size, 4, 'their lines take more than 12 MiB');
-  t.match(committer.find(299_999n), { plant: plants.at(-1) }, 'all of them are found');
+  const last = committer.find(299_999n);
+  t.equal(await last, plants.at(-1), 'all of them are found');
   await Promise.all(batches);
   t.equal(index.size, plants.length);
 });

@@ -3,23 +3,15 @@ import { runInNewContext } from 'node:vm';
 
 import t from 'tap';
 
-import { createIdWords, toWords, type IdWords } from '../../dist/log/id.js';
 import { createIdIndex, type IdIndex } from '../../dist/log/ids.js';
+import { MAX_ID, MIN_ID } from '../../dist/plant.js';
 
 /** Enough for every table to double several times. */
 const COUNT = 100_000;
 
-/** An id with these words. */
-function idOf(low: number, high = 0): IdWords {
-  const words = createIdWords();
-  words[0] = low;
-  words[1] = high;
-  return words;
-}
-
 /** Adds ids from 0 on, each at an offset of its own. */
 function fill(index: IdIndex, from: number, to: number): void {
-  for (let id = from; id < to; id++) index.add(idOf(id), 64 * id);
+  for (let id = from; id < to; id++) index.add(BigInt(id), 64 * id);
 }
 
 t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
@@ -44,22 +36,25 @@ t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
 
 t.test('an id keeps the offset with which it was added first', async (t) => {
   const index = createIdIndex();
-  for (const id of [idOf(0), idOf(7), idOf(-1, -1)])
-    t.equal(index.get(id), undefined, 'an empty index has no id');
-  t.equal(index.add(idOf(7), 0), undefined, 'it is new');
-  t.equal(index.add(idOf(7), 64), 0, 'it is at byte 0');
-  t.equal(index.get(idOf(7)), 0);
-  t.equal(index.add(idOf(0, 7), 128), undefined, 'the same word in the other half is another id');
-  t.equal(index.get(idOf(0, 7)), 128);
-  t.equal(index.get(idOf(7, 7)), undefined);
+  for (const id of [0n, 7n, -1n]) t.equal(index.get(id), undefined, 'an empty index has no id');
+  t.equal(index.add(7n, 0), undefined, 'it is new');
+  t.equal(index.add(7n, 64), 0, 'it is at byte 0');
+  t.equal(index.get(7n), 0);
+  t.equal(index.add(7n << 32n, 128), undefined, 'the same word in the other half is another id');
+  t.equal(index.get(7n << 32n), 128);
+  t.equal(index.get((7n << 32n) | 7n), undefined);
   t.equal(index.size, 2);
+  for (const [n, id] of [MIN_ID, MAX_ID, -1n, -(2n ** 32n)].entries()) {
+    t.equal(index.add(id, n), undefined, `${id} is new`);
+    t.equal(index.get(id), n);
+  }
 });
 
 t.test('offsets are exact far beyond 4 GiB', async (t) => {
   const index = createIdIndex();
   const offsets = [2 ** 32 - 1, 2 ** 32, 2 ** 32 + 1, 2 ** 40 + 1, Number.MAX_SAFE_INTEGER - 1];
-  for (const [id, offset] of offsets.entries()) index.add(idOf(id), offset);
-  for (const [id, offset] of offsets.entries()) t.equal(index.get(idOf(id)), offset);
+  for (const [id, offset] of offsets.entries()) index.add(BigInt(id), offset);
+  for (const [id, offset] of offsets.entries()) t.equal(index.get(BigInt(id)), offset);
 });
 
 /** Sequences of ids, in which some may be repeated. */
@@ -83,12 +78,12 @@ for (const [name, idAt] of Object.entries(sequences))
       const id = BigInt.asIntN(64, idAt(n));
       const earlier = map.get(id);
       if (earlier === undefined) map.set(id, n);
-      if (index.add(toWords(id), n) !== earlier) wrong++;
+      if (index.add(id, n) !== earlier) wrong++;
     }
-    for (const [id, offset] of map) if (index.get(toWords(id)) !== offset) wrong++;
+    for (const [id, offset] of map) if (index.get(id) !== offset) wrong++;
     for (let n = 0; n < COUNT; n += 10) {
       const other = BigInt.asIntN(64, idAt(n) ^ 0x5555n);
-      if (index.get(toWords(other)) !== map.get(other)) wrong++;
+      if (index.get(other) !== map.get(other)) wrong++;
     }
     t.equal(index.size, map.size);
     t.equal(wrong, 0, 'it agrees with the Map');

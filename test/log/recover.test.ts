@@ -66,15 +66,15 @@ function expectedOf(content: Buffer, lines: readonly string[]): Opening {
 
 /** An index that is created faster than that of a log. */
 function smallIndex(): IdIndex {
-  const offsets = new Map<string, number>();
+  const offsets = new Map<bigint, number>();
   return {
     get size() {
       return offsets.size;
     },
-    get: (id) => offsets.get(id.join()),
+    get: (id) => offsets.get(id),
     add(id, offset) {
-      const earlier = offsets.get(id.join());
-      if (earlier === undefined) offsets.set(id.join(), offset);
+      const earlier = offsets.get(id);
+      if (earlier === undefined) offsets.set(id, offset);
       return earlier;
     },
   };
