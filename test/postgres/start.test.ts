@@ -1,4 +1,4 @@
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t from 'tap';
@@ -11,11 +11,13 @@ import { FERN, IVY, openStore } from './support.js';
 
 const SECRET = 'pa:ss/w@rd%,';
 const PASSWORD = encodeURIComponent(SECRET);
+const TABLE =
+  'CREATE TABLE plants (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text)';
+const GRANT = 'GRANT SELECT, INSERT, UPDATE (exact) ON plants TO PUBLIC';
 
 t.test('opening a store', { skip: missing() }, async (t) => {
   const authentication = 'host all +clients all scram-sha-256\n';
   const cluster = await startCluster(t, { authentication });
-  const { port } = cluster;
   await cluster.sql('CREATE ROLE clients');
   let clients = 0;
 
@@ -42,97 +44,73 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     return message;
   }
 
-  const TABLE =
-    'CREATE TABLE plants (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text)';
-  const GRANT = 'GRANT SELECT, INSERT, UPDATE (exact) ON plants TO PUBLIC';
+  t.test(
+    'with no more privileges than it needs, as the README tells an administrator',
+    async (t) => {
+      const readme = readFileSync(new URL('../../src/postgres/README.md', import.meta.url), 'utf8');
+      const [, sql = ''] = /^```sql\n(.*?)^```/ms.exec(readme) ?? [];
+      const statements = sql.trim().split('\n');
+      for (const statement of statements.filter((line) => !line.startsWith('\\connect')))
+        await query(
+          /^CREATE (?:ROLE|DATABASE)/.test(statement) ? cluster.url : cluster.urlOf('plants'),
+          statement,
+        );
+      const store = await openStore(t, { url: cluster.urlOf('plants', 'plants') });
+      t.equal(await store.add(FERN), 'created');
+      t.equal(await store.add(FERN), 'unchanged');
+    },
+  );
 
-  t.test('with no more privileges than it needs', async (t) => {
-    const store = await openStore(t, { url: await prepared(TABLE, GRANT) });
-    t.equal(await store.add(FERN), 'created');
-    t.equal(await store.add(FERN), 'unchanged');
-  });
-
-  t.test('what the README tells an administrator to run', async (t) => {
-    const readme = readFileSync(new URL('../../src/postgres/README.md', import.meta.url), 'utf8');
-    const [, sql = ''] = /^```sql\n(.*?)^```/ms.exec(readme) ?? [];
-    const statements = sql
-      .trim()
-      .split('\n')
-      .filter((line) => !line.startsWith('\\connect'));
-    const urlOf = (statement: string): string =>
-      /^CREATE (?:ROLE|DATABASE)/.test(statement) ? cluster.url : cluster.urlOf('plants');
-    for (const statement of statements) await query(urlOf(statement), statement);
-    const store = await openStore(t, { url: cluster.urlOf('plants', 'plants') });
-    t.equal(await store.add(FERN), 'created');
-    t.equal(await store.add(FERN), 'unchanged');
-  });
-
-  t.test('what it refuses', async (t) => {
-    async function refuses(reason: RegExp, statements: readonly string[]): Promise<void> {
+  t.test('a table that is missing, or lacks a privilege, a column or the key', async (t) => {
+    const refusals: [reason: RegExp, statements: readonly string[]][] = [
+      [
+        /: the table plants is missing and cannot be created: permission denied for schema \w+; as an administrator, run CREATE TABLE plants \(id bigint .*\); GRANT .* TO client_\d+$/,
+        [],
+      ],
+      [/permission denied/, [TABLE]],
+      [/permission denied/, [TABLE, 'GRANT SELECT, INSERT ON plants TO PUBLIC']],
+      [/permission denied/, [TABLE, 'GRANT SELECT, UPDATE ON plants TO PUBLIC']],
+      [
+        /"exact" does not exist|column .*exact/,
+        [TABLE.replace(', exact text', ''), GRANT.replace('exact', 'id')],
+      ],
+      [/no unique/, [TABLE.replace('PRIMARY KEY', ''), GRANT]],
+    ];
+    for (const [reason, statements] of refusals)
       t.match(await refusalOf({ url: await prepared(...statements) }), reason);
-    }
-    await refuses(
-      /: the table plants is missing and cannot be created: permission denied for schema \w+; as an administrator, run CREATE TABLE plants \(id bigint .*\); GRANT .* TO client_\d+$/,
-      [],
-    );
-    await refuses(/permission denied/, [TABLE]);
-    await refuses(/permission denied/, [TABLE, 'GRANT SELECT, INSERT ON plants TO PUBLIC']);
-    await refuses(/permission denied/, [TABLE, 'GRANT SELECT, UPDATE ON plants TO PUBLIC']);
-    await refuses(/column/, [
-      'CREATE TABLE plants (id bigint PRIMARY KEY, name text)',
-      GRANT.replace('exact', 'id'),
-    ]);
-    await refuses(/unlogged/, [TABLE.replace('TABLE', 'UNLOGGED TABLE'), GRANT]);
-    await refuses(/no unique/, [TABLE.replace('PRIMARY KEY', ''), GRANT]);
+  });
 
-    async function refusesWith(reason: RegExp, setting: string): Promise<string> {
-      const url = await prepared(TABLE, GRANT);
-      await cluster.sql(`ALTER ROLE ${new URL(url).username} SET ${setting}`);
-      t.match(await refusalOf({ url }), reason);
-      return url;
-    }
-    await refusesWith(/read-only/, 'default_transaction_read_only = on');
-    const url = await refusesWith(/synchronous_commit=off/, 'synchronous_commit = off');
-    const store = await openStore(t, { url, acceptDataLoss: true });
-    t.equal(await store.add(FERN), 'created', 'unless data loss is accepted');
-
+  t.test('a server that loses or changes plants', async (t) => {
     for (const encoding of ['LATIN1', 'SQL_ASCII']) {
-      const url = await cluster.createDatabase(
-        `TEMPLATE template0 ENCODING ${encoding} LOCALE 'C'`,
-      );
-      t.match(await refusalOf({ url }), /encoding .* UTF8/);
+      const options = `TEMPLATE template0 ENCODING ${encoding} LOCALE 'C'`;
+      t.match(await refusalOf({ url: await cluster.createDatabase(options) }), /encoding .* UTF8/);
+    }
+    const { url: unsafe } = await startCluster(t, { settings: { fsync: 'off' } });
+    const careless = await prepared(TABLE, GRANT);
+    await cluster.sql(`ALTER ROLE ${new URL(careless).username} SET synchronous_commit = off`);
+    for (const [url, reason] of [
+      [unsafe, /fsync=off can lose plants$/],
+      [careless, /synchronous_commit=off can lose plants$/],
+    ] as const) {
+      t.match(await refusalOf({ url }), reason);
+      const store = await openStore(t, { url, acceptDataLoss: true });
+      t.equal(await store.add(FERN), 'created', 'unless data loss is accepted');
     }
   });
 
-  t.test('a server without fsync is refused', async (t) => {
-    const unsafe = await startCluster(t, { settings: { fsync: 'off' } });
-    t.match(await refusalOf({ url: unsafe.url }), /fsync=off/);
-    const store = await openStore(t, { url: unsafe.url, acceptDataLoss: true });
-    t.equal(await store.add(FERN), 'created', 'unless data loss is accepted');
-  });
-
-  t.test('a wrong password, database, role or host is refused', async (t) => {
+  t.test('a wrong password, database, role or host', async (t) => {
     const url = await prepared(TABLE, GRANT);
-    const changed = (change: (url: URL) => void): string => {
-      const copy = new URL(url);
-      change(copy);
-      return copy.href;
-    };
-    const wrong = changed((url) => (url.password = 'wrong'));
-    t.match(await refusalOf({ url: wrong }), /password authentication failed/);
-    t.match(await refusalOf({ url: changed((url) => (url.pathname = '/none')) }), /does not exist/);
-    const unknown = changed((url) => (url.username = 'nobody'));
-    t.match(await refusalOf({ url: unknown }), /does not exist/);
-    const closed = await freePort();
-    const nowhere = changed((url) => (url.port = String(closed)));
-    t.match(await refusalOf({ url: nowhere }), /ECONNREFUSED/);
-    // What Node gives if a host has several addresses.
-    const error = Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' });
-    t.match(await refusalOf({ url, password: () => Promise.reject(error) }), /ECONNREFUSED$/);
-    const query = changed((url) => (url.search = 'sslmode=verify-full'));
-    t.match(await refusalOf({ url: query }), /does not support SSL/);
-
-    const without = changed((url) => (url.password = ''));
+    const changed = (changes: Partial<URL>): string => Object.assign(new URL(url), changes).href;
+    const refusals: [reason: RegExp, changes: Partial<URL>][] = [
+      [/password authentication failed/, { password: 'wrong' }],
+      [/does not exist/, { pathname: '/none' }],
+      [/does not exist/, { username: 'nobody' }],
+      [/ECONNREFUSED/, { port: String(await freePort()) }],
+      [/does not support SSL/, { search: 'sslmode=verify-full' }],
+    ];
+    for (const [reason, changes] of refusals)
+      t.match(await refusalOf({ url: changed(changes) }), reason);
+    const without = changed({ password: '' });
     process.env.PGPASSWORD = SECRET;
     t.teardown(() => delete process.env.PGPASSWORD);
     t.match(await refusalOf({ url: without }), /password authentication failed/, 'not PGPASSWORD');
@@ -140,31 +118,14 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     t.equal(await store.add(FERN), 'created');
   });
 
-  t.test('the password is asked for again for each connection', async (t) => {
-    const url = new URL(await prepared(TABLE, GRANT));
-    let password = SECRET;
-    const store = await openStore(t, {
-      url: url.href,
-      connections: 1,
-      password: async () => password,
-    });
-    await cluster.sql(`ALTER ROLE ${url.username} PASSWORD 'changed'`);
-    t.equal(await store.add(FERN), 'created', 'a connection outlives its password');
-    await cluster.sql(
-      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '${url.username}'`,
-    );
-    await t.rejects(store.add(IVY), { code: 'unavailable' });
-    await t.rejects(store.add(IVY), { code: 'unavailable', message: /password/ });
-    password = 'changed';
-    t.equal(await store.add(IVY), 'created');
-    t.equal(store.reports.length, 2, 'away, and back');
-  });
-
-  t.test('a password function that fails keeps the store from opening', async (t) => {
+  t.test('a password function', async (t) => {
     const url = await prepared(TABLE, GRANT);
     const nothing = undefined as unknown as Error;
+    // What Node gives if a host has several addresses.
+    const withoutMessage = Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' });
     const failures: Record<string, [password: () => unknown, message: RegExp]> = {
       'it rejects': [async () => Promise.reject(new Error('no such file')), /: no such file$/],
+      'without a message': [async () => Promise.reject(withoutMessage), /: ECONNREFUSED$/],
       'it returns nothing': [() => undefined, /password must be a string$/],
       'it resolves to bytes': [async () => Buffer.from(SECRET), /Password must be a string$/],
       'it does not settle': [async () => new Promise(() => undefined), /timeout expired$/],
@@ -174,46 +135,52 @@ t.test('opening a store', { skip: missing() }, async (t) => {
       const password = given as () => string;
       t.match(await refusalOf({ url, password, timeoutMs: 2_000 }), message, how);
     }
-    for (const password of [7, null, {}, Buffer.from(SECRET)])
-      await t.rejects(openPostgresStore({ url, password } as unknown as PostgresStoreOptions), {
-        name: 'TypeError',
-        message: 'password: must be a string or a function',
-      });
+
+    const { username } = new URL(url);
+    let password = SECRET;
+    const store = await openStore(t, { url, connections: 1, password: async () => password });
+    await cluster.sql(`ALTER ROLE ${username} PASSWORD 'changed'`);
+    t.equal(await store.add(FERN), 'created', 'a connection outlives its password');
+    await cluster.sql(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '${username}'`,
+    );
+    await t.rejects(store.add(IVY), { code: 'unavailable' });
+    await t.rejects(store.add(IVY), { code: 'unavailable', message: /password/ });
+    password = 'changed';
+    t.equal(await store.add(IVY), 'created', 'it is called for each connection');
+    t.equal(store.reports.length, 2, 'away, and back');
   });
 
   t.test('over TLS, only to the server that the certificate names', async (t) => {
     const { key, cert } = selfSigned();
-    const files = { 'server.key': key, 'server.crt': cert };
-    for (const [name, content] of Object.entries(files))
-      writeFileSync(join(cluster.data, name), content, { mode: 0o600 });
-    await chownAll(Object.keys(files).map((name) => join(cluster.data, name)));
+    for (const [name, content] of Object.entries({ 'server.key': key, 'server.crt': cert })) {
+      const path = join(cluster.data, name);
+      writeFileSync(path, content, { mode: 0o600 });
+      if (USER) chownSync(path, USER.uid, USER.gid);
+    }
     await cluster.sql('ALTER SYSTEM SET ssl = on');
-    await cluster.sql('SELECT pg_reload_conf()');
-    const ca = join(t.testdir(), 'ca.pem');
-    writeFileSync(ca, cert);
-    const urlOf = (host: string, root = ''): string =>
-      `postgres://postgres@${host}:${port}/postgres?sslmode=verify-full${root}`;
-    const store = await openStore(t, { url: urlOf('localhost', `&sslrootcert=${ca}`) });
-    t.equal(await store.add(FERN), 'created');
-    t.match(await refusalOf({ url: urlOf('localhost') }), /self-signed/);
-    t.match(await refusalOf({ url: urlOf('127.0.0.1', `&sslrootcert=${ca}`) }), /IP/);
-
     await cluster.sql(`ALTER SYSTEM SET ssl_ca_file = 'server.crt'`);
     await cluster.sql('SELECT pg_reload_conf()');
-    const keyFile = join(t.testdirName, 'key.pem');
+    const [ca, keyFile] = ['ca.pem', 'key.pem'].map((name) => join(t.testdir(), name)) as [
+      string,
+      string,
+    ];
+    writeFileSync(ca, cert);
     writeFileSync(keyFile, key);
-    const own = `&sslrootcert=${ca}&sslcert=${ca}&sslkey=${keyFile}&application_name=with%20a%20key`;
-    await openStore(t, { url: urlOf('localhost', own), connections: 1 });
+    const urlOf = (host: string, ...more: readonly string[]): string =>
+      [`postgres://postgres@${host}:${cluster.port}/postgres?sslmode=verify-full`, ...more].join(
+        '&',
+      );
+    const root = `sslrootcert=${ca}`;
+    const own = [`sslcert=${ca}`, `sslkey=${keyFile}`, 'application_name=with%20a%20key'];
+    const store = await openStore(t, { url: urlOf('localhost', root, ...own), connections: 1 });
+    t.equal(await store.add(FERN), 'created');
     const names = `SELECT client_dn IS NOT NULL AS has_key FROM pg_stat_ssl
       JOIN pg_stat_activity USING (pid) WHERE application_name = 'with a key'`;
     t.strictSame(await cluster.sql(names), [{ has_key: true }], 'the certificate of the client');
+    t.match(await refusalOf({ url: urlOf('localhost') }), /self-signed/);
+    t.match(await refusalOf({ url: urlOf('127.0.0.1', root) }), /IP/);
     rmSync(ca);
-    const url = urlOf('localhost', `&sslrootcert=${ca}`);
-    t.match(await refusalOf({ url }), /ENOENT: no such file or directory, open '.*ca\.pem'$/);
+    t.match(await refusalOf({ url: urlOf('localhost', root) }), /ENOENT.* open '.*ca\.pem'$/);
   });
 });
-
-async function chownAll(paths: readonly string[]): Promise<void> {
-  const { chown } = await import('node:fs/promises');
-  for (const path of paths) if (USER) await chown(path, USER.uid, USER.gid);
-}
