@@ -126,7 +126,9 @@ function plantIn(value: Members, id: bigint | undefined, changed = NONE): NewPla
   if (id === undefined || changed.size > 0 || !newPlant.Check(value))
     throw new PlantFault('plant', faultsOf(value, id, changed).join('; '), true);
   const { name, tag } = value;
-  return tag === undefined ? { id, name } : { id, name, tag };
+  return tag === undefined
+    ? { id, name }
+    : ({ id, name, tag } satisfies Record<keyof NewPlant, unknown>);
 }
 
 /** The faults of all members, in their order. */

@@ -1,4 +1,4 @@
-import { MAX_ID, MIN_ID, type NewPlant, type Plant } from './plant.js';
+import { MAX_ID, MIN_ID, PlantSchema, type NewPlant, type Plant } from './plant.js';
 
 /**
  * Where the handler stores plants: the log that `openPlantLog` opens, or any other object that
@@ -95,9 +95,11 @@ export function bytesOf({ name, tag = '' }: Plant): number {
   return 512 + 3 * (name.length + tag.length);
 }
 
+const MEMBERS = Object.keys(PlantSchema.properties) as readonly (keyof Plant)[];
+
 /** Whether two plants with the same id have the same name and tag. */
 export function isSame(one: Plant, other: Plant): boolean {
-  return one.name === other.name && one.tag === other.tag;
+  return MEMBERS.every((member) => one[member] === other[member]);
 }
 
 /**
@@ -122,5 +124,5 @@ export function copyPlant(plant: NewPlant): NewPlant {
   if (typeof name !== 'string') throw new TypeError('name: must be a string');
   if (tag === undefined) return { id, name };
   if (typeof tag !== 'string') throw new TypeError('tag: must be a string');
-  return { id, name, tag };
+  return { id, name, tag } satisfies Record<keyof NewPlant, unknown>;
 }

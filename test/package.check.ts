@@ -227,6 +227,35 @@ t.test('a stack trace points at a line of the source', async (t) => {
   t.match(lines[Number(line) - 1], /throw new TypeError\('store: /);
 });
 
+t.test(
+  'if a plant gets a member, the compiler names each place that creates or writes one',
+  async (t) => {
+    const cwd = t.testdir({ node_modules: t.fixture('symlink', MODULES) });
+    for (const name of ['package.json', 'tsconfig.json', 'src'])
+      cpSync(join(ROOT, name), join(cwd, name), { recursive: true });
+    const path = join(cwd, 'src/plant.ts');
+    const extended = readFileSync(path, 'utf8').replace(
+      '    tag: {',
+      "    height: { type: 'number' },\n$&",
+    );
+    writeFileSync(path, extended);
+    const { stdout } = spawnSync(
+      process.execPath,
+      [join(MODULES, 'typescript/bin/tsc'), '--noEmit'],
+      {
+        cwd,
+        encoding: 'utf8',
+      },
+    );
+    const named = [...stdout.matchAll(/^src\/(\S+)\(\d+,\d+\): error/gm)].map(([, file]) => file);
+    const places = ['http/respond', 'log/read', 'log/record', 'plant-json', 'postgres/statements'];
+    t.strictSame(
+      [...new Set(named)].toSorted(),
+      [...places, 'store'].map((name) => `${name}.ts`),
+    );
+  },
+);
+
 t.test('publint reports no problem', async (t) => {
   const publint = join(MODULES, 'publint/src/cli.js');
   t.match(await run(source, process.execPath, publint, '--strict', tarballPath), 'All good!');

@@ -62,7 +62,9 @@ export async function* plantsIn(
       if (id === undefined)
         throw storeErrors.damaged(path, { line, offset: offset + start, reason: damageOf(text) });
       const { name, tag } = JSON.parse(text.toString()) as Plant;
-      yield tag === undefined ? { id, name } : { id, name, tag };
+      yield tag === undefined
+        ? { id, name }
+        : ({ id, name, tag } satisfies Record<keyof NewPlant, unknown>);
     }
     read = offset + bytes.length;
   }

@@ -18,8 +18,12 @@ export function encodeRecord(plant: NewPlant): string {
 
 /** Returns the start of a plant's line: its members, without the checksum, which a line may lack. */
 export function encodeMembers({ id, name, tag }: NewPlant): string {
-  const tagMember = tag === undefined ? '' : `,"tag":${JSON.stringify(tag)}`;
-  return `{"id":${id},"name":${JSON.stringify(name)}${tagMember}`;
+  const members = {
+    id: `"id":${id}`,
+    name: `,"name":${JSON.stringify(name)}`,
+    tag: tag === undefined ? '' : `,"tag":${JSON.stringify(tag)}`,
+  } satisfies Record<keyof NewPlant, string>;
+  return `{${members.id}${members.name}${members.tag}`;
 }
 
 /** The first bytes after the members of a record. */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 
-import type { NewPlant } from '../plant.js';
+import type { NewPlant, Plant } from '../plant.js';
 
 /** The columns of a row as PostgreSQL's text output. The last two are {@link REFUSAL}. */
 export type Row = readonly (string | null)[];
@@ -126,15 +126,20 @@ export function rowsOf(plants: readonly NewPlant[]): string {
     plants.map(({ id, name, tag }) => {
       const [nameText, tagText] = [name, tag].map((text) => text?.replace(NOT_TEXT, '\ufffd'));
       const isExact = nameText === name && tagText === tag;
-      const exact = isExact ? undefined : JSON.stringify({ name, tag });
-      return { id: String(id), name: nameText, tag: tagText, exact };
+      const exact = isExact
+        ? undefined
+        : JSON.stringify({ name, tag } satisfies Record<keyof Plant, unknown>);
+      return { id: String(id), name: nameText, tag: tagText, exact } satisfies Record<
+        keyof NewPlant | 'exact',
+        unknown
+      >;
     }),
   );
 }
 
 /** The plant in a row of {@link PAGE}. */
 export function plantIn([id, name, tag, exact]: Row): NewPlant {
-  const plain = tag === null ? { name } : { name, tag };
+  const plain = tag === null ? { name } : ({ name, tag } satisfies Record<keyof Plant, unknown>);
   const plant = typeof exact === 'string' ? (JSON.parse(exact) as object) : plain;
   return { id: BigInt(id as string), ...plant } as NewPlant;
 }
