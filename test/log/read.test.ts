@@ -1,11 +1,14 @@
 import { execFileSync } from 'node:child_process';
 import {
+  closeSync,
+  openSync,
   readdirSync,
   readFileSync,
   renameSync,
   statSync,
   truncateSync,
   writeFileSync,
+  writeSync,
 } from 'node:fs';
 import { dirname } from 'node:path';
 
@@ -267,7 +270,12 @@ const MODIFICATIONS: Record<
     { ...UNAVAILABLE, message: /truncated/ },
   ],
   'modified in a line': [
-    (path) => writeFileSync(path, readFileSync(path, 'latin1').replace('fern 4000', 'fern 4OOO')),
+    (path) => {
+      // Only these bytes: a file that is written again is empty for a moment.
+      const file = openSync(path, 'r+');
+      writeSync(file, 'fern 4OOO', readFileSync(path, 'latin1').indexOf('fern 4000'));
+      closeSync(file);
+    },
     { code: 'damaged', message: /line 4001, at byte \d+: its checksum does not match$/ },
   ],
   'modified in its last newline': [
