@@ -1,10 +1,8 @@
 import type { Reservation } from './budget.js';
-import { encode } from './encoding.js';
-import { Failure, failures } from './failures.js';
+import { failures, type Failure } from './failures.js';
 import { DRAIN, type PlantHandlerLimits } from './limits.js';
 import { memoryForBody, memoryForLines } from './memory.js';
-import { isStream, type HttpRequest } from './request.js';
-import { endOfTurn } from './turn.js';
+import { isHttp2, isStream, type HttpRequest } from './request.js';
 
 const NOTHING = Buffer.alloc(0);
 
@@ -21,7 +19,8 @@ export async function readBody(
   let body: Buffer = NOTHING;
   let length = 0;
 
-  function add(chunk: Buffer): Failure | undefined {
+  function add(chunk: Buffer | string): Failure | undefined {
+    if (typeof chunk === 'string') return failures.consumed;
     const needed = length + chunk.length;
     if (needed > limits.maxBodyBytes) return failures.tooLarge(limits.maxBodyBytes);
     if (needed > body.length) {
@@ -37,81 +36,95 @@ export async function readBody(
     return undefined;
   }
 
-  // Most bodies arrive together with their heads, and need no timer.
-  const end = await consume(req, limits.bodyTimeoutMs, add, endOfTurn());
-  // The listeners on the request would keep it while the rest is drained, for which nothing is reserved.
-  if (end !== 'ended') body = NOTHING;
-  if (end === 'late') throw failures.timeout;
-  if (end === 'aborted') throw failures.malformed;
-  if (end !== 'ended') throw end;
+  req.on('error', ignore);
+  // Most bodies have arrived by then, and need neither listeners nor a timer.
+  await endOfTurn();
+  const failure = hasArrived(req)
+    ? readNow(req, add)
+    : await readChunks(req, limits.bodyTimeoutMs, add);
+  if (failure) {
+    // The listeners on the request would keep it while the rest is drained, for which nothing is reserved.
+    body = NOTHING;
+    throw failure;
+  }
   if (!reservation.growBy(memoryForLines(req.rawTrailers))) throw failures.overloaded;
   return body.length === length ? body : body.subarray(0, length);
 }
 
 /**
  * Reads and drops the rest of a body within the bounds of {@link DRAIN}, so that a client that is still
- * sending gets to see its response. Resolves to whether the end of the body was reached. Unlike
- * {@link readBody}, it does not wait for the end of the turn: waiting requests would hold their heads in memory.
+ * sending gets to see its response. Resolves to whether the end of the body was reached.
  */
 export async function drainBody(req: HttpRequest): Promise<boolean> {
   if (!isStream(req)) return true;
+  req.on('error', ignore);
   let length = 0;
-  const end = await consume(req, DRAIN.timeoutMs, (chunk) => {
+  const failure = await readChunks(req, DRAIN.timeoutMs, (chunk) => {
     length += chunk.length;
-    return length > DRAIN.maxBytes ? 'excess' : undefined;
+    return length > DRAIN.maxBytes ? failures.tooLarge(DRAIN.maxBytes) : undefined;
   });
-  return end === 'ended';
+  return !failure;
 }
+
+/** Whether all of a request has arrived, and can be read. HTTP/2's `complete` is true of an aborted one, too. */
+function hasArrived(req: HttpRequest): boolean {
+  return req.complete === true && !req.destroyed && !isHttp2(req);
+}
+
+/** Calls `take` with each chunk of a body that has arrived. Returns the failure if it returns one. */
+function readNow(req: HttpRequest, take: Take): Failure | undefined {
+  let failure: Failure | undefined;
+  for (let chunk; (chunk = req.read() as Buffer | string | null) !== null;) failure ??= take(chunk);
+  return failure;
+}
+
+/** Takes a chunk, which is a string if the application has set an encoding. Returns why to stop, if so. */
+type Take = (chunk: Buffer | string) => Failure | undefined;
 
 /**
- * Calls `take` with each chunk of a body until it returns a reason to stop. If the body has not ended once
- * `arrived` resolves, waits for its end, at most for `timeoutMs`. Resolves to how the reading ended: for
- * example to that reason, or to the failure if a chunk cannot be encoded.
+ * Calls `take` with each chunk of a body, which is a string if the application has set an encoding. Resolves at the
+ * end of the body, or to the failure if `take` returns one, or if the body is late or aborted.
  */
-async function consume<Reason>(
-  req: HttpRequest,
-  timeoutMs: number,
-  take: (chunk: Buffer) => Reason | undefined,
-  arrived?: Promise<void>,
-): Promise<'ended' | 'late' | 'aborted' | Failure | Reason> {
-  let stopped: 'late' | Failure | Reason | undefined;
-
-  function onData(data: Buffer | string): void {
-    // Chunks are strings if the application has set an encoding.
-    const chunk = typeof data === 'string' ? encode(data, req.readableEncoding) : data;
-    stopped ??= chunk instanceof Failure ? chunk : take(chunk);
-  }
-
-  // The listeners that remain belong to the request, and are collected with it.
-  req.on('data', onData).on('error', ignore);
-  await arrived;
-  if (!stopped && !req.readableEnded && !req.destroyed) {
-    let timer: NodeJS.Timeout | undefined;
-    await new Promise<void>((resolve) => {
-      timer = setTimeout(() => {
-        stopped ??= 'late';
-        resolve();
-      }, timeoutMs);
-      for (const event of ['end', 'error', 'close']) req.on(event, () => resolve());
-      req.on('data', () => {
-        if (stopped) resolve();
-      });
-      // The application may have paused it.
-      req.resume();
-      // With a listener for `readable`, it does not flow.
-      if (req.listenerCount('readable') > 0) readAll.call(req.on('readable', readAll));
-    });
-    clearTimeout(timer);
-  }
-  req.off('data', onData);
-  if (stopped) return stopped;
-  return !req.readableEnded || req.aborted ? 'aborted' : 'ended';
-}
-
-/** Reads all that has arrived. Each `read` emits `data`. */
-function readAll(this: HttpRequest): void {
-  while (this.read() !== null);
+function readChunks(req: HttpRequest, timeoutMs: number, take: Take): Promise<Failure | undefined> {
+  const isRead = (): boolean => req.readableEnded && !req.aborted;
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => settle(failures.timeout), timeoutMs);
+    function settle(failure: Failure | undefined): void {
+      clearTimeout(timer);
+      req.off('data', onData);
+      resolve(failure);
+    }
+    function onData(chunk: Buffer | string): void {
+      const failure = take(chunk);
+      if (failure) settle(failure);
+    }
+    // In HTTP/2, `end` is emitted even if the client has closed the request. After `end`, `close` has no effect.
+    const onEnd = (): void => settle(isRead() ? undefined : failures.malformed);
+    if (req.readableEnded || req.destroyed) {
+      onEnd();
+      return;
+    }
+    req.on('end', onEnd).on('close', onEnd);
+    // The application may have paused the request.
+    req.on('data', onData).resume();
+  });
 }
 
 /** Without a listener, an error would end the process. */
 const ignore = (): void => undefined;
+
+let turn: Promise<void> | undefined;
+
+/**
+ * Resolves after the current poll phase, once everything that has arrived has been read: most bodies, which then need
+ * no timer. All callers in one turn of the event loop share one `setImmediate`, which is much cheaper than one each.
+ */
+function endOfTurn(): Promise<void> {
+  turn ??= new Promise((resolve) => {
+    setImmediate(() => {
+      turn = undefined;
+      resolve();
+    });
+  });
+  return turn;
+}

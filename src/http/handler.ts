@@ -151,7 +151,9 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
         `overloaded: requests hold ${memory.reserved} bytes (maxBufferedBytes, PLANT_STORE_MAX_BUFFERED), more are refused`,
       );
     if (error === failures.consumed)
-      report('a body parser has left neither rawBody nor body; mount the handler before it');
+      report(
+        'the application has read or decoded the body and left neither rawBody nor body; mount the handler before what reads it',
+      );
     if (error instanceof Failure) return error;
     if (error instanceof PlantFault) return failures.notPlant(error);
     if (error instanceof PlantStoreError)

@@ -3,8 +3,7 @@ import { types } from 'node:util';
 import type { NewPlant } from '../plant.js';
 import { checkNewPlant, parseNewPlant } from '../plant-json.js';
 import type { Reservation } from './budget.js';
-import { encode } from './encoding.js';
-import { Failure, failures } from './failures.js';
+import { failures } from './failures.js';
 import type { PlantHandlerLimits } from './limits.js';
 import { memoryForBody } from './memory.js';
 import type { HttpRequest } from './request.js';
@@ -29,7 +28,6 @@ export function plantLeftIn(
   const left = req.rawBody ?? req.body;
   if (left === undefined) throw failures.consumed;
   const bytes = bytesIn(left);
-  if (bytes instanceof Failure) throw bytes;
   if (bytes) {
     admit(bytes.length);
     return parseNewPlant(bytes);
@@ -41,8 +39,16 @@ export function plantLeftIn(
 }
 
 /** The bytes that a body parser has stored on the request; `undefined` if it has parsed them. */
-function bytesIn(left: unknown): Buffer | Failure | undefined {
-  if (typeof left === 'string') return encode(left, 'utf8');
+function bytesIn(left: unknown): Buffer | undefined {
+  if (typeof left === 'string') return encode(left);
   if (ArrayBuffer.isView(left)) return Buffer.from(left.buffer, left.byteOffset, left.byteLength);
   return types.isAnyArrayBuffer(left) ? Buffer.from(left) : undefined;
+}
+
+/** The bytes that a text was decoded from, unless U+FFFD may have replaced invalid ones. */
+function encode(text: string): Buffer {
+  const bytes = Buffer.from(text);
+  // Lone surrogates are encoded as U+FFFD, too.
+  if (bytes.includes('\ufffd')) throw failures.inexact;
+  return bytes;
 }

@@ -131,7 +131,7 @@ t.test('a body that a parser has consumed is answered with a 500 of its own', as
   isFailure(t, answer, { status: 500 }, 'consumed');
   t.notMatch(answer.body, /again/, 'it does not ask for a retry, which would fail in the same way');
   t.strictSame(reports, [
-    'a body parser has left neither rawBody nor body; mount the handler before it',
+    'the application has read or decoded the body and left neither rawBody nor body; mount the handler before what reads it',
   ]);
 });
 
@@ -157,36 +157,6 @@ t.test('a body that the application has read in part is answered with 500 at onc
   t.equal(reported.length, 1);
   t.equal(log.size, 0);
 });
-
-const LISTENERS: Readonly<Record<string, Application>> = {
-  before: (handler, req, res) => {
-    req.on('readable', () => undefined);
-    void handler(req, res);
-  },
-  after: (handler, req, res) => {
-    void handler(req, res);
-    req.on('readable', () => undefined);
-  },
-  'and reads': (handler, req, res) => {
-    req.on('readable', () => void req.read(1));
-    void handler(req, res);
-  },
-};
-
-for (const [about, application] of Object.entries(LISTENERS))
-  t.test(`a request is answered if the application listens for readable ${about}`, async (t) => {
-    const client = await connect(t, (await embed(t, application)).port);
-    for (const at of [-10, message().length]) {
-      client.send(message().subarray(0, at));
-      await new Promise(setImmediate);
-      client.send(message().subarray(at));
-      t.equal((await client.answer()).status, 200);
-    }
-    client.send(message({ headers: { Authorization: undefined }, body: 'x'.repeat(100_000) }));
-    t.equal((await client.answer()).status, 401);
-    client.send(message());
-    t.equal((await client.answer()).status, 200, 'the refused body has been drained');
-  });
 
 t.test('the promise of the handler resolves once the response is ended', async (t) => {
   const store = gatedStore();

@@ -18,6 +18,7 @@ import {
   message,
   type Client,
 } from '../client.js';
+import { exactly } from '../exactly.js';
 import { listen, serve, whenServed } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
 import { declaring, nextClose, ONE_AT_A_TIME } from './support.js';
@@ -278,30 +279,15 @@ t.test('thousands of requests are refused at once, without waiting for each othe
   t.strictSame(new Set(await Promise.all(answered)), new Set([count]));
 });
 
-t.test('the application may have set an encoding for the body', async (t) => {
-  const text = '{"id":7,"name":"F\u00e5rn \u{1f33f}"}';
-  const body = Buffer.from(text);
-  const { handler } = await serve(t, { maxBodyBytes: body.length });
-  for (const encoding of ['utf8', 'latin1', 'hex', 'base64', 'base64url'] as const) {
-    const server = createServer((req, res) => handler(req.setEncoding(encoding), res));
-    const client = await connect(t, await listen(t, server));
-    for (let at = 1; at < body.length; at++) {
-      client.send(chunkedMessage(body.subarray(0, at), body.subarray(at)));
-      const { body: answer } = await client.answer();
-      t.equal(answer, '{"name":"F\u00e5rn \u{1f33f}"}', `${encoding}, split at ${at}`);
-    }
-    client.send(chunkedMessage(body, ' '));
-    const expected = { status: 400, error: 413 };
-    isFailure(t, await client.answer(), expected, `${encoding}, one byte more`);
-  }
-});
-
-t.test('a body in an encoding that loses bytes is refused, in one chunk or in two', async (t) => {
-  const { handler, log } = await serve(t);
-  const server = createServer((req, res) => handler(req.setEncoding('ascii'), res));
-  const port = await listen(t, server);
-  for (const chunks of [[FERN], [FERN.slice(0, 17), FERN.slice(17)]])
-    isFailure(t, await exchange(t, port, chunkedMessage(...chunks)), { status: 400 }, 'ascii');
+t.test('a body that the application decodes itself is refused, with what to do', async (t) => {
+  const reports: string[] = [];
+  const { handler, log } = await serve(t, { report: (message) => reports.push(message) });
+  const server = createServer((req, res) => handler(req.setEncoding('utf8'), res));
+  const client = await connect(t, await listen(t, server));
+  client.send(message(), chunkedMessage(FERN.slice(0, 17), FERN.slice(17)));
+  for (const about of ['in one chunk', 'in two'])
+    isFailure(t, await client.answer(), { status: 500 }, about);
+  t.match(reports, exactly(...Array<RegExp>(2).fill(/mount the handler before what reads it$/)));
   t.equal(log.size, 0);
 });
 
