@@ -1,7 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { execFile } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
@@ -37,18 +37,21 @@ async function allOf(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
   return all;
 }
 
-t.test('a URL or an option that is not valid is refused', async (t) => {
-  for (const [url, message] of [
-    ['http://user:secret@host/plants', /^url: must be postgres:/],
-    ['postgres://user:secret@host/plants?schema=garden', /^url: has the parameter "schema"/],
-  ] as const)
-    await t.rejects(openPostgresStore({ url }), { name: 'TypeError', message });
+t.test('an option that is not valid is refused', async (t) => {
   const url = 'postgres://user:secret@host/plants';
+  const invalid: [options: object, name: string, message: RegExp][] = [
+    [{ url: 'http://user:secret@host/plants' }, 'TypeError', /^url: must be postgres:/],
+    [{ url: `${url}?schema=garden` }, 'TypeError', /^url: has the parameter "schema"/],
+    [{ report: 'x' }, 'TypeError', /^report: must be a function$/],
+  ];
+  for (const password of [7, null, {}, Buffer.from('secret')])
+    invalid.push([{ password }, 'TypeError', /^password: must be a string or a function$/]);
   for (const connections of [0, 1_001, 1.5])
-    await t.rejects(openPostgresStore({ url, connections }), RangeError);
+    invalid.push([{ connections }, 'RangeError', /^connections: must be an integer/]);
   for (const timeoutMs of [0, 2 ** 31, NaN])
-    await t.rejects(openPostgresStore({ url, timeoutMs }), RangeError);
-  await t.rejects(openPostgresStore({ url, report: 'x' as never }), TypeError);
+    invalid.push([{ timeoutMs }, 'RangeError', /^timeoutMs: must be an integer/]);
+  for (const [options, name, message] of invalid)
+    await t.rejects(openPostgresStore({ url, ...options }), { name, message });
 });
 
 t.test('on PostgreSQL', { skip: missing() }, async (t) => {
@@ -61,28 +64,25 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
       );
   });
 
-  t.test(
-    'plants are ordinary rows, except those with strings that PostgreSQL cannot hold',
-    async (t) => {
-      const url = await cluster.createSchema();
-      const store = await openStore(t, { url });
-      const plants: NewPlant[] = [
-        FERN,
-        { id: 8n, name: '\\"{},\n', tag: '' },
-        { id: 9n, name: '\0', tag: 'a\ud800b' },
-        { id: 10n, name: 'é😀', tag: '\0' },
-      ];
-      for (const plant of plants) await store.add(plant);
-      t.strictSame(await query(url, 'SELECT id::int, name, tag, exact FROM plants ORDER BY id'), [
-        { id: 7, name: 'Boston fern', tag: 'indoor', exact: null },
-        { id: 8, name: '\\"{},\n', tag: '', exact: null },
-        { id: 9, name: '\ufffd', tag: 'a\ufffdb', exact: '{"name":"\\u0000","tag":"a\\ud800b"}' },
-        { id: 10, name: 'é😀', tag: '\ufffd', exact: '{"name":"é😀","tag":"\\u0000"}' },
-      ]);
-      t.strictSame(await allOf(store.plants()), plants);
-      for (const plant of plants) t.equal(await store.add(plant), 'unchanged');
-    },
-  );
+  t.test('plants are ordinary rows, but for strings that PostgreSQL cannot hold', async (t) => {
+    const url = await cluster.createSchema();
+    const store = await openStore(t, { url });
+    const plants: NewPlant[] = [
+      FERN,
+      { id: 8n, name: '\\"{},\n', tag: '' },
+      { id: 9n, name: '\0', tag: 'a\ud800b' },
+      { id: 10n, name: 'é😀', tag: '\0' },
+    ];
+    for (const plant of plants) await store.add(plant);
+    t.strictSame(await query(url, 'SELECT id::int, name, tag, exact FROM plants ORDER BY id'), [
+      { id: 7, name: 'Boston fern', tag: 'indoor', exact: null },
+      { id: 8, name: '\\"{},\n', tag: '', exact: null },
+      { id: 9, name: '\ufffd', tag: 'a\ufffdb', exact: '{"name":"\\u0000","tag":"a\\ud800b"}' },
+      { id: 10, name: 'é😀', tag: '\ufffd', exact: '{"name":"é😀","tag":"\\u0000"}' },
+    ]);
+    t.strictSame(await allOf(store.plants()), plants);
+    for (const plant of plants) t.equal(await store.add(plant), 'unchanged');
+  });
 
   t.test('plants are read in pages, from the least id to the greatest', async (t) => {
     const url = await cluster.createSchema();
@@ -115,15 +115,6 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.equal(page.length, 10);
   });
 
-  t.test('what untyped code passes as a plant is refused', async (t) => {
-    const store = await openStore(t, { url: await cluster.createSchema() });
-    const odd: unknown[] = [
-      { id: 7n, name: 5 },
-      { id: 7n, name: 'x', tag: null },
-    ];
-    for (const plant of odd) await t.rejects(store.add(plant as NewPlant), TypeError);
-  });
-
   t.test('many instances create the table at the same time', async (t) => {
     const url = await cluster.createSchema();
     const stores = Array.from({ length: 16 }, () => openStore(t, { url, connections: 1 }));
@@ -152,40 +143,30 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
 
   t.test('no deadlock occurs if servers would lock rows in opposite orders', async (t) => {
     const url = await cluster.createSchema();
-    const schema = new URL(url).username;
     // Its lock_timeout is 12 s, which a busy machine does not exceed.
     const timeoutMs = 600_000;
-    const first = await openStore(t, { url, timeoutMs });
-    const [low, high] = [
-      { ...FERN, id: 1n },
-      { ...FERN, id: 2n },
-    ];
+    const [low, high] = plantsNamed('low', 'high') as [NewPlant, NewPlant];
+    const first = await openStore(t, { url });
     // On the disk in the order opposite to that of the ids.
     await first.add(high);
     await first.add(low);
-    const stores = ['enable_seqscan', 'enable_indexscan'].map(async (disabled) => {
-      const role = `${schema}_${disabled}`;
-      await cluster.sql(`CREATE ROLE ${role} SUPERUSER LOGIN;
-        ALTER ROLE ${role} SET search_path = ${schema}; ALTER ROLE ${role} SET ${disabled} = off;
-        ALTER ROLE ${role} SET enable_bitmapscan = off`);
-      return openStore(t, { url: cluster.urlOf('postgres', role), timeoutMs });
-    });
-    const [one, other] = (await Promise.all(stores)) as [TestStore, TestStore];
-    const holders = [1, 2].map(async (id) => {
-      const holder = new pg.Client(url);
+    const stores: TestStore[] = [];
+    for (const disabled of ['enable_seqscan', 'enable_indexscan']) {
+      await query(url, `ALTER ROLE CURRENT_USER SET enable_bitmapscan = off`);
+      await query(url, `ALTER ROLE CURRENT_USER SET ${disabled} = off`);
+      stores.push(await openStore(t, { url, timeoutMs, connections: 1 }));
+      await query(url, `ALTER ROLE CURRENT_USER RESET ${disabled}`);
+    }
+    const holders = [new pg.Client(url), new pg.Client(url)];
+    for (const [id, holder] of holders.entries()) {
       await holder.connect();
       await holder.query(`BEGIN; SELECT FROM plants WHERE id = ${id} FOR UPDATE`);
-      return holder;
-    });
-    const adding = Promise.all(holders).then(() =>
-      Promise.all([one, other].flatMap((store) => [store.add(low), store.add(high)])),
-    );
+    }
+    const adding = Promise.all(stores.flatMap((store) => [store.add(low), store.add(high)]));
     for (const holder of holders) {
-      await until(async () => {
-        const blocked = 'SELECT FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0';
-        return (await cluster.sql(blocked)).length === 2;
-      });
-      await (await holder).end();
+      const blocked = 'SELECT FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0';
+      await until(async () => (await cluster.sql(blocked)).length === 2);
+      await holder.end();
     }
     t.strictSame(await adding, Array(4).fill('unchanged'));
     t.notMatch(cluster.log(), /deadlock detected/);
@@ -212,25 +193,6 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.strictSame(store.reports, []);
   });
 
-  t.test('a plant that the server refuses does not take its batch with it', async (t) => {
-    const url = await cluster.createSchema();
-    const store = await openStore(t, { url, connections: 1 });
-    await query(
-      url,
-      `ALTER TABLE plants ADD CHECK (name <> 'weed'); CREATE INDEX ON plants (name)`,
-    );
-    const noise = Array.from({ length: 20_000 }, (_, n) =>
-      ((n * 16_807) % 2_147).toString(36),
-    ).join();
-    const plants = plantsNamed('a', 'b', 'weed', 'c', noise, 'd', 'weed');
-    const outcomes = await Promise.allSettled(plants.map((plant) => store.add(plant)));
-    const created = { value: 'created' };
-    const refused = { reason: { code: 'unavailable' } };
-    t.match(outcomes, exactly(created, created, refused, created, refused, created, refused));
-    t.equal(await store.add(IVY), 'created', 'and it goes on');
-    t.match(store.reports, exactly(/refuses a plant: .*check/, /index/, /check/));
-  });
-
   t.test('each batch is published, with the plants that are new', async (t) => {
     const url = await cluster.createSchema();
     const contexts = new AsyncLocalStorage<string>();
@@ -244,48 +206,29 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     };
     subscribe('plant-store:commit', note);
     t.teardown(() => unsubscribe('plant-store:commit', note));
-    /** Adds plants in one batch, and checks what is published. */
-    async function publishes(about: string, plants: readonly NewPlant[], ...expected: object[]) {
-      const outcomes = plants.map((plant) => contexts.run('add', () => store.add(plant)));
-      await Promise.allSettled(outcomes);
-      const defaults = { store: store.name, code: undefined, context: 'open' };
+    /** Adds plants in one batch, and checks the numbers of new ones and the errors that are published. */
+    async function publishes(plants: readonly NewPlant[], ...expected: [number, string?][]) {
+      await Promise.allSettled(plants.map((plant) => contexts.run('add', () => store.add(plant))));
       t.strictSame(
         seen.splice(0),
-        expected.map((each) => ({ ...defaults, ...each })),
-        about,
+        expected.map(([plants, code]) => ({ plants, store: store.name, code, context: 'open' })),
       );
     }
 
-    const plant = (id: bigint, name: string): NewPlant => ({ id, name });
-    const stored = [plant(1n, 'fern'), plant(2n, 'ivy')];
-    await publishes('new plants', stored, { plants: 2 });
-    const conflict = plant(2n, 'moss');
-    await publishes('an old, a different and a new one', [...stored, conflict, plant(3n, 'new')], {
-      plants: 1,
-    });
-
+    const one = { id: 1n, name: 'fern' };
+    const two = { id: 2n, name: 'ivy' };
+    await publishes([one, two], [2]);
+    await publishes([one, two, { id: 2n, name: 'another' }, { id: 3n, name: 'new' }], [1]);
     await query(url, `ALTER TABLE plants ADD CHECK (name <> 'weed')`);
-    // check_violation
-    const refused = { plants: 0, code: '23514' };
-    await publishes('a refused plant', [plant(4n, 'weed')], refused);
-    const parts = [refused, refused, { plants: 1 }];
-    await publishes(
-      'a refused plant and a new one',
-      [plant(4n, 'weed'), plant(5n, 'new')],
-      ...parts,
-    );
-
+    const weed = { id: 4n, name: 'weed' };
+    await publishes([weed], [0, '23514']);
+    await publishes([weed, { id: 5n, name: 'new' }], [0, '23514'], [0, '23514'], [1]);
     const rival = new pg.Client(url);
     t.teardown(() => rival.end());
     await rival.connect();
     await rival.query('BEGIN; SELECT FROM plants WHERE id = 1 FOR UPDATE');
-    // lock_not_available
-    const half = { plants: 1, code: '55P03' };
-    await publishes(
-      'a comparison that fails, and then for each plant',
-      [...stored, plant(6n, 'new')],
-      ...[half, { plants: 0, code: '55P03' }, { plants: 0 }],
-    );
+    // The comparison fails, and then that of one of the plants.
+    await publishes([one, two, { id: 6n, name: 'new' }], [1, '55P03'], [0, '55P03'], [0]);
   });
 
   t.test('a setting that can lose plants is noticed while the store is open', async (t) => {
@@ -388,29 +331,6 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     await trigger(url, fails(10));
     await t.rejects(store.add(IVY), { code: 'unavailable' });
     t.match(store.reports, exactly(/the database refuses a plant/));
-  });
-
-  t.test('a batch that fails to serialize is tried again later', async (t) => {
-    const url = await cluster.createSchema();
-    await query(url, `ALTER ROLE CURRENT_USER SET default_transaction_isolation = 'serializable'`);
-    const store = await openStore(t, { url });
-    // Each of these commits makes the batch fail, if it is tried again at once.
-    const plants = plantsNamed(...Array.from({ length: 15 }, () => 'ours'));
-    const rivals = plants.map(() => new pg.Client(url));
-    t.teardown(() => Promise.all(rivals.map((rival) => rival.end())));
-    for (const [id, rival] of rivals.entries()) {
-      await rival.connect();
-      // So that no slow disk makes its commit slow.
-      await rival.query('SET synchronous_commit = off');
-      await rival.query(`BEGIN; INSERT INTO plants VALUES (${id}, 'theirs')`);
-    }
-    const outcomes = plants.map((plant) => store.add(plant).catch((error: unknown) => error));
-    for (const rival of rivals) {
-      await delay(5);
-      await rival.query('COMMIT');
-    }
-    for (const outcome of await Promise.all(outcomes)) t.match(outcome, { code: 'conflict' });
-    t.strictSame(store.reports, []);
   });
 
   t.test('a success that began before a failure does not end it', async (t) => {
