@@ -1,5 +1,6 @@
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { createServer as createTlsServer } from 'node:https';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer, Server as TlsServer } from 'node:https';
+import { Server as NetServer, type AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
@@ -7,11 +8,10 @@ import { failures, type Failure } from '../http/failures.js';
 import { MAX_HEADER_LINES } from '../http/limits.js';
 import { sendFailure } from '../http/respond.js';
 import { limitRate, type Report } from '../report.js';
+import { reasonOf } from '../system-error.js';
 import { STOPPING } from './exit.js';
 import type { TlsMaterial } from './credentials.js';
-import { isFinal, trackConnections } from './connections.js';
 import { endInTurn } from './end-connection.js';
-import { listen } from './listen.js';
 
 export interface ListenerOptions {
   readonly handler: (req: IncomingMessage, res: ServerResponse) => Promise<void>;
@@ -34,13 +34,11 @@ export interface Listener {
   renewTls(tls: TlsMaterial): void;
   /** How many connections are open, and how many were closed at once so far because of the limit. */
   connections(): Promise<{ readonly open: number; readonly dropped: number }>;
-  /** Closes each connection after its next response, but accepts connections as before. */
-  drain(): void;
   /**
-   * Accepts no more connections, responds to the requests in flight, and closes each connection once it has
-   * been idle for {@link STOPPING}`.idleMs`, or at most twice as long (TLS handshakes may take
-   * longer). After `timeoutMs` the latest request of each remaining connection is answered with 503, and after another `lastResponsesMs` these connections are
-   * destroyed. Resolves once all connections are closed, or by then.
+   * Accepts no more connections, and closes each one after its next response, or once it has been idle for
+   * {@link STOPPING}`.idleMs`, or at most twice as long (TLS handshakes may take longer). After `timeoutMs` the
+   * latest request of each remaining connection is answered with 503, and after another `lastResponsesMs` these
+   * connections are destroyed. Resolves once all connections are closed, or by then.
    */
   stop(timeoutMs: number): Promise<void>;
 }
@@ -53,8 +51,6 @@ export const CONNECTION_LIMITS = {
   headersTimeout: 10_000,
   /** For a whole request: longer than the handler allows for a body, so that the handler responds first. */
   requestTimeout: 60_000,
-  /** None: node:http would start a timer after each response. Checking all connections takes less. */
-  keepAliveTimeout: 0,
   connectionsCheckingInterval: 1_000,
   /** Half of node:http's default: every client can make each connection hold this much. */
   maxHeaderSize: 8_192,
@@ -65,6 +61,9 @@ export const CONNECTION_LIMITS = {
  * read of a socket.
  */
 export const MAX_IGNORED_REQUESTS = 4_096;
+
+/** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
+const BACKLOG = 4096;
 
 /** The failures for errors of node:http's parser, by their codes. */
 const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
@@ -77,7 +76,8 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   const { handler, maxConnections, keepAliveMs, tls } = listenerOptions;
   const report = limitRate(listenerOptions.report);
   // node:http would answer a request without Host with an empty body.
-  const options = { ...CONNECTION_LIMITS, requireHostHeader: false };
+  const own = { requireHostHeader: false, keepAliveTimeout: keepAliveMs };
+  const options = { ...CONNECTION_LIMITS, ...own };
   const tlsServer = tls && createTlsServer({ ...options, ...tls });
   const server = tlsServer ?? createServer(options);
   server.maxConnections = maxConnections;
@@ -85,14 +85,12 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   server.maxHeadersCount = MAX_HEADER_LINES + 1;
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
-  // Otherwise close() destroys idle connections at once, even with a request on its way (Node 20-26).
-  Object.assign(server, { closeIdleConnections: () => undefined });
   // Not before the handshake is complete: if the client ended the connection during the handshake, it would
   // stay open for `handshakeTimeout`.
   tlsServer?.on('secureConnection', (socket) => (socket.allowHalfOpen = true));
 
-  const event = tls ? 'secureConnection' : 'connection';
-  const connections = trackConnections(event, server, keepAliveMs);
+  /** The latest response of each open connection, if it is in flight or the last one. */
+  const responses = new Map<Duplex, ServerResponse | undefined>();
   /** The connections that are ended without a response of node:http. */
   const ended = new WeakSet<Duplex>();
   let closing = false;
@@ -100,25 +98,28 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   /** Requests that are ignored, and that node:http keeps until their connection is closed. */
   let ignored = 0;
 
-  /** Ends a connection with a failure, once its earlier responses are sent. */
-  function end(socket: Duplex, failure: Failure): void {
-    // Called again if the client ends the connection meanwhile, or does not.
-    if (ended.has(socket)) return;
-    ended.add(socket);
-    endInTurn(socket, connections.latest(socket), failure);
-  }
+  server.on(tls ? 'secureConnection' : 'connection', (socket: Duplex) => {
+    responses.set(socket, undefined);
+    socket.once('close', () => responses.delete(socket));
+  });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
     const { socket } = req;
-    const latest = connections.latest(socket);
     // RFC 9112, section 9.6: nothing behind the last response of a connection is processed.
-    if (socket.destroyed || ended.has(socket) || (latest && isFinal(latest))) {
+    if (socket.destroyed || ended.has(socket) || isLast(responses.get(socket))) {
       ignore(req);
       return;
     }
-    connections.begin(res);
+    responses.set(socket, res);
+    res.on('close', forget);
     if (closing) res.setHeader('Connection', 'close');
     void handler(req, res);
+  }
+
+  /** Otherwise an idle connection would hold its latest request and response in memory. */
+  function forget(this: ServerResponse): void {
+    const { socket } = this.req;
+    if (responses.get(socket) === this && !isLast(this)) responses.set(socket, undefined);
   }
 
   function ignore(req: IncomingMessage): void {
@@ -129,9 +130,17 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
     req.socket.removeAllListeners('data').on('data', () => undefined);
   }
 
-  function drain(): void {
-    closing = true;
-    for (const res of connections.unanswered()) res.setHeader('Connection', 'close');
+  /** Ends a connection with a failure, once its earlier responses are sent. */
+  function end(socket: Duplex, failure: Failure): void {
+    // Called again if the client ends the connection meanwhile, or does not.
+    if (ended.has(socket)) return;
+    ended.add(socket);
+    endInTurn(socket, responses.get(socket), failure);
+  }
+
+  /** The latest response of each connection, if it has not begun. */
+  function* unanswered(): Iterable<ServerResponse> {
+    for (const res of responses.values()) if (res && !res.headersSent) yield res;
   }
 
   server.on('drop', () => {
@@ -158,7 +167,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // A TLS handshake has failed, or bytes are lost: node:http has paused its parser because too many responses
     // are unsent, and TLS records that are decrypted by then reach it all the same (Node 20-26).
-    if (!connections.has(socket) || error.code === 'HPE_PAUSED') socket.destroy();
+    if (!responses.has(socket) || error.code === 'HPE_PAUSED') socket.destroy();
     else end(socket, FAILURES.get(error.code) ?? failures.malformed);
   });
 
@@ -172,24 +181,67 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
       return { open: await promisify(server.getConnections.bind(server))(), dropped };
     },
 
-    drain,
-
     stop(timeoutMs) {
-      drain();
-      connections.limitIdle(STOPPING.idleMs);
+      closing = true;
+      for (const res of unanswered()) res.setHeader('Connection', 'close');
+      const idle = new WeakSet<Duplex>();
+      // That of node:http would not close connections without a request (Node 20-24), or close them at once (Node 26).
+      function closeIdle(): void {
+        for (const [socket, res] of responses) {
+          if (res) continue;
+          if (idle.has(socket)) socket.destroy();
+          idle.add(socket);
+        }
+      }
+      closeIdle();
       return new Promise((resolve) => {
-        let deadline = setTimeout(() => {
-          for (const res of connections.unanswered())
-            void sendFailure(res.req, res, failures.unavailable);
-          deadline = setTimeout(done, STOPPING.lastResponsesMs);
-        }, timeoutMs);
+        const timers = [
+          // An immediate runs after everything that has arrived has been read.
+          setInterval(() => setImmediate(closeIdle), STOPPING.idleMs),
+          setTimeout(() => {
+            for (const res of unanswered()) void sendFailure(res.req, res, failures.unavailable);
+          }, timeoutMs),
+          setTimeout(done, timeoutMs + STOPPING.lastResponsesMs),
+        ];
         function done(): void {
-          clearTimeout(deadline);
-          connections.destroyAll();
+          for (const timer of timers) clearTimeout(timer);
+          server.closeAllConnections();
           resolve();
         }
-        server.close(done);
+        // That of node:http would destroy idle connections at once, even with a request on its way (Node 20-26).
+        NetServer.prototype.close.call(server, done);
       });
     },
   };
+}
+
+/** Whether a response is the last one of its connection. */
+function isLast(res: ServerResponse | undefined): boolean {
+  return res?.getHeader('connection') === 'close';
+}
+
+/** @throws Error that says where the server cannot listen, with the error of the system as its cause. */
+function listen(server: Server, place: { host: string; port: number } | { fd: number }) {
+  return new Promise<string>((resolve, reject) => {
+    server.once('error', onError);
+    function onError(cause: Error): void {
+      const where = 'fd' in place ? `descriptor ${place.fd}` : `${place.host}, port ${place.port}`;
+      reject(new Error(`cannot listen on ${where}: ${reasonOf(cause)}`, { cause }));
+    }
+    // Otherwise the primary of a cluster would accept connections for its workers: it would share the
+    // port between logs, and pass a connection that one worker drops to the next, again and again.
+    const options = { ...place, exclusive: true };
+    // As an option, the backlog would have no effect on a descriptor (Node 20-26).
+    server.listen(options, BACKLOG, () => {
+      server.off('error', onError);
+      const address = server.address();
+      if (address === null || typeof address === 'string') onError(new Error('it is not TCP'));
+      else resolve(urlOf(address, server instanceof TlsServer));
+    });
+  });
+}
+
+export function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {
+  const host = family === 'IPv6' ? `[${address}]` : address;
+  return `${secure ? 'https' : 'http'}://${host}:${port}`;
 }

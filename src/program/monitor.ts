@@ -6,8 +6,7 @@ import type { AddressInfo } from 'node:net';
 import type { CommitMessage } from '../channels.js';
 import { reportToConsole as report } from '../report.js';
 import { reasonOf } from '../system-error.js';
-import { urlOf } from './listen.js';
-import type { Listener } from './listener.js';
+import { urlOf, type Listener } from './listener.js';
 import { METRICS_TYPE, startMetrics, type LogGauges, type Metrics } from './metrics.js';
 
 export interface MonitorOptions {

@@ -431,7 +431,7 @@ t.test('an idle connection does not hold its latest request in memory', async (t
 t.test('a connection is closed once it has been idle, and not held in memory', async (t) => {
   const sockets = watch(t, 'net.server.socket', 'socket');
   const { port } = await listen(t, { keepAliveMs: 10 });
-  await ends(t, await connect(t, port), 'an idle connection');
+  await ends(t, await usedClient(t, port), 'an idle connection');
   await collectGarbage();
   t.equal(sockets[0]?.deref(), undefined);
 });
@@ -460,28 +460,6 @@ function stopIntervals(t: Test): (ms: number, before?: () => void) => Promise<vo
       });
     });
 }
-
-t.test('a request that has arrived before its connection is found idle is answered', async (t) => {
-  const pass = stopIntervals(t);
-  const client = await usedClient(t, (await listen(t)).port);
-  await pass(LISTENER.keepAliveMs);
-  await pass(LISTENER.keepAliveMs, () => client.send(message()));
-  t.match(await client.answer(), { status: 200 });
-});
-
-t.test('a check that is due when a stop begins closes no connection', async (t) => {
-  const pass = stopIntervals(t);
-  const server = await listen(t);
-  const client = await usedClient(t, server.port);
-  let stopped: Promise<void> | undefined;
-  await pass(0, () => {
-    mock.timers.tick(LISTENER.keepAliveMs);
-    stopped = server.stop(60_000);
-  });
-  client.send(message());
-  t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
-  await stopped;
-});
 
 t.test('a TLS handshake that ends during a stop leaves time for a request', async (t) => {
   const tls = tlsMaterial();
