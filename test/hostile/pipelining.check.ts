@@ -126,8 +126,8 @@ async function round(t: Test, seconds: number): Promise<void> {
         const isTheirs =
           request && status === 200 && body === JSON.stringify({ name: request.name });
         if (isTheirs) acknowledged.add(BigInt(request.id));
-        // The memory for requests is bounded.
-        else if (status !== 503)
+        // The memory for requests is bounded, and a client on a busy machine may be late.
+        else if (status !== 503 && status !== 408)
           faults.push(`answer ${nth} to ${count}: ${status} ${body.slice(0, 80)}`);
       });
       answers += found.length;
