@@ -8,7 +8,6 @@ import { MAX_TOKEN_LENGTH } from '../dist/http/auth.js';
 import {
   DEFAULT_LIMITS,
   DRAIN,
-  MAX_CONTENT_TYPE,
   MAX_HEADER_LINES,
   MAX_LIMITS,
   MAX_REFUSED_BYTES,
@@ -185,7 +184,6 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ],
     ['rest of the body of a refused request', DRAIN.maxBytes, DRAIN.timeoutMs],
     ['token', MAX_TOKEN_LENGTH],
-    ['`Content-Type`', MAX_CONTENT_TYPE],
     ['header lines of a request', MAX_HEADER_LINES],
     ['header section', CONNECTION_LIMITS.maxHeaderSize],
     ['TLS handshake', CONNECTION_LIMITS.handshakeTimeout],

@@ -40,9 +40,6 @@ export const MAX_LIMITS: PlantHandlerLimits = {
  */
 export const MAX_HEADER_LINES = 100;
 
-/** The longest Content-Type, in characters: that of JSON has 31 with its charset. */
-export const MAX_CONTENT_TYPE = 256;
-
 /**
  * The memory for requests that are refused by their heads, most of them without a token, until their bodies are
  * drained and their responses flushed: 5,000 of the smallest, of which 3,640 fit into one read of a socket.

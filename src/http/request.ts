@@ -19,8 +19,6 @@ export interface HttpRequest extends Readable {
   readonly socket: EventEmitter & {
     readonly destroyed?: boolean;
     readonly writable?: boolean;
-    /** The server that accepted it. Node's types allow `null` and a server of node:net since 26.6. */
-    readonly server?: object | null;
     destroy?(): unknown;
   };
   /** Whether all of the request has arrived. */

@@ -3,17 +3,8 @@ import { createServer as createHttp2Server } from 'node:http2';
 
 import t from 'tap';
 
-import { MAX_CONTENT_TYPE, MAX_HEADER_LINES } from '../../dist/http/limits.js';
-import {
-  anyAnswer,
-  CHUNKED,
-  connect,
-  exchange,
-  FERN,
-  isFailure,
-  message,
-  type Message,
-} from '../client.js';
+import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
+import { CHUNKED, connect, exchange, FERN, isFailure, message, type Message } from '../client.js';
 import { http2Answer, http2Post, http2Session } from '../http2.js';
 import { listen, serve } from '../service.js';
 
@@ -22,40 +13,21 @@ function inVersion(version: string, parts: Message): Buffer {
   return Buffer.from(message(parts).toString().replace('HTTP/1.1', `HTTP/${version}`));
 }
 
-/** RFC 3986, sections 3.2.2 and 3.2.3. */
 const HOSTS = [
   '',
   'plants.example',
   'plants.example:8080',
-  'plants.example:',
   '127.0.0.1:80',
-  '[::1]',
   '[::ffff:192.0.2.1]:65535',
   '[v1.fe80:a+b]',
   'a_b~c%C3%A5',
   "!$&'()*+,;=",
 ];
 
-const NOT_HOSTS = [
-  '[::1',
-  '::1]',
-  '[]',
-  '[::1]80',
-  '[:::1]',
-  '[1.2.3.4]',
-  '[fe80::1%eth0]',
-  '[v.a]',
-  '[v1.]',
-  'h:1:2',
-  '::1',
-  'h%zz',
-  'h%2',
-  'h:-1',
-  'h:99999x',
-  ...Array.from(' /@?#\\"<\u00e9', (delimiter) => `a${delimiter}b`),
-];
+/** A host with a character that none can have (RFC 3986, section 3.2.2). */
+const NOT_HOSTS = Array.from(' /@?#\\"<>^`{|}\u00e9', (character) => `a${character}b`);
 
-t.test('a Host is a name or an address, with or without a port', async (t) => {
+t.test('a Host has only the characters of a name or an address with a port', async (t) => {
   const { port, log } = await serve(t);
   const client = await connect(t, port);
   for (const Host of NOT_HOSTS) {
@@ -85,24 +57,6 @@ t.test('a request must have one Host header, which only HTTP/1.0 may omit', asyn
     const answer = await exchange(t, port, inVersion(version, { headers }));
     t.equal(answer.status, status, `${version}: ${JSON.stringify(headers)}`);
   }
-});
-
-t.test('the host of an absolute-form target must be a valid and non-empty one', async (t) => {
-  const { port, log } = await serve(t);
-  const targets = [
-    'http:///plants',
-    'HTTPS://:80/plants?a',
-    'http://user@/plants',
-    'http://user@:80/plants',
-    'http://',
-    'http://?/plants',
-    'http://[::1/plants',
-    'http://h:1:2/plants',
-    'http://h%zz/plants',
-  ];
-  for (const target of targets)
-    isFailure(t, await exchange(t, port, message({ target })), { status: 400 }, target);
-  t.equal(log.size, 0);
 });
 
 const MALFORMED = { status: 400, headers: { connection: 'close' } };
@@ -135,17 +89,43 @@ t.test('a transfer coding in HTTP/1.0 is refused, even after a body parser', asy
   t.equal(log.size, 0);
 });
 
-t.test(`a Content-Type has at most ${MAX_CONTENT_TYPE} characters`, async (t) => {
+t.test('a Content-Type is that of JSON in UTF-8, with any other parameters', async (t) => {
   const { port } = await serve(t);
-  const rows = [
-    [200, MAX_CONTENT_TYPE],
-    [400, MAX_CONTENT_TYPE + 1],
-    [400, 15_500],
-  ] as const;
-  for (const [status, length] of rows) {
-    const headers = { 'Content-Type': `${'application/json; a='.padEnd(length - 1)}b` };
-    t.equal((await exchange(t, port, message({ headers }))).status, status, `${length} characters`);
-  }
+  const client = await connect(t, port);
+  const rows: readonly [status: number, types: readonly string[]][] = [
+    [
+      200,
+      [
+        'application/json',
+        'Application/JSON ; Charset=UTF-8',
+        'application/json;charset="utf-8"',
+        'application/json;\tcharset=utf8 ;',
+        'application/json; odata=verbose; a="b;c"',
+        'application/json; x-charset=latin1',
+        `application/json; a=${'b'.repeat(7_000)}`,
+      ],
+    ],
+    [
+      400,
+      [
+        'application/jsonx',
+        'application/json charset=utf-8',
+        'application/json-patch+json',
+        'text/json',
+        ' ;application/json',
+        'application/json; charset=latin1',
+        'application/json;a=b;  charset="utf-16"',
+        'application/json; charset=utf-8; charset=latin1',
+        'application/json; charset=utf-8x',
+        'application/json; charset=',
+      ],
+    ],
+  ];
+  for (const [status, types] of rows)
+    for (const type of types) {
+      client.send(message({ headers: { 'Content-Type': type } }));
+      t.equal((await client.answer()).status, status, type.slice(0, 50));
+    }
 });
 
 t.test('more than one Content-Type or Content-Encoding is refused', async (t) => {
@@ -167,11 +147,11 @@ t.test('more than one Content-Type or Content-Encoding is refused', async (t) =>
   t.equal(log.size, 0);
 });
 
-/** A request for a plant with this number of header lines, of which the last one is given. */
-function withLines(count: number, last = 'X: x'): Buffer {
-  const fillers = Array<string>(count - 5).fill('X: x');
+/** A request for a plant with this number of header lines. */
+function withLines(count: number): Buffer {
+  const fillers = Array<string>(count - 4).fill('X: x');
   const [requestLine = '', ...rest] = message().toString().split('\r\n');
-  return Buffer.from([requestLine, ...rest.slice(0, 4), ...fillers, last, '', FERN].join('\r\n'));
+  return Buffer.from([requestLine, ...rest.slice(0, 4), ...fillers, '', FERN].join('\r\n'));
 }
 
 t.test(`a request with more than ${MAX_HEADER_LINES} header lines is refused`, async (t) => {
@@ -184,27 +164,6 @@ t.test(`a request with more than ${MAX_HEADER_LINES} header lines is refused`, a
     const refused = await exchange(t, port, withLines(MAX_HEADER_LINES + 1));
     isFailure(t, refused, { status: 431 }, about);
     t.equal((await exchange(t, port, withLines(MAX_HEADER_LINES))).status, 200, about);
-  }
-});
-
-t.test('a request is refused if the server may have dropped header lines of it', async (t) => {
-  const { handler, log } = await serve(t);
-  // The list of node:http grows by 32 lines at a time, or by 31.
-  for (const maxHeadersCount of [10, 31, 32, 50.5, 62, 63, 93, 100]) {
-    const server = Object.assign(createServer(handler), { maxHeadersCount });
-    const port = await listen(t, server);
-    const most = Math.floor(maxHeadersCount);
-    const stored = log.size;
-    for (const count of [most, most + 1, most + 31, most + 32, 300]) {
-      // Later releases than Node 20 refuse it themselves, without a body.
-      const hidden = withLines(count, 'Authorization: Bearer other');
-      const { status } = await exchange(t, port, hidden, anyAnswer);
-      t.equal(status, 431, `${count} lines for a server that keeps ${maxHeadersCount}`);
-    }
-    t.equal(log.size, stored);
-    const { status } = await exchange(t, port, withLines(most - 1, 'Host: other'));
-    t.equal(status, 400, 'with fewer lines, all are checked');
-    t.equal((await exchange(t, port, withLines(most - 1))).status, 200, `${most - 1} lines`);
   }
 });
 
