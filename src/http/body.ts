@@ -26,7 +26,7 @@ export async function readBody(
     if (needed > body.length) {
       // Doubling the buffer bounds the copying, and a body that trickles in is not held as a million chunks.
       const capacity = Math.min(Math.max(needed, 2 * body.length), limits.maxBodyBytes);
-      const more = memoryForBody(capacity, limits) - memoryForBody(body.length, limits);
+      const more = memoryForBody(capacity - body.length);
       if (!reservation.growBy(more)) return failures.overloaded;
       // Most bodies arrive in one chunk, which needs no copy.
       body = length === 0 ? chunk : Buffer.concat([body], capacity);

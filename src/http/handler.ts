@@ -63,7 +63,7 @@ export interface PlantHandler {
  *
  * @throws TypeError if `store` is not a store, or is a promise of one; if there is no token, or one that no
  * request could carry (RFC 6750, section 2.1); or if `report` is not a function.
- * @throws RangeError if a limit is not an integer in its range.
+ * @throws RangeError if a limit is not an integer in its range, or `maxBufferedBytes` less than eight bodies.
  *
  * @example
  * ```ts

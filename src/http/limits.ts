@@ -7,10 +7,10 @@ export interface PlantHandlerLimits {
   /** The largest request body, in bytes: at most 67108864. Default: 1048576. */
   readonly maxBodyBytes: number;
   /**
-   * The memory reserved for all requests together, in bytes: not less than `maxBodyBytes`. A request
+   * The memory reserved for all requests together, in bytes: at least eight times `maxBodyBytes`. A request
    * reserves 3072 bytes, the size of its head, 128 bytes for each header line, and four times the size of
-   * its body, or up to eight times if it arrives in pieces; but for the body at most half of the limit, unless
-   * the body itself is larger. Beyond the limit, plants are answered with 503. Default: 67108864.
+   * its body, or up to eight times if it arrives in pieces. Beyond the limit, plants are answered with 503.
+   * Default: 67108864.
    */
   readonly maxBufferedBytes: number;
   /**
@@ -26,6 +26,9 @@ export const DEFAULT_LIMITS: PlantHandlerLimits = {
   maxBufferedBytes: 67_108_864,
   bodyTimeoutMs: 30_000,
 };
+
+/** How many bodies of the largest size must at least fit, so that one leaves room for others. */
+export const MIN_BUFFERED_BODIES = 8;
 
 /** The largest value of each limit. */
 export const MAX_LIMITS: PlantHandlerLimits = {
@@ -55,7 +58,7 @@ export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
 /**
  * Checks the limits and fills in defaults.
  *
- * @throws RangeError if a limit is not an integer in its range.
+ * @throws RangeError if a limit is not an integer in its range, or too small for the other one.
  */
 export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits {
   const limits = { ...DEFAULT_LIMITS };
@@ -64,7 +67,7 @@ export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandle
     checkRange(name, value, MAX_LIMITS[name]);
     limits[name] = value;
   }
-  if (limits.maxBufferedBytes < limits.maxBodyBytes)
-    throw new RangeError('maxBufferedBytes: must not be less than maxBodyBytes');
+  if (limits.maxBufferedBytes < MIN_BUFFERED_BODIES * limits.maxBodyBytes)
+    throw new RangeError('maxBufferedBytes: must be at least eight times maxBodyBytes');
   return limits;
 }

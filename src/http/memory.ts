@@ -1,4 +1,3 @@
-import type { PlantHandlerLimits } from './limits.js';
 import type { HttpRequest } from './request.js';
 
 /** The memory that a request takes, in bytes: about what was measured with Node 20 to 26. */
@@ -22,10 +21,7 @@ export function memoryForLines(lines: readonly string[] = []): number {
   return bytes;
 }
 
-/**
- * The memory for a body. Its copies count for at most half of the budget, so that one large body leaves room
- * for others, unless it is larger than that itself.
- */
-export function memoryForBody(bytes: number, { maxBufferedBytes }: PlantHandlerLimits): number {
-  return Math.max(bytes, Math.min(REQUEST_COST.bodyTimes * bytes, maxBufferedBytes / 2));
+/** The memory for a body of this many bytes. */
+export function memoryForBody(bytes: number): number {
+  return REQUEST_COST.bodyTimes * bytes;
 }

@@ -22,7 +22,7 @@ export function plantLeftIn(
 ): NewPlant {
   function admit(bytes: number): void {
     if (bytes > limits.maxBodyBytes) throw failures.tooLarge(limits.maxBodyBytes);
-    if (!reservation.growBy(memoryForBody(bytes, limits))) throw failures.overloaded;
+    if (!reservation.growBy(memoryForBody(bytes))) throw failures.overloaded;
   }
 
   const left = req.rawBody ?? req.body;

@@ -27,7 +27,7 @@ export const SETTINGS = {
   PLANT_STORE_MAX_BODY: [`${DEFAULT_LIMITS.maxBodyBytes}`, 'the largest body, in bytes'],
   PLANT_STORE_MAX_BUFFERED: [
     `${DEFAULT_LIMITS.maxBufferedBytes}`,
-    'bytes for requests; at least the largest body',
+    'bytes for requests; at least eight of the largest bodies',
   ],
   PLANT_STORE_MAX_CONNECTIONS: ['10000', 'connections at a time'],
   PLANT_STORE_MONITOR_PORT: ['', 'port of /livez, /readyz and /metrics; no TLS, no token'],

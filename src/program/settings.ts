@@ -1,7 +1,7 @@
 import { dirname, join, resolve } from 'node:path';
 
 import { tokenFault } from '../http/auth.js';
-import { MAX_LIMITS } from '../http/limits.js';
+import { MAX_LIMITS, MIN_BUFFERED_BODIES } from '../http/limits.js';
 import { parseDatabaseUrl } from '../postgres/url.js';
 import { messageOf } from '../system-error.js';
 import {
@@ -201,7 +201,7 @@ async function readShared(reader: Reader, defaultTokenFile?: string): Promise<Se
     maxBufferedBytes: integer(
       'PLANT_STORE_MAX_BUFFERED',
       // 1 if it is NaN, which has been reported.
-      maxBodyBytes || 1,
+      MIN_BUFFERED_BODIES * (maxBodyBytes || 1),
       MAX_LIMITS.maxBufferedBytes,
     ),
     maxConnections: integer('PLANT_STORE_MAX_CONNECTIONS', 1, 1_000_000),

@@ -45,7 +45,7 @@ const FORMS: Readonly<Record<string, unknown>> = {
 function countsInBudget(t: Test, left: Left, size: number): void {
   const budget = createBudget(10_000);
   plantIn(left, 1_000, budget);
-  t.equal(budget.reserved, memoryForBody(size, LIMITS));
+  t.equal(budget.reserved, memoryForBody(size));
   budget.reserve(10_000 - budget.reserved);
   t.equal(plantIn(left, 1_000, budget), failures.overloaded);
 }

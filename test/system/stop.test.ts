@@ -120,7 +120,7 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const)
 t.test('clients that hang do not delay the shutdown beyond its time limit', async (t) => {
   const program = await startIn(t, t.testdir(), {
     preload: skipTime(STOPPING.clientsMs, HANG_MS - 1),
-    env: { PLANT_STORE_MAX_BODY: '33554432' },
+    env: { PLANT_STORE_MAX_BODY: '33554432', PLANT_STORE_MAX_BUFFERED: '268435456' },
   });
   // Before anything connects: a busy machine may take longer for it than a connection may be silent.
   const name = 'x'.repeat(24_000_000);
