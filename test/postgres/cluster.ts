@@ -106,6 +106,8 @@ export interface Cluster {
   promote(): Promise<void>;
   /** The process id of the postmaster. */
   pid(): number;
+  /** Suspends all processes of the server until the returned function is called, or the test ends. */
+  suspend(t: Test): Promise<() => void>;
   /** The messages of the server so far. */
   log(): string;
   /** Copies the server to a folder, as a standby with this name. */
@@ -238,6 +240,16 @@ async function serve(
       await control('promote');
     },
     pid: () => Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')[0]),
+    async suspend(t) {
+      const rows = await cluster.sql('SELECT pid FROM pg_stat_activity');
+      const pids = [cluster.pid(), ...rows.map(({ pid }) => Number(pid))];
+      // Not of the process that has answered: its connection is closed.
+      const signal = (name: string): unknown => spawnSync('kill', ['-s', name, ...pids.map(String)]);
+      const resume = (): unknown => signal('CONT');
+      t.teardown(resume);
+      signal('STOP');
+      return resume;
+    },
     log: () => readFileSync(join(folder, 'log'), 'utf8'),
     async copyTo(data, name) {
       await runAsServer(
