@@ -40,7 +40,15 @@ t.test('the image that the Dockerfile describes runs both programs', async (t) =
   const left = [...DOCKERIGNORE.split('\n'), ...CREATED];
   cpSync(ROOT, app, { recursive: true, filter: (path) => !left.includes(basename(path)) });
   for (const [, step = ''] of BUILD.matchAll(/^RUN (.*)$/gm))
-    await run(app, 'env', 'npm_config_prefer_offline=true', 'sh', '-euc', step);
+    await run(
+      app,
+      'env',
+      'npm_config_prefer_offline=true',
+      'NODE_ENV=production',
+      'sh',
+      '-euc',
+      step,
+    );
   for (const [, from = '', to = ''] of FINAL.matchAll(/^COPY --from=build \/app\/(\S+) (\S+)$/gm))
     cpSync(join(app, from), join(image, to), { recursive: true });
   const [, data = ''] = /^VOLUME (.*)$/m.exec(FINAL) ?? [];
