@@ -1,5 +1,6 @@
 import { constants } from 'node:os';
 
+import type { NewPlant } from '../plant.js';
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 
@@ -12,9 +13,11 @@ export interface Damage {
   readonly line: number;
   /** The byte offset at which the line starts. */
   readonly offset: number;
-  /** Its bytes, with its newline. */
+  /** Its bytes, with its newline. They are valid until the next lines are requested. */
   readonly bytes: Buffer;
   readonly reason: string;
+  /** The plant that it holds nevertheless, unless an earlier line has its id. */
+  readonly plant: NewPlant | undefined;
 }
 
 /** Why a line is damaged. */
@@ -23,9 +26,9 @@ export const damages = {
   notUtf8: 'it is not valid UTF-8',
   checksum: 'its checksum does not match',
   byteOrderMark: 'it begins with a byte order mark',
-  crlf: 'it ends with CR LF; a record ends with LF alone',
+  crlf: 'it ends with CR LF, where a record ends with LF',
   otherLayout:
-    'it holds a plant, but is not laid out as a record: only id, name, tag and crc32, in this order, without white space, and with no other escapes than JSON.stringify writes',
+    'it holds a plant, but has other spaces, escapes or members than a record, or another order',
   /** A record has the id of the one at byte `earlier`. */
   repeatedId: (earlier: number): string => `it repeats the id of the line at byte ${earlier}`,
 } as const;
@@ -36,6 +39,7 @@ export const faults = {
   modifiedLine: (offset: number) => new Error(`the line at byte ${offset} was modified`),
   lineTooLong: (offset: number) =>
     new RangeError(`the line at byte ${offset} is longer than any record`),
+  noLog: () => new Error('it is not a log of plants; nothing was changed'),
   truncated: () => new Error('the log was truncated while it was read'),
   otherUser: (socket: string, cause: unknown) =>
     new Error(
@@ -51,7 +55,7 @@ export const storeErrors = {
   closed: (path: string) => new PlantStoreError('unavailable', `${path}: the log is closed`),
   hanging: (path: string, ms: number) =>
     new PlantStoreError('unavailable', `${path}: a write has not returned for ${ms / 1000} s`),
-  damaged: (path: string, { line, offset, reason }: Omit<Damage, 'bytes'>) =>
+  damaged: (path: string, { line, offset, reason }: Omit<Damage, 'bytes' | 'plant'>) =>
     new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
   locked: (path: string, holder: Holder) =>
     new PlantStoreError(

@@ -1,6 +1,6 @@
 import { faults } from './errors.js';
 import type { OpenFile } from './files.js';
-import { linesIn, MAX_RECORD_BYTES, NEWLINE, type Line } from './record.js';
+import { isTornRecord, linesIn, MAX_RECORD_BYTES, NEWLINE, type Line } from './record.js';
 
 /** Lines that were read together. */
 export interface Lines {
@@ -9,13 +9,17 @@ export interface Lines {
   /** Their bytes. The buffer is used again when the next lines are requested. */
   readonly bytes: Buffer;
   readonly lines: readonly Line[];
+  /** The byte offset at which the next ones start, or the end of the file. */
+  readonly next: number;
+  /** Whether the bytes are no lines: of a write that is in progress, or was never completed. They come last. */
+  readonly isTorn: boolean;
 }
 
 const CHUNK_BYTES = 262_144;
 
 /**
- * Reads the lines of a file up to `end`, or to its own end if that comes first, without a gap. Bytes after the
- * last newline come last, on their own. While the caller handles lines, the next ones are read. Two buffers of
+ * Reads the lines of a file up to `end`, or to its own end if that comes first, without a gap. What
+ * follows the last newline comes on its own: a last line without its newline, or a torn one. While the caller handles lines, the next ones are read. Two buffers of
  * 256 KiB are enough for that; a line that does not fit into one of them gets a larger buffer of its own.
  *
  * @throws RangeError that names the byte offset of a line longer than {@link MAX_RECORD_BYTES}.
@@ -44,7 +48,14 @@ export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<L
         reading = readMore();
       }
     }
-    if (held > 0) yield parted(offset, buffer.subarray(0, held));
+    if (held > 0) {
+      const tail = buffer.subarray(0, held);
+      const line = withoutZeros(tail);
+      const next = offset + held;
+      yield isTornRecord(line)
+        ? { offset, bytes: tail, lines: [], next, isTorn: true }
+        : { ...parted(offset, line), next };
+    }
   } finally {
     await Promise.allSettled([reading]);
   }
@@ -74,7 +85,14 @@ export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<L
 }
 
 function parted(offset: number, bytes: Buffer): Lines {
-  return { offset, bytes, lines: linesIn(bytes) };
+  return { offset, bytes, lines: linesIn(bytes), next: offset + bytes.length, isTorn: false };
+}
+
+/** Without the zeros at the end: a power cut may leave one in place of a newline that was being added. */
+function withoutZeros(bytes: Buffer): Buffer {
+  let end = bytes.length;
+  while (bytes[end - 1] === 0) end--;
+  return bytes.subarray(0, end);
 }
 
 function doubled(buffer: Buffer, offset: number): Buffer {

@@ -8,7 +8,7 @@ import {
   type OpenFile,
 } from './files.js';
 import { linesOf } from './lines.js';
-import { damageOf, NEWLINE } from './record.js';
+import { readLoosely } from './record.js';
 
 /**
  * Reads the plants of a log in the order in which they were stored. The file is neither locked nor changed, so
@@ -54,19 +54,22 @@ export async function* plantsIn(
 ): AsyncGenerator<NewPlant, number> {
   let read = 0;
   let line = 0;
-  for await (const { offset, bytes, lines } of linesOf(file, end)) {
-    if (bytes.at(-1) !== NEWLINE) break;
+  for await (const { offset, bytes, lines, isTorn } of linesOf(file, end)) {
     for (const { start, end, id } of lines) {
       line++;
       const text = bytes.subarray(start, end);
       if (id === undefined)
-        throw storeErrors.damaged(path, { line, offset: offset + start, reason: damageOf(text) });
+        throw storeErrors.damaged(path, {
+          line,
+          offset: offset + start,
+          reason: readLoosely(text).reason,
+        });
       const { name, tag } = JSON.parse(text.toString()) as Plant;
       yield tag === undefined
         ? { id, name }
         : ({ id, name, tag } satisfies Record<keyof NewPlant, unknown>);
     }
-    read = offset + bytes.length;
+    if (!isTorn) read = offset + bytes.length;
   }
   return read;
 }

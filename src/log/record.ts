@@ -32,14 +32,14 @@ export const MEMBERS_END_BYTES = ',"crc32":'.length;
 
 /**
  * The plant in a line, or `undefined` if the line is not a record: a record is a line that encodes to itself,
- * with its `crc32` or without.
+ * with its `crc32` or without. The newline may be missing.
  */
 export function decodeRecord(line: Buffer): NewPlant | undefined {
   const plant = plantIn(line);
   if (!plant) return undefined;
   const text = line.toString();
-  const isRecord = text === encodeRecord(plant) || text === `${encodeMembers(plant)}}\n`;
-  return isRecord ? plant : undefined;
+  const lines = [encodeRecord(plant), `${encodeMembers(plant)}}\n`];
+  return lines.some((each) => text === each || `${text}\n` === each) ? plant : undefined;
 }
 
 function plantIn(line: Buffer): NewPlant | undefined {
@@ -50,17 +50,54 @@ function plantIn(line: Buffer): NewPlant | undefined {
   }
 }
 
-/** Why a line is damaged that is not a record. */
-export function damageOf(line: Buffer): string {
-  if (!isUtf8(line)) return damages.notUtf8;
-  const hasMark = line.indexOf(BYTE_ORDER_MARK) === 0;
-  const json = hasMark ? line.subarray(BYTE_ORDER_MARK.length) : line;
+/** Why a line is not a record, and the plant in it, if it holds one that is not known to be another. */
+export interface Unrecorded {
+  readonly reason: string;
+  readonly plant: NewPlant | undefined;
+}
+
+/**
+ * Reads a line as `import` does, however it is laid out. Its `crc32`, if it has one, must be that of the record
+ * of the plant in it.
+ */
+export function readLoosely(line: Buffer): Unrecorded {
+  const reason = (why: string): Unrecorded => ({ reason: why, plant: undefined });
+  if (!isUtf8(line)) return reason(damages.notUtf8);
+  const json = withoutMark(line);
   const plant = plantIn(json);
-  if (!plant) return damages.noPlant;
+  if (!plant) return reason(damages.noPlant);
   const { crc32: sum } = JSON.parse(json.toString()) as { readonly crc32?: unknown };
-  if (sum !== undefined && sum !== zlibCrc32(encodeMembers(plant))) return damages.checksum;
-  if (hasMark) return damages.byteOrderMark;
-  return line.at(-2) === CARRIAGE_RETURN ? damages.crlf : damages.otherLayout;
+  if (sum !== undefined && sum !== zlibCrc32(encodeMembers(plant))) return reason(damages.checksum);
+  if (json !== line) return { reason: damages.byteOrderMark, plant };
+  return { reason: line.includes(CARRIAGE_RETURN) ? damages.crlf : damages.otherLayout, plant };
+}
+
+/**
+ * Whether bytes after the last newline may be what a write of records has left that was cut short: they are not
+ * whole JSON, and no second record begins in them (in a string, its quotes would be escaped).
+ */
+export function isTornRecord(tail: Buffer): boolean {
+  if (tail.includes(ID_START, 1)) return false;
+  try {
+    JSON.parse(withoutMark(tail).toString());
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+/**
+ * Whether the line at a byte offset begins as a record does, as far as its bytes go. The first line of a file may
+ * also begin with zeros, which a power cut has left.
+ */
+export function beginsAsRecord(line: Buffer, offset: number): boolean {
+  const begin = line.subarray(0, ID_START.length);
+  const isZero = begin.equals(Buffer.alloc(begin.length));
+  return begin.equals(ID_START.subarray(0, begin.length)) || (isZero && offset === 0);
+}
+
+function withoutMark(line: Buffer): Buffer {
+  return line.indexOf(BYTE_ORDER_MARK) === 0 ? line.subarray(BYTE_ORDER_MARK.length) : line;
 }
 
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');
@@ -82,7 +119,7 @@ export interface Line {
 const PLAIN =
   /\{"id":(?:-?[1-9]\d*|0),"name":"[^"\\\0-\x1f]*"(?:,"tag":"[^"\\\0-\x1f]*")?(?:,"crc32":(?:0|[1-9]\d*))?\}\n/y;
 
-/** Finds the lines in a buffer. The last one may lack its newline, and is not a record then. */
+/** Finds the lines in a buffer. The last one may lack its newline, and is a record if it is one with it. */
 export function linesIn(bytes: Buffer): Line[] {
   const lines: Line[] = [];
   const text = bytes.toString('latin1');
@@ -94,7 +131,7 @@ export function linesIn(bytes: Buffer): Line[] {
     const end = isPlain ? PLAIN.lastIndex : bytes.indexOf(NEWLINE, start) + 1 || bytes.length;
     const id =
       isPlain && allUtf8 && hasOwnChecksum(bytes, view, start, end)
-        ? int64At(bytes, text, start + ID_START)
+        ? int64At(bytes, text, start + ID_START.length)
         : decodeRecord(bytes.subarray(start, end))?.id;
     lines.push({ start, end, id });
     start = end;
@@ -102,7 +139,7 @@ export function linesIn(bytes: Buffer): Line[] {
   return lines;
 }
 
-const ID_START = '{"id":'.length;
+const ID_START = Buffer.from('{"id":');
 const CRC32_MEMBER = ',"crc32":';
 /** The bytes after the last digit or quote: a brace and the newline. */
 const END_BYTES = 2;

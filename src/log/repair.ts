@@ -1,6 +1,5 @@
 import type { Stats } from 'node:fs';
 
-import { chunksOf, keepAside, type Range } from './aside.js';
 import { faults, toStoreError } from './errors.js';
 import {
   createFile,
@@ -8,29 +7,31 @@ import {
   sizeOf,
   statRegularFile,
   writeAll,
-  type FileId,
-  type FileSystem,
   type OpenFile,
   type System,
 } from './files.js';
 import { createIdIndex } from './ids.js';
 import { acquireLock } from './lock.js';
-import { checkLines } from './recover.js';
+import { encodeRecord, NEWLINE } from './record.js';
+import { checkLines, keepAside } from './recover.js';
 
 export interface Repair {
+  /** The number of plants in the repaired log. */
   readonly plants: number;
-  readonly damagedLines: number;
-  /** The file that the damaged lines were moved to. */
-  readonly damagedPath: string;
+  /** The number of lines that held a plant in another layout and were written again as records. */
+  readonly rewritten: number;
+  /** The number of lines that were moved to `movedTo`: they hold no plant, or another one than was written. */
+  readonly moved: number;
+  readonly movedTo: string | undefined;
 }
 
 /**
- * Moves the damaged lines of a log to a file beside it, and keeps all others byte for byte. The log
- * is replaced atomically, once its new content is durable. Resolves to `undefined` if no line is
- * damaged.
+ * Writes each damaged line of a log again as a record if it holds a plant, moves the others to a file beside the
+ * log, and keeps all records byte for byte. The log is replaced atomically, once its new content is durable.
+ * Resolves to `undefined` if there is nothing to repair.
  *
  * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be
- * read or written.
+ * read or written, or is not a log. Nothing is changed then.
  */
 export async function repairLog(
   system: System,
@@ -60,62 +61,59 @@ async function repairFile(
   const lock = await acquireLock(system, path, ino);
   try {
     const index = createIdIndex();
-    const ranges: Range[] = [];
-    let damagedLines = 0;
     let bytes = 0;
-    for await (const { end, damaged, tail } of checkLines(file, index)) {
-      for (const { offset, bytes } of damaged) addRange(ranges, offset, offset + bytes.length);
-      damagedLines += damaged.length;
-      bytes = end + (tail?.length ?? 0);
-      onProgress?.(end, Number(size));
+    let [rewritten, moved] = [0, 0];
+    let isLog = true;
+    for await (const part of checkLines(file, index)) {
+      const withoutPlant = part.damaged.filter(({ plant }) => !plant).length;
+      moved += withoutPlant;
+      rewritten += part.damaged.length - withoutPlant + Number(part.lacksNewline);
+      isLog = part.isLog;
+      bytes = part.next;
+      onProgress?.(part.end, Number(size));
     }
-    if (damagedLines === 0) return undefined;
-    const log = { path, file, fileId: { dev, ino }, bytes };
-    return { plants: index.size, damagedLines, damagedPath: await moveDamage(system, log, ranges) };
+    if (!isLog) throw faults.noLog();
+    if (rewritten + moved === 0) return undefined;
+
+    // The lock is on an inode: before this repair took it, another one may have replaced the file.
+    const throwIfChanged = (): void => {
+      if (sizeOf(system, path, { dev, ino }) !== bytes) throw faults.changed();
+    };
+    throwIfChanged();
+    const movedTo =
+      moved > 0 ? await keepAside(system, path, 'damaged', movedFrom(file)) : undefined;
+    await createFile(system, `${path}.repair.new`, async (copy) => {
+      await giveTo(copy, await file.stat());
+      for await (const chunk of repairedFrom(file)) await writeAll(system, copy, chunk);
+      throwIfChanged();
+      return path;
+    });
+    return { plants: index.size, rewritten, moved, movedTo };
   } finally {
     await lock.release();
   }
 }
 
-/** Adds a range that follows all others. */
-function addRange(ranges: Range[], start: number, end: number): void {
-  const last = ranges.at(-1);
-  if (last?.end === start) last.end = end;
-  else ranges.push({ start, end });
+/** The damaged lines that hold no plant. */
+async function* movedFrom(file: OpenFile): AsyncGenerator<Buffer> {
+  for await (const { damaged } of checkLines(file, createIdIndex()))
+    yield Buffer.concat(damaged.filter(({ plant }) => !plant).map(({ bytes }) => bytes));
 }
 
-/** A log that is locked and has been read. */
-interface ReadLog {
-  readonly path: string;
-  readonly file: OpenFile;
-  readonly fileId: FileId;
-  readonly bytes: number;
-}
-
-async function moveDamage(
-  fs: FileSystem,
-  log: ReadLog,
-  damaged: readonly Range[],
-): Promise<string> {
-  const starts = [0, ...damaged.map(({ end }) => end)];
-  const ends = [...damaged.map(({ start }) => start), log.bytes];
-  const whole = starts.map((start, i) => ({ start, end: ends[i] as number }));
-
-  const { path, file } = log;
-  throwIfChanged(fs, log);
-  const damagedPath = await keepAside(fs, path, file, 'damaged', damaged);
-  await createFile(fs, `${path}.repair.new`, async (copy) => {
-    await giveTo(copy, await file.stat());
-    for await (const chunk of chunksOf(file, whole)) await writeAll(fs, copy, chunk);
-    throwIfChanged(fs, log);
-    return path;
-  });
-  return damagedPath;
-}
-
-/** The lock is on an inode: before this repair took it, another one may have replaced the file. */
-function throwIfChanged(fs: FileSystem, { path, fileId, bytes }: ReadLog): void {
-  if (sizeOf(fs, path, fileId) !== bytes) throw faults.changed();
+/** All other lines, each of which is a record, and the torn tail. */
+async function* repairedFrom(file: OpenFile): AsyncGenerator<Buffer> {
+  for await (const { offset, bytes, damaged, lacksNewline } of checkLines(file, createIdIndex())) {
+    const parts: Buffer[] = [];
+    let start = 0;
+    for (const { offset: damagedAt, bytes: line, plant } of damaged) {
+      parts.push(bytes.subarray(start, damagedAt - offset));
+      if (plant) parts.push(Buffer.from(encodeRecord(plant)));
+      start = damagedAt - offset + line.length;
+    }
+    parts.push(bytes.subarray(start));
+    if (lacksNewline) parts.push(Buffer.of(NEWLINE));
+    yield Buffer.concat(parts);
+  }
 }
 
 /** Gives a new file the owner and the mode of another one. */

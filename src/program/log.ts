@@ -16,7 +16,7 @@ import { verify } from './verify.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
        plant-store verify [FILE]   check every line of the log, and change nothing
-       plant-store repair [FILE]   move damaged lines of the log to a file beside it
+       plant-store repair [FILE]   write damaged lines again, or move them to a file beside it
        plant-store import FILE     add plants, one JSON object a line; - is stdin
        plant-store --help | --version
 

@@ -90,7 +90,7 @@ async function reportFailure(
   const messages = [reasonOf(error)];
   if (codeOf(error) === 'damaged')
     messages.push(
-      'the log was not changed; the first command lists its damaged lines, the second one moves them aside:',
+      'the log was not changed; the first command lists its damaged lines, the second one repairs them:',
       commandOnLog(logScript, 'verify'),
       commandOnLog(logScript, 'repair'),
     );

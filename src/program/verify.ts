@@ -1,5 +1,5 @@
 import { nodeSystem } from '../log/files.js';
-import { verifyLog } from '../log/recover.js';
+import { verifyLog, type Verified } from '../log/recover.js';
 import { pluralize } from '../pluralize.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { printLine } from './output.js';
@@ -13,26 +13,30 @@ export async function verify(path: string, stop: AbortSignal): Promise<ExitCode>
   const readerGone = new AbortController();
   process.stdout.once('error', () => readerGone.abort());
   const onProgress = reportProgress(path, AbortSignal.any([stop, readerGone.signal]));
-  let found = { plants: 0, bytes: 0, damagedLines: 0, tornBytes: 0 };
+  let last: Verified | undefined;
+  let damagedLines = 0;
   try {
-    for await (const { plants, end, damaged, tail, size } of verifyLog(nodeSystem, path)) {
-      for (const { line, offset, reason } of damaged)
+    for await (const part of verifyLog(nodeSystem, path)) {
+      last = part;
+      for (const { line, offset, reason } of part.damaged)
         await printLine(`line ${line}, byte ${offset}: ${reason}`);
-      const damagedLines = found.damagedLines + damaged.length;
-      const tornBytes = tail?.length ?? 0;
-      found = { plants, bytes: end + tornBytes, damagedLines, tornBytes };
+      damagedLines += part.damaged.length;
       // A server may append to the log meanwhile.
-      onProgress(Math.min(end, size), size);
+      onProgress(Math.min(part.end, part.size), part.size);
     }
   } catch (error) {
     // Something has been printed, so there is damage.
     if (readerGone.signal.aborted) return EXIT.failed;
     throw error;
   }
-  const { plants, bytes, damagedLines, tornBytes } = found;
-  const counts = [pluralize(plants, 'plant'), pluralize(bytes, 'byte')];
+  const counts = [pluralize(last?.plants ?? 0, 'plant'), pluralize(last?.next ?? 0, 'byte')];
   console.log(`${path}: ${counts.join(', ')}, ${pluralize(damagedLines, 'damaged line')}`);
-  if (tornBytes > 0)
-    console.log(`after the last line, ${pluralize(tornBytes, 'byte')} of an incomplete write`);
-  return damagedLines === 0 ? EXIT.done : EXIT.failed;
+  if (last?.isTorn)
+    console.log(
+      `after the last line, ${pluralize(last.bytes.length, 'byte')} of an incomplete write`,
+    );
+  if (last?.lacksNewline)
+    console.log('the last line has no newline; it gets one when the log is opened or repaired');
+  if (last?.isLog === false) console.log('no line is a record: it is not a log of plants');
+  return damagedLines === 0 && last?.isLog !== false ? EXIT.done : EXIT.failed;
 }

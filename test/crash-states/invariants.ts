@@ -170,7 +170,13 @@ interface Reading {
 function read({ machine, path, knowledge: { sent } }: Process): Reading {
   const bytes = textOf(machine, path);
   const texts = bytes.split(/(?<=\n)/);
-  const tail = bytes.endsWith('\n') ? '' : (texts.pop() ?? '');
+  let tail = bytes.endsWith('\n') ? '' : (texts.pop() ?? '');
+  // A line that lacks only its newline is kept, even if a power cut has left zeros in its place.
+  const line = `${tail.replace(/\0+$/, '')}\n`;
+  if (sent.has(line)) {
+    texts.push(line);
+    tail = '';
+  }
   const lines: string[] = [];
   const damaged: Reading['damaged'][number][] = [];
   const ids = new Set<bigint>();

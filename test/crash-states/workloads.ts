@@ -57,6 +57,29 @@ export const workloads: Record<string, Workload> = {
       await log.close();
     },
   },
+  'a log whose last line lacks its newline is opened': {
+    start: worldWith(FOLDER, { 'plants.jsonl': logOf(FERN, OAK).slice(0, -1) }),
+    path,
+    knowledge: knowledgeOf([FERN, OAK]),
+    async run(process) {
+      const log = await open(process);
+      await send(process, log, [IVY]);
+      await send(process, log, [OAK, MOSS]);
+      await log.close();
+    },
+  },
+  'a newline is to be added to the last line, and the write fails': {
+    start: worldWith(FOLDER, { 'plants.jsonl': logOf(FERN).slice(0, -1) }),
+    path,
+    knowledge: knowledgeOf([FERN]),
+    async run(process) {
+      process.machine.failingWrite = 1;
+      await rejects(open(process));
+      const log = await open(process);
+      await send(process, log, [IVY]);
+      await log.close();
+    },
+  },
   'a log with a tail of zeros is opened': {
     start: worldWith(FOLDER, { 'plants.jsonl': logOf(FERN) + ZEROS }),
     path,

@@ -3,28 +3,16 @@ import { basename, join } from 'node:path';
 
 import t from 'tap';
 
-import { keepAside } from '../../dist/log/aside.js';
 import { nodeSystem, type System } from '../../dist/log/files.js';
-import {
-  contentOf,
-  faultyFileSystem,
-  ignore,
-  memoryFile,
-  nameOfKept,
-  notingSyncs,
-} from './support.js';
+import { keepAside } from '../../dist/log/recover.js';
+import { contentOf, faultyFileSystem, ignore, nameOfKept, notingSyncs } from './support.js';
 
-const MEBIBYTE = 2 ** 20;
-const LOG = memoryFile(Buffer.from(`0123456789${'x'.repeat(MEBIBYTE)}`));
-const RANGES = [
-  { start: 2, end: 4 },
-  { start: 8, end: 10 },
-];
+const CHUNKS = ['23', '89'].map((each) => Buffer.from(each));
 const KEPT = '2389';
 const NAME = nameOfKept('torn', KEPT);
 
-function keep(folder: string, fs: System = nodeSystem, ranges = RANGES): Promise<string> {
-  return keepAside(fs, join(folder, 'plants.jsonl'), LOG, 'torn', ranges);
+function keep(folder: string, fs: System = nodeSystem, chunks = CHUNKS): Promise<string> {
+  return keepAside(fs, join(folder, 'plants.jsonl'), 'torn', chunks);
 }
 
 t.test('what is moved aside is named after its content', async (t) => {
@@ -35,8 +23,8 @@ t.test('what is moved aside is named after its content', async (t) => {
   t.equal(statSync(join(folder, NAME)).mode & 0o777, 0o600);
   t.strictSame(synced, [folder]);
 
-  const large = `9${'x'.repeat(MEBIBYTE)}`;
-  const path = await keep(folder, nodeSystem, [{ start: 9, end: 10 + MEBIBYTE }]);
+  const large = `9${'x'.repeat(2 ** 20)}`;
+  const path = await keep(folder, nodeSystem, [Buffer.from(large)]);
   t.equal(basename(path), nameOfKept('torn', large));
   t.equal(readFileSync(path, 'utf8'), large);
 });

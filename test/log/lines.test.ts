@@ -31,13 +31,13 @@ t.test('a file is read up to its end, or to a given one', async (t) => {
 
 t.test('every line is found, with its id if it is a record', async (t) => {
   const long = '?'.repeat(CHUNK_BYTES);
-  const texts = [FERN, '\n', FERN, 'not JSON\n', `${long}\n`, FERN, '\0\0\n', FERN, 'torn'];
+  const texts = [FERN, '\n', FERN, 'not JSON\n', `${long}\n`, FERN, '\0\0\n', FERN.slice(0, -1)];
   const found: [text: string, id: bigint | undefined][] = [];
   for await (const { bytes, lines } of linesOf(memoryFile(Buffer.from(texts.join('')))))
     for (const { start, end, id } of lines) found.push([String(bytes.subarray(start, end)), id]);
   t.strictSame(
     found,
-    texts.map((text) => [text, text === FERN ? 7n : undefined]),
+    texts.map((text) => [text, FERN.startsWith(text) ? 7n : undefined]),
   );
 });
 

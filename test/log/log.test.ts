@@ -119,7 +119,7 @@ t.test('a log is opened by its real path, whatever path is given', async (t) => 
 });
 
 t.test('a log that could not be opened is no longer locked', async (t) => {
-  const path = logAt(t, 'x\n');
+  const path = logAt(t, '{"id":\n');
   const gate = createGate();
   // The lock is released by removing its socket.
   const opening = openLog(faultyFileSystem({ 'unlink 1': { hangs: gate } }), path);
@@ -170,7 +170,7 @@ t.test('only a regular file can be a log', async (t) => {
 
 t.test('reports are written to the console by default', async (t) => {
   const { args } = t.capture(console, 'error') as unknown as { args: () => unknown[][] };
-  const path = logAt(t, 'torn');
+  const path = logAt(t, '{"id');
   await (await openPlantLog(path)).close();
   t.match(
     args(),

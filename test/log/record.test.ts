@@ -5,7 +5,14 @@ import fc from 'fast-check';
 import t from 'tap';
 
 import { damages } from '../../dist/log/errors.js';
-import { damageOf, decodeRecord, encodeRecord, linesIn } from '../../dist/log/record.js';
+import {
+  beginsAsRecord,
+  decodeRecord,
+  encodeRecord,
+  isTornRecord,
+  linesIn,
+  readLoosely,
+} from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 
 const MIN_ID = -(2n ** 63n);
@@ -115,18 +122,26 @@ t.test('a line is a record if and only if it encodes to itself', async (t) => {
   t.pass();
 });
 
-t.test('no proper part of a line is a record', async (t) => {
-  for (const tag of [{}, { tag: 'in\ndoor \u{1f33f}' }]) {
-    const line = Buffer.from(encodeRecord({ id: -7n, name: 'fern\0\ud800', ...tag }));
-    for (let end = 1; end < line.length; end++)
-      t.strictSame(
-        linesIn(line.subarray(0, end)),
-        [{ start: 0, end, id: undefined }],
-        `its first ${end} bytes`,
-      );
-  }
-  t.strictSame(linesIn(Buffer.alloc(0)), []);
-});
+t.test(
+  'no proper part of a line is a record, but for one that lacks only its newline',
+  async (t) => {
+    for (const tag of [{}, { tag: 'in\ndoor \u{1f33f}' }]) {
+      const line = Buffer.from(encodeRecord({ id: -7n, name: 'fern\0\ud800', ...tag }));
+      for (let end = 1; end < line.length - 1; end++) {
+        t.ok(isTornRecord(line.subarray(0, end)) && beginsAsRecord(line.subarray(0, end), 9));
+        t.strictSame(
+          linesIn(line.subarray(0, end)),
+          [{ start: 0, end, id: undefined }],
+          `its first ${end} bytes`,
+        );
+      }
+      const end = line.length - 1;
+      t.strictSame(linesIn(line.subarray(0, end)), [{ start: 0, end, id: -7n }]);
+      t.notOk(isTornRecord(line.subarray(0, end)));
+    }
+    t.strictSame(linesIn(Buffer.alloc(0)), []);
+  },
+);
 
 t.test('a line is plain JSON, and its checksum is that of the bytes before it', async (t) => {
   const plant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
@@ -335,9 +350,9 @@ t.test('why a line is not a record is said as exactly as it is known', async (t)
   };
   for (const [about, [line, reason]] of Object.entries(rows)) {
     t.equal(idIn(line), undefined, about);
-    t.equal(damageOf(Buffer.from(line)), reason, about);
+    t.equal(readLoosely(Buffer.from(line)).reason, reason, about);
   }
-  t.equal(damageOf(Buffer.from('{"id":7,"name":"\xff"}\n', 'latin1')), notUtf8);
+  t.equal(readLoosely(Buffer.from('{"id":7,"name":"\xff"}\n', 'latin1')).reason, notUtf8);
 });
 
 t.test('invalid UTF-8 damages its own line, and no other line of a buffer', async (t) => {
@@ -360,3 +375,63 @@ t.test('invalid UTF-8 damages its own line, and no other line of a buffer', asyn
     );
   }
 });
+
+t.test(
+  'a line that is laid out differently holds its plant, unless its checksum is another',
+  async (t) => {
+    fc.assert(
+      fc.property(anyPlant, fc.nat(6), (plant, layout) => {
+        const { id, name, tag } = plant;
+        const record = encodeRecord(plant).slice(0, -1);
+        const sum = /\d+(?=\}$)/.exec(record)?.[0] ?? '';
+        const strings = JSON.stringify({ name, tag }).slice(1, -1);
+        const lines = [
+          `${record}\r\n`,
+          `\ufeff${record}\n`,
+          `\t${record}  \n`,
+          `{${strings}, "id": ${id}, "colour": {"id": [1]}, "crc32": ${sum}}\n`,
+          `{"crc32":${sum},"id":${id}.0,${strings}}\n`,
+          `{"id":${id},${strings.replace(/[^\x20-\x7e]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)}}\n`,
+          `{"id":${id} ,${strings}}\n`,
+        ];
+        const line = Buffer.from(lines[layout] ?? '');
+        const other = { id: id === 0n ? 1n : 0n, name, ...(tag === undefined ? {} : { tag }) };
+        const ofOther = String(line).replace(/"id": ?[-\d.]+/, `"id":${other.id}`);
+        return (
+          isDeepStrictEqual(readLoosely(line).plant, plant) &&
+          (layout > 4 || readLoosely(Buffer.from(ofOther)).reason === damages.checksum)
+        );
+      }),
+      { numRuns: 2_000 },
+    );
+    t.pass();
+  },
+);
+
+t.test(
+  'what follows the last newline is torn only if one write of records can have left it',
+  async (t) => {
+    const fern = encodeRecord({ id: 7n, name: 'fern' }).slice(0, -1);
+    for (const tail of [
+      '{',
+      fern.slice(0, 20),
+      `\0\0${fern.slice(2)}`,
+      '\0',
+      '\x1a',
+      'x',
+      `${fern}\0`,
+    ])
+      t.ok(isTornRecord(Buffer.from(tail)), JSON.stringify(tail));
+    const whole = [
+      fern,
+      `${fern}\r`,
+      `\ufeff${fern}`,
+      '{}',
+      '[1]',
+      'null',
+      `${fern} ${fern}`,
+      `${fern}\r${fern.slice(0, 9)}`,
+    ];
+    for (const tail of whole) t.notOk(isTornRecord(Buffer.from(tail)), JSON.stringify(tail));
+  },
+);

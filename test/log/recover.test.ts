@@ -1,6 +1,7 @@
-import { appendFileSync, readFileSync, statSync } from 'node:fs';
+import { appendFileSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
+import { gzipSync } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
@@ -9,6 +10,8 @@ import { linesOf } from '../../dist/log/lines.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { checkLines } from '../../dist/log/recover.js';
+import { repairLog } from '../../dist/log/repair.js';
+import { nodeSystem, type System } from '../../dist/log/files.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { filesIn } from '../faults/support.js';
 import {
@@ -47,21 +50,37 @@ type Opening =
   | { readonly ids: readonly bigint[]; readonly end: number }
   | { readonly line: number; readonly offset: number };
 
-/** What it should come to: whole lines, exactly as they were written, each of them once. */
+/**
+ * What it should come to: whole lines, exactly as they were written, each of them once. The last one may lack its
+ * newline. Other bytes after the last newline are torn, unless they are whole JSON or have the start of a record
+ * in them.
+ */
 function expectedOf(content: Buffer, lines: readonly string[]): Opening {
   const known = new Map(lines.map((line) => [Buffer.from(line).toString('latin1'), line]));
   const whole = content.toString('latin1').split(/(?<=\n)/);
-  if (!whole.at(-1)?.endsWith('\n')) whole.pop();
+  const tail =
+    whole.at(-1)?.endsWith('\n') === false ? whole.pop()?.replace(/\0+$/, '') : undefined;
+  if (tail !== undefined && (known.has(`${tail}\n`) || !isTorn(tail))) whole.push(tail);
   const ids: bigint[] = [];
   let offset = 0;
   for (const [index, each] of whole.entries()) {
-    const line = known.get(each);
+    const line = known.get(each) ?? (each.endsWith('\n') ? undefined : known.get(`${each}\n`));
     if (line === undefined) return { line: index + 1, offset };
-    known.delete(each);
+    known.delete(each.endsWith('\n') ? each : `${each}\n`);
     ids.push(BigInt(/-?\d+/.exec(line)?.[0] ?? ''));
     offset += each.length;
   }
   return { ids, end: offset };
+}
+
+function isTorn(tail: string): boolean {
+  if (tail.includes('{"id":', 1)) return false;
+  try {
+    JSON.parse(tail);
+    return false;
+  } catch {
+    return true;
+  }
 }
 
 /** An index that is created faster than that of a log. */
@@ -130,8 +149,10 @@ async function checkOnDisk(t: Test, content: Buffer, expected: Opening): Promise
     await t.rejects(log.add({ ...plant, name: 'oak' }), { code: 'conflict' });
   }
   await log.close();
-  t.equal(reports.length, end < content.length ? 1 : 0);
-  t.strictSame(contentOf(dirname(path)), recovered(content, end));
+  const lacksNewline = end > 0 && content[end - 1] !== 0x0a;
+  t.equal(reports.length, lacksNewline || end < content.length ? 1 : 0);
+  const whole = lacksNewline ? Buffer.concat([content, Buffer.from('\n')]) : content;
+  t.strictSame(contentOf(dirname(path)), recovered(whole, lacksNewline ? end + 1 : end));
 }
 
 /** How many variants are scanned before one is opened on the disk. */
@@ -232,18 +253,24 @@ const TORN = Buffer.from(encodeRecord(REED).slice(0, 18));
 
 const tails: Record<string, Buffer> = {
   'one byte': Buffer.from('{'),
-  'a record without its newline': Buffer.from(encodeRecord(REED).slice(0, -1)),
+  'a record but for its last two bytes': Buffer.from(encodeRecord(REED).slice(0, -2)),
   'half a character': Buffer.from('{"id":5,"name":"\u{1f33f}').subarray(0, -2),
-  'bytes that are no text': Buffer.from([0xff, 0xfe, 0x00, 0x80, 0x0d]),
   'one NUL byte': Buffer.alloc(1),
   'a page of NUL bytes': Buffer.alloc(4096),
   'half a record, then NUL bytes': Buffer.concat([TORN, Buffer.alloc(5000)]),
-  'more than is read at once': Buffer.alloc(600_000, 'x'),
+  'more than is read at once': Buffer.from(`{"id":5,"name":"${'x'.repeat(600_000)}`),
 };
 
-for (const [what, tail] of Object.entries(tails))
+/** What no write of a log begins with. */
+const otherTails: Record<string, Buffer> = {
+  'bytes that are no text': Buffer.from([0xff, 0xfe, 0x00, 0x80, 0x0d]),
+  'the end of a file of DOS': Buffer.from('\x1a'),
+  'some text': Buffer.alloc(600_000, 'x'),
+};
+
+for (const [what, tail] of Object.entries({ ...tails, ...otherTails }))
   t.test(`a torn tail is copied to another file, then cut off: ${what}`, async (t) => {
-    for (const plants of [[], PLANTS]) {
+    for (const plants of what in tails ? [[], PLANTS] : [PLANTS]) {
       const before = logOf(plants);
       const content = Buffer.concat([before, tail]);
       const path = logAt(t, content);
@@ -262,6 +289,116 @@ for (const [what, tail] of Object.entries(tails))
         'plants.jsonl': logOf([...plants, REED]).toString('latin1'),
       });
     }
+  });
+
+t.test('a last line that lacks only its newline is kept, and gets it', async (t) => {
+  const lines = [
+    encodeRecord(REED),
+    '{"id":5,"name":"reed"}\n',
+    encodeRecord({ id: 5n, name: '"' }),
+  ];
+  for (const line of lines)
+    for (const before of ['', String(CONTENT)]) {
+      const path = logAt(t, before + line.slice(0, -1));
+      const reports: string[] = [];
+      const log = await openPlantLog(path, { report: (message) => reports.push(message) });
+      t.strictSame(reports, [`${path}: the last line lacked its newline, which was added`]);
+      t.equal(log.size, before === '' ? 1 : PLANTS.length + 1);
+      t.equal(log.bytes, Buffer.byteLength(before + line));
+      await t.rejects(log.add({ id: 5n, name: 'oak' }), { code: 'conflict' });
+      t.equal(await log.add(BY_HAND), 'created');
+      await log.close();
+      t.strictSame(readFileSync(path, 'utf8'), before + line + encodeRecord(BY_HAND));
+      t.strictSame(readdirSync(dirname(path)), ['plants.jsonl']);
+    }
+});
+
+t.test('zeros in place of the last newline are cut off', async (t) => {
+  for (const zeros of [1, 600]) {
+    const path = logAt(t, encodeRecord(REED).slice(0, -1) + '\0'.repeat(zeros));
+    const log = await openPlantLog(path, { report: ignore });
+    t.equal(log.size, 1);
+    await log.close();
+    t.strictSame(filesIn(dirname(path)), { 'plants.jsonl': encodeRecord(REED) });
+  }
+});
+
+t.test('a newline that cannot be added is not left in the page cache', async (t) => {
+  const content = encodeRecord(REED).slice(0, -1);
+  for (const fault of [{ fails: 'EIO' }, { writes: 1, fails: 'EIO' }, { fails: 'ENOSPC' }]) {
+    const path = logAt(t, content);
+    const opening = openLog(faultyFileSystem({ 'write 1': fault }), path);
+    await t.rejects(opening, { code: 'unavailable', message: new RegExp(fault.fails) });
+    t.strictSame(filesIn(dirname(path)), { 'plants.jsonl': content });
+  }
+});
+
+t.test('a last line that another process completes meanwhile is not changed', async (t) => {
+  const path = logAt(t, encodeRecord(REED).slice(0, -1));
+  // The size is read right before the write.
+  const fs: System = {
+    ...nodeSystem,
+    statSync(...args) {
+      appendFileSync(path, '\n');
+      return nodeSystem.statSync(...args);
+    },
+  };
+  await t.rejects(openLog(fs, path), { code: 'unavailable', message: /modified/ });
+  t.equal(readFileSync(path, 'utf8'), encodeRecord(REED));
+});
+
+const TEXT = LINES.join('');
+
+/** What text tools make of a log. */
+const EDITED: Record<string, string | Buffer> = {
+  'CR LF': TEXT.replaceAll('\n', '\r\n'),
+  'CR LF, but for the end': TEXT.replaceAll('\n', '\r\n').slice(0, -1),
+  'CR alone': TEXT.replaceAll('\n', '\r'),
+  'a byte order mark': `\ufeff${TEXT}`,
+  'a byte order mark, one line and no newline': `\ufeff${LINES[1]?.trimEnd()}`,
+  'spaces in the only line, and no newline': '{"id": 5, "name": "reed"}',
+  'all lines in one, separated by spaces': TEXT.replaceAll('\n', ' '),
+  'all lines in one': `${TEXT.replaceAll('\n', '')}\n`,
+  'sorted members': '{"crc32":1,"id":5,"name":"reed"}\n{"name":"ivy","id":6}\n',
+  'another name in the last line, and no newline': TEXT.replace('moss', 'Moss').trimEnd(),
+  'a blank line at the end': `${TEXT}\n`,
+  'a blank line at the start': `\n${TEXT}`,
+  'in Latin-1': Buffer.from(TEXT, 'latin1'),
+  'all lines twice': TEXT + TEXT,
+};
+
+for (const [what, content] of Object.entries(EDITED))
+  t.test(`a log that was edited is refused, and not changed: ${what}`, async (t) => {
+    const path = logAt(t, content);
+    await t.rejects(openPlantLog(path), { code: 'damaged', message: /: line \d+, at byte \d+: / });
+    t.strictSame(filesIn(dirname(path)), {
+      'plants.jsonl': Buffer.from(content).toString('latin1'),
+    });
+  });
+
+/** Files that are no logs. */
+const OTHER_FILES: Record<string, string | Buffer> = {
+  'minified JSON': '{"host":"127.0.0.1","port":8080}',
+  JSON: JSON.stringify({ id: 7, name: ['fern'] }, undefined, 2),
+  'JSON with CR LF': '{\r\n  "name": "fern"\r\n}\r\n',
+  'an array of plants': '[{"id":7,"name":"fern"}]\n',
+  CSV: 'id,name\n7,fern\n',
+  text: 'hello',
+  'a newline': '\n',
+  'a log in UTF-16': Buffer.from(`\ufeff${TEXT}`, 'utf16le'),
+  'a compressed log': gzipSync(CONTENT),
+  ...otherTails,
+};
+
+for (const [what, content] of Object.entries(OTHER_FILES))
+  t.test(`a file that is no log is not changed: ${what}`, async (t) => {
+    const path = logAt(t, content);
+    const message = `${path}: it is not a log of plants; nothing was changed`;
+    await t.rejects(openPlantLog(path), { code: 'unavailable', message });
+    await t.rejects(repairLog(nodeSystem, path), { code: 'unavailable', message });
+    t.strictSame(filesIn(dirname(path)), {
+      'plants.jsonl': Buffer.from(content).toString('latin1'),
+    });
   });
 
 t.test('a recovery that fails at any operation can be repeated', async (t) => {

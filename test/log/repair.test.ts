@@ -91,19 +91,21 @@ const DAMAGED_LOGS: Record<string, readonly string[]> = {
 for (const [what, names] of Object.entries(DAMAGED_LOGS))
   t.test(`a repair moves the damaged lines and no others: ${what}`, async (t) => {
     const lines = names.map((name, n) => {
-      if (name.startsWith('x')) return `${name}\n`;
+      if (name.startsWith('x')) return `{"id":${name}\n`;
       return name === 'torn' ? '{"id":9,"na' : encodeRecord({ id: BigInt(n), name });
     });
-    const damaged = lines.filter((line) => line.startsWith('x'));
-    const kept = lines.filter((line) => !line.startsWith('x'));
+    const isDamaged = (line: string): boolean => line.startsWith('{"id":x');
+    const damaged = lines.filter(isDamaged);
+    const kept = lines.filter((line) => !isDamaged(line));
     const plants = kept.filter((line) => line.endsWith('\n'));
     const path = logAt(t, lines.join(''));
     const damagedPath = damagedPathOf(path, damaged.join(''));
     const shortWrites = { 'write 1': { writes: 1 }, 'write 2': { writes: 1 } };
     t.strictSame(await repair(path, faultyFileSystem(shortWrites)), {
       plants: plants.length,
-      damagedLines: damaged.length,
-      damagedPath,
+      rewritten: 0,
+      moved: damaged.length,
+      movedTo: damagedPath,
     });
     const moved = movedLines(path, damaged.join(''));
     t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': kept.join(''), ...moved });
@@ -120,16 +122,74 @@ t.test('a repair of many damaged lines takes few writes', async (t) => {
   const damaged = whole.map((line) => line.replace('fern', 'farn'));
   const path = logAt(t, whole.map((line, n) => `${line}${damaged[n]}`).join(''));
   const fs = faultyFileSystem();
-  t.match(await repair(path, fs), { plants: 3_000, damagedLines: 3_000 });
+  t.match(await repair(path, fs), { plants: 3_000, moved: 3_000 });
   t.equal(readFileSync(path, 'utf8'), whole.join(''));
   t.equal(readFileSync(damagedPathOf(path, damaged.join('')), 'utf8'), damaged.join(''));
   const mebibytes = whole.join('').length / 2 ** 20;
   t.ok(mebibytes > 2);
-  t.equal(countOf(fs, 'write'), 2 * Math.ceil(mebibytes));
+  t.ok(countOf(fs, 'write') <= 2 * Math.ceil(8 * mebibytes) + 2);
+});
+
+/** What text tools make of a log of two plants, and how many of its lines are written again. */
+const EDITED: Record<string, [edit: (line: string, n: number) => string, rewritten: number]> = {
+  'CR LF': [(line) => line.replace('\n', '\r\n'), 2],
+  'a byte order mark': [(line, n) => (n === 0 ? `\ufeff${line}` : line), 1],
+  'no newline at the end': [(line, n) => (n === 1 ? line.trimEnd() : line), 1],
+  'CR LF, and none at the end': [
+    (line, n) => (n === 1 ? line.trimEnd() : `${line.trimEnd()}\r\n`),
+    1 + 1,
+  ],
+  'spaces, and no newline at the end': [
+    (line, n) => line.replaceAll(',', ', ').replace('\n', n === 1 ? '' : '\n'),
+    2,
+  ],
+  'members in another order': [(line) => line.replace(/^\{("id":\d+),(.*)\}/, '{$2,$1}'), 2],
+  'other escapes': [(line) => line.replace('f', '\\u0066').replace('v', '\\u0076'), 2],
+  'other members': [(line) => line.replace('"id"', '"colour":"green","id"'), 2],
+  'no checksum, and spaces': [(line) => line.replace(/,"crc32":\d+/, ' '), 2],
+};
+
+for (const [what, [edit, rewritten]] of Object.entries(EDITED))
+  t.test(`a repair writes lines that hold a plant again as records: ${what}`, async (t) => {
+    const lines = [FERN, IVY].map(encodeRecord);
+    for (const before of ['', encodeRecord({ id: 0n, name: 'oak' })]) {
+      const edited = lines.map((line, n) => edit(line, before === '' ? n : n === 1 ? 1 : 2));
+      const isMark = what === 'a byte order mark' && before !== '';
+      const path = logAt(t, before + edited.join(''));
+      const plants = before === '' ? 2 : 3;
+      const expected = { plants, rewritten, moved: 0, movedTo: undefined };
+      t.strictSame(await repair(path), isMark ? undefined : expected);
+      t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': before + lines.join('') });
+      const log = await openPlantLog(path);
+      t.equal(log.size, plants);
+      await log.close();
+    }
+  });
+
+t.test('a repair moves lines that hold another plant than was written, or one again', async (t) => {
+  const [fern, ivy] = [FERN, IVY].map(encodeRecord) as [string, string];
+  const moved = [
+    fern.replace('fern', 'Fern').replace('\n', '\r\n'),
+    ivy.replace(/"id":\d+/, '"id":9'),
+    fern,
+    fern.replaceAll(',', ', '),
+    '{"id":1,"name":"another one"}\n',
+    '\n',
+    `${fern.trimEnd()}${ivy}`,
+  ];
+  const content = [moved[0], fern.replace('\n', '\r\n'), ivy, ...moved.slice(1)].join('');
+  const path = logAt(t, content);
+  const movedTo = damagedPathOf(path, moved.join(''));
+  t.strictSame(await repair(path), { plants: 2, rewritten: 1, moved: moved.length, movedTo });
+  t.strictSame(contentOf(dirname(path)), {
+    'plants.jsonl': fern + ivy,
+    ...movedLines(path, moved.join('')),
+  });
+  t.equal(await repair(path), undefined);
 });
 
 t.test('a log without damaged lines is not repaired', async (t) => {
-  for (const content of ['', REPAIRED, `${REPAIRED}{"id":8,"na`]) {
+  for (const content of ['', REPAIRED, `${REPAIRED}{"id":8,"na`, '{"id":8,"na', '\0\0']) {
     const path = logAt(t, content);
     const { ino } = statSync(path);
     t.equal(await repair(path), undefined);
@@ -169,7 +229,7 @@ t.test('a repair does not touch a log that another repair has replaced', async (
   const fs: System = {
     ...nodeSystem,
     async realpath(given) {
-      t.match(await repair(path), { damagedLines: 1 });
+      t.match(await repair(path), { moved: 1 });
       const log = await openPlantLog(path);
       t.equal(await log.add(IVY), 'created');
       await log.close();
@@ -265,11 +325,12 @@ t.test('a repair waits for each of its file operations', async (t) => {
     if (kind === undefined) break;
     if (kind !== 'statSync') {
       t.ok(await isPending(repairing), `${kind}, operation ${nth}`);
-      const later = fs.operations.slice(nth).filter((each) => !(kind === 'read' && each === kind));
+      // While a part is written, the next one is read.
+      const later = fs.operations.slice(nth).filter((each) => kind !== 'read' && each !== 'read');
       t.strictSame(later, [], 'no operation but reads begins before it has ended');
     }
     gate.open();
-    t.match(await repairing, { damagedLines: 1 });
+    t.match(await repairing, { moved: 1 });
   }
 });
 
@@ -291,7 +352,7 @@ t.test('a symbolic link to a log stays a link, and its target is repaired', asyn
   const link = join(dirname(path), 'links', 'log');
   mkdirSync(dirname(link));
   symlinkSync(path, link);
-  t.match(await repair(link), { damagedPath: damagedPathOf(path) });
+  t.match(await repair(link), { movedTo: damagedPathOf(path) });
   t.equal(readFileSync(path, 'utf8'), REPAIRED);
   t.strictSame(readdirSync(dirname(link)), ['log']);
 });
@@ -301,7 +362,7 @@ t.test('a repair removes the files and links that an interrupted repair has left
   writeFileSync(join(dirname(path), 'other'), 'not the log');
   symlinkSync('other', `${path}.repair.new`);
   writeFileSync(`${path}.damaged.new`, 'of an interrupted repair');
-  t.match(await repair(path), { damagedLines: 1 });
+  t.match(await repair(path), { moved: 1 });
   t.strictSame(contentOf(dirname(path)), {
     other: 'not the log',
     'plants.jsonl': REPAIRED,

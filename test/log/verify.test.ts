@@ -17,16 +17,16 @@ interface Verification {
 }
 
 /** A damaged line, and its text. */
-type Damaged = Omit<Damage, 'bytes'> & { readonly text: string };
+type Damaged = Omit<Damage, 'bytes' | 'plant'> & { readonly text: string };
 
 /** What verifying finds. */
 async function verified(path: string, fs: System = nodeSystem): Promise<[Verification, Damaged[]]> {
   const all: Damaged[] = [];
   let verification = { plants: 0, bytes: 0, tail: '' };
-  for await (const { plants, end, damaged, tail } of verifyLog(fs, path)) {
-    for (const { bytes, ...damage } of damaged)
-      all.push({ ...damage, text: bytes.toString('latin1') });
-    verification = { plants, bytes: end, tail: String(tail ?? '') };
+  for await (const { plants, end, damaged, isTorn, bytes } of verifyLog(fs, path)) {
+    for (const { bytes, line, offset, reason } of damaged)
+      all.push({ line, offset, reason, text: bytes.toString('latin1') });
+    verification = { plants, bytes: end, tail: isTorn ? String(bytes) : '' };
   }
   return [verification, all];
 }

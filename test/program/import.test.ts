@@ -134,7 +134,7 @@ t.test('a file that cannot be read is named, and what came before is stored', as
 });
 
 t.test('a damaged log is named with the way out, not the file to import', async (t) => {
-  const cwd = t.testdir({ 'given.jsonl': '', 'plants.jsonl': 'x\n' });
+  const cwd = t.testdir({ 'given.jsonl': '', 'plants.jsonl': '{"id":\n' });
   const { code, stderr } = await run(t, { cwd, env: ENV, args: ['import', 'given.jsonl'] });
   t.equal(code, FAILED);
   t.match(stderr, ` verify ${join(cwd, 'plants.jsonl')}\n`);

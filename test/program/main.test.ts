@@ -92,13 +92,13 @@ t.test('a damaged log is refused unchanged, with commands that can be pasted', a
   const env = { ...ENV, PLANT_STORE_FILE: `${folder}/plants.jsonl` };
   const path = join(cwd, folder, 'plants.jsonl');
   const damage =
-    'it is a plant, but not a record, which has id, name, tag in this order and no white space';
+    'it holds a plant, but has other spaces, escapes or members than a record, or another order';
   const [verify, repair] = ['verify', 'repair'].map((command) =>
     [process.execPath, SERVER, command, `'${path.replace("'", "'\\''")}'`].join(' '),
   ) as [string, string];
   const sentences = [
     `${path}: line 2, at byte ${fern.length}: ${damage}`,
-    'the log was not changed; the first command lists its damaged lines, the second one moves them aside:',
+    'the log was not changed; the first command lists its damaged lines, the second one repairs them:',
     verify,
     repair,
   ];
@@ -108,7 +108,10 @@ t.test('a damaged log is refused unchanged, with commands that can be pasted', a
 
   const pasted = { cwd: '/', encoding: 'utf8' } as const;
   t.match(spawnSync('sh', ['-c', verify], pasted), { status: FAILED, stdout: /^line 2, / });
-  t.match(spawnSync('sh', ['-c', repair], pasted), { status: 0, stdout: /kept 1 plant/ });
+  t.match(spawnSync('sh', ['-c', repair], pasted), {
+    status: 0,
+    stdout: /kept 2 plants, wrote 1 line again$/m,
+  });
 });
 
 /** Starts the program with an output that is full, because nobody reads it, and little time for a shutdown. */

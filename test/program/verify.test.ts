@@ -18,6 +18,26 @@ const examples: Record<string, readonly [content: string, code: number, ...lines
     `FILE: 1 plant, ${FERN.length + 7} bytes, 0 damaged lines`,
     'after the last line, 7 bytes of an incomplete write',
   ],
+  'without its last newline': [
+    FERN.trimEnd(),
+    0,
+    `FILE: 1 plant, ${FERN.length - 1} bytes, 0 damaged lines`,
+    'the last line has no newline; it gets one when the log is opened or repaired',
+  ],
+  'saved with CR LF': [
+    `${FERN.trimEnd()}\r\n`,
+    FAILED,
+    'line 1, byte 0: it ends with CR LF, where a record ends with LF',
+    `FILE: 1 plant, ${FERN.length + 1} bytes, 1 damaged line`,
+  ],
+  empty: ['', 0, 'FILE: 0 plants, 0 bytes, 0 damaged lines'],
+  'no log': [
+    'some text',
+    FAILED,
+    'FILE: 0 plants, 9 bytes, 0 damaged lines',
+    'after the last line, 9 bytes of an incomplete write',
+    'no line is a record: it is not a log of plants',
+  ],
   'damaged and torn': [
     [FERN, 'x\n', IVY, FERN, '{"id":'].join(''),
     FAILED,
@@ -55,7 +75,7 @@ t.test('verify waits for the reader of its output, and prints every damaged line
   const { code, lines, waiting } = await runWithLateReader(t, { args, cwd });
   t.equal(code, FAILED);
   t.equal(lines.filter((line) => line.endsWith(NO_PLANT)).length, COUNT);
-  t.match(lines.at(-1), `: 0 plants, ${2 * COUNT} bytes, ${COUNT} damaged lines`);
+  t.match(lines.at(-2), `: 0 plants, ${2 * COUNT} bytes, ${COUNT} damaged lines`);
   t.ok(waiting > 0 && waiting < 100_000, `${waiting} bytes waited in the program`);
 });
 
