@@ -7,7 +7,7 @@ import t, { type Test } from 'tap';
 import { parseAllDocuments } from 'yaml';
 
 import { LOG_SETTINGS, SETTINGS, type SettingName } from '../dist/program/environment.js';
-import { DEFAULT_LIMITS } from '../dist/http/limits.js';
+import { DEFAULT_LIMITS } from '../dist/http/memory.js';
 import { EXIT, STOPPING } from '../dist/program/exit.js';
 import { readDatabaseServerSettings } from '../dist/program/settings.js';
 import { TOKEN } from './client.js';

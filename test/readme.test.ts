@@ -11,8 +11,8 @@ import {
   MAX_HEADER_LINES,
   MAX_LIMITS,
   MAX_REFUSED_BYTES,
-} from '../dist/http/limits.js';
-import { REQUEST_COST } from '../dist/http/memory.js';
+  REQUEST_COST,
+} from '../dist/http/memory.js';
 import { MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { HANG_MS } from '../dist/log/commit.js';
 import { STOPPING } from '../dist/program/exit.js';

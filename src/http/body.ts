@@ -1,7 +1,11 @@
-import type { Reservation } from './budget.js';
+import {
+  DRAIN,
+  memoryForBody,
+  memoryForLines,
+  type PlantHandlerLimits,
+  type Reservation,
+} from './memory.js';
 import { failures, type Failure } from './failures.js';
-import { DRAIN, type PlantHandlerLimits } from './limits.js';
-import { memoryForBody, memoryForLines } from './memory.js';
 import { isHttp2, isStream, type HttpRequest } from './request.js';
 
 const NOTHING = Buffer.alloc(0);

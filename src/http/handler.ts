@@ -2,17 +2,21 @@ import { types } from 'node:util';
 
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
-import { createBudget, type Budget } from './budget.js';
 import { Failure, failures } from './failures.js';
 import { contentFailure, isForPlants, methodFailure, protocolFailure } from './head.js';
-import { MAX_REFUSED_BYTES, resolveLimits, type PlantHandlerLimits } from './limits.js';
-import { memoryForHead } from './memory.js';
+import {
+  createBudget,
+  MAX_REFUSED_BYTES,
+  memoryForHead,
+  releaseWhenFlushed,
+  resolveLimits,
+  type PlantHandlerLimits,
+} from './memory.js';
 import { plantLeftIn } from './parsed-body.js';
-import { releaseWhenFlushed } from './release.js';
 import { isStream, type HttpRequest, type HttpResponse } from './request.js';
 import { sendFailure, sendPlant } from './respond.js';
 import { parseNewPlant, PlantFault } from '../plant-json.js';
-import { limitRate, REPORT_RATE, type Report } from '../report.js';
+import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 
 /**
@@ -51,6 +55,8 @@ export interface PlantHandler {
    * @throws TypeError as {@link createPlantHandler} does; then the tokens do not change.
    */
   setTokens(tokens: readonly string[]): void;
+  /** How many bytes are reserved for requests, of `maxBufferedBytes`. */
+  bufferedBytes(): number;
 }
 
 /**
@@ -77,8 +83,6 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   if (types.isPromise(store)) throw new TypeError('store: is a promise; await it');
   if (!isStore(store)) throw new TypeError('store: must have the methods add and close');
   const report = limitRate(options.report);
-  /** Once in each period, or twice with the number of those left out: overload leaves room for other reports. */
-  const reportOverload = limitRate(report, { ...REPORT_RATE, count: 1 });
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
   const memory = createBudget(limits.maxBufferedBytes);
@@ -147,7 +151,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
 
   function failureOf(error: unknown): Failure {
     if (error === failures.overloaded)
-      reportOverload(
+      report(
         `overloaded: requests hold ${memory.reserved} bytes (maxBufferedBytes, PLANT_STORE_MAX_BUFFERED), more are refused`,
       );
     if (error === failures.consumed)
@@ -162,21 +166,12 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     return failures.fault;
   }
 
-  const handler = Object.assign(handle, {
+  return Object.assign(handle, {
     setTokens(tokens: readonly string[]): void {
       authenticate = createAuthenticator(tokens);
     },
+    bufferedBytes: () => memory.reserved,
   });
-  memories.set(handler, memory);
-  return handler;
-}
-
-/** The memory for the requests of each handler. */
-const memories = new WeakMap<PlantHandler, Budget>();
-
-/** How many bytes a handler has reserved for requests, of its `maxBufferedBytes`. */
-export function bufferedBytes(handler: PlantHandler): number | undefined {
-  return memories.get(handler)?.reserved;
 }
 
 function isStore(store: unknown): boolean {

@@ -1,7 +1,7 @@
 import { STATUS_CODES } from 'node:http';
 
 import { ErrorSchema, failures, type ErrorBody, type Failure } from './failures.js';
-import { DEFAULT_LIMITS } from './limits.js';
+import { DEFAULT_LIMITS } from './memory.js';
 import { PlantFault } from '../plant-json.js';
 import { NewPlantSchema, PlantSchema } from '../plant.js';
 

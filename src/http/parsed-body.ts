@@ -2,10 +2,8 @@ import { types } from 'node:util';
 
 import type { NewPlant } from '../plant.js';
 import { checkNewPlant, parseNewPlant } from '../plant-json.js';
-import type { Reservation } from './budget.js';
+import { memoryForBody, type PlantHandlerLimits, type Reservation } from './memory.js';
 import { failures } from './failures.js';
-import type { PlantHandlerLimits } from './limits.js';
-import { memoryForBody } from './memory.js';
 import type { HttpRequest } from './request.js';
 
 /**

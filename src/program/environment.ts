@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 
-import { DEFAULT_LIMITS } from '../http/limits.js';
+import { DEFAULT_LIMITS } from '../http/memory.js';
 import { reportToConsole } from '../report.js';
 import type { NamedFile } from './credentials.js';
 import { collect, SettingsError } from './settings-error.js';

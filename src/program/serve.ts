@@ -1,4 +1,4 @@
-import { bufferedBytes, createPlantHandler, type PlantHandler } from '../http/handler.js';
+import { createPlantHandler, type PlantHandler } from '../http/handler.js';
 import { pluralize } from '../pluralize.js';
 import { reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
@@ -62,7 +62,7 @@ export async function serve(
     ...served,
     listener,
     stop: requested,
-    bufferedBytes: () => bufferedBytes(handler),
+    bufferedBytes: () => handler.bufferedBytes(),
     notAfter: () => tls?.notAfter,
   });
   if (tls) reportExpiry(tls, report);

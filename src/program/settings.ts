@@ -1,7 +1,7 @@
 import { dirname, join, resolve } from 'node:path';
 
 import { tokenFault } from '../http/auth.js';
-import { MAX_LIMITS, MIN_BUFFERED_BODIES } from '../http/limits.js';
+import { MAX_LIMITS, MIN_BUFFERED_BODIES } from '../http/memory.js';
 import { parseDatabaseUrl } from '../postgres/url.js';
 import { messageOf } from '../system-error.js';
 import {

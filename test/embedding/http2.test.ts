@@ -4,7 +4,7 @@ import type { Socket } from 'node:net';
 
 import t, { type Test } from 'tap';
 
-import { DRAIN } from '../../dist/http/limits.js';
+import { DRAIN } from '../../dist/http/memory.js';
 import { PlantStoreError, type PlantHandlerOptions } from '../../dist/index.js';
 import { connect, FERN, TOKEN } from '../client.js';
 import {

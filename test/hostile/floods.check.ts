@@ -15,7 +15,7 @@ import { connect as connectSecurely } from 'node:tls';
 
 import t, { type Test } from 'tap';
 
-import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
+import { MAX_HEADER_LINES } from '../../dist/http/memory.js';
 import { CONNECTION_LIMITS } from '../../dist/program/listener.js';
 import { selfSigned } from '../certificate.js';
 import { TOKEN } from '../client.js';

@@ -10,7 +10,7 @@ import t, { type Test } from 'tap';
 import { createAuthenticator } from '../../dist/http/auth.js';
 import { Failure } from '../../dist/http/failures.js';
 import { contentFailure, isForPlants, protocolFailure } from '../../dist/http/head.js';
-import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
+import { DEFAULT_LIMITS } from '../../dist/http/memory.js';
 import { checkNewPlant, parseNewPlant, PlantFault } from '../../dist/plant-json.js';
 import { isRepeated, type HttpRequest } from '../../dist/http/request.js';
 import { crc32 } from '../../dist/log/crc32.js';

@@ -6,7 +6,7 @@ import { runInNewContext } from 'node:vm';
 
 import t from 'tap';
 
-import { DRAIN, MAX_REFUSED_BYTES } from '../../dist/http/limits.js';
+import { DRAIN, MAX_REFUSED_BYTES } from '../../dist/http/memory.js';
 import {
   chunk,
   CHUNKED,

@@ -3,7 +3,7 @@ import { createServer as createHttp2Server } from 'node:http2';
 
 import t from 'tap';
 
-import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
+import { MAX_HEADER_LINES } from '../../dist/http/memory.js';
 import { CHUNKED, connect, exchange, FERN, isFailure, message, type Message } from '../client.js';
 import { http2Answer, http2Post, http2Session } from '../http2.js';
 import { listen, serve } from '../service.js';

@@ -1,6 +1,6 @@
 import t from 'tap';
 
-import { DEFAULT_LIMITS, MAX_LIMITS, resolveLimits } from '../../dist/http/limits.js';
+import { DEFAULT_LIMITS, MAX_LIMITS, resolveLimits } from '../../dist/http/memory.js';
 
 const NAMES = ['maxBodyBytes', 'maxBufferedBytes', 'bodyTimeoutMs'] as const;
 

@@ -1,5 +1,7 @@
 import t from 'tap';
 
+import { createBudget } from '../../dist/http/memory.js';
+import { REPORT_RATE } from '../../dist/report.js';
 import { chunk, CHUNKED, chunkedMessage, exchange, FERN, isFailure, message } from '../client.js';
 import { serve, whenServed } from '../service.js';
 import { gatedStore } from '../stores.js';
@@ -32,7 +34,7 @@ for (const [about, request] of Object.entries(ROWS))
     for (const { status } of await Promise.all(waiting)) t.equal(status, 200, 'a small one does');
   });
 
-t.test('the memory of all requests is limited, which is reported once', async (t) => {
+t.test('the memory of all requests is limited, which is reported', async (t) => {
   const store = gatedStore();
   const reports: string[] = [];
   const report = (message: string) => void reports.push(message);
@@ -48,10 +50,12 @@ t.test('the memory of all requests is limited, which is reported once', async (t
   await store.arrived(3);
   for (let n = 0; n < 12; n++)
     isFailure(t, await exchange(t, port, message()), overloaded, 'no other plant fits');
-  t.match(
-    reports.join('\n'),
-    /^overloaded: requests hold \d+ bytes \(maxBufferedBytes, PLANT_STORE_MAX_BUFFERED\), more are refused$/,
-  );
+  t.equal(reports.length, REPORT_RATE.count, 'not each time');
+  for (const each of reports)
+    t.match(
+      each,
+      /^overloaded: requests hold \d+ bytes \(maxBufferedBytes, PLANT_STORE_MAX_BUFFERED\), more are refused$/,
+    );
   store.letGo();
   t.strictSame(await Promise.all(waiting), [200, 200, 200]);
   t.equal(await whenServed(t, port, request), 200, 'the memory is released');
@@ -66,4 +70,24 @@ t.test('a body of the limit fits into the smallest budget, however it is split',
       t.equal((await exchange(t, port, request)).status, 200, `${size} bytes, split at ${at}`);
     }
   }
+});
+
+t.test('a reservation grows within the budget, and can be given back in parts', async (t) => {
+  const budget = createBudget(100);
+  const first = budget.reserve(60);
+  t.equal(budget.reserve(41), undefined, 'one more than is left');
+  const second = budget.reserve(40);
+  t.equal(first?.growBy(1), false, 'nothing is left');
+  t.ok(first?.growBy(0));
+  t.equal(budget.reserved, 100, 'what was refused is not reserved');
+  second?.shrinkTo(10);
+  t.equal(budget.reserved, 70);
+  second?.shrinkTo(0);
+  t.ok(first?.growBy(50), 'as far as the whole budget');
+  t.notOk(budget.reserve(1));
+  first?.shrinkTo(0);
+  first?.shrinkTo(0);
+  t.equal(budget.reserved, 0, 'releasing twice counts once');
+  t.ok(budget.reserve(200), 'all of it');
+  t.notOk(budget.reserve(1));
 });

@@ -1,9 +1,12 @@
 import t, { type Test } from 'tap';
 
-import { createBudget, type Reservation } from '../../dist/http/budget.js';
+import {
+  createBudget,
+  DEFAULT_LIMITS,
+  memoryForBody,
+  type Reservation,
+} from '../../dist/http/memory.js';
 import { Failure, failures } from '../../dist/http/failures.js';
-import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
-import { memoryForBody } from '../../dist/http/memory.js';
 import { plantLeftIn } from '../../dist/http/parsed-body.js';
 import type { HttpRequest } from '../../dist/http/request.js';
 import { PlantFault } from '../../dist/plant-json.js';

@@ -3,7 +3,6 @@ import { createServer } from 'node:http';
 import t from 'tap';
 import { Compile } from 'typebox/schema';
 
-import { bufferedBytes } from '../../dist/http/handler.js';
 import {
   ErrorSchema,
   PlantSchema,
@@ -144,7 +143,7 @@ for (const [condition, row] of Object.entries(ROWS))
     if (answer.headers.connection === 'close') return;
     client.send(message({ target: '/elsewhere' }));
     t.equal((await client.answer()).status, 404, 'the connection can be used again');
-    t.equal(bufferedBytes(service.handler), 0, 'the memory of the request is released');
+    t.equal(service.handler.bufferedBytes(), 0, 'the memory of the request is released');
   });
 
 t.test('a plant is answered with its name and tag, unchanged, and no id', async (t) => {

@@ -6,7 +6,7 @@ import { text } from 'node:stream/consumers';
 import t, { type Test } from 'tap';
 
 import { failures } from '../../dist/http/failures.js';
-import { DRAIN } from '../../dist/http/limits.js';
+import { DRAIN } from '../../dist/http/memory.js';
 import { endGently, endWith } from '../../dist/program/end-connection.js';
 import { connect } from '../client.js';
 import { listen } from '../service.js';

@@ -11,7 +11,7 @@ import { runInNewContext } from 'node:vm';
 import t, { type Test } from 'tap';
 
 import { createPlantHandler } from '../../dist/http/handler.js';
-import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
+import { MAX_HEADER_LINES } from '../../dist/http/memory.js';
 import { STOPPING } from '../../dist/program/exit.js';
 import {
   CONNECTION_LIMITS,

@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { DEFAULT_LIMITS, MAX_LIMITS } from '../../dist/http/limits.js';
+import { DEFAULT_LIMITS, MAX_LIMITS } from '../../dist/http/memory.js';
 import {
   DATABASE_SETTINGS,
   LOG_SETTINGS,
