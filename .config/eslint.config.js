@@ -48,7 +48,7 @@ export default defineConfig(
   },
   {
     files: ['src/**/*.ts'],
-    ignores: ['src/program/**', 'src/server.ts', 'src/postgres-server.ts'],
+    ignores: ['src/program/**', 'src/server.ts'],
     rules: { 'no-restricted-globals': ['error', 'process'] },
   },
   wall(
@@ -62,7 +62,7 @@ export default defineConfig(
   wall(['src/log/**'], ['http', 'postgres', 'program']),
   wall(['src/postgres/**'], ['http', 'log', 'program']),
   // Without the store, pg is not loaded.
-  wall(['src/program/**/!(database).ts'], ['postgres(?!/url\\.js$)'], []),
+  wall(['src/program/**'], ['postgres(?!/url\\.js$)'], []),
   {
     files: ['test/**/*.ts'],
     rules: {

@@ -74,7 +74,6 @@ const NORMAL: World = {
   [series('plant_store_buffered_bytes_limit')]: always(1000),
   [series('nodejs_eventloop_time_seconds_total', 'state="active"')]: `0+1x${before + rest}`,
   [series('nodejs_eventloop_time_seconds_total', 'state="idle"')]: `0+14x${before + rest}`,
-  [series('plant_store_tls_certificate_not_after_timestamp_seconds')]: always(90 * 86_400),
   [series('node_filesystem_avail_bytes')]: always(500),
   [series('node_filesystem_size_bytes')]: always(1000),
 };
@@ -139,14 +138,6 @@ const INCIDENTS: Readonly<Record<string, { incident: World; normal: World; after
       [series('nodejs_eventloop_time_seconds_total', 'state="active"')]: `0+13x${before + rest}`,
     },
     after: 400,
-  },
-  PlantStoreCertificateExpires: {
-    incident: {
-      [series('plant_store_tls_certificate_not_after_timestamp_seconds')]: always(14 * 86_400),
-    },
-    normal: {
-      [series('plant_store_tls_certificate_not_after_timestamp_seconds')]: always(15 * 86_400),
-    },
   },
   PlantStoreFileSystemNearlyFull: {
     incident: { [series('node_filesystem_avail_bytes')]: then(500, 90) },

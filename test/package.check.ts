@@ -323,25 +323,23 @@ for (const release of ['5.9', '7'] as const)
     },
   );
 
-t.test('once it is installed, npx runs the programs in any folder', async (t) => {
-  for (const program of ['plant-store', 'plant-store-postgres']) {
-    const npx = (folder: string, argument: string): Promise<string> =>
-      run(folder, 'npx', '--no', '--prefix', consumer, program, argument);
-    t.equal(await npx(consumer, '--version'), `${PACKAGE.version}\n`);
-    t.match(await npx('/', '--help'), new RegExp(`^Usage: ${program} `));
-  }
+t.test('once it is installed, npx runs the program in any folder', async (t) => {
+  const npx = (folder: string, argument: string): Promise<string> =>
+    run(folder, 'npx', '--no', '--prefix', consumer, 'plant-store', argument);
+  t.equal(await npx(consumer, '--version'), `${PACKAGE.version}\n`);
+  t.match(await npx('/', '--help'), /^Usage: plant-store /);
 });
 
 t.test('a Node that is too old says which one is needed', async (t) => {
   for (const release of ['14.21.3', '18.20.8', '20.10.0', '22.1.0']) {
     const node = await nodeOf(release);
     const sentence = `plant-store: needs Node ^20.19 || >=22.12; this is Node ${release}\n`;
-    for (const script of ['dist/server.js', 'dist/postgres-server.js']) {
-      const { status, stdout, stderr } = spawnSync(node, [join(ROOT, script)], {
-        encoding: 'utf8',
-      });
-      t.strictSame({ status, stdout, stderr }, { status: 2, stdout: '', stderr: sentence });
-    }
+    const script = join(ROOT, 'dist/server.js');
+    const { stdout, ...ended } = spawnSync(node, [script], { encoding: 'utf8' });
+    t.strictSame(
+      { status: ended.status, stdout, stderr: ended.stderr },
+      { status: 2, stdout: '', stderr: sentence },
+    );
     const [check = '', build] = (PACKAGE.scripts.prestart ?? '').split(' && ');
     t.equal(build, 'npm run build');
     const env = { PATH: `${dirname(node)}:${process.env.PATH}` };

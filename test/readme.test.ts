@@ -4,7 +4,7 @@ import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
 
-import { MAX_TOKEN_LENGTH } from '../dist/http/auth.js';
+import { MAX_TOKEN_LENGTH, MAX_TOKENS } from '../dist/http/auth.js';
 import {
   DEFAULT_LIMITS,
   DRAIN,
@@ -19,9 +19,7 @@ import { STOPPING } from '../dist/program/exit.js';
 import { CONNECTION_LIMITS } from '../dist/program/listener.js';
 import { startMetrics } from '../dist/program/metrics.js';
 import { MONITOR_LIMITS } from '../dist/program/monitor.js';
-import { MAX_SECRET_BYTES } from '../dist/program/secret-file.js';
-import { DATABASE_SETTINGS, LOG_SETTINGS, settingsHelp } from '../dist/program/environment.js';
-import { readLogSettings } from '../dist/program/settings.js';
+import { SETTINGS, settingsHelp } from '../dist/program/settings.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
@@ -144,30 +142,16 @@ function helpIn(heading: string): string {
     .join('\n');
 }
 
-t.test('the tables of settings are those that --help prints', async (t) => {
-  const help = settingsHelp(LOG_SETTINGS);
-  t.equal(helpIn('Settings'), help);
-  t.match(await run(t, { args: ['--help'] }), { code: 0, stdout: help });
-
-  const ofDatabase = DATABASE_SETTINGS.filter((name) => !LOG_SETTINGS.includes(name));
-  t.equal(helpIn('Settings of the database'), settingsHelp(ofDatabase));
-  const { code, stdout } = await run(t, { args: ['--help'], script: 'dist/postgres-server.js' });
-  t.equal(code, 0);
-  t.match(stdout, settingsHelp(DATABASE_SETTINGS));
+t.test('the table of settings is the one that --help prints', async (t) => {
+  t.equal(helpIn('Settings'), settingsHelp());
+  t.match(await run(t, { args: ['--help'] }), { code: 0, stdout: settingsHelp() });
 });
 
-t.test('the table of settings has the actual defaults', async (t) => {
-  // No token file is read.
-  const settings = await readLogSettings({ PLANT_STORE_TOKEN: 'a' });
-  const defaults = new Map(rows('Settings').map(([name, value = '']) => [name, value]));
-  const shown = (name: string): string => codeSpans(defaults.get(`\`${name}\``) ?? '')[0] ?? '';
-  t.equal(settings.host, shown('PLANT_STORE_HOST'));
-  t.equal(settings.file, resolve(shown('PLANT_STORE_FILE')));
-  t.equal(String(settings.port), shown('PLANT_STORE_PORT'));
-  t.equal(String(settings.maxBodyBytes), shown('PLANT_STORE_MAX_BODY'));
-  t.equal(String(settings.maxBufferedBytes), shown('PLANT_STORE_MAX_BUFFERED'));
-  t.equal(String(settings.maxConnections), shown('PLANT_STORE_MAX_CONNECTIONS'));
-  t.equal(String(settings.keepAliveMs / 1_000), shown('PLANT_STORE_KEEP_ALIVE_SECONDS'));
+t.test('the table of settings has the defaults that are parsed', async (t) => {
+  for (const [name, fallback = ''] of rows('Settings')) {
+    const setting = new Map(Object.entries(SETTINGS)).get(codeSpans(name ?? '')[0] ?? '');
+    t.equal(setting?.fallback ?? '', codeSpans(fallback)[0] ?? '', String(name));
+  }
 });
 
 t.test('the table of limits has the numbers in the code', async (t) => {
@@ -183,7 +167,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
       MAX_REFUSED_BYTES,
     ],
     ['rest of the body of a refused request', DRAIN.maxBytes, DRAIN.timeoutMs],
-    ['token', MAX_TOKEN_LENGTH],
+    ['token', MAX_TOKEN_LENGTH, MAX_TOKENS],
     ['header lines of a request', MAX_HEADER_LINES],
     ['header section', CONNECTION_LIMITS.maxHeaderSize],
     ['TLS handshake', CONNECTION_LIMITS.handshakeTimeout],
@@ -195,7 +179,6 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['connections to the monitor', MONITOR_LIMITS.maxConnections, MONITOR_LIMITS.connectionMs],
     ['shutdown', STOPPING.totalMs, STOPPING.clientsMs],
     ['reports of internal errors and overload', REPORT_RATE.count, REPORT_RATE.periodMs],
-    ['file of tokens, of a password, of a certificate or of its key', MAX_SECRET_BYTES],
     ['line of the log', MAX_RECORD_BYTES],
     ['write to the log', HANG_MS],
     // test/log/ids.test.ts compares the index with these.
@@ -221,7 +204,6 @@ t.test('the documents name metrics that exist', async (t) => {
   const exported = startMetrics().render({
     isReady: true,
     ...{ open: 0, dropped: 0, maxConnections: 0, bufferedBytes: 0, maxBufferedBytes: 0 },
-    notAfter: 1,
     log: { size: 0, bytes: 0 },
   });
   for (const document of DOCUMENTS)

@@ -52,23 +52,11 @@ t.test('all faults of the settings are reported at once, and nothing is created'
     'PLANT_STORE_HOST: must not be empty; leave it out instead',
     'PLANT_STORE_PORT: must be an integer between 0 and 65535',
     `PLANT_STORE_TOKEN_FILE: ${cwd}/token: line 2 has characters that a bearer token cannot have (RFC 6750)`,
+    `PLANT_STORE_TLS_CERT: ${cwd}/cert: no such file or directory (ENOENT)`,
     'PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: must be set together',
   ];
   await failsToRun(t, MISUSED, faults, { cwd, env });
   t.strictSame(readdirSync(cwd), ['token']);
-});
-
-t.test('settings of a database are refused with the name of its program', async (t) => {
-  const cwd = t.testdir();
-  const env = {
-    PLANT_STORE_DATABASE_URL: 'postgres://plants:secret@db/plants',
-    PLANT_STORE_DATABASE_PASSWORD_FILE: 'password',
-  };
-  const sentences = Object.keys(env).map(
-    (name) => `${name}: is a setting of plant-store-postgres (dist/postgres-server.js)`,
-  );
-  await failsToRun(t, MISUSED, sentences, { cwd, env });
-  t.strictSame(readdirSync(cwd), [], 'no log is created');
 });
 
 t.test('verify and repair look only at the setting for the log', async (t) => {

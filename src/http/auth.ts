@@ -11,6 +11,9 @@ export type Authenticator = (
 /** The longest bearer token that can be configured, in characters. */
 export const MAX_TOKEN_LENGTH = 511;
 
+/** The largest number of tokens: each one more is compared for each request, before its sender is known. */
+export const MAX_TOKENS = 100;
+
 /** RFC 6750, section 2.1. */
 const TOKEN68 = /^[\w.~+/-]+=*$/;
 
@@ -31,13 +34,15 @@ export function tokenFault(token: unknown): string | undefined {
  * constant time. How long that takes depends on the length of the presented token only, which its sender
  * knows. So the time reveals neither the length of an accepted token nor which one matched.
  *
- * @throws TypeError if there is no token, or one that no request could carry.
+ * @throws TypeError if there is no token, one that no request could carry, or more than {@link MAX_TOKENS}.
  */
 export function createAuthenticator(tokens: readonly string[]): Authenticator {
   // A caller without types may pass anything.
   const given: unknown = tokens;
   if (!Array.isArray(given) || tokens.length === 0)
     throw new TypeError('tokens: must be an array of at least one string');
+  if (tokens.length > MAX_TOKENS)
+    throw new TypeError(`tokens: must not be more than ${MAX_TOKENS}`);
   for (const [index, token] of tokens.entries()) {
     const fault = tokenFault(token);
     if (fault) throw new TypeError(`tokens: number ${index + 1} ${fault}`);

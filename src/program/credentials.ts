@@ -1,28 +1,18 @@
 import { createPrivateKey, randomBytes, X509Certificate } from 'node:crypto';
-import { link, rm } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { readFile, writeFile } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
 
-import { tokenFault } from '../http/auth.js';
-import { nodeSystem, syncFolder, writeFile } from '../log/files.js';
-import type { Report } from '../report.js';
+import { MAX_TOKENS, tokenFault } from '../http/auth.js';
 import { codeOf, reasonOf } from '../system-error.js';
-import { readSecretFile } from './secret-file.js';
-import { collect, SettingsError } from './settings-error.js';
+import { SettingsError } from './exit.js';
 
 /** 256 bits, which cannot be guessed. RFC 6750 prescribes no length. */
 const TOKEN_BYTES = 32;
 
-/** A file that the settings name. */
-export interface NamedFile {
+/** A file in PEM, which has been read. */
+export interface PemFile {
   readonly path: string;
-  /** The setting that names it; `undefined` if it is the default. */
-  readonly setting: string | undefined;
-}
-
-export interface TlsFiles {
-  readonly cert: NamedFile;
-  readonly key: NamedFile;
+  readonly pem: Buffer;
 }
 
 /** A certificate, with its intermediate certificates, and its private key, in PEM. */
@@ -31,42 +21,47 @@ export interface TlsMaterial {
   readonly key: Buffer;
 }
 
-/** What was read from the files of a certificate and its key. */
-export interface Tls extends TlsMaterial {
-  readonly files: TlsFiles;
-  /** When the certificate expires, in milliseconds since the Unix epoch. */
-  readonly notAfter: number;
+/**
+ * Returns tokens if all of them are valid. `place` is what their numbers count: `line` or `number`. An empty token
+ * is left out.
+ *
+ * @throws SettingsError with the fault of each token.
+ */
+export function checkTokens(given: readonly string[], place: string): readonly string[] {
+  const tokens = given.filter((token) => token !== '');
+  if (tokens.length > MAX_TOKENS)
+    throw new SettingsError([`holds ${tokens.length} tokens; at most ${MAX_TOKENS} are allowed`]);
+  const faults = given.flatMap((token, index) => {
+    const fault = token === '' ? undefined : tokenFault(token);
+    return fault === undefined ? [] : `${place} ${index + 1} ${fault}`;
+  });
+  if (faults.length > 0) throw new SettingsError(faults);
+  return tokens;
 }
-
-/** A certificate is reported if it expires within this time, in milliseconds. */
-export const EXPIRY_WARNING_MS = 14 * 86_400_000;
 
 /**
  * Reads a token file: one token a line.
  *
  * @throws SettingsError with each fault of the file.
  */
-export async function readTokens(file: NamedFile): Promise<readonly string[]> {
-  const text = String(await read(file));
-  const tokens: string[] = [];
-  const faults: string[] = [];
-  for (const [index, line] of text.split('\n').entries()) {
-    const token = line.trim();
-    const fault = token === '' ? undefined : tokenFault(token);
-    if (fault) faults.push(`${nameOf(file)}: line ${index + 1} ${fault}`);
-    else if (token !== '') tokens.push(token);
-  }
-  if (text.trim() === '') faults.push(`${nameOf(file)}: holds no token`);
-  if (faults.length > 0) throw new SettingsError(faults);
-  return tokens;
+export async function readTokens(path: string): Promise<readonly string[]> {
+  return of(path, async () => {
+    const lines = String(await readFile(path)).split('\n');
+    const tokens = checkTokens(
+      lines.map((line) => line.trim()),
+      'line',
+    );
+    if (tokens.length === 0) throw new SettingsError(['holds no token']);
+    return tokens;
+  });
 }
 
 /** Like {@link readTokens}, but resolves to an empty array if the file is missing. */
-export async function readTokensIfPresent(file: NamedFile): Promise<readonly string[]> {
+export async function readTokensIfPresent(path: string): Promise<readonly string[]> {
   try {
-    return await readTokens(file);
+    return await readTokens(path);
   } catch (error) {
-    if (error instanceof SettingsError && codeOf(error.cause) === 'ENOENT') return [];
+    if (codeOf((error as Error).cause) === 'ENOENT') return [];
     throw error;
   }
 }
@@ -79,13 +74,8 @@ export async function readTokensIfPresent(file: NamedFile): Promise<readonly str
  */
 export async function createTokenFile(path: string): Promise<void> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
-  const unfinished = `${path}-${randomBytes(8).toString('hex')}.new`;
   try {
-    await writeFile(nodeSystem, unfinished, Buffer.from(`${token}\n`))
-      // Not rename(), which would replace the other file.
-      .then(() => link(unfinished, path))
-      .finally(() => rm(unfinished, { force: true }));
-    await syncFolder(nodeSystem, dirname(path));
+    await writeFile(path, `${token}\n`, { flag: 'wx', mode: 0o600 });
   } catch (cause) {
     if (codeOf(cause) !== 'EEXIST') throw new Error(`${path}: ${reasonOf(cause)}`, { cause });
   }
@@ -96,53 +86,74 @@ export async function createTokenFile(path: string): Promise<void> {
  *
  * @throws SettingsError if it cannot be read or is empty.
  */
-export async function readPassword(file: NamedFile): Promise<string> {
-  const password = String(await read(file)).replace(/\r?\n$/, '');
-  if (password === '') throw new SettingsError([`${nameOf(file)}: holds no password`]);
-  return password;
+export async function readPassword(path: string): Promise<string> {
+  return of(path, async () => {
+    const password = String(await readFile(path)).replace(/\r?\n$/, '');
+    if (password === '') throw new SettingsError(['holds no password']);
+    return password;
+  });
 }
 
 /**
- * Reads and checks a certificate and its key.
+ * Reads a certificate and those that follow it.
  *
- * @throws SettingsError with the fault of each file, or of the pair.
+ * @throws SettingsError if it cannot be read or used.
  */
-export async function readTls(files: TlsFiles): Promise<Tls> {
-  const faults: string[] = [];
-  const cert = await collect(faults, read(files.cert));
-  const key = await collect(faults, read(files.key));
-  if (!cert || !key) throw new SettingsError(faults);
+export async function readCertificate(path: string): Promise<PemFile> {
+  return readPem(path, 'a certificate', (cert) => createSecureContext({ cert }));
+}
+
+/**
+ * Reads a private key.
+ *
+ * @throws SettingsError if it cannot be read or used.
+ */
+export async function readPrivateKey(path: string): Promise<PemFile> {
+  return readPem(path, 'a private key', createPrivateKey);
+}
+
+/** Returns why a key is not that of a certificate, if so. Node itself compares only keys of the same type. */
+export function pairFault(cert: PemFile, key: PemFile): string | undefined {
+  return new X509Certificate(cert.pem).checkPrivateKey(createPrivateKey(key.pem))
+    ? undefined
+    : `${key.path}: is not the private key of the first certificate in ${cert.path}`;
+}
+
+/**
+ * Reads a certificate and its key again.
+ *
+ * @throws SettingsError if one of them cannot be read or used, or if they do not belong together.
+ */
+export async function readTls(cert: string, key: string): Promise<TlsMaterial> {
+  const [certFile, keyFile] = [await readCertificate(cert), await readPrivateKey(key)];
+  const fault = pairFault(certFile, keyFile);
+  if (fault !== undefined) throw new SettingsError([fault]);
+  return { cert: certFile.pem, key: keyFile.pem };
+}
+
+function readPem(path: string, what: string, use: (pem: Buffer) => unknown): Promise<PemFile> {
+  return of(path, async () => {
+    const pem = await readFile(path);
+    try {
+      use(pem);
+    } catch (cause) {
+      const { reason, message } = cause as Error & { readonly reason?: string };
+      const fault = `cannot be used as ${what} in PEM (OpenSSL: ${reason ?? message})`;
+      throw new SettingsError([fault], { cause });
+    }
+    return { path, pem };
+  });
+}
+
+/** Names a file in the faults of reading it. */
+async function of<Result>(path: string, reading: () => Promise<Result>): Promise<Result> {
   try {
-    createSecureContext({ cert, key });
-    const certificate = new X509Certificate(cert);
-    // A context compares only keys of the same type.
-    if (!certificate.checkPrivateKey(createPrivateKey(key))) throw new Error('key type mismatch');
-    return { cert, key, files, notAfter: Date.parse(certificate.validTo) };
+    return await reading();
   } catch (cause) {
-    const names = `${nameOf(files.cert)} and ${nameOf(files.key)}`;
-    const { reason, message } = cause as Error & { readonly reason?: string };
-    const fault = `${names}: are not a certificate and its private key in PEM (OpenSSL: ${reason ?? message})`;
-    throw new SettingsError([fault], { cause });
+    const faults = cause instanceof SettingsError ? cause.faults : [reasonOf(cause)];
+    throw new SettingsError(
+      faults.map((fault) => `${path}: ${fault}`),
+      { cause },
+    );
   }
-}
-
-/** Reports a certificate that has expired, or expires within {@link EXPIRY_WARNING_MS}. */
-export function reportExpiry({ files, notAfter }: Tls, report: Report): void {
-  const left = notAfter - Date.now();
-  if (left > EXPIRY_WARNING_MS) return;
-  const expiry = `${left > 0 ? 'expires' : 'expired'} at ${new Date(notAfter).toISOString()}`;
-  report(`${nameOf(files.cert)}: the certificate ${expiry}; renew it, then send SIGHUP`);
-}
-
-async function read(file: NamedFile): Promise<Buffer> {
-  try {
-    return await readSecretFile(file.path);
-  } catch (cause) {
-    throw new SettingsError([`${nameOf(file)}: ${reasonOf(cause)}`], { cause });
-  }
-}
-
-/** A file as messages name it. */
-function nameOf({ setting, path }: NamedFile): string {
-  return setting === undefined ? path : `${setting}: ${path}`;
 }

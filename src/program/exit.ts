@@ -17,6 +17,18 @@ export const STOPPING = {
   idleMs: 500,
 } as const;
 
+/** Why settings or arguments are not valid: all faults, one sentence each. The program ends with code 2. */
+export class SettingsError extends Error {
+  override readonly name = 'SettingsError';
+
+  constructor(
+    readonly faults: readonly string[],
+    options?: ErrorOptions,
+  ) {
+    super(faults.join('; '), options);
+  }
+}
+
 /** Reports why the program fails, one message a line, and returns the exit code. */
 export function failWith(code: ExitCode, ...messages: readonly string[]): ExitCode {
   for (const message of messages) reportToConsole(message);

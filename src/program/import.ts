@@ -1,126 +1,165 @@
-import { constants, createReadStream } from 'node:fs';
-import { access } from 'node:fs/promises';
+import { createReadStream } from 'node:fs';
+import { addAbortSignal } from 'node:stream';
 import { crc32 } from 'node:zlib';
 
 import { failures } from '../http/failures.js';
 import { MAX_RECORD_BYTES, NEWLINE } from '../log/record.js';
+import { parseNewPlant, PlantFault } from '../plant-json.js';
 import type { NewPlant } from '../plant.js';
-import { parseNewPlant, type PlantFault } from '../plant-json.js';
 import { pluralize } from '../pluralize.js';
-import type { PlantStore } from '../store.js';
+import { PlantStoreError, type PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
-import { copyPlants } from './copy.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { printLine } from './output.js';
-import { transfer } from './transfer.js';
+import { oncePerSecond } from './progress.js';
 
 /** The name of a file that means stdin. */
 const STDIN = '-';
+/** The lines of one chunk are added together: of 60 bytes each, 4,000. */
 const CHUNK_BYTES = 262_144;
+/** How many refused lines are listed; the others are counted. */
+export const MAX_LISTED = 20;
 /** The checksum of a record of the log: of the bytes before it, if it is the last member. */
 const CHECKSUM = /,\s*"crc32"\s*:\s*(\d+)\s*\}\s*$/;
 
 /**
- * The command `import`: adds the plants in a file to a store. Each line is a plant as `POST /plants` takes it, or
- * a record of a log, whose `crc32` must match. Prints the lines that are refused, each with its number and the
- * reason that the response would have, or that `crc32` does not match. Importing the same file again is faster if `storedPlants` is given.
+ * The command `import`: adds the plants in a file to a store, which is opened once the file shows JSON lines. Each
+ * line is a plant as `POST /plants` takes it, or a record of a log, whose `crc32` must match. Prints the first lines
+ * that are refused, each with its number and the reason that the response would have, and the number of all. It
+ * can be repeated: plants that were imported before are compared.
+ *
+ * @throws Error if the file cannot be read or does not hold JSON lines, or the first error of the store other than a
+ * conflict.
  */
 export async function importPlants(
   file: string,
-  store: PlantStore,
+  open: () => Promise<PlantStore>,
   stop: AbortSignal,
-  storedPlants?: AsyncIterable<NewPlant>,
 ): Promise<ExitCode> {
-  const stored = storedPlants?.[Symbol.asyncIterator]();
-  let refused = 0;
-  function printRefusal(line: number, reason: string): Promise<void> | undefined {
-    refused++;
-    return printLine(`line ${line}: ${reason}`);
-  }
-
-  async function* plants(): AsyncGenerator<NewPlant & { readonly line: number }> {
-    let line = 0;
-    for await (const bytes of linesOf(file)) {
-      line++;
-      // One character for each byte.
-      const text = bytes.toString('latin1');
-      if (/^[ \t\r]*$/.test(text)) continue;
-      const parsed = parseLine(bytes, text);
-      if (typeof parsed === 'string') await printRefusal(line, parsed);
-      else yield { ...parsed, line };
-    }
-  }
-
-  await transfer(
-    `importing ${file}`,
-    stop,
-    (onProgress) =>
-      copyPlants(plants(), store, {
-        onProgress,
-        ...(stored && { stored }),
-        onDifferent: ({ line }) => printRefusal(line, failures.conflict.message),
-      }),
-    ({ created, unchanged }) =>
-      `${file}: ${pluralize(created, 'plant')} imported, ${unchanged} unchanged, ${pluralize(refused, 'line')} refused`,
+  const counts = { created: 0, unchanged: 0, refused: 0 };
+  const report = oncePerSecond(
+    () => `importing ${file}: ${pluralize(counts.created + counts.unchanged, 'plant')}`,
   );
-  return refused === 0 ? EXIT.done : EXIT.failed;
+  let store: PlantStore | undefined;
+  let line = 0;
+  try {
+    for await (const lines of linesOf(file, stop)) {
+      const opened = (store ??= await open());
+      const outcomes = await Promise.allSettled(lines.map((bytes) => add(opened, bytes)));
+      for (const outcome of outcomes) {
+        line++;
+        if (outcome.status === 'fulfilled') {
+          if (outcome.value) counts[outcome.value]++;
+          continue;
+        }
+        const reason = refusalFor(outcome.reason);
+        if (reason === undefined) {
+          stop.throwIfAborted();
+          throw outcome.reason;
+        }
+        if (++counts.refused <= MAX_LISTED) await printLine(`line ${line}: ${reason}`);
+      }
+      stop.throwIfAborted();
+      report();
+    }
+  } finally {
+    const { created, unchanged, refused } = counts;
+    if (store)
+      console.log(
+        `${file}: ${pluralize(created, 'plant')} imported, ${unchanged} unchanged, ${pluralize(refused, 'line')} refused`,
+      );
+  }
+  await store?.close();
+  return counts.refused === 0 ? EXIT.done : EXIT.failed;
+}
+
+/** Adds the plant in a line, if the line is not blank. */
+async function add(store: PlantStore, line: Buffer): Promise<'created' | 'unchanged' | undefined> {
+  // One character for each byte.
+  const text = line.toString('latin1');
+  if (/^[ \t\r]*$/.test(text)) return undefined;
+  const match = CHECKSUM.exec(text);
+  if (match && Number(match[1]) !== crc32(line.subarray(0, match.index)))
+    throw new PlantFault('plant', 'crc32: does not match the bytes before it', true);
+  return store.add(parseNewPlant(line) satisfies NewPlant);
+}
+
+/** Why a line is refused; `undefined` for an error that is not about the line. */
+function refusalFor(error: unknown): string | undefined {
+  if (error instanceof PlantFault) return error.describe('the line');
+  return error instanceof PlantStoreError && error.code === 'conflict'
+    ? failures.conflict.message
+    : undefined;
 }
 
 /**
- * Checks that a file can be read, before anything is created for the import.
+ * The lines of a file, without their newlines, those of each chunk together. The last line may lack its newline.
  *
- * @throws Error that names the file.
+ * @throws Error if the file cannot be read or, before its first lines, if it does not hold JSON lines.
  */
-export async function checkReadable(file: string): Promise<void> {
-  if (file === STDIN) return;
-  await access(file, constants.R_OK).catch((error: unknown) => {
-    throw unreadable(file, error);
-  });
-}
-
-function unreadable(file: string, cause: unknown): Error {
-  return new Error(`${file}: ${reasonOf(cause)}`, { cause });
-}
-
-async function* chunksOf(file: string): AsyncGenerator<Buffer> {
-  try {
-    yield* file === STDIN ? process.stdin : createReadStream(file, { highWaterMark: CHUNK_BYTES });
-  } catch (error) {
-    throw unreadable(file, error);
-  }
-}
-
-/** The lines of a file, without their newlines. The last one may lack it. */
-async function* linesOf(file: string): AsyncGenerator<Buffer> {
-  let line = 1;
+async function* linesOf(file: string, stop: AbortSignal): AsyncGenerator<readonly Buffer[]> {
+  let count = 0;
+  let isFirst = true;
   /** The chunks that hold the beginning of a line. */
   let begun: Buffer[] = [];
   let begunBytes = 0;
-  for await (const chunk of chunksOf(file)) {
+  for await (const chunk of chunksOf(file, stop)) {
     let start = 0;
-    for (let end; (end = chunk.indexOf(NEWLINE, start)) !== -1; start = end + 1) {
-      yield Buffer.concat([...begun, chunk.subarray(start, end)]);
-      [begun, begunBytes] = [[], 0];
-      line++;
+    if (isFirst) {
+      const other = formatOf(chunk);
+      if (other)
+        throw new Error(
+          `${file}: is ${other}, not JSON lines, one plant a line; nothing was imported`,
+        );
+      if (chunk.indexOf(BYTE_ORDER_MARK) === 0) start = BYTE_ORDER_MARK.length;
+      isFirst = false;
     }
+    const lines: Buffer[] = [];
+    for (let end; (end = chunk.indexOf(NEWLINE, start)) !== -1; start = end + 1) {
+      lines.push(Buffer.concat([...begun, chunk.subarray(start, end)]));
+      [begun, begunBytes] = [[], 0];
+    }
+    if (lines.length > 0) yield lines;
+    count += lines.length;
     begun.push(chunk.subarray(start));
     begunBytes += chunk.length - start;
     if (begunBytes > MAX_RECORD_BYTES)
       throw new RangeError(
-        `${file}: line ${line} is longer than ${MAX_RECORD_BYTES} bytes; nothing from there on was read`,
+        `${file}: line ${count + 1} is longer than ${MAX_RECORD_BYTES} bytes; nothing from there on was read`,
       );
   }
-  if (begunBytes > 0) yield Buffer.concat(begun);
+  if (begunBytes > 0) yield [Buffer.concat(begun)];
 }
 
-/** The plant in a line, or why it is refused. */
-function parseLine(line: Buffer, text: string): NewPlant | string {
-  const match = CHECKSUM.exec(text);
-  if (match && Number(match[1]) !== crc32(line.subarray(0, match.index)))
-    return 'crc32: does not match the bytes before it';
+async function* chunksOf(file: string, signal: AbortSignal): AsyncGenerator<Buffer> {
   try {
-    return parseNewPlant(line);
-  } catch (error) {
-    return (error as PlantFault).describe('the line');
+    if (file === STDIN) yield* addAbortSignal(signal, process.stdin);
+    else yield* createReadStream(file, { highWaterMark: CHUNK_BYTES, signal });
+  } catch (cause) {
+    throw new Error(`${file}: ${reasonOf(cause)}`, { cause });
   }
+}
+
+const BYTE_ORDER_MARK = Buffer.from('\ufeff');
+
+/** The first bytes of files that are taken for JSON lines. */
+const FORMATS: readonly (readonly [start: RegExp, what: string])[] = [
+  [/^\x1f\x8b/, 'compressed by gzip'],
+  [/^\xfd7zXZ\0/, 'compressed by xz'],
+  [/^\x28\xb5\x2f\xfd/, 'compressed by zstd'],
+  [/^PK\x03\x04/, 'a zip archive'],
+  [/^SQLite format 3\0/, 'an SQLite database'],
+  [/^(?:\xff\xfe|\xfe\xff|\{\0|\0\{)/, 'text in UTF-16'],
+  [/^(?:\xef\xbb\xbf)?\s*\[/, 'a JSON array (jq -c ".[]" writes its elements on lines)'],
+  [/^(?:\xef\xbb\xbf)?\s*\{\s*\n/, 'JSON on several lines (jq -c . writes it on one)'],
+];
+
+/** What a file is by its first chunk, if it cannot be JSON lines: no line begins with a brace. */
+function formatOf(chunk: Buffer): string | undefined {
+  const text = chunk.toString('latin1');
+  const [, what] = FORMATS.find(([start]) => start.test(text)) ?? [];
+  if (what !== undefined || text.trim() === '') return what;
+  // Not \s, which would take quadratic time for blank lines.
+  if (/^(?:\xef\xbb\xbf)?[ \t]*\{/m.test(text)) return undefined;
+  return 'text without a line that begins with a brace';
 }

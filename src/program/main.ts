@@ -1,47 +1,55 @@
 import { resolve } from 'node:path';
 
+import { openPlantLog } from '../log/log.js';
 import { reportToConsole } from '../report.js';
-import { codeOf, reasonOf } from '../system-error.js';
-import { EXIT, failWith, killProcess, outputTaken, type ExitCode } from './exit.js';
-import { readLogPath } from './settings.js';
-import { SettingsError } from './settings-error.js';
-import type { Shutdown } from './signals.js';
-import { writersOf } from './writers.js';
+import { PlantStoreError, type PlantStoreErrorCode } from '../store.js';
+import { reasonOf } from '../system-error.js';
+import { openDatabase } from './database.js';
+import { EXIT, failWith, killProcess, outputTaken, SettingsError, type ExitCode } from './exit.js';
+import { importPlants } from './import.js';
+import { reportProgress } from './progress.js';
+import { repair } from './repair.js';
+import { serve, type ServedStore } from './serve.js';
+import {
+  readLogPath,
+  readServerSettings,
+  readStoreSettings,
+  settingsHelp,
+  VERSION,
+  type StoreSettings,
+} from './settings.js';
+import { aborted, type Shutdown } from './signals.js';
+import { verify } from './verify.js';
 
-/** The version in package.json, which is not there when the program is bundled into one file. */
-export const VERSION = '1.0.0';
+const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
+       plant-store verify [FILE]   check every line of the log, and change nothing
+       plant-store repair [FILE]   write damaged lines again, or move them to a file beside it
+       plant-store import FILE     add plants, one JSON object a line; - is stdin
+       plant-store --help | --version
 
-/** The end of the help of each program. */
-const HELP_ON_SIGNALS = `
+Settings are environment variables:
+
+${settingsHelp()}
+
+Plants are kept in the log, or in a database if its URL is set. Without a token, a random one is
+written to the file token beside the log.
+
 SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
 the token file, the certificate and its key again, but stops it if its input is a terminal.`;
 
-/** Runs a command, or returns `undefined` if there is no such command. */
-export type Run = (
-  command?: string,
-  file?: string,
-  ...more: readonly string[]
-) => ExitCode | Promise<ExitCode> | undefined;
-
 /**
- * Runs a program with the arguments of the process, then ends the process: once all output has been
- * taken, or when the time of a shutdown is up. `logScript` is the path of the program that can `verify` and
- * `repair` a log.
+ * Runs the program with the arguments of the process, then ends the process: once all output has been
+ * taken, or when the time of a shutdown is up.
  */
-export async function main(
-  shutdown: Shutdown,
-  help: string,
-  logScript: string,
-  run: Run,
-): Promise<void> {
+export async function main(shutdown: Shutdown): Promise<void> {
   const { timeUp } = shutdown;
   // The program continues if the reader of a pipe closes it (EPIPE).
   process.stdout.on('error', () => undefined);
   process.stderr.on('error', () => undefined);
-  const ended = dispatch(shutdown, help, run).catch(async (error: unknown) => {
+  const ended = run(shutdown, process.argv.slice(2)).catch((error: unknown) => {
     // From here on, the time of the shutdown runs. If a signal has requested it already, this has no effect.
     shutdown.request();
-    return reportFailure(error, shutdown, logScript);
+    return reportFailure(error, shutdown);
   });
   const code = await Promise.race([ended, timeUp]);
   if (code !== undefined) await Promise.race([outputTaken(), timeUp]);
@@ -52,26 +60,27 @@ export async function main(
   process.exit(code);
 }
 
-async function dispatch(shutdown: Shutdown, help: string, run: Run): Promise<ExitCode> {
-  const args = process.argv.slice(2);
-  const [command, ...operands] = args;
-  if (['--help', '-h', 'help'].includes(command ?? '') && operands.length === 0)
-    return print(`${help}\n${HELP_ON_SIGNALS}`);
-  if (command === '--version' && operands.length === 0) return print(VERSION);
+/** Runs a command, and resolves to its exit code. */
+async function run(shutdown: Shutdown, args: readonly string[]): Promise<ExitCode> {
+  const [command, file, ...more] = args;
+  const { requested } = shutdown;
+  if (command === undefined) return serveStore(shutdown);
+  if (file === undefined && ['--help', '-h', 'help'].includes(command)) return print(HELP);
+  if (file === undefined && command === '--version') return print(VERSION);
   // Without its value, which may be a token.
   const [option] = args.find((arg) => /^-./.test(arg))?.split('=') ?? [];
   if (option !== undefined)
     throw new SettingsError([
       `${option}: no such option here; settings are environment variables, see --help`,
     ]);
-  // Only a server reads anything again; other commands end, as they do by default.
-  if (command !== undefined) shutdown.onHangup(shutdown.request);
-  const code = await run(command, ...operands);
-  if (code === undefined)
-    throw new SettingsError([
-      `${args.join(' ')}: no such command with these arguments; see --help`,
-    ]);
-  return code;
+  // Only the server reads anything again. A command ends, as it does by default.
+  shutdown.onHangup(shutdown.request);
+  if (more.length === 0) {
+    if (command === 'import' && file !== undefined) return importFile(file, requested);
+    if (command === 'verify') return withLog(file, (path) => verify(path, requested));
+    if (command === 'repair') return withLog(file, (path) => repair(path, requested));
+  }
+  throw new SettingsError([`${args.join(' ')}: no such command with these arguments; see --help`]);
 }
 
 function print(text: string): ExitCode {
@@ -79,41 +88,77 @@ function print(text: string): ExitCode {
   return EXIT.done;
 }
 
-async function reportFailure(
-  error: unknown,
-  { requested }: Shutdown,
-  logScript: string,
+async function serveStore(shutdown: Shutdown): Promise<ExitCode> {
+  const settings = await readServerSettings(process.env);
+  return serve(settings, shutdown, () => openStore(settings, shutdown.requested));
+}
+
+async function importFile(file: string, stop: AbortSignal): Promise<ExitCode> {
+  const settings = await readStoreSettings(process.env);
+  const open = async () => (await openStore(settings, stop)).store;
+  return importPlants(file, open, stop);
+}
+
+/** Runs a command on the given log, or else on the configured one. */
+async function withLog(
+  file: string | undefined,
+  command: (path: string) => Promise<ExitCode>,
 ): Promise<ExitCode> {
+  if (file !== undefined) return withRemedy(resolve(file), command(resolve(file)));
+  const path = await readLogPath(process.env);
+  return ofSetting('PLANT_STORE_FILE', withRemedy(path, command(path)));
+}
+
+/** Opens the configured store. */
+function openStore(settings: StoreSettings, stop: AbortSignal): Promise<ServedStore> {
+  const { PLANT_STORE_DATABASE_URL: url } = settings;
+  if (url === undefined) return ofSetting('PLANT_STORE_FILE', openLog(settings, stop));
+  const interrupted = aborted(stop).then(() => Promise.reject(stop.reason as Error));
+  return ofSetting(
+    'PLANT_STORE_DATABASE_URL',
+    Promise.race([openDatabase(url, settings), interrupted]),
+  );
+}
+
+async function openLog(settings: StoreSettings, stop: AbortSignal): Promise<ServedStore> {
+  const { PLANT_STORE_FILE: file } = settings;
+  const onProgress = reportProgress(file, stop);
+  const log = await withRemedy(file, openPlantLog(file, { onProgress }));
+  const lines = [`log: ${log.path}`, `plants: ${log.size}`];
+  return { store: log, lines, log, check: () => log.check(), poisoned: log.poisoned };
+}
+
+const REMEDIES: Partial<Record<PlantStoreErrorCode, (path: string) => string>> = {
+  damaged: (path) =>
+    `the log was not changed: run "plant-store verify ${path}" to list its damaged lines, then "plant-store repair ${path}" to repair them`,
+  locked: (path) => `run "fuser ${path}" to find that process`,
+};
+
+/** Adds to the error of a log what an operator can do about it. */
+async function withRemedy<Result>(path: string, result: Promise<Result>): Promise<Result> {
+  try {
+    return await result;
+  } catch (cause) {
+    const remedy = cause instanceof PlantStoreError ? REMEDIES[cause.code]?.(path) : undefined;
+    throw remedy === undefined ? cause : new Error(`${reasonOf(cause)}\n${remedy}`, { cause });
+  }
+}
+
+/** Names a setting in the message if the file or the database that it names cannot be used. */
+async function ofSetting<Result>(name: string, result: Promise<Result>): Promise<Result> {
+  try {
+    return await result;
+  } catch (cause) {
+    if (!(cause instanceof PlantStoreError && cause.code === 'unavailable')) throw cause;
+    throw new Error(`${name}: ${cause.message}`, { cause });
+  }
+}
+
+function reportFailure(error: unknown, { requested }: Shutdown): ExitCode {
   if (error instanceof SettingsError) return failWith(EXIT.usage, ...error.faults);
   if (requested.aborted && isCausedBy(error, requested.reason))
     return failWith(EXIT.interrupted, 'interrupted; run the same command again to complete it');
-  const messages = [reasonOf(error)];
-  if (codeOf(error) === 'damaged')
-    messages.push(
-      'the log was not changed; the first command lists its damaged lines, the second one repairs them:',
-      commandOnLog(logScript, 'verify'),
-      commandOnLog(logScript, 'repair'),
-    );
-  const code = failWith(EXIT.failed, ...messages);
-  if (codeOf(error) === 'locked')
-    for (const id of await writersOf(logPath())) reportToConsole(`process ${id} has the log open`);
-  return code;
-}
-
-/** The log that this process has tried to open: the operand of a command on it, or the configured one. */
-function logPath(): string {
-  const [, , command, file] = process.argv;
-  return file === undefined || command === 'import' ? readLogPath(process.env) : resolve(file);
-}
-
-/** A command on the log that can be pasted into a shell in any folder. */
-function commandOnLog(logScript: string, command: 'verify' | 'repair'): string {
-  return [process.execPath, logScript, command, logPath()].map(quote).join(' ');
-}
-
-/** A word as a shell reads it. */
-function quote(word: string): string {
-  return /^[\w./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+  return failWith(EXIT.failed, ...reasonOf(error).split('\n'));
 }
 
 function isCausedBy(error: unknown, cause: unknown): boolean {

@@ -5,7 +5,7 @@ import { performance } from 'node:perf_hooks';
 import { runningCommitMs, type CommitMessage, type ResponseMessage } from '../channels.js';
 import { countDescriptors } from './descriptors.js';
 import type { ListenerOptions } from './listener.js';
-import { VERSION } from './main.js';
+import { VERSION } from './settings.js';
 
 /** What is read for each scrape; the rest is counted as it happens. */
 export interface Gauges {
@@ -18,8 +18,6 @@ export interface Gauges {
   /** The memory reserved for requests, in bytes. */
   readonly bufferedBytes: number;
   readonly maxBufferedBytes: number;
-  /** When the certificate in use expires, in milliseconds since the Unix epoch. */
-  readonly notAfter?: number | undefined;
   /** The log, if plants are kept in one. */
   readonly log?: LogGauges | undefined;
 }
@@ -65,8 +63,6 @@ const HELP = {
     'Connections that were closed at once, because there were too many',
   plant_store_log_plants: 'Plants in the log; absent with a database',
   plant_store_log_size_bytes: 'Size of the log; absent with a database',
-  plant_store_tls_certificate_not_after_timestamp_seconds:
-    'When the certificate in use expires, since the Unix epoch; absent without TLS',
   plant_store_build_info: 'Always 1, with the version of plant-store and that of node',
   process_cpu_seconds_total: 'Processor time of the process',
   process_resident_memory_bytes: 'Resident memory of the process',
@@ -119,7 +115,7 @@ export function startMetrics(): Metrics {
   });
 
   function valuesOf(gauges: Gauges): Record<MetricName, Values> {
-    const { log, notAfter } = gauges;
+    const { log } = gauges;
     const times = Array.from(requestTimes, ([status, each]) => each.samples(`status="${status}"`));
     const build = `{version="${VERSION}",node="${process.versions.node}"}`;
     const cpu = process.cpuUsage();
@@ -142,7 +138,6 @@ export function startMetrics(): Metrics {
       plant_store_connections_dropped_total: gauges.dropped,
       plant_store_log_plants: log?.size,
       plant_store_log_size_bytes: log?.bytes,
-      plant_store_tls_certificate_not_after_timestamp_seconds: notAfter && notAfter / 1e3,
       plant_store_build_info: [[build, 1]],
       process_cpu_seconds_total: (cpu.user + cpu.system) / 1e6,
       process_resident_memory_bytes: rss,

@@ -25,8 +25,6 @@ export interface Watched {
   readonly listener: Pick<Listener, 'connections'>;
   /** The memory reserved for requests, in bytes. */
   readonly bufferedBytes: () => number | undefined;
-  /** When the certificate in use expires, in milliseconds since the Unix epoch. */
-  readonly notAfter: () => number | undefined;
   /** The log, if plants are kept in one. */
   readonly log?: LogGauges | undefined;
   /**
@@ -113,7 +111,6 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
       maxConnections,
       bufferedBytes: watched?.bufferedBytes() ?? 0,
       maxBufferedBytes,
-      notAfter: watched?.notAfter(),
       log: watched?.log,
     });
     send(res, 200, page, { 'Content-Type': METRICS_TYPE });

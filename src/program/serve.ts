@@ -3,19 +3,11 @@ import { pluralize } from '../pluralize.js';
 import { reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
-import {
-  createTokenFile,
-  readTls,
-  readTokens,
-  reportExpiry,
-  type NamedFile,
-  type Tls,
-} from './credentials.js';
+import { createTokenFile, readTls, readTokens } from './credentials.js';
 import { countDescriptors, fitConnections, type ConnectionLimits } from './descriptors.js';
-import { EXIT, STOPPING, type ExitCode } from './exit.js';
+import { EXIT, SettingsError, STOPPING, type ExitCode } from './exit.js';
 import { createListener, type Listener } from './listener.js';
-import { MONITOR_LIMITS, startMonitor, type Monitor, type Watched } from './monitor.js';
-import { SettingsError } from './settings-error.js';
+import { MONITOR_LIMITS, startMonitor, type Watched } from './monitor.js';
 import type { ServerSettings } from './settings.js';
 import { aborted, type Shutdown } from './signals.js';
 
@@ -35,17 +27,16 @@ export interface ServedStore {
 /**
  * Serves a store until a shutdown is requested; a store that is poisoned requests one, too. Resolves to the
  * exit code once the requests in flight are answered and the store is closed. `open` may reject once the
- * shutdown is requested. `ofDatabase` is how many descriptors the connections to a database need.
+ * shutdown is requested.
  */
 export async function serve(
   settings: ServerSettings,
   shutdown: Shutdown,
   open: () => Promise<ServedStore>,
-  ofDatabase = 0,
 ): Promise<ExitCode> {
   const { tokenFile } = settings;
   const { requested } = shutdown;
-  const started = await start(settings, requested, open, ofDatabase).catch((error: unknown) => {
+  const started = await start(settings, requested, open).catch((error: unknown) => {
     if (!requested.aborted) throw error;
   });
   if (!started) return EXIT.done;
@@ -54,25 +45,19 @@ export async function serve(
 
   console.log(`plant-store listening on ${url}`);
   for (const line of lines) console.log(line);
-  console.log(`token: ${tokenFile?.path ?? 'from PLANT_STORE_TOKEN'}`);
+  console.log(`token: ${tokenFile ?? 'from PLANT_STORE_TOKEN'}`);
   if (monitor) console.log(`monitor: ${monitor.url}`);
-  /** The certificate in use. */
-  let { tls } = settings;
   monitor?.watch({
     ...served,
     listener,
     stop: requested,
     bufferedBytes: () => handler.bufferedBytes(),
-    notAfter: () => tls?.notAfter,
   });
-  if (tls) reportExpiry(tls, report);
 
   async function reload(): Promise<void> {
     if (tokenFile) await reloadTokens(tokenFile, handler);
     else report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
-    if (!tls) return;
-    tls = await reloadTls(tls, listener);
-    reportExpiry(tls, report);
+    await reloadTls(settings, listener);
   }
   // One at a time: several that hang would take all threads for file operations, and stop the log.
   let reloaded = Promise.resolve();
@@ -91,52 +76,68 @@ export async function serve(
  * is not closed: nothing is pending, and the lock of a log vanishes with the process.
  */
 async function start(
-  given: ServerSettings,
+  settings: ServerSettings,
   stop: AbortSignal,
   open: () => Promise<ServedStore>,
-  ofDatabase: number,
 ) {
-  const limits = limitConnections(given, ofDatabase);
-  const settings = { ...given, maxConnections: limits.service };
-  const { monitor: place } = settings;
-  const ownConnections = limits.monitor;
-  const monitor = place && (await startMonitor({ ...settings, ...place, ownConnections }));
+  const limits = limitConnections(settings);
+  const maxBufferedBytes = settings.PLANT_STORE_MAX_BUFFERED;
+  const { PLANT_STORE_MONITOR_HOST: host, PLANT_STORE_MONITOR_PORT: port } = settings;
+  const monitor =
+    port === undefined
+      ? undefined
+      : await startMonitor({
+          ...{ host, port, maxBufferedBytes },
+          maxConnections: limits.service,
+          ownConnections: limits.monitor,
+        });
   const served = await open();
   stop.throwIfAborted();
-  return { served, monitor, ...(await startServer(settings, served.store, monitor)) };
+  const handler = createPlantHandler({
+    store: served.store,
+    tokens: await tokensOf(settings),
+    maxBodyBytes: settings.PLANT_STORE_MAX_BODY,
+    maxBufferedBytes,
+  });
+  const { PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key } = settings;
+  const listener = createListener({
+    handler: monitor?.measure(handler) ?? handler,
+    maxConnections: limits.service,
+    keepAliveMs: 1_000 * settings.PLANT_STORE_KEEP_ALIVE_SECONDS,
+    tls: cert && key && { cert: cert.pem, key: key.pem },
+  });
+  return { served, monitor, handler, listener, url: await listen(listener, settings) };
 }
 
 /** Lowers the limits of connections if too few descriptors are free, and reports that of the service. */
-function limitConnections(
-  { maxConnections, monitor }: ServerSettings,
-  ofDatabase: number,
-): ConnectionLimits {
-  const wanted = { service: maxConnections, monitor: monitor ? MONITOR_LIMITS.maxConnections : 0 };
+function limitConnections(settings: ServerSettings): ConnectionLimits {
+  const wanted = {
+    service: settings.PLANT_STORE_MAX_CONNECTIONS,
+    monitor: settings.PLANT_STORE_MONITOR_PORT === undefined ? 0 : MONITOR_LIMITS.maxConnections,
+  };
+  // One more connection to the database is for checks.
+  const ofDatabase =
+    settings.PLANT_STORE_DATABASE_URL === undefined
+      ? 0
+      : settings.PLANT_STORE_DATABASE_CONNECTIONS + 1;
   const limits = fitConnections(wanted, ofDatabase, countDescriptors());
-  if (limits.service < maxConnections)
+  if (limits.service < wanted.service)
     report(
       `PLANT_STORE_MAX_CONNECTIONS: lowered to ${limits.service}, because too few open files are allowed (ulimit -n)`,
     );
   return limits;
 }
 
-/** Serves a store on the configured port. Creates the token file if there is no token. */
-async function startServer(settings: ServerSettings, store: PlantStore, monitor?: Monitor) {
-  const { tokenFile } = settings;
-  let { tokens } = settings;
-  if (tokenFile && tokens.length === 0) {
-    await createTokenFile(tokenFile.path);
-    tokens = await readTokens(tokenFile);
-  }
-  const handler = createPlantHandler({ ...settings, tokens, store });
-  const measured = monitor?.measure(handler) ?? handler;
-  const listener = createListener({ ...settings, handler: measured });
-  return { handler, listener, url: await listen(listener, settings) };
+/** The configured tokens. Creates the token file if there is none. */
+async function tokensOf({ tokens, tokenFile }: ServerSettings): Promise<readonly string[]> {
+  if (tokenFile === undefined || tokens.length > 0) return tokens;
+  await createTokenFile(tokenFile);
+  return readTokens(tokenFile);
 }
 
 /** Listens, or rejects with the setting that has to be changed. */
 async function listen(listener: Listener, settings: ServerSettings): Promise<string> {
-  const { host, port, inheritedSocket } = settings;
+  const { PLANT_STORE_HOST: host, PLANT_STORE_PORT: port, inheritedSocket } = settings;
   try {
     if (inheritedSocket === undefined) return await listener.listen(host, port);
     return await listener.listenOn(inheritedSocket);
@@ -149,26 +150,24 @@ async function listen(listener: Listener, settings: ServerSettings): Promise<str
 }
 
 /** Never rejects, so that the next reload works. */
-async function reloadTokens(file: NamedFile, handler: PlantHandler): Promise<void> {
+async function reloadTokens(file: string, handler: PlantHandler): Promise<void> {
   try {
     const tokens = await readTokens(file);
     handler.setTokens(tokens);
-    report(`${file.path}: accepts ${pluralize(tokens.length, 'token')}`);
+    report(`${file}: accepts ${pluralize(tokens.length, 'token')}`);
   } catch (error) {
     report(`${reasonOf(error)}; the tokens stay as they were`);
   }
 }
 
-/** Resolves to the certificate that is in use then. Never rejects, so that the next reload works. */
-async function reloadTls(tls: Tls, listener: Listener): Promise<Tls> {
-  const { files } = tls;
+/** Never rejects, so that the next reload works. */
+async function reloadTls(settings: ServerSettings, listener: Listener): Promise<void> {
+  const { PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key } = settings;
+  if (!cert || !key) return;
   try {
-    const renewed = await readTls(files);
-    listener.renewTls(renewed);
-    report(`${files.cert.path}: the certificate and its key were read again`);
-    return renewed;
+    listener.renewTls(await readTls(cert.path, key.path));
+    report(`${cert.path}: the certificate and its key were read again`);
   } catch (error) {
     report(`${reasonOf(error)}; the certificate stays as it was`);
-    return tls;
   }
 }

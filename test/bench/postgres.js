@@ -20,7 +20,7 @@ import { aligned, ratio, significant, summarize, verdict, whole } from './report
 import { count, refuseMemory, temporaryFolder } from './setup.js';
 import { OURS as LOG, SYSTEMS } from './systems.js';
 
-const OURS = 'plant-store-postgres';
+const OURS = 'plant-store';
 const INSERT = 'postgres-insert';
 const DURABLE = ['token', 'validation', 'unique id', 'on disk'];
 const TABLE =
@@ -80,7 +80,7 @@ async function prepare() {
       ...database,
       name: OURS,
       title: 'plant-store on PostgreSQL',
-      script: fileURLToPath(new URL('../../dist/postgres-server.js', import.meta.url)),
+      script: fileURLToPath(new URL('../../dist/server.js', import.meta.url)),
       env: { PLANT_STORE_DATABASE_URL: cluster.url },
     },
     {

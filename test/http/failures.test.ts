@@ -2,7 +2,7 @@ import t from 'tap';
 
 import { Failure, failures } from '../../dist/http/failures.js';
 import { PlantFault } from '../../dist/plant-json.js';
-import { SETTINGS } from '../../dist/program/environment.js';
+import { SETTINGS } from '../../dist/program/settings.js';
 import { codeSpans, rows } from '../readme.js';
 
 /** Samples of the failures that depend on the request. */

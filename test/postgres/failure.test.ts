@@ -2,8 +2,6 @@ import pg from 'pg';
 import t, { type Test } from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
-import { copyPlants } from '../../dist/program/copy.js';
-import { MAX_WAITING_BYTES } from '../../dist/store.js';
 import { exactly } from '../exactly.js';
 import { missing, query, startCluster, until } from './cluster.js';
 import { startProxy } from './proxy.js';
@@ -130,17 +128,6 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
     );
     t.ok(refused.length > 70 && refused.length < 90, `${refused.length} of 100 MiB are refused`);
     await other.end();
-  });
-
-  t.test('a copy does not add a large plant while others wait', async (t) => {
-    const store = await openStore(t, { url: await cluster.createSchema(), timeoutMs: 60_000 });
-    async function* plants(): AsyncGenerator<NewPlant> {
-      for (let id = 0n; id < 3_000n; id++) yield { ...FERN, id };
-      // More than may wait with others.
-      yield { id: 3_000n, name: 'x'.repeat(MAX_WAITING_BYTES / 3) };
-      for (let id = 3_001n; id < 4_000n; id++) yield { ...FERN, id };
-    }
-    t.match(await copyPlants(plants(), store), { created: 4_000 });
   });
 
   t.test('connections that are cut', async (t) => {

@@ -25,7 +25,7 @@ t.test(`one of ${INSTANCES} instances is killed under load`, { skip: missing() }
 
   async function start(): Promise<Instance> {
     const program = launch(t, {
-      command: [process.execPath, 'dist/postgres-server.js'],
+      command: [process.execPath, 'dist/server.js'],
       env: { PLANT_STORE_DATABASE_URL: cluster.url, PLANT_STORE_TOKEN: TOKEN },
     });
     const [, url = ''] = await program.says('stdout', /listening on (.+)\n/);

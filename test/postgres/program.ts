@@ -7,7 +7,7 @@ import { conforms } from '../conformance.js';
 import { launch, type Ending, type LaunchOptions, type Process } from '../system/program.js';
 import { query, startCluster, type Cluster } from './cluster.js';
 
-export const SCRIPT = resolve('dist/postgres-server.js');
+export const SCRIPT = resolve('dist/server.js');
 export const SECRET = 'pa:ss/w@rd%,';
 export const CHANGED = 'another-S3cret';
 export const WELL = { code: 0, signal: null };

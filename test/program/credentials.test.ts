@@ -4,22 +4,20 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
+import { MAX_TOKENS } from '../../dist/http/auth.js';
 import {
   createTokenFile,
+  readCertificate,
   readPassword,
+  readPrivateKey,
   readTls,
   readTokens,
   readTokensIfPresent,
-  reportExpiry,
-  type NamedFile,
 } from '../../dist/program/credentials.js';
-import { SettingsError } from '../../dist/program/settings-error.js';
+import { SettingsError } from '../../dist/program/exit.js';
 import { selfSigned } from '../certificate.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
-
-/** A file with the default path. */
-const byDefault = (path: string): NamedFile => ({ path, setting: undefined });
 
 /** The faults that a function reports; fails if there are none. */
 async function faultsOf(t: Test, reading: Promise<unknown>): Promise<readonly string[]> {
@@ -42,7 +40,7 @@ t.test('a token file has one token a line', async (t) => {
   const path = join(t.testdir(), 'token');
   for (const [what, [content, ...expected]] of Object.entries(contents)) {
     writeFileSync(path, content);
-    t.strictSame(await readTokens(byDefault(path)), expected, what);
+    t.strictSame(await readTokens(path), expected, what);
   }
 });
 
@@ -59,8 +57,18 @@ t.test('an invalid token file is refused with the number of the line', async (t)
   for (const [what, [content, ...expected]] of Object.entries(contents)) {
     writeFileSync(path, content);
     const faults = expected.map((fault) => `${path}: ${fault}`);
-    t.strictSame(await faultsOf(t, readTokens(byDefault(path))), faults, what);
+    t.strictSame(await faultsOf(t, readTokens(path)), faults, what);
   }
+});
+
+t.test('a token file holds at most 100 tokens', async (t) => {
+  const path = join(t.testdir(), 'token');
+  const lines = Array.from({ length: MAX_TOKENS }, (_, n) => `token-${n}\n`).join('\n');
+  writeFileSync(path, lines);
+  t.equal((await readTokens(path)).length, MAX_TOKENS);
+  writeFileSync(path, `${lines}one-more`);
+  const fault = `${path}: holds ${MAX_TOKENS + 1} tokens; at most ${MAX_TOKENS} are allowed`;
+  t.strictSame(await faultsOf(t, readTokens(path)), [fault]);
 });
 
 t.test('a token file that cannot be read is a fault, unless it may be missing', async (t) => {
@@ -68,17 +76,14 @@ t.test('a token file that cannot be read is a fault, unless it may be missing', 
   const faults = {
     none: 'no such file or directory (ENOENT)',
     'file/token': 'not a directory (ENOTDIR)',
-    '.': 'it is not a regular file',
+    '.': 'illegal operation on a directory (EISDIR)',
   };
   for (const [name, fault] of Object.entries(faults)) {
     const path = join(folder, name);
-    t.strictSame(await faultsOf(t, readTokens(byDefault(path))), [`${path}: ${fault}`]);
-    const named = { path, setting: 'PLANT_STORE_TOKEN_FILE' };
-    const faultOfSetting = [`PLANT_STORE_TOKEN_FILE: ${path}: ${fault}`];
-    t.strictSame(await faultsOf(t, readTokens(named)), faultOfSetting);
-    const ifPresent = readTokensIfPresent(named);
+    t.strictSame(await faultsOf(t, readTokens(path)), [`${path}: ${fault}`]);
+    const ifPresent = readTokensIfPresent(path);
     if (name === 'none') t.strictSame(await ifPresent, []);
-    else t.strictSame(await faultsOf(t, ifPresent), faultOfSetting);
+    else t.strictSame(await faultsOf(t, ifPresent), [`${path}: ${fault}`]);
   }
 });
 
@@ -115,94 +120,67 @@ t.test('a token file that cannot be created is reported', async (t) => {
 t.test('a certificate and its private key are read unchanged', async (t) => {
   const { cert, key } = selfSigned();
   const folder = t.testdir({ cert, key, chain: `${cert}\n${selfSigned().cert}` });
-  for (const name of ['cert', 'chain']) {
-    const files = { cert: byDefault(join(folder, name)), key: byDefault(join(folder, 'key')) };
-    t.strictSame(await readTls(files), {
-      cert: readFileSync(files.cert.path),
+  for (const name of ['cert', 'chain'])
+    t.strictSame(await readTls(join(folder, name), join(folder, 'key')), {
+      cert: readFileSync(join(folder, name)),
       key: Buffer.from(key),
-      files,
-      notAfter: Date.parse('2100-01-01T00:00:00Z'),
     });
-  }
 });
 
 t.test(
-  'anything but a certificate and its private key in PEM is refused with a reason',
+  'a file that is no certificate or no key in PEM is named, with what OpenSSL says',
   async (t) => {
     const own = selfSigned();
-    const other = selfSigned();
-    const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-    const ecKey = privateKey.export({ type: 'pkcs8', format: 'pem' });
     const cipher = { cipher: 'aes-256-cbc', passphrase: 'secret' };
     const encrypted = createPrivateKey(own.key).export({ type: 'pkcs8', format: 'pem', ...cipher });
-    const folder = t.testdir({ cert: own.cert, key: own.key });
-    const [cert, key] = [join(folder, 'cert'), join(folder, 'key')];
-    const misfits = {
-      'the key of another': [own.cert, other.key, 'key values mismatch'],
-      'a certificate of another': [other.cert, own.key, 'key values mismatch'],
-      'a key of another type': [own.cert, ecKey, 'key type mismatch'],
-      'an encrypted key': [own.cert, encrypted, 'bad decrypt'],
-      'one for the other': [own.key, own.cert, 'no start line'],
-      'two certificates': [own.cert, own.cert, 'unsupported'],
-      'two keys': [own.key, own.key, 'no start line'],
-      'an empty certificate': ['', own.key, 'no start line'],
-      'an empty key': [own.cert, '', 'unsupported'],
-      'a certificate that is cut off': [own.cert.slice(0, -40), own.key, 'bad end line'],
-      'a key that is cut off': [own.cert, own.key.slice(0, -40), 'unsupported'],
-      'a certificate in DER': [derOf(own.cert), own.key, 'no start line'],
-    } as const;
-    for (const [what, [certificate, privateKey, reason]] of Object.entries(misfits)) {
-      writeFileSync(cert, certificate);
-      writeFileSync(key, privateKey);
-      t.strictSame(
-        await faultsOf(t, readTls({ cert: byDefault(cert), key: byDefault(key) })),
-        [
-          `${cert} and ${key}: are not a certificate and its private key in PEM (OpenSSL: ${reason})`,
-        ],
-        what,
-      );
+    const path = join(t.testdir(), 'file');
+    const misfits = [
+      ['a key', readCertificate, own.key, 'no start line'],
+      ['nothing', readCertificate, '', 'no start line'],
+      ['a certificate that is cut off', readCertificate, own.cert.slice(0, -40), 'bad end line'],
+      ['a certificate in DER', readCertificate, derOf(own.cert), 'no start line'],
+      ['a certificate', readPrivateKey, own.cert, /\w+/],
+      ['nothing', readPrivateKey, '', /\w+/],
+      ['a key that is cut off', readPrivateKey, own.key.slice(0, -40), /\w+/],
+      ['an encrypted key', readPrivateKey, encrypted, /\w+/],
+    ] as const;
+    for (const [what, read, content, reason] of misfits) {
+      writeFileSync(path, content);
+      const kind = read === readCertificate ? 'certificate' : 'private key';
+      const [fault = '', ...more] = await faultsOf(t, read(path));
+      const start = `${path}: cannot be used as a ${kind} in PEM (OpenSSL: `;
+      t.ok(fault.startsWith(start), fault);
+      t.match(fault.slice(start.length), reason, what);
+      t.strictSame(more, []);
     }
   },
 );
+
+t.test('a key that is not that of the certificate is named, of whatever type it is', async (t) => {
+  const own = selfSigned();
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const ec = String(privateKey.export({ type: 'pkcs8', format: 'pem' }));
+  const folder = t.testdir({ cert: own.cert, other: selfSigned().key, ec });
+  const cert = join(folder, 'cert');
+  for (const name of ['other', 'ec']) {
+    const key = join(folder, name);
+    const fault = `${key}: is not the private key of the first certificate in ${cert}`;
+    t.strictSame(await faultsOf(t, readTls(cert, key)), [fault]);
+  }
+});
 
 function derOf(pem: string): Buffer {
   return Buffer.from(pem.split('\n')[1] ?? '', 'base64');
 }
 
-t.test('a certificate is reported if it has expired, or expires within 14 days', async (t) => {
-  t.intercept(Date, 'now', { value: () => Date.parse('2030-01-01T00:00:00Z') });
-  const files = {
-    cert: { path: '/tls/cert', setting: 'PLANT_STORE_TLS_CERT' },
-    key: byDefault('/tls/key'),
-  };
-  const expiries = {
-    '2030-01-15T00:00:00.001Z': undefined,
-    '2030-01-15T00:00:00.000Z': 'expires',
-    '2030-01-01T00:00:00.001Z': 'expires',
-    '2030-01-01T00:00:00.000Z': 'expired',
-    '2001-01-01T00:00:00.000Z': 'expired',
-  };
-  for (const [at, verb] of Object.entries(expiries)) {
-    const reports: string[] = [];
-    const tls = { files, notAfter: Date.parse(at), cert: Buffer.of(), key: Buffer.of() };
-    reportExpiry(tls, (message) => reports.push(message));
-    const report = `PLANT_STORE_TLS_CERT: /tls/cert: the certificate ${verb} at ${at}; renew it, then send SIGHUP`;
-    t.strictSame(reports, verb ? [report] : [], at);
-  }
-});
-
-t.test('each TLS file that cannot be read is a fault', async (t) => {
+t.test('a TLS file that cannot be read is a fault', async (t) => {
   const folder = t.testdir(selfSigned());
-  const file = (name: string): NamedFile => byDefault(join(folder, name));
-  const noCert = `${file('none').path}: no such file or directory (ENOENT)`;
-  const noKey = `${file('.').path}: it is not a regular file`;
-  const pairs = [
-    ['none', '.', [noCert, noKey]],
-    ['none', 'key', [noCert]],
-    ['cert', '.', [noKey]],
-  ] as const;
-  for (const [cert, key, faults] of pairs)
-    t.strictSame(await faultsOf(t, readTls({ cert: file(cert), key: file(key) })), faults);
+  for (const read of [readCertificate, readPrivateKey]) {
+    const none = join(folder, 'none');
+    t.strictSame(await faultsOf(t, read(none)), [`${none}: no such file or directory (ENOENT)`]);
+    const directory = `${folder}: illegal operation on a directory (EISDIR)`;
+    t.strictSame(await faultsOf(t, read(folder)), [directory]);
+  }
 });
 
 t.test('a password is all of its file but a newline at the end', async (t) => {
@@ -210,11 +188,11 @@ t.test('a password is all of its file but a newline at the end', async (t) => {
   const path = join(folder, 'password');
   for (const end of ['', '\n', '\r\n']) {
     writeFileSync(path, ` p\nw ${end}`);
-    t.equal(await readPassword(byDefault(path)), ' p\nw ', JSON.stringify(end));
+    t.equal(await readPassword(path), ' p\nw ', JSON.stringify(end));
   }
   const faults = { empty: 'holds no password', none: 'no such file or directory (ENOENT)' };
   for (const [name, fault] of Object.entries(faults))
-    t.strictSame(await faultsOf(t, readPassword(byDefault(join(folder, name)))), [
+    t.strictSame(await faultsOf(t, readPassword(join(folder, name))), [
       `${join(folder, name)}: ${fault}`,
     ]);
 });

@@ -1,12 +1,13 @@
 import { readdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
+import { gzipSync } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
 import { readPlantLog, type NewPlant } from '../../dist/index.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
-import { importPlants } from '../../dist/program/import.js';
+import { importPlants, MAX_LISTED } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
 import { block } from '../readme.js';
 import { storeOf } from '../stores.js';
@@ -85,7 +86,7 @@ t.test(
     );
     const refusals = rows.flatMap(([, reason], n) => (reason ? `line ${n + 1}: ${reason}` : []));
     const { code, lines, plants, cwd } = await imports(t, content);
-    t.strictSame(lines.toSorted(), [...refusals, summary('2 plants', 0, '10 lines')].toSorted());
+    t.strictSame(lines, [...refusals, summary('2 plants', 0, '10 lines')]);
     t.equal(code, 1);
     t.match(plants, exactly({ id: 1n, name: 'fern' }, { id: 8n, name: 'elm' }));
     const again = await imports(t, content, cwd);
@@ -114,12 +115,63 @@ t.test('- stands for stdin', async (t) => {
   t.strictSame(await plantsIn(cwd), [{ id: 1n, name: 'fern' }]);
 });
 
+/** What files hold that are not JSON lines, and how it is named. */
+const OTHERS: Readonly<Record<string, readonly [content: string | Buffer, what: string]>> = {
+  'an array, one element a line': [
+    '[\n{"id":1,"name":"fern"},\n{"id":2,"name":"ivy"}\n]\n',
+    'a JSON array',
+  ],
+  'an array on one line': ['\ufeff [{"id":1,"name":"fern"}]', 'a JSON array'],
+  'pretty-printed JSON': ['{\n  "id": 1,\n  "name": "fern"\n}\n', 'JSON on several lines'],
+  CSV: ['id,name,tag\n1,fern,\n', 'text without a line that begins with a brace'],
+  gzip: [gzipSync('{"id":1,"name":"fern"}\n'), 'compressed by gzip'],
+  xz: [Buffer.from('fd377a585a000004', 'hex'), 'compressed by xz'],
+  zstd: [Buffer.from('28b52ffd2400', 'hex'), 'compressed by zstd'],
+  zip: [Buffer.from('504b03041400', 'hex'), 'a zip archive'],
+  SQLite: ['SQLite format 3\0', 'an SQLite database'],
+  'UTF-16': [Buffer.from('\ufeff{"id":1,"name":"fern"}\n', 'utf16le'), 'text in UTF-16'],
+  'UTF-16 without a mark': [Buffer.from('{"id":1,"name":"fern"}\n', 'utf16le'), 'text in UTF-16'],
+};
+
+for (const [name, [content, what]] of Object.entries(OTHERS))
+  t.test(
+    `a file that is not JSON lines is named once, and nothing is created: ${name}`,
+    async (t) => {
+      const cwd = t.testdir({ given: content });
+      const { code, stdout, stderr } = await run(t, { cwd, env: ENV, args: ['import', 'given'] });
+      t.strictSame({ code, stdout }, { code: FAILED, stdout: '' });
+      t.ok(stderr.startsWith(`plant-store: given: is ${what}`), stderr);
+      t.match(stderr, /, not JSON lines, one plant a line; nothing was imported\n$/);
+      t.strictSame(readdirSync(cwd), ['given']);
+    },
+  );
+
+t.test(
+  'a byte order mark, blank lines and other lines before the first plant are no obstacle',
+  async (t) => {
+    const { lines, plants } = await imports(t, '\ufeff{"id":1,"name":"fern"}\n');
+    t.strictSame(lines, [summary('1 plant', 0, '0 lines')]);
+    t.strictSame(plants, [{ id: 1n, name: 'fern' }]);
+    const late = await imports(t, '# plants\n\n{"id":1,"name":"fern"}\n');
+    t.match(late.lines, exactly(/^line 1: /, summary('1 plant', 0, '1 line')));
+    const empty = await imports(t, '\n');
+    t.strictSame(empty.lines, [summary('0 plants', 0, '0 lines')]);
+  },
+);
+
+t.test('at most 20 refused lines are listed, and all are counted', async (t) => {
+  const { code, lines } = await imports(t, '{}\n'.repeat(MAX_LISTED + 1));
+  t.equal(code, FAILED);
+  t.equal(lines.length, MAX_LISTED + 1);
+  t.equal(lines.at(-1), summary('0 plants', 0, `${MAX_LISTED + 1} lines`));
+});
+
 t.test('a file that cannot be read is named, and what came before is stored', async (t) => {
   const cwd = t.testdir({ folder: {}, long: '{"id":1,"name":"fern"}\n{}\n' });
   truncateSync(join(cwd, 'long'), MAX_RECORD_BYTES + 100);
   const files = {
     none: ['no such file or directory (ENOENT)', /^$/],
-    folder: ['illegal operation on a directory (EISDIR)', / 0 plants imported/],
+    folder: ['illegal operation on a directory (EISDIR)', /^$/],
     long: [
       'line 3 is longer than 134217728 bytes; nothing from there on was read',
       /^line 2: .*\nlong: 1 plant imported, 0 unchanged, 1 line refused\n$/,
@@ -134,10 +186,10 @@ t.test('a file that cannot be read is named, and what came before is stored', as
 });
 
 t.test('a damaged log is named with the way out, not the file to import', async (t) => {
-  const cwd = t.testdir({ 'given.jsonl': '', 'plants.jsonl': '{"id":\n' });
+  const cwd = t.testdir({ 'given.jsonl': MANY, 'plants.jsonl': '{"id":\n' });
   const { code, stderr } = await run(t, { cwd, env: ENV, args: ['import', 'given.jsonl'] });
   t.equal(code, FAILED);
-  t.match(stderr, ` verify ${join(cwd, 'plants.jsonl')}\n`);
+  t.match(stderr, ` verify ${join(cwd, 'plants.jsonl')}" to list`);
 });
 
 const COUNT = 50_000;
@@ -167,7 +219,10 @@ t.test('an import that is interrupted copies no more plants', async (t) => {
     return 'created';
   });
   const printed = t.capture(console, 'log', () => undefined);
-  await t.rejects(importPlants(path, store, stopping.signal), { name: 'AbortError' });
+  await t.rejects(
+    importPlants(path, async () => store, stopping.signal),
+    { name: 'AbortError' },
+  );
   t.match(String(printed()[0]?.args[0]), / imported, 0 unchanged, 0 lines refused$/);
   for (let turn = 0; turn < 1_000; turn++) await setImmediate();
   t.ok(added < COUNT, `${added} plants were added`);
@@ -178,11 +233,17 @@ t.test('an import ends with an error of its store that HTTP would not show', asy
   const store = storeOf(() => Promise.reject(new RangeError('the plant is too large')));
   t.capture(console, 'log', () => undefined);
   const never = new AbortController().signal;
-  await t.rejects(importPlants(path, store, never), { message: 'the plant is too large' });
+  await t.rejects(
+    importPlants(path, async () => store, never),
+    { message: 'the plant is too large' },
+  );
 });
 
 t.test('an import reports its progress', async (t) => {
-  const cwd = t.testdir({ 'given.jsonl': '{"id":1,"name":"fern"}\n{"id":2,"name":"ivy"}\n' });
+  const content = ['fern', 'ivy'].map((name, id) =>
+    JSON.stringify({ id, name: name.repeat(90_000) }),
+  );
+  const cwd = t.testdir({ 'given.jsonl': content.join('\n') });
   const preload = 'let now = 0; performance.now = () => (now += 1000);';
   const { stderr } = await run(t, { cwd, env: ENV, args: ['import', 'given.jsonl'], preload });
   t.match(stderr, /importing given.jsonl: 1 plant\n.*importing given.jsonl: 2 plants\n$/s);

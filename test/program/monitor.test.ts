@@ -15,7 +15,6 @@ const OPTIONS = { host: '127.0.0.1', port: 0, maxConnections: 10, maxBufferedByt
 const SERVING: Watched = {
   listener: { connections: async () => ({ open: 3, dropped: 2 }) },
   bufferedBytes: () => 250,
-  notAfter: () => undefined,
   stop: new AbortController().signal,
 };
 const LOG = { size: 7, bytes: 430 };
@@ -115,10 +114,9 @@ t.test('the gauges have the values of the program', async (t) => {
     buffered_bytes_limit: [1_000, 1_000],
     log_plants: [undefined, 7],
     log_size_bytes: [undefined, 430],
-    tls_certificate_not_after_timestamp_seconds: [undefined, 4_102_444_800],
   };
   const before = await scrape(url);
-  monitor.watch({ ...SERVING, notAfter: () => 4_102_444_800_000, log: LOG });
+  monitor.watch({ ...SERVING, log: LOG });
   const serving = await scrape(url);
   for (const [name, values] of Object.entries(gauges))
     t.strictSame(

@@ -74,7 +74,10 @@ t.test('repair refuses a log that a server has open, until it is closed', async 
   appendFileSync(program.log, 'x\n');
   const reason =
     'another process has the log open; one log serves one process, plant-store/postgres serves several';
-  const sentences = [`${program.log}: ${reason}`, `process ${program.pid} has the log open`];
+  const sentences = [
+    `${program.log}: ${reason}`,
+    `run "fuser ${program.log}" to find that process`,
+  ];
   const configured = { args: ['repair'], cwd, env: ENV };
   for (const options of [configured, { args: ['repair', program.log] }])
     await failsToRun(t, FAILED, sentences, options);
