@@ -1,96 +1,36 @@
 import { STATUS_CODES } from 'node:http';
 
-import { ErrorSchema, failures, type ErrorBody, type Failure } from './failures.js';
-import { DEFAULT_LIMITS } from './memory.js';
-import { PlantFault } from '../plant-json.js';
+import { ErrorSchema, Failure, failures } from './failures.js';
 import { NewPlantSchema, PlantSchema } from '../plant.js';
-
-/** Every failure by its name, with a sample of those that depend on the request. */
-const samples: readonly (readonly [name: string, Failure])[] = Object.entries({
-  ...failures,
-  notJson: failures.notPlant(new PlantFault('json', 'must be one JSON text in UTF-8')),
-  notPlant: failures.notPlant(new PlantFault('plant', 'name: must be a string', true)),
-  tooLarge: failures.tooLarge(DEFAULT_LIMITS.maxBodyBytes),
-});
 
 interface Response {
   readonly description: string;
-  readonly headers?: Readonly<Record<string, Header>>;
-  readonly content: { readonly 'application/json': MediaType };
-}
-
-interface Header {
-  readonly required: boolean;
-  readonly schema: { readonly type: 'string'; readonly examples: string[] };
-}
-
-interface MediaType {
-  readonly schema: Reference | { readonly allOf: (Reference | CodeSchema)[] };
-  readonly examples?: Readonly<Record<string, { readonly value: ErrorBody }>>;
+  readonly content: { readonly 'application/json': { readonly schema: Reference } };
 }
 
 interface Reference {
   readonly $ref: string;
 }
 
-interface CodeSchema {
-  readonly type: 'object';
-  readonly properties: { readonly error: { readonly type: 'integer'; readonly enum: number[] } };
-}
-
+/** The 200 and, for each status of a failure, the Error. */
 function allResponses(): Readonly<Record<string, Response>> {
-  const statuses = new Set(samples.map(([, { status }]) => status));
-  return {
-    200: { description: 'plant response', content: json({ schema: refer('Plant') }) },
-    ...Object.fromEntries([...statuses].map((status) => [status, failureResponse(status)])),
+  const responses: Record<string, Response> = {
+    200: { description: 'plant response', content: json('Plant') },
   };
+  for (const failure of Object.values(failures))
+    if (failure instanceof Failure) responses[failure.status] = failureResponse(failure.status);
+  return responses;
 }
 
 function failureResponse(status: number): Response {
-  const entries = samples.filter(([, failure]) => failure.status === status);
-  const kinds = entries.map(([, failure]) => failure);
-  const examples = Object.fromEntries(
-    entries.map(([name, { body }]) => [name, { value: JSON.parse(body) as ErrorBody }]),
-  );
-  return {
-    description: status === 400 ? 'unexpected error' : String(STATUS_CODES[status]),
-    ...headersOf(kinds),
-    content: json({ schema: errorSchema(kinds), examples }),
-  };
-}
-
-/**
- * An Error whose code is one of these failures' codes. Tools differ in how they read keywords beside
- * a `$ref` and schemas without a `type`; they agree on this form.
- */
-function errorSchema(kinds: readonly Failure[]): MediaType['schema'] {
-  const codes = [...new Set(kinds.map((failure) => failure.error))];
-  const properties = { error: { type: 'integer', enum: codes } } as const;
-  return { allOf: [refer('Error'), { type: 'object', properties }] };
-}
-
-/** The headers of some failures. A header that all of them have is required. */
-function headersOf(kinds: readonly Failure[]): Pick<Response, 'headers'> {
-  const names = new Set(kinds.flatMap(({ headers }) => Object.keys(headers)));
-  if (names.size === 0) return {};
-  const headers = Object.fromEntries(
-    [...names].map((name) => {
-      const values = kinds.flatMap(({ headers }) => headers[name] ?? []);
-      const schema: Header['schema'] = { type: 'string', examples: [...new Set(values)] };
-      return [name, { required: values.length === kinds.length, schema }];
-    }),
-  );
-  return { headers };
+  const description = status === 400 ? 'unexpected error' : String(STATUS_CODES[status]);
+  return { description, content: json('Error') };
 }
 
 const schemas = { Plant: PlantSchema, NewPlant: NewPlantSchema, Error: ErrorSchema };
 
-function refer(name: keyof typeof schemas): Reference {
-  return { $ref: `#/components/schemas/${name}` };
-}
-
-function json<Content extends object>(content: Content): { 'application/json': Content } {
-  return { 'application/json': content };
+function json(schema: keyof typeof schemas): Response['content'] {
+  return { 'application/json': { schema: { $ref: `#/components/schemas/${schema}` } } };
 }
 
 /**
@@ -124,7 +64,7 @@ export const openapi = {
         summary: 'Create a plant',
         description: 'Creates a new plant in the store.',
         tags: ['plants'],
-        requestBody: { required: true, content: json({ schema: refer('NewPlant') }) },
+        requestBody: { required: true, content: json('NewPlant') },
         responses: allResponses(),
       },
     },

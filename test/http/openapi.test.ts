@@ -29,7 +29,6 @@ t.test('the document matches the interface', async (t) => {
     [['/plants', ['post']]],
   );
   const { post } = paths['/plants'];
-  const withCode = { type: 'object', properties: { error: { type: 'integer' } } };
   t.match(post, {
     operationId: 'createPlant',
     summary: /\w/,
@@ -38,10 +37,7 @@ t.test('the document matches the interface', async (t) => {
     requestBody: { required: true, content: json(reference('NewPlant')) },
     responses: {
       200: { description: 'plant response', content: json(reference('Plant')) },
-      400: {
-        description: 'unexpected error',
-        content: json({ allOf: exactly(reference('Error'), withCode) }),
-      },
+      400: { description: 'unexpected error', content: json(reference('Error')) },
     },
   });
   t.strictSame(
@@ -89,34 +85,21 @@ t.test('the package contains the document as a file', async (t) => {
   t.strictSame(JSON.parse(file), openapi);
 });
 
-t.test('the document describes every failure with an example', async (t) => {
-  const { responses } = openapi.paths['/plants'].post;
-  for (const [name, each] of Object.entries(failures)) {
-    const { status, error, headers, body } =
-      each instanceof Failure ? each : each(new PlantFault('plant', 'x') as never);
-    const sent = new Headers({ ...headers, 'Content-Type': 'application/json' });
-    conforms({ status, headers: Object.fromEntries(sent), body });
-    const { examples } = responses[status]?.content['application/json'] ?? {};
-    t.match(examples?.[name]?.value, { error, message: /\w/ }, name);
+const ANY_FAULT = new PlantFault('plant', 'must be a plant');
+
+t.test('the document describes each failure by its status', async (t) => {
+  for (const each of Object.values(failures)) {
+    const { status, error, body } = each instanceof Failure ? each : each(ANY_FAULT as never);
+    conforms({ status, headers: { 'content-type': 'application/json' }, body });
+    t.ok(error === status || status === 400, body);
   }
 });
 
-t.test('an answer with the error code of another status does not conform', async (t) => {
-  const headers = { 'content-type': 'application/json', 'www-authenticate': 'Bearer' };
+t.test('an answer that is not an Error does not conform', async (t) => {
+  const headers = { 'content-type': 'application/json' };
   const answer = (status: number, error: unknown) => () =>
     conforms({ status, headers, body: JSON.stringify({ error, message: 'No.' }) });
-  for (const error of [400, 409, 413, 415, 422]) t.doesNotThrow(answer(400, error));
-  for (const error of [401, 404, 423, '400', undefined]) t.throws(answer(400, error), /status 400/);
-  t.doesNotThrow(answer(401, 401));
-  t.throws(answer(401, 400), /status 401/);
-});
-
-t.test('the document lists the headers of each answer', async (t) => {
-  const required = Object.entries(openapi.paths['/plants'].post.responses).flatMap(
-    ([status, { headers = {} }]) =>
-      Object.entries(headers).flatMap(([name, { required }]) =>
-        required ? [`${status} ${name}`] : [],
-      ),
-  );
-  t.strictSame(required, ['401 WWW-Authenticate', '405 Allow', '503 Retry-After']);
+  t.doesNotThrow(answer(400, 409));
+  for (const error of ['400', 4.5, undefined]) t.throws(answer(400, error), /status 400/);
+  t.throws(answer(402, 402), /status 402/);
 });
