@@ -67,7 +67,7 @@ t.test('verify and repair look only at the setting for the log', async (t) => {
 });
 
 t.test('without a setting, verify and repair take the log in the folder data', async (t) => {
-  const cwd = t.testdir({ data: { 'plants.jsonl': 'x\n' } });
+  const cwd = t.testdir({ data: { 'plants.jsonl': '{"id":\n' } });
   const env = { PLANT_STORE_PORT: 'wrong' };
   const verified = await run(t, { args: ['verify'], cwd, env });
   t.match(verified, { code: FAILED, stdout: /1 damaged line$/m });
