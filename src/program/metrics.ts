@@ -3,7 +3,6 @@ import { subscribe } from 'node:diagnostics_channel';
 import { performance } from 'node:perf_hooks';
 
 import { runningCommitMs, type CommitMessage, type ResponseMessage } from '../channels.js';
-import { countDescriptors } from './descriptors.js';
 import type { ListenerOptions } from './listener.js';
 import { VERSION } from './settings.js';
 
@@ -67,8 +66,6 @@ const HELP = {
   process_cpu_seconds_total: 'Processor time of the process',
   process_resident_memory_bytes: 'Resident memory of the process',
   process_start_time_seconds: 'When the process started, since the Unix epoch',
-  process_open_fds: 'Open file descriptors; absent if /proc cannot be read',
-  process_max_fds: 'File descriptors that may be open; absent if /proc cannot be read',
   nodejs_heap_size_used_bytes: 'Used memory of the heap of V8',
   nodejs_eventloop_time_seconds_total: 'Time of the event loop, by state: active or idle',
 };
@@ -120,7 +117,6 @@ export function startMetrics(): Metrics {
     const build = `{version="${VERSION}",node="${process.versions.node}"}`;
     const cpu = process.cpuUsage();
     const { rss, heapUsed } = process.memoryUsage();
-    const descriptors = countDescriptors();
     const { active, idle } = performance.eventLoopUtilization();
     return {
       plant_store_ready: Number(gauges.isReady),
@@ -142,8 +138,6 @@ export function startMetrics(): Metrics {
       process_cpu_seconds_total: (cpu.user + cpu.system) / 1e6,
       process_resident_memory_bytes: rss,
       process_start_time_seconds: performance.timeOrigin / 1e3,
-      process_open_fds: descriptors?.open,
-      process_max_fds: descriptors?.max,
       nodejs_heap_size_used_bytes: heapUsed,
       nodejs_eventloop_time_seconds_total: [
         ['{state="active"}', active / 1e3],

@@ -14,8 +14,6 @@ export interface MonitorOptions {
   readonly port: number;
   /** How many connections to the service may be open. */
   readonly maxConnections: number;
-  /** How many connections to the monitor may be open. */
-  readonly ownConnections?: number;
   /** The memory that may be reserved for requests to the service, in bytes. */
   readonly maxBufferedBytes: number;
 }
@@ -53,7 +51,7 @@ export const MONITOR_LIMITS = { maxConnections: 100, connectionMs: 15_000 } as c
 
 /** @throws Error if the monitor cannot listen on its host and port. */
 export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
-  const { host, port, maxConnections, maxBufferedBytes, ownConnections } = options;
+  const { host, port, maxConnections, maxBufferedBytes } = options;
   const metrics = startMetrics();
   let watched: Watched | undefined;
   /** Whether plants could be stored, as the latest check or successful commit has shown. */
@@ -128,7 +126,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   const server = createServer(answer).on('checkExpectation', answer);
   // node:http itself responds to further requests on a connection, so no page is created for them.
   server.maxRequestsPerSocket = 1;
-  server.maxConnections = ownConnections ?? MONITOR_LIMITS.maxConnections;
+  server.maxConnections = MONITOR_LIMITS.maxConnections;
   server.on('connection', (socket) => {
     socket.unref();
     const timer = setTimeout(() => socket.destroy(), MONITOR_LIMITS.connectionMs).unref();

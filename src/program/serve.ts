@@ -4,10 +4,9 @@ import { reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { createTokenFile, readTls, readTokens } from './credentials.js';
-import { countDescriptors, fitConnections, type ConnectionLimits } from './descriptors.js';
 import { EXIT, SettingsError, STOPPING, type ExitCode } from './exit.js';
 import { createListener, type Listener } from './listener.js';
-import { MONITOR_LIMITS, startMonitor, type Watched } from './monitor.js';
+import { startMonitor, type Watched } from './monitor.js';
 import type { ServerSettings } from './settings.js';
 import { aborted, type Shutdown } from './signals.js';
 
@@ -71,6 +70,14 @@ export async function serve(
   return poisoned?.aborted ? EXIT.failed : EXIT.done;
 }
 
+/** The descriptors for everything but connections to the service: the log, the monitor, a database. */
+const OWN_DESCRIPTORS = 200;
+
+/** The part of `process.report` that is read. */
+interface ResourceReport {
+  readonly userLimits?: { readonly open_files: { readonly soft: number | 'unlimited' } };
+}
+
 /**
  * Starts the monitor, opens the store, and serves it, unless `stop` is aborted by then. If it cannot be served, it
  * is not closed: nothing is pending, and the lock of a log vanishes with the process.
@@ -80,17 +87,13 @@ async function start(
   stop: AbortSignal,
   open: () => Promise<ServedStore>,
 ) {
-  const limits = limitConnections(settings);
+  const maxConnections = limitConnections(settings.PLANT_STORE_MAX_CONNECTIONS);
   const maxBufferedBytes = settings.PLANT_STORE_MAX_BUFFERED;
   const { PLANT_STORE_MONITOR_HOST: host, PLANT_STORE_MONITOR_PORT: port } = settings;
   const monitor =
     port === undefined
       ? undefined
-      : await startMonitor({
-          ...{ host, port, maxBufferedBytes },
-          maxConnections: limits.service,
-          ownConnections: limits.monitor,
-        });
+      : await startMonitor({ host, port, maxConnections, maxBufferedBytes });
   const served = await open();
   stop.throwIfAborted();
   const handler = createPlantHandler({
@@ -102,30 +105,29 @@ async function start(
   const { PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key } = settings;
   const listener = createListener({
     handler: monitor?.measure(handler) ?? handler,
-    maxConnections: limits.service,
+    maxConnections,
     keepAliveMs: 1_000 * settings.PLANT_STORE_KEEP_ALIVE_SECONDS,
     tls: cert && key && { cert: cert.pem, key: key.pem },
   });
   return { served, monitor, handler, listener, url: await listen(listener, settings) };
 }
 
-/** Lowers the limits of connections if too few descriptors are free, and reports that of the service. */
-function limitConnections(settings: ServerSettings): ConnectionLimits {
-  const wanted = {
-    service: settings.PLANT_STORE_MAX_CONNECTIONS,
-    monitor: settings.PLANT_STORE_MONITOR_PORT === undefined ? 0 : MONITOR_LIMITS.maxConnections,
-  };
-  // One more connection to the database is for checks.
-  const ofDatabase =
-    settings.PLANT_STORE_DATABASE_URL === undefined
-      ? 0
-      : settings.PLANT_STORE_DATABASE_CONNECTIONS + 1;
-  const limits = fitConnections(wanted, ofDatabase, countDescriptors());
-  if (limits.service < wanted.service)
-    report(
-      `PLANT_STORE_MAX_CONNECTIONS: lowered to ${limits.service}, because too few open files are allowed (ulimit -n)`,
+/** Lowers the largest number of connections to what the limit of open files allows, and reports that. */
+function limitConnections(wanted: number): number {
+  // The report would resolve the names of all peers. Node's types lack this property.
+  Object.assign(process.report, { excludeNetwork: true });
+  const { userLimits } = process.report.getReport() as ResourceReport;
+  const allowed = Number(userLimits?.open_files.soft) - OWN_DESCRIPTORS;
+  // Not if there is no limit, or none is known.
+  if (!(allowed < wanted)) return wanted;
+  if (allowed < 1)
+    throw new Error(
+      `ulimit -n: must be more than ${OWN_DESCRIPTORS}, the files that the program opens itself`,
     );
-  return limits;
+  report(
+    `PLANT_STORE_MAX_CONNECTIONS: lowered to ${allowed}, because too few open files are allowed (ulimit -n)`,
+  );
+  return allowed;
 }
 
 /** The configured tokens. Creates the token file if there is none. */

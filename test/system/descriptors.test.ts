@@ -5,10 +5,10 @@ import t, { type Test } from 'tap';
 
 import { connect, exchange, message, TOKEN, type Client } from '../client.js';
 import { scrape } from '../metrics.js';
-import { start, type Program } from './program.js';
+import { failsToRun, start, type Program } from './program.js';
 
-/** Node 20 needs hundreds to load the program. */
-const FEW = process.version.startsWith('v20.') ? 300 : 60;
+/** The program keeps 200 for everything but connections. */
+const FEW = 230;
 
 const prlimit = (limit: number): string[] => ['prlimit', `--nofile=${limit}`];
 const [command = '', ...args] = prlimit(FEW);
@@ -57,4 +57,20 @@ t.test('connections to the monitor leave descriptors for the service', { skip },
   // One is closed once there are too many.
   await Promise.race(clients.map(({ closed }) => closed));
   t.equal((await exchange(t, program.port, message())).status, 200);
+});
+
+t.test('too few descriptors are named at the start', { skip }, async (t) => {
+  const options = { cwd: t.testdir(), env, under: prlimit(FEW) };
+  const preload = `process.report.getReport = () => ({ userLimits: { open_files: { soft: 200 } } });`;
+  const fault = 'ulimit -n: must be more than 200, the files that the program opens itself';
+  await failsToRun(t, 1, [fault], { ...options, preload });
+});
+
+t.test('without a limit of descriptors, that of connections is kept', { skip }, async (t) => {
+  for (const report of ['{}', `{ userLimits: { open_files: { soft: 'unlimited' } } }`]) {
+    const preload = `process.report.getReport = () => (${report});`;
+    const program = await start(t, { cwd: t.testdir(), env, preload });
+    t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
+    t.equal(program.stderr, '');
+  }
 });
