@@ -87,14 +87,6 @@ export class PlantStoreError extends Error {
   }
 }
 
-/** How many bytes of plants may wait for a database, by {@link bytesOf}. An import keeps well below it. */
-export const MAX_WAITING_BYTES = 67_108_864;
-
-/** The memory that a waiting plant takes at most, in bytes: its strings in UTF-8, and 512 bytes for the rest. */
-export function bytesOf({ name, tag = '' }: Plant): number {
-  return 512 + 3 * (name.length + tag.length);
-}
-
 const MEMBERS = Object.keys(PlantSchema.properties) as readonly (keyof Plant)[];
 
 /** Whether two plants with the same id have the same name and tag. */

@@ -1,15 +1,9 @@
 import { AsyncResource } from 'node:async_hooks';
 
 import { measureCommit } from '../channels.js';
-import type { NewPlant } from '../plant.js';
+import type { NewPlant, Plant } from '../plant.js';
 import type { Report } from '../report.js';
-import {
-  bytesOf,
-  copyPlant,
-  MAX_WAITING_BYTES,
-  PlantStoreError,
-  type PlantStore,
-} from '../store.js';
+import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
 import { messageOf } from '../system-error.js';
 import type { Connection } from './connection.js';
 import { COMPARE, INSERT, rowsOf } from './statements.js';
@@ -27,12 +21,20 @@ interface Pending {
  * statements to 16 MiB.
  */
 const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
+/** How many bytes of plants may wait for the database, by {@link bytesOf}. */
+const MAX_WAITING_BYTES = 67_108_864;
+
 /**
  * A batch in which a plant is refused is stored in parts of this size, and such a part one by one. Of 2,000 plants of
  * which ten are refused, 300 commits store the others. One by one, they would need 2,000, and if a commit took more than
  * 2 ms, some would be refused because of the time.
  */
 const PART = 20;
+
+/** The memory that a waiting plant takes at most, in bytes: its strings in UTF-8, and 512 bytes for the rest. */
+function bytesOf({ name, tag = '' }: Plant): number {
+  return 512 + 3 * (name.length + tag.length);
+}
 
 const plantOf = ({ plant }: Pending): NewPlant => plant;
 

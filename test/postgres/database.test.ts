@@ -173,15 +173,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
       preload: skipTime(STOPPING.clientsMs, STOPPING.totalMs),
     });
     const hanging = await connect(t, program.port);
-    const processes = await cluster.sql(
-      `SELECT pid FROM pg_stat_activity WHERE datname = '${nameIn(env)}'`,
-    );
-    const pids = [cluster.pid(), ...processes.map(({ pid }) => Number(pid))];
-    const signal = (name: NodeJS.Signals): void => {
-      for (const pid of pids) process.kill(pid, name);
-    };
-    t.teardown(() => signal('SIGCONT'));
-    signal('SIGSTOP');
+    await cluster.suspend(t);
     hanging.send(message());
     // The plant has been read once the next request has been answered.
     t.equal((await exchange(t, program.port, message({ method: 'GET' }))).status, 405);
