@@ -42,9 +42,8 @@ export interface PlantStore {
  *   plant is never stored twice. If the log is poisoned, open it again first.
  * - `damaged`: the log does not hold what was written to it, and was not opened. The command
  *   `plant-store verify` lists the damaged lines, `plant-store repair` moves them aside.
- * - `locked`: a process has the log open. Stop it, or use `plant-store/postgres`, which several
- *   processes can share. If it is this process, use the log that it has opened. (If it may be a process of
- *   another user, the code is `unavailable`, and the message names the socket of that process.)
+ * - `locked`: a process has the log open, and has kept it open for 3 s. Stop it, or use `plant-store/postgres`,
+ *   which several processes can share. If it is this process, use the log that it has opened.
  *
  * `add` fails with the first two, opening a log with the last three.
  *

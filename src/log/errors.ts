@@ -4,9 +4,6 @@ import type { NewPlant } from '../plant.js';
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 
-/** Which process has a log open. */
-export type Holder = 'this process' | 'another process';
-
 /** A line of the log that is not a valid record, or repeats the id of an earlier one. */
 export interface Damage {
   /** The number of the line, from 1. */
@@ -41,11 +38,6 @@ export const faults = {
     new RangeError(`the line at byte ${offset} is longer than any record`),
   noLog: () => new Error('it is not a log of plants; nothing was changed'),
   truncated: () => new Error('the log was truncated while it was read'),
-  otherUser: (socket: string, cause: unknown) =>
-    new Error(
-      `a process of another user has locked it; remove ${socket} if that process has ended`,
-      { cause },
-    ),
 } as const;
 
 /** The errors that the store throws. */
@@ -57,12 +49,10 @@ export const storeErrors = {
     new PlantStoreError('unavailable', `${path}: a write has not returned for ${ms / 1000} s`),
   damaged: (path: string, { line, offset, reason }: Omit<Damage, 'bytes' | 'plant'>) =>
     new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
-  locked: (path: string, holder: Holder) =>
+  locked: (path: string) =>
     new PlantStoreError(
       'locked',
-      holder === 'this process'
-        ? `${path}: this process already has the log open`
-        : `${path}: another process has the log open; one log serves one process, plant-store/postgres serves several`,
+      `${path}: a process has the log open ("fuser ${path}" shows which one); one log serves one process, PostgreSQL serves several`,
     ),
 } as const;
 

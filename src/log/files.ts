@@ -11,10 +11,9 @@ import {
   unlink,
   type FileHandle,
 } from 'node:fs/promises';
-import { connect, createServer } from 'node:net';
+import { createConnection, createServer } from 'node:net';
 import { platform } from 'node:os';
 import { dirname } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
@@ -43,12 +42,12 @@ export interface FileSystem {
   readonly dsyncIsDurable: boolean;
 }
 
-/** What the log needs of the system: files, sockets, a clock and random numbers. Tests simulate all of it. */
+/** What the log needs of the system: files, sockets, timers and random numbers. Tests simulate all of it. */
 export interface System extends FileSystem {
-  listen(path: string, answer: () => string): Promise<ListeningSocket>;
-  ask(path: string, timeoutMs: number): Promise<string>;
-  /** Milliseconds on a clock that never goes back. */
-  readonly now: () => number;
+  /** Binds a Unix socket, and listens on it. */
+  listen(path: string): Promise<ListeningSocket>;
+  /** Rejects if no process listens on a Unix socket. */
+  connect(path: string): Promise<void>;
   readonly sleep: (ms: number) => Promise<unknown>;
   /** Starts a timer, and returns a function that stops it. */
   startTimer(onExpiry: () => void, ms: number): () => void;
@@ -73,8 +72,7 @@ export const nodeSystem: System = {
   // On macOS, O_DSYNC leaves the data in the disk's cache; libuv's fsync uses F_FULLFSYNC.
   dsyncIsDurable: platform() !== 'darwin',
   listen,
-  ask,
-  now: () => performance.now(),
+  connect,
   sleep,
   startTimer(onExpiry, ms) {
     const timer = setTimeout(onExpiry, ms);
@@ -83,21 +81,17 @@ export const nodeSystem: System = {
   randomBytes,
 };
 
-/** Binds a Unix socket and listens on it. Each connection is sent what `answer` returns at that moment. */
-async function listen(path: string, answer: () => string): Promise<ListeningSocket> {
-  const server = createServer((socket) => socket.on('error', () => undefined).end(answer()));
+async function listen(path: string): Promise<ListeningSocket> {
+  const server = createServer((socket) => socket.on('error', () => undefined).destroy());
   // Without `exclusive`, the socket of a cluster worker would belong to the primary.
   server.unref().listen({ path, exclusive: true });
   await once(server, 'listening');
   return server;
 }
 
-/** Connects to a Unix socket and resolves to its answer. Rejects if it is not complete in time. */
-function ask(path: string, timeoutMs: number): Promise<string> {
-  const socket = connect(path);
-  // Not `socket.setTimeout`, which starts again with each byte.
-  const timer = setTimeout(() => socket.destroy(), timeoutMs);
-  return text(socket).finally(() => clearTimeout(timer));
+async function connect(path: string): Promise<void> {
+  const socket = createConnection(path);
+  await once(socket, 'connect').finally(() => socket.destroy());
 }
 
 const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } =

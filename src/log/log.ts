@@ -97,9 +97,9 @@ export interface PlantLog extends PlantStore {
  * file beside the log, then cut off. Only one process at a time can have a log open. Close a log that
  * is no longer used: Node 26 throws when it finds an open file that nothing refers to any more.
  *
- * @throws {@link PlantStoreError} `locked` if another process has the log open, or this one;
+ * @throws {@link PlantStoreError} `locked` if another process, or this one, has the log open and keeps it for 3 s;
  * `damaged` if a line is not what was written (nothing is changed then); `unavailable` if the file
- * cannot be used, or if a process of another user may have it open.
+ * cannot be used.
  * @throws TypeError if `path` is not a string, or `report` not a function.
  *
  * @example

@@ -131,7 +131,6 @@ async function openLog(settings: StoreSettings, stop: AbortSignal): Promise<Serv
 const REMEDIES: Partial<Record<PlantStoreErrorCode, (path: string) => string>> = {
   damaged: (path) =>
     `the log was not changed: run "plant-store verify ${path}" to list its damaged lines, then "plant-store repair ${path}" to repair them`,
-  locked: (path) => `run "fuser ${path}" to find that process`,
 };
 
 /** Adds to the error of a log what an operator can do about it. */

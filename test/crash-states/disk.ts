@@ -217,15 +217,15 @@ function keyOfInode(disk: Disk, ino: number): string {
   return `{${entries.sort().join(' ')}}`;
 }
 
-const CLAIM = /^\.plant-store-(\d+)-[0-9a-f]{16}-\d+(.*)$/;
-const RANDOM = /-[0-9a-f]{16}-/;
+const CLAIM = /^\.plant-store-(\d+)-[0-9a-f]{16}(.*)$/;
+const RANDOM = /(?<=^\.plant-store-\d+)-[0-9a-f]{16}/;
 
 /** A text that is the same for disks with equal inodes of the same numbers. */
 export function keyOfAll(disk: Disk): string {
   const texts = [...disk].map(([ino, inode]) => {
     if (inode.kind === 'socket') return '';
     if (inode.kind === 'file') return `${ino}:${digestOf(inode.content)}`;
-    const entries = [...inode.entries].map(([name, to]) => `${name.replace(RANDOM, '-')}:${to}`);
+    const entries = [...inode.entries].map(([name, to]) => `${name.replace(RANDOM, '')}:${to}`);
     return `${ino}:${entries.sort().join(' ')}`;
   });
   return texts.sort().join(';');
@@ -234,7 +234,7 @@ export function keyOfAll(disk: Disk): string {
 export function keyOfEffect(effect: Effect): string {
   const { kind, ino } = effect;
   if (kind === 'entries')
-    return `${ino} ${effect.changes.map(([name, to]) => `${to}:${name.replace(RANDOM, '-')}`).join(' ')}`;
+    return `${ino} ${effect.changes.map(([name, to]) => `${to}:${name.replace(RANDOM, '')}`).join(' ')}`;
   if (kind === 'truncate') return `${ino} truncate ${effect.size}`;
   return `${ino} write ${effect.offset} ${effect.failed} ${digestOf(effect.bytes)}`;
 }

@@ -2,7 +2,6 @@ import { fail } from 'node:assert/strict';
 
 import t from 'tap';
 
-import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import {
   killsAt,
@@ -116,17 +115,3 @@ t.test('the next process does not take a plant whose write failed for stored', a
   t.ok(again.process.knowledge.acknowledged.has(IVY.id));
   await t.resolves(recovered(cut(again)));
 });
-t.test(
-  'a repair that is killed when the new log is in place leaves no socket behind',
-  async (t) => {
-    const files = { 'plants.jsonl': `${lineOf(FERN)}x\n` };
-    const damaged = {
-      world: worldWith('/srv/data', files),
-      knowledge: knowledgeOf([FERN], { damaged: ['x\n'] }),
-      trail: [],
-    };
-    const work = ({ fs, path }: Process): Promise<unknown> => repairLog(fs, path, () => undefined);
-    const renaming = await runUntil(damaged, setting, work, during('rename to plants.jsonl)'));
-    await t.resolves(recovered(killed(renaming)));
-  },
-);

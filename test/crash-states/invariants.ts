@@ -239,9 +239,13 @@ const SIDE_FILE = /^\.(?:torn|damaged)-[0-9a-f]{16}$/;
 /** There are no files but the log, those that its document names, and the token. */
 function checkNames({ machine, path }: Process): void {
   const log = basename(path);
+  /** A repair that is killed may leave its claim to the file that it has replaced. */
+  const isOfReplaced = (name: string): boolean =>
+    name.startsWith('.plant-store-') && !name.startsWith(`.plant-store-${machine.inoOf(path)}-`);
   for (const name of machine.filesIn(dirname(path)).keys()) {
     const isOfLog = name.startsWith(log) && SIDE_FILE.test(name.slice(log.length));
-    if (name !== log && name !== 'token' && !isOfLog) throw new Violation(`${name} was left`);
+    if (name !== log && name !== 'token' && !isOfLog && !isOfReplaced(name))
+      throw new Violation(`${name} was left`);
   }
 }
 

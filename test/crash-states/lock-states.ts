@@ -3,7 +3,7 @@ import type { Position, Result } from './lock-steps.js';
 /** A process that has neither exited nor been killed. */
 interface Contender {
   readonly position: Position;
-  /** In the middle of a step: the socket that it has bound or connected to. */
+  /** In the middle of a step: the socket that it has bound, or the names that it has listed. */
   readonly halfway?: string;
   /** How often it may look at the clock before it is late. */
   readonly looks: number;
@@ -81,12 +81,8 @@ export interface StepOptions {
 type Learn = (position: Position, result: Result) => void;
 
 /** Whether a step has the same result whenever it is taken, and changes nothing for others. */
-function isUnnoticed(
-  { folder, sockets }: LockState,
-  { position: { step }, halfway }: Contender,
-): boolean {
+function isUnnoticed({ folder }: LockState, { position: { step } }: Contender): boolean {
   if (step.kind === 'clock') return true;
-  if (step.kind === 'connect' && halfway !== undefined) return !sockets.has(halfway);
   // A removed name never returns.
   return (step.kind === 'connect' || step.kind === 'unlink') && !folder.has(step.name);
 }
@@ -144,10 +140,9 @@ function stepsOf(
       return listings(halfway.split(' '), names).flatMap((each) => done(each));
     }
     case 'connect': {
-      if (halfway !== undefined) return answersOf(state, halfway).flatMap((answer) => done(answer));
       const socket = folder.get(step.name);
       if (socket === undefined) return done('ENOENT');
-      return sockets.get(socket)?.listens ? half(socket) : done('ECONNREFUSED');
+      return done(sockets.get(socket)?.listens ? '' : 'ECONNREFUSED');
     }
     case 'clock':
       return [...(looks > 0 ? done(false, {}, looks - 1) : []), ...done(true, {}, 0)];
@@ -170,13 +165,6 @@ function listings(before: readonly string[], after: readonly string[]): string[]
     all = isStable ? withName : [...all, ...withName];
   }
   return all;
-}
-
-/** What a connection may return: nothing, if the owner is stopped or ends before it answers. */
-function answersOf({ contenders, sockets }: LockState, name: string): string[] {
-  const socket = sockets.get(name);
-  const answer = socket && contenders[socket.owner]?.position.answer;
-  return answer ? [answer, ''] : [''];
 }
 
 /** The state once a process has ended or was killed. */

@@ -15,7 +15,7 @@ export type Step =
   | { readonly kind: 'rename'; readonly name: string; readonly to: string }
   /** Reads the names in the folder. */
   | { readonly kind: 'list' }
-  /** Reads the clock to find out whether its time for attempts is over. */
+  /** Pauses, and finds out whether its time for attempts is over. */
   | { readonly kind: 'clock' }
   /** Closes its socket. */
   | { readonly kind: 'close' }
@@ -23,7 +23,7 @@ export type Step =
   | { readonly kind: 'hold' }
   | { readonly kind: 'end' };
 
-/** The answer of a socket or the code of an error; the names in the folder; whether it is too late. */
+/** Empty, or the code of an error; the names in the folder; whether it is too late. */
 export type Result = string | readonly string[] | boolean;
 
 /** How far a process has come. */
@@ -31,8 +31,6 @@ export interface Position {
   /** Different for each position. */
   readonly number: number;
   readonly step: Step;
-  /** What the process answers to a connection meanwhile. */
-  readonly answer: string;
   /** Where the process is after its step had a result, if that is known. */
   after(result: Result): Position | undefined;
   /** Finds out the position after a result. */
@@ -43,47 +41,42 @@ const INO = 7n;
 const PREFIX = `.plant-store-${INO}-`;
 
 function fullName(name: string): string {
-  const [, rank = '', rest = ''] = /^(\d)(.*)$/.exec(name) ?? [];
-  return `${PREFIX}${rankOf(Number(rank)).toString('hex')}${rest}`;
+  const [, process = '', nth = '', rest = ''] = /^(\d+)-(\d+)(.*)$/.exec(name) ?? [];
+  return `${PREFIX}${randomPart(Number(process), Number(nth)).toString('hex')}${rest}`;
 }
 
 function shortName(path: string): string {
-  return basename(path)
-    .slice(PREFIX.length + 1)
-    .replace(/^(\d)[^-]*/, '$1');
+  const [, process = '', nth = '', rest = ''] =
+    /^0{6}(..)0{6}(..)(.*)$/.exec(basename(path).slice(PREFIX.length)) ?? [];
+  return `${parseInt(process, 16)}-${parseInt(nth, 16)}${rest}`;
 }
 
-/** The random part of the names of a process: the lower its number, the lower its names. */
-function rankOf(number: number): Buffer {
-  return Buffer.alloc(8, number);
+/** The random part of the name of a process's nth claim. */
+function randomPart(process: number, nth: number): Buffer {
+  return Buffer.from([0, 0, 0, process, 0, 0, 0, nth]);
 }
 
 let positions = 0;
 
 /** A process that has done nothing yet. */
 export function beginningOf(process: number, mutate?: Mutate): Promise<Position> {
-  /** The beginnings of its attempts, by the number of earlier ones, which is all that it remembers. */
-  const attempts = new Map<number, Position>();
-  const isOwn = (name: string): boolean => name.startsWith(`${process}-`);
+  /** Its pauses, by the number of claims before them, which is all that it remembers. */
+  const pauses = new Map<number, Position>();
   return positionAfter([], 0);
 
   async function positionAfter(results: readonly Result[], listened: number): Promise<Position> {
-    const { step, answer } = await replay(process, results, mutate);
+    const step = await replay(process, results, mutate);
     const next = new Map<string, Position>();
     return {
       number: ++positions,
       step,
-      answer,
       after: (result) => next.get(String(result)),
       async learn(result) {
-        const after = await positionAfter(
-          [...results, result],
-          listened + Number(step.kind === 'listen'),
-        );
-        const isOver = step.kind === 'close' || (step.kind === 'unlink' && isOwn(step.name));
-        const begins = isOver && after.step.kind === 'clock';
-        const known = begins ? (attempts.get(listened) ?? after) : after;
-        if (begins) attempts.set(listened, known);
+        const claims = listened + Number(step.kind === 'listen');
+        const after = await positionAfter([...results, result], claims);
+        const isPause = after.step.kind === 'clock';
+        const known = isPause ? (pauses.get(claims) ?? after) : after;
+        if (isPause) pauses.set(claims, known);
         next.set(String(result), known);
       },
     };
@@ -97,10 +90,8 @@ interface Replay {
   readonly process: number;
   /** The result of a step; `undefined` if it is not known. */
   take(step: Step): Result | undefined;
-  /** What the process answers to a connection. */
-  answer: () => string;
-  /** How often it has looked at the clock. */
-  looks: number;
+  /** How many claims it has made. */
+  claims: number;
 }
 
 /** The step that follows the results. */
@@ -108,17 +99,16 @@ function replay(
   process: number,
   results: readonly Result[],
   mutate: Mutate = (fs) => fs,
-): Promise<Pick<Position, 'step' | 'answer'>> {
+): Promise<Step> {
   return new Promise((resolve) => {
     let taken = 0;
     const run: Replay = {
       process,
       take(step) {
-        if (taken++ === results.length) resolve({ step, answer: run.answer() });
+        if (taken++ === results.length) resolve(step);
         return results[taken - 1];
       },
-      answer: () => '',
-      looks: 0,
+      claims: 0,
     };
     void useLock(run, mutate(simulatedFs(run)));
   });
@@ -142,6 +132,7 @@ async function resultOf(run: Replay, step: Step): Promise<Result> {
 
 /** A folder with sockets and a clock, as a process of a replay sees them. */
 function simulatedFs(run: Replay): System {
+  let expire: () => void = () => undefined;
   async function change(step: Step): Promise<void> {
     const code = await resultOf(run, step);
     if (code === 'ENOENT') throw systemError(code, step.kind);
@@ -156,20 +147,23 @@ function simulatedFs(run: Replay): System {
       const names = await resultOf(run, { kind: 'list' });
       return (names as string[]).map(fullName);
     },
-    async listen(path: string, answer: () => string) {
-      run.answer = answer;
+    async listen(path: string) {
       await resultOf(run, { kind: 'listen', name: shortName(path) });
       return { close: () => void run.take({ kind: 'close' }) };
     },
-    async ask(path: string) {
-      const result = await resultOf(run, { kind: 'connect', name: shortName(path) });
-      if (result === 'ENOENT' || result === 'ECONNREFUSED') throw systemError(result, 'connect');
-      return result;
+    async connect(path: string) {
+      const code = await resultOf(run, { kind: 'connect', name: shortName(path) });
+      if (code !== '') throw systemError(String(code), 'connect');
     },
-    /** Time passes only when a process looks at the clock. Its first look gives the deadline. */
-    now: () => (run.looks++ > 0 && run.take({ kind: 'clock' }) === true ? Infinity : 0),
-    sleep: async () => undefined,
-    randomBytes: () => rankOf(run.process),
+    startTimer(onExpiry: () => void) {
+      expire = onExpiry;
+      return () => undefined;
+    },
+    /** Time passes only while a process sleeps. */
+    async sleep() {
+      if ((await resultOf(run, { kind: 'clock' })) === true) expire();
+    },
+    randomBytes: () => randomPart(run.process, ++run.claims),
   };
   return fs as unknown as System;
 }

@@ -13,12 +13,12 @@ import type { Mutate } from './lock-steps.js';
 
 if (byLength(false, true, true)) t.setTimeout(0);
 const options = byLength<LockOptions[]>(
-  [{ processes: 2, looks: 3 }],
+  [{ processes: 2, looks: 2 }],
   [
-    { processes: 3, looks: 1, listsAtOnce: true },
-    { processes: 3, looks: 1, listsAtOnce: false },
+    { processes: 2, looks: 4 },
+    { processes: 3, looks: 0, listsAtOnce: false },
   ],
-  [{ processes: 3, looks: 2, listsAtOnce: true }],
+  [{ processes: 3, looks: 1, listsAtOnce: true }],
 );
 
 for (const each of options)
@@ -48,6 +48,10 @@ async function isDenied(): Promise<never> {
   throw systemError('EACCES', 'unlink');
 }
 
+async function isRefused(): Promise<never> {
+  throw systemError('ECONNREFUSED', 'connect');
+}
+
 const mutations: Record<string, { mutate: Mutate; finds: Wrong }> = {
   'no process lists the other claims': {
     mutate: (fs) => ({ ...fs, readdir: async () => [] }),
@@ -60,6 +64,10 @@ const mutations: Record<string, { mutate: Mutate; finds: Wrong }> = {
   'a dead claim cannot be removed': {
     mutate: (fs) => ({ ...fs, unlink: isDenied }),
     finds: 'nobody can take the lock',
+  },
+  'live claims are taken for dead': {
+    mutate: (fs) => ({ ...fs, connect: isRefused }),
+    finds: 'two hold the lock',
   },
   'dead claims are not removed': {
     mutate: (fs) => ({ ...fs, unlink: async () => undefined }),

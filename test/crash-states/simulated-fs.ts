@@ -36,7 +36,7 @@ interface Descriptor {
 }
 
 const { O_CREAT, O_DSYNC, O_EXCL } = constants;
-const { now, sleep, randomBytes } = nodeSystem;
+const { randomBytes } = nodeSystem;
 
 /** A folder and those that it is in, the outermost first. */
 function withAncestors(path: string): string[] {
@@ -47,8 +47,8 @@ function withAncestors(path: string): string[] {
 export function createMachine(start: World, options: MachineOptions = {}): Machine {
   const { dsyncIsDurable = true, onOperation } = options;
   const openFiles: Descriptor[] = [];
-  /** What the sockets on which the process listens answer. */
-  const answers = new Map<number, () => string>();
+  /** The sockets on which the process listens. */
+  const listening = new Set<number>();
   const timers = new Set<() => void>();
   let world = start;
 
@@ -63,10 +63,14 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
   async function takeTime(): Promise<void> {
     if (!machine.hangs) return;
     await nextTurn();
+    expireTimers();
+    await nextTurn();
+  }
+
+  function expireTimers(): void {
     const expired = [...timers];
     timers.clear();
     for (const onExpiry of expired) onExpiry();
-    await nextTurn();
   }
 
   async function sync(ino: number): Promise<void> {
@@ -199,18 +203,16 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     chmod: async (path: string) => void find(path, 'chmod'),
     write,
     statSync: (path: string) => statOf(find(path, 'stat'), { bigint: true }),
-    async listen(path: string, answer: () => string) {
+    async listen(path: string) {
       const ino = await create(path, { kind: 'socket' }, 'bind');
-      answers.set(ino, answer);
-      return { close: () => void answers.delete(ino) };
+      listening.add(ino);
+      return { close: () => void listening.delete(ino) };
     },
-    async ask(path: string) {
-      const answer = answers.get(find(path, 'connect'));
-      if (!answer) throw systemError('ECONNREFUSED', 'connect');
-      return answer();
+    async connect(path: string) {
+      if (!listening.has(find(path, 'connect'))) throw systemError('ECONNREFUSED', 'connect');
     },
-    now,
-    sleep,
+    /** Only an attempt to get the lock sleeps. Its time is up at once. */
+    sleep: async () => expireTimers(),
     startTimer(onExpiry: () => void) {
       timers.add(onExpiry);
       return () => timers.delete(onExpiry);

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { openPlantLog } from '../../dist/log/log.js';
+import { openLog } from '../../dist/log/log.js';
 import {
   claimsIn,
   contest,
@@ -13,7 +13,7 @@ import {
   startHolders,
   type Holder,
 } from './lock-support.js';
-import { LOCKED, shortFolder } from './support.js';
+import { hasty, LOCKED, shortFolder } from './support.js';
 
 /** The path of a log whose lock can be bound by its own path, not through /proc/self/fd. */
 const shortLogAt = (t: Test): string => join(shortFolder(t), 'plants.jsonl');
@@ -40,7 +40,7 @@ t.test('a worker stopped by SIGSTOP keeps its lock when the primary dies', async
   process.kill(worker.workerPid, 'SIGSTOP');
   worker.signal('SIGKILL');
   await worker.exited;
-  await t.rejects(openPlantLog(path), { ...LOCKED, message: /another process/ });
+  await t.rejects(openLog(hasty(), path), LOCKED);
   process.kill(worker.workerPid, 'SIGCONT');
   await worker.end('SIGKILL');
   t.equal(await sizeOf(path), 1);
@@ -71,7 +71,7 @@ t.test('a worker locks a log whose folder is longer than the path of a socket', 
   const path = join(t.testdir(), 'x'.repeat(120), 'plants.jsonl');
   mkdirSync(dirname(path));
   const worker = await startWorker(t, path);
-  await t.rejects(openPlantLog(path), LOCKED);
+  await t.rejects(openLog(hasty(), path), LOCKED);
   t.equal(await worker.tell('close'), 'closed');
   t.strictSame(claimsIn(dirname(path)), []);
 });
@@ -101,7 +101,7 @@ t.test('worker.disconnect() under load keeps the lock and loses no plant', async
       t.equal(await worker.tell('load'), 'loading');
       const over = new AbortController();
       const contended = rivals.map((rival) => contend(rival, over.signal));
-      await t.rejects(openPlantLog(path), LOCKED);
+      await t.rejects(openLog(hasty(), path), LOCKED);
       t.equal(await worker.tell('disconnect'), 'disconnected');
       over.abort();
       t.strictSame(await Promise.all(contended), ['locked', 'locked']);

@@ -1,11 +1,11 @@
 import cluster from 'node:cluster';
 import { once } from 'node:events';
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { PlantStoreError } from '../../dist/store.js';
-import { timeless } from './support.js';
+import { givingUp } from './support.js';
 
 /*
  * A process that executes the commands on stdin on the log at argv[2], and writes the result of
@@ -77,8 +77,14 @@ async function disconnect(): Promise<string> {
 
 const commands: Record<string, () => string | Promise<string>> = {
   open: () => open(openPlantLog(path)),
-  /** On a busy machine, all of many processes could run out of time before one has the lock. */
-  contend: () => open(openLog(timeless, path)),
+  /** Does not give up before another process has the log open, however busy the machine is. */
+  contend: () =>
+    open(
+      openLog(
+        givingUp(() => existsSync(`${path}.holder`)),
+        path,
+      ),
+    ),
   close,
   load,
   unload: async () => `${await stopLoad()} acknowledged`,

@@ -16,7 +16,7 @@ import { isDeepStrictEqual } from 'node:util';
 import t from 'tap';
 
 import { nodeSystem, type System } from '../../dist/log/files.js';
-import { openPlantLog } from '../../dist/log/log.js';
+import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { repairLog, type Repair } from '../../dist/log/repair.js';
 import { filesIn } from '../faults/support.js';
@@ -26,6 +26,7 @@ import {
   createGate,
   faultyFileSystem,
   FERN,
+  hasty,
   ignore,
   isPending,
   IVY,
@@ -214,7 +215,7 @@ t.test('no server can open a log while it is being repaired', async (t) => {
     async rename(from, to) {
       if (from.endsWith('.new') && !from.includes('.plant-store')) {
         attempts++;
-        await t.rejects(openPlantLog(path), LOCKED);
+        await t.rejects(openLog(hasty(), path), LOCKED);
       }
       await nodeSystem.rename(from, to);
     },

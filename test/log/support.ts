@@ -199,10 +199,9 @@ export function faultyFileSystem(
     return intercept(result as FileHandle, perform);
   }
 
-  const { now, sleep, randomBytes } = nodeSystem;
+  const { sleep, randomBytes } = nodeSystem;
   return {
     ...intercept({ ...withoutDisk, dsyncIsDurable }, perform),
-    now,
     sleep,
     startTimer(onExpiry) {
       // As Node's timers, it expires in the asynchronous context in which it was started.
@@ -293,8 +292,24 @@ export const LOSSES: Record<string, (path: string) => void> = {
   },
 };
 
-/** A file system on whose clock no time passes: no attempt to lock a log is given up. */
-export const timeless: System = { ...nodeSystem, now: () => 0 };
+/** The real system, on which it is not time that ends the attempts to lock a log, but `isOver`, after each of them. */
+export function givingUp(isOver: () => boolean): System {
+  let expire = ignore;
+  return {
+    ...nodeSystem,
+    startTimer(onExpiry) {
+      expire = onExpiry;
+      return ignore;
+    },
+    async sleep(ms) {
+      await nodeSystem.sleep(ms);
+      if (isOver()) expire();
+    },
+  };
+}
+
+/** The real system, on which a log is tried to be locked once. */
+export const hasty = (): System => givingUp(() => true);
 
 /** A file system that records what is synced. */
 export function notingSyncs(): { fs: System; synced: string[] } {

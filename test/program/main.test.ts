@@ -110,7 +110,7 @@ t.test(
     await start(t, { cwd, env: ENV });
     const { code, stderr } = await run(t, { cwd, env: ENV });
     t.equal(code, FAILED);
-    t.match(stderr, `plant-store: run "fuser ${join(cwd, 'plants.jsonl')}" to find that process\n`);
+    t.match(stderr, `("fuser ${join(cwd, 'plants.jsonl')}" shows which one)`);
   },
 );
 

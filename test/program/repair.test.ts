@@ -72,12 +72,8 @@ t.test('repair refuses a log that a server has open, until it is closed', async 
   const cwd = t.testdir({ 'plants.jsonl': FERN });
   const program = await start(t, { cwd, env: ENV });
   appendFileSync(program.log, 'x\n');
-  const reason =
-    'another process has the log open; one log serves one process, plant-store/postgres serves several';
-  const sentences = [
-    `${program.log}: ${reason}`,
-    `run "fuser ${program.log}" to find that process`,
-  ];
+  const reason = `a process has the log open ("fuser ${program.log}" shows which one); one log serves one process, PostgreSQL serves several`;
+  const sentences = [`${program.log}: ${reason}`];
   const configured = { args: ['repair'], cwd, env: ENV };
   for (const options of [configured, { args: ['repair', program.log] }])
     await failsToRun(t, FAILED, sentences, options);
