@@ -56,7 +56,9 @@ t.test('the media type is application/json in UTF-8, in any spelling', async (t)
     'application/json;charset=utf-8',
     'application/json ; charset="UTF-8"',
     'application/json; charset=utf8',
-    'application/json; a="; charset=latin1"',
+    'application/json; odata=verbose; a="b;c"',
+    'application/json; x-charset=latin1',
+    `application/json; a=${'b'.repeat(7_000)}`,
     'application/json;',
   ];
   for (const type of types) {
@@ -78,6 +80,8 @@ t.test('any other media type is refused', async (t) => {
     'application/json charset=utf-8',
     'application/json; charset=utf-16',
     'application/json; charset=xutf-8',
+    'application/json; charset=utf-8x',
+    'application/json; charset=utf-8; charset=latin1',
     'application/json; charset=utf-8x',
   ];
   for (const type of types) {
