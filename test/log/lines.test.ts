@@ -5,7 +5,7 @@ import { linesOf } from '../../dist/log/lines.js';
 import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { createGate, isPending, logOf, memoryFile, plantsNamed, type Gate } from './support.js';
 
-const CHUNK_BYTES = 262_144;
+const CHUNK_BYTES = 114_688;
 const FERN = '{"id":7,"name":"fern"}\n';
 
 /** What is read together from a file: the offset at which it starts, and its bytes. */

@@ -126,9 +126,8 @@ t.test('a repair of many damaged lines takes few writes', async (t) => {
   t.match(await repair(path, fs), { plants: 3_000, moved: 3_000 });
   t.equal(readFileSync(path, 'utf8'), whole.join(''));
   t.equal(readFileSync(damagedPathOf(path, damaged.join('')), 'utf8'), damaged.join(''));
-  const mebibytes = whole.join('').length / 2 ** 20;
-  t.ok(mebibytes > 2);
-  t.ok(countOf(fs, 'write') <= 2 * Math.ceil(8 * mebibytes) + 2);
+  const writes = countOf(fs, 'write');
+  t.ok(writes < 100, `${writes} writes`);
 });
 
 /** What text tools make of a log of two plants, and how many of its lines are written again. */
