@@ -142,7 +142,7 @@ t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async 
 t.test('the systemd unit starts, reloads and stops the program', async (t) => {
   const unit = directives(blocks('systemd', 'ini')[0] ?? '');
   t.match(unit.get('ExecStart'), /node \S+\/dist\/server\.js$/);
-  t.equal(unit.get('RestartPreventExitStatus'), String(EXIT.usage));
+  t.equal(unit.get('RestartPreventExitStatus'), `${EXIT.usage} ${EXIT.modified}`);
 
   const cwd = t.testdir();
   const settings = settingsIn(blocks('systemd', 'ini')[0] ?? '');

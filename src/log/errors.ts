@@ -30,10 +30,15 @@ export const damages = {
   repeatedId: (earlier: number): string => `it repeats the id of the line at byte ${earlier}`,
 } as const;
 
+/** The code of the cause of an error with which a log is poisoned because something else has changed its file. */
+export const MODIFIED = 'ERR_LOG_MODIFIED';
+
+const modified = (message: string): Error => Object.assign(new Error(message), { code: MODIFIED });
+
 /** Why the file of a log cannot be used. {@link toStoreError} adds its path. */
 export const faults = {
-  changed: () => new Error('the file was modified or replaced by another process'),
-  modifiedLine: (offset: number) => new Error(`the line at byte ${offset} was modified`),
+  changed: () => modified('the file was modified or replaced by another process'),
+  modifiedLine: (offset: number) => modified(`the line at byte ${offset} was modified`),
   lineTooLong: (offset: number) =>
     new RangeError(`the line at byte ${offset} is longer than any record`),
   noLog: () => new Error('it is not a log of plants; nothing was changed'),

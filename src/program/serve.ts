@@ -1,4 +1,5 @@
 import { createPlantHandler, type PlantHandler } from '../http/handler.js';
+import { MODIFIED } from '../log/errors.js';
 import { pluralize } from '../pluralize.js';
 import { reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
@@ -67,7 +68,9 @@ export async function serve(
   await aborted(requested);
   await listener.stop(STOPPING.clientsMs);
   await store.close();
-  return poisoned?.aborted ? EXIT.failed : EXIT.done;
+  if (!poisoned?.aborted) return EXIT.done;
+  const { cause } = poisoned.reason as Error;
+  return codeOf(cause) === MODIFIED ? EXIT.modified : EXIT.failed;
 }
 
 /** The descriptors for everything but connections to the service: the log, the monitor, a database. */

@@ -118,7 +118,7 @@ t.test(
     // The first file of a new tmpfs: on recent kernels, its inode has the number of the other log's.
     writeFileSync(log, content);
     t.equal(await ledger.post(program, ledger.next()), 503);
-    t.match(await program.ended, { code: 1 });
+    t.match(await program.ended, { code: 4 });
     t.match(program.stderr, /modified or replaced/);
     t.strictSame(readFileSync(log), content);
   },

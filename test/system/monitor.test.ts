@@ -227,7 +227,7 @@ t.test('a program with a poisoned log is stopping', async (t) => {
   t.equal(samples.get('plant_store_http_responses_total{status="503",error="503"}'), 1);
   t.equal(samples.get('plant_store_plants_stored_total'), 0);
   client.socket.destroy();
-  t.strictSame(await program.ended, { code: 1, signal: null });
+  t.strictSame(await program.ended, { code: 4, signal: null });
 });
 
 t.test('a program whose disk hangs is unavailable until the disk responds', async (t) => {

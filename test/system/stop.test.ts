@@ -36,6 +36,7 @@ import {
 const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 const WELL = { code: 0, signal: null };
 const FAILED = { code: 1, signal: null };
+const MODIFIED = { code: 4, signal: null };
 
 function startIn(t: Test, cwd: string, options: LaunchOptions = {}): Promise<Program> {
   return start(t, { ...options, cwd, env: { ...env, ...options.env } });
@@ -209,8 +210,8 @@ const hangs: Record<string, { env?: Readonly<Record<string, string>>; preload: s
   },
   'creating the token file': {
     env: { PLANT_STORE_TOKEN: '' },
-    preload: `const { link } = promises;
-      promises.link = (...args) => (block(), link(...args));`,
+    preload: `const { writeFile } = promises;
+      promises.writeFile = (...args) => (block(), writeFile(...args));`,
   },
   'resolving PLANT_STORE_HOST': {
     env: { PLANT_STORE_HOST: 'localhost' },
@@ -251,7 +252,7 @@ for (const [what, { env: given = {}, preload }] of Object.entries(hangs))
     t.equal(program.stderr, `it hangs\n${TIMES_OUT}`);
   });
 
-t.test('if the log is modified during shutdown, plants get 503, the exit code is 1', async (t) => {
+t.test('if the log is modified during shutdown, plants get 503, the exit code is 4', async (t) => {
   const program = await startIn(t, t.testdir());
   const client = await useOnce(t, program);
   const plant = message({ body: '{"id":8,"name":"fern"}' });
@@ -261,10 +262,10 @@ t.test('if the log is modified during shutdown, plants get 503, the exit code is
   truncateSync(program.log, 10);
   client.send(plant.subarray(-1));
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
-  t.strictSame(await program.ended, FAILED);
+  t.strictSame(await program.ended, MODIFIED);
 });
 
-t.test('if the log is modified, all plants get 503 and the exit code is 1', async (t) => {
+t.test('if the log is modified, all plants get 503 and the exit code is 4', async (t) => {
   const program = await startIn(t, t.testdir());
   const clients = [await useOnce(t, program), await useOnce(t, program)];
   truncateSync(program.log, 10);
@@ -275,7 +276,7 @@ t.test('if the log is modified, all plants get 503 and the exit code is 1', asyn
     t.match({ status, headers }, { status: 503, headers: { 'retry-after': '1' } });
     await client.closed;
   }
-  t.strictSame(await program.ended, FAILED);
+  t.strictSame(await program.ended, MODIFIED);
   t.equal(
     program.stderr,
     `plant-store: ${program.log}: the file was modified or replaced by another process; ` +
