@@ -52,3 +52,13 @@ export async function outputTaken(): Promise<undefined> {
   for (const stream of [process.stdout, process.stderr])
     await new Promise<void>((resolve) => stream.write('', () => resolve()));
 }
+
+/**
+ * Prints a line. If the reader of a pipe is slower, returns a promise to wait for before the next line:
+ * until the reader has taken them, lines are kept in memory.
+ */
+export function printLine(line: string): Promise<void> | undefined {
+  if (process.stdout.write(`${line}\n`)) return undefined;
+  // Not `drain`, which never comes if the reader closes the pipe.
+  return new Promise((resolve) => process.stdout.write('', () => resolve()));
+}

@@ -7,11 +7,10 @@ import { MAX_RECORD_BYTES, NEWLINE } from '../log/record.js';
 import { parseNewPlant, PlantFault } from '../plant-json.js';
 import type { NewPlant } from '../plant.js';
 import { pluralize } from '../pluralize.js';
+import { oncePerSecond } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
-import { EXIT, type ExitCode } from './exit.js';
-import { printLine } from './output.js';
-import { oncePerSecond } from './progress.js';
+import { EXIT, printLine, type ExitCode } from './exit.js';
 
 /** The name of a file that means stdin. */
 const STDIN = '-';

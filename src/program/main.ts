@@ -1,14 +1,13 @@
 import { resolve } from 'node:path';
 
 import { openPlantLog } from '../log/log.js';
-import { reportToConsole } from '../report.js';
+import { reportProgress, reportToConsole } from '../report.js';
 import { PlantStoreError, type PlantStoreErrorCode } from '../store.js';
 import { reasonOf } from '../system-error.js';
+import { repair, verify } from './check-log.js';
 import { openDatabase } from './database.js';
 import { EXIT, failWith, killProcess, outputTaken, SettingsError, type ExitCode } from './exit.js';
 import { importPlants } from './import.js';
-import { reportProgress } from './progress.js';
-import { repair } from './repair.js';
 import { serve, type ServedStore } from './serve.js';
 import {
   readLogPath,
@@ -19,7 +18,6 @@ import {
   type StoreSettings,
 } from './settings.js';
 import { aborted, type Shutdown } from './signals.js';
-import { verify } from './verify.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
        plant-store verify [FILE]   check every line of the log, and change nothing
