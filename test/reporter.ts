@@ -16,11 +16,13 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
   let passed = 0;
   const files = new Map<string, FileReport>();
   for await (const { type, data } of events) {
-    if (data === undefined || !('file' in data)) continue;
-    const isWholeFile = 'name' in data && resolve(data.name) === data.file;
-    const file = files.get(data.file) ?? { titles: [], output: '', failed: 0 };
-    files.set(data.file, file);
-    const name = nameOf(data.file);
+    // Undefined in an event that is about the whole run.
+    const path = (data as { file?: string } | undefined)?.file;
+    if (data === undefined || path === undefined) continue;
+    const isWholeFile = 'name' in data && resolve(data.name) === path;
+    const file = files.get(path) ?? { titles: [], output: '', failed: 0 };
+    files.set(path, file);
+    const name = nameOf(path);
     if (type === 'test:start') {
       file.titles.splice(data.nesting, Infinity, data.name);
     } else if (type === 'test:diagnostic') {
