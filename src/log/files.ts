@@ -133,12 +133,21 @@ export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
 /**
  * The size of the file at `path`, in bytes.
  *
- * @throws Error if it is not the given file: that one was replaced, or its volume was.
+ * @throws Error if it is not the given file: that one was moved or replaced, or its volume was.
  */
 export function sizeOf(fs: FileSystem, path: string, { dev, ino }: FileId): number {
-  const now = fs.statSync(path, { bigint: true });
-  if (now.dev !== dev || now.ino !== ino) throw faults.changed();
+  const now = statIfPresent(fs, path);
+  if (now?.dev !== dev || now.ino !== ino) throw faults.changed();
   return Number(now.size);
+}
+
+function statIfPresent(fs: FileSystem, path: string): BigIntStats | undefined {
+  try {
+    return fs.statSync(path, { bigint: true });
+  } catch (error) {
+    if (codeOf(error) !== 'ENOENT') throw error;
+    return undefined;
+  }
 }
 
 /** Writes a new file durably, in place of the one that has this path. */

@@ -15,6 +15,7 @@ import { dirname, join, relative } from 'node:path';
 
 import t from 'tap';
 
+import { MODIFIED } from '../../dist/log/errors.js';
 import { nodeSystem } from '../../dist/log/files.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
@@ -193,7 +194,7 @@ for (const [what, change] of Object.entries({ ...LOSSES, ...ADDITIONS })) {
     const left = filesIn(dirname(path));
     await t.rejects(log.add(REED), UNAVAILABLE);
     t.ok(log.poisoned.aborted);
-    t.match(log.poisoned.reason, UNAVAILABLE);
+    t.match(log.poisoned.reason, { ...UNAVAILABLE, cause: { code: MODIFIED } });
     await t.rejects(log.add(FERN), UNAVAILABLE, 'every plant is refused');
     await t.rejects(log.add(MOSS), UNAVAILABLE, 'also a plant that was stored');
     t.equal(reports.length, 1, 'it is reported once');
