@@ -150,19 +150,6 @@ function statIfPresent(fs: FileSystem, path: string): BigIntStats | undefined {
   }
 }
 
-/** Writes a new file durably, in place of the one that has this path. */
-export async function writeFile(fs: FileSystem, path: string, bytes: Buffer): Promise<void> {
-  await removeIfPresent(fs, path);
-  // O_EXCL: a user who can write to the folder must not be able to redirect the bytes by a link.
-  const file = await fs.open(path, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, 0o600);
-  try {
-    await writeAll(fs, file, bytes);
-  } finally {
-    await file.close();
-  }
-  await syncFolder(fs, dirname(path));
-}
-
 /**
  * Creates a file, mode 0600, under a name that is not final. Once `write` has written it durably, it gets the path
  * to which `write` resolves, and with it the place of another file. Resolves to that path.

@@ -1,4 +1,4 @@
-import { lstatSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t from 'tap';
@@ -7,7 +7,6 @@ import {
   createFolder,
   syncFolder,
   writeAll,
-  writeFile,
   openLogFile,
   nodeSystem,
 } from '../../dist/log/files.js';
@@ -96,32 +95,6 @@ for (const [what, { dsyncIsDurable, operations }] of Object.entries(LAST_OPERATI
     t.equal(readFileSync(path, 'utf8'), 'a long text');
     await file.close();
   });
-
-t.test('writeFile creates a complete file with mode 0600, and syncs its folder', async (t) => {
-  const path = join(t.testdir(), 'copy');
-  const { fs, synced } = notingSyncs();
-  await writeFile(fs, path, Buffer.from('a long text'));
-  t.strictSame(synced, [dirname(path)]);
-  t.equal(statSync(path).mode & 0o777, 0o600);
-  await writeFile(fs, path, Buffer.from('text'));
-  t.equal(readFileSync(path, 'utf8'), 'text', 'the old content is replaced');
-  t.strictSame(readdirSync(dirname(path)), ['copy']);
-});
-
-t.test('writeFile replaces a symbolic link, and does not write through it', async (t) => {
-  const folder = t.testdir({ empty: '', link: t.fixture('symlink', 'empty') });
-  await writeFile(nodeSystem, join(folder, 'link'), Buffer.from('text'));
-  t.equal(readFileSync(join(folder, 'empty'), 'utf8'), '');
-  t.ok(lstatSync(join(folder, 'link')).isFile());
-});
-
-t.test('a file is closed if writing it fails', async (t) => {
-  const fs = faultyFileSystem({ 'write 1': { fails: 'ENOSPC' } });
-  await t.rejects(writeFile(fs, join(t.testdir(), 'copy'), Buffer.from('text')), {
-    code: 'ENOSPC',
-  });
-  t.equal(fs.openFiles, 0);
-});
 
 t.test('O_DSYNC is durable on all platforms but macOS', async (t) => {
   t.equal(nodeSystem.dsyncIsDurable, process.platform !== 'darwin');
