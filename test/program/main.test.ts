@@ -18,6 +18,7 @@ import {
   hasten,
   INTERRUPTED,
   LARGE_LOG,
+  launch,
   MISUSED,
   onceReading,
   run,
@@ -113,6 +114,16 @@ t.test(
     t.match(stderr, `("fuser ${join(cwd, 'plants.jsonl')}" shows which one)`);
   },
 );
+
+t.test('a signal ends the program while its database does not answer', async (t) => {
+  const server = createServer();
+  const PLANT_STORE_DATABASE_URL = `postgres://plants@127.0.0.1:${await listen(t, server)}/plants`;
+  const env = { PLANT_STORE_DATABASE_URL, PLANT_STORE_TOKEN: 'a' };
+  const program = launch(t, { cwd: t.testdir(), env });
+  await once(server, 'connection');
+  program.send('SIGTERM');
+  t.strictSame(await program.ended, { code: 0, signal: null });
+});
 
 /** Starts the program with an output that is full, because nobody reads it, and little time for a shutdown. */
 function startUnread(
