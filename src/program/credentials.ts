@@ -137,8 +137,8 @@ function readPem(path: string, what: string, use: (pem: Buffer) => unknown): Pro
     try {
       use(pem);
     } catch (cause) {
-      const { reason, message } = cause as Error & { readonly reason?: string };
-      const fault = `cannot be used as ${what} in PEM (OpenSSL: ${reason ?? message})`;
+      const { message } = cause as Error;
+      const fault = `cannot be used as ${what} in PEM (OpenSSL: ${message})`;
       throw new SettingsError([fault], { cause });
     }
     return { path, pem };

@@ -20,7 +20,7 @@ const onImport = (specifier: string, signal: NodeJS.Signals): string => {
 };
 
 /** Imports, from the first one that the program makes once it handles signals. */
-const IMPORTS = ['./program/log.js', '../log/log.js', 'node:http', 'typebox'];
+const IMPORTS = ['./program/main.js', '../log/log.js', 'node:http', 'typebox/schema'];
 
 for (const specifier of IMPORTS) {
   t.test(`a program that gets SIGHUP while it imports ${specifier} serves`, async (t) => {
@@ -37,6 +37,13 @@ for (const specifier of IMPORTS) {
     t.equal(program.stdout, '');
   });
 }
+
+t.test('a program for a database that gets SIGTERM while it starts ends well', async (t) => {
+  const url = 'postgres://plants@127.0.0.1:1/plants';
+  const env = { PLANT_STORE_TOKEN: 'a', PLANT_STORE_DATABASE_URL: url };
+  const preload = onImport('./program/main.js', 'SIGTERM');
+  t.strictSame(await launch(t, { cwd: t.testdir(), env, preload }).ended, DONE);
+});
 
 /** Whether a process handles SIGHUP, which is signal 1. */
 function handlesHangup(pid: number): boolean {
