@@ -147,34 +147,38 @@ async function http2Error(t: Test, port: number, authorizations: readonly string
   throw new Error('no body came');
 }
 
-t.test('tokens that no request could carry make createPlantHandler throw', async (t) => {
-  const create = (tokens: unknown) => () =>
-    createPlantHandler({ store: storeOf(async () => 'created'), tokens: tokens as string[] });
-  const noArray = 'tokens: must be an array of at least one string';
-  const characters = 'tokens: number 1 has characters';
-  const rows: readonly [about: string, tokens: unknown, message: string][] = [
-    ['none', [], noArray],
-    ['nothing', undefined, noArray],
-    ['one outside of an array', 'marker', noArray],
-    ['a variable that is not set', [undefined], 'tokens: number 1 is not a string'],
-    ['a number', [TOKEN, 7], 'tokens: number 2 is not a string'],
-    ['an empty one', [''], 'tokens: number 1 is empty'],
-    ['white space', ['marker marker'], characters],
-    ['a line break', ['marker\n'], characters],
-    ['a NUL', ['marker\0'], characters],
-    ['a letter beyond ASCII', ['märker'], characters],
-    ['nothing but padding', ['=='], characters],
-    ['padding inside', ['marker=marker'], characters],
-    ['512 characters', ['marker'.padEnd(512, 'x')], 'tokens: number 1 is longer than 511'],
-    ['a bad one among good ones', [TOKEN, 'marker!', TOKEN], 'tokens: number 2 has characters'],
-  ];
-  for (const [about, tokens, message] of rows) {
-    const error = t.throws(create(tokens), TypeError, about) as Error;
-    t.ok(error.message.startsWith(message), `${about}: ${error.message}`);
-    t.notMatch(error.message, /m.rker/, `${about}: no token in the message`);
-  }
-  t.doesNotThrow(create(['x'.repeat(511)]));
-});
+t.test(
+  'tokens that no request could carry, or too many, make createPlantHandler throw',
+  async (t) => {
+    const create = (tokens: unknown) => () =>
+      createPlantHandler({ store: storeOf(async () => 'created'), tokens: tokens as string[] });
+    const noArray = 'tokens: must be an array of at least one string';
+    const characters = 'tokens: number 1 has characters';
+    const rows: readonly [about: string, tokens: unknown, message: string][] = [
+      ['none', [], noArray],
+      ['nothing', undefined, noArray],
+      ['one outside of an array', 'marker', noArray],
+      ['a variable that is not set', [undefined], 'tokens: number 1 is not a string'],
+      ['a number', [TOKEN, 7], 'tokens: number 2 is not a string'],
+      ['an empty one', [''], 'tokens: number 1 is empty'],
+      ['white space', ['marker marker'], characters],
+      ['a line break', ['marker\n'], characters],
+      ['a NUL', ['marker\0'], characters],
+      ['a letter beyond ASCII', ['märker'], characters],
+      ['nothing but padding', ['=='], characters],
+      ['padding inside', ['marker=marker'], characters],
+      ['512 characters', ['marker'.padEnd(512, 'x')], 'tokens: number 1 is longer than 511'],
+      ['a bad one among good ones', [TOKEN, 'marker!', TOKEN], 'tokens: number 2 has characters'],
+      ['101 tokens', Array<string>(101).fill(TOKEN), 'tokens: must not be more than 100'],
+    ];
+    for (const [about, tokens, message] of rows) {
+      const error = t.throws(create(tokens), TypeError, about) as Error;
+      t.ok(error.message.startsWith(message), `${about}: ${error.message}`);
+      t.notMatch(error.message, /m.rker/, `${about}: no token in the message`);
+    }
+    t.doesNotThrow(create(['x'.repeat(511)]));
+  },
+);
 
 t.test('setTokens replaces the accepted tokens at once, unless it throws', async (t) => {
   const { port, handler } = await serve(t, { tokens: ['old', 'both'] });

@@ -285,6 +285,26 @@ t.test('if the log is modified, all plants get 503 and the exit code is 4', asyn
   t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'no plant is added');
 });
 
+/** Each write to the log fails as on a broken disk. */
+const BROKEN_DISK = `
+import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+import { promisify } from 'node:util';
+async function fail() {
+  throw Object.assign(new Error('EIO'), { code: 'EIO', errno: -5, syscall: 'write' });
+}
+fs.write = Object.assign(fail, { [promisify.custom]: fail });
+syncBuiltinESMExports();`;
+
+t.test('if a write to the log fails, the plant gets 503 and the exit code is 1', async (t) => {
+  const program = await startIn(t, t.testdir(), { preload: BROKEN_DISK });
+  const client = await connect(t, program.port);
+  client.send(message());
+  t.match(await client.answer(), { status: 503, headers: { 'retry-after': '1' } });
+  t.strictSame(await program.ended, FAILED);
+  t.match(program.stderr, /i\/o error/);
+});
+
 for (const signal of ['SIGTERM', 'SIGINT'] as const)
   t.test(`${signal} ends the program while it is reading the log`, async (t) => {
     const cwd = t.testdir({ 'plants.jsonl': LARGE_LOG });
