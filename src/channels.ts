@@ -74,9 +74,6 @@ export interface CommitMessage {
 export const responseChannel = channel('plant-store:response');
 const commitChannel = channel('plant-store:commit');
 
-/** The commits in progress, the oldest first, if the channel has subscribers. */
-const running = new Set<{ readonly startedAt: number }>();
-
 /**
  * Starts to measure a batch. Returns a function that publishes how it ended, or `undefined` if there is no
  * subscriber.
@@ -85,17 +82,9 @@ export function measureCommit(
   store: string,
 ): ((outcome: Pick<CommitMessage, 'plants' | 'bytes' | 'error'>) => void) | undefined {
   if (!commitChannel.hasSubscribers) return undefined;
-  const commit = { startedAt: performance.now() };
-  running.add(commit);
+  const startedAt = performance.now();
   return (outcome) => {
-    running.delete(commit);
-    const durationMs = performance.now() - commit.startedAt;
+    const durationMs = performance.now() - startedAt;
     commitChannel.publish({ store, durationMs, ...outcome } satisfies CommitMessage);
   };
-}
-
-/** The age of the oldest measured commit that is in progress, in milliseconds; 0 if there is none. */
-export function runningCommitMs(): number {
-  const [oldest] = running;
-  return oldest ? performance.now() - oldest.startedAt : 0;
 }

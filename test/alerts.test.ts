@@ -60,8 +60,6 @@ const commitsIn = (bucket: number): World =>
 const NORMAL: World = {
   [series('up')]: always(1),
   [series('process_start_time_seconds')]: always(5),
-  [series('plant_store_ready')]: always(1),
-  [series('plant_store_commit_running_seconds')]: always(0),
   [series('plant_store_commit_failures_total')]: always(0),
   ...commitsIn(0.032),
   [responses(200)]: `0+1000x${before + rest}`,
@@ -89,15 +87,6 @@ const INCIDENTS: Readonly<Record<string, { incident: World; normal: World; after
   PlantStoreRestarts: {
     incident: { [series('process_start_time_seconds')]: `5x${before - 1} 601 612 624x${rest}` },
     normal: { [series('process_start_time_seconds')]: then(5, 601) },
-  },
-  PlantStoreNotReady: {
-    incident: { [series('plant_store_ready')]: then(1, 0) },
-    normal: { [series('plant_store_ready')]: `1x${before - 1} 0x2 1x${rest}` },
-    after: 75,
-  },
-  PlantStoreCommitsHang: {
-    incident: { [series('plant_store_commit_running_seconds')]: `0x${before - 1} 6+15x${rest}` },
-    normal: { [series('plant_store_commit_running_seconds')]: then(0, 4.9) },
   },
   PlantStoreCommitsFail: {
     incident: { [series('plant_store_commit_failures_total')]: then(0, 1) },

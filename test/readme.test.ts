@@ -200,14 +200,13 @@ t.test('the documents name the time after which the disk hangs', async (t) => {
   t.match(read('src/log/README.md'), `A write has ${seconds}`);
 });
 
-t.test('the documents name metrics that exist', async (t) => {
+t.test('the documents and alerts name metrics that exist', async (t) => {
   const exported = startMetrics().render({
-    isReady: true,
     ...{ open: 0, dropped: 0, maxConnections: 0, bufferedBytes: 0, maxBufferedBytes: 0 },
     log: { size: 0, bytes: 0 },
   });
-  for (const document of DOCUMENTS)
-    for (const [name] of read(document).matchAll(/\bplant_store_\w+/g))
+  for (const document of [...DOCUMENTS, '.github/plant-store.rules.yml'])
+    for (const [, name] of read(document).matchAll(/\b(plant_store_\w+?)(?:_bucket)?\b/g))
       t.match(exported, `# HELP ${name} `, `${document}: ${name}`);
 });
 

@@ -2,14 +2,12 @@ import { subscribe } from 'node:diagnostics_channel';
 // The global object of Bun 1.4.5 has no eventLoopUtilization.
 import { performance } from 'node:perf_hooks';
 
-import { runningCommitMs, type CommitMessage, type ResponseMessage } from '../channels.js';
+import type { CommitMessage, ResponseMessage } from '../channels.js';
 import type { ListenerOptions } from './listener.js';
 import { VERSION } from './settings.js';
 
 /** What is read for each scrape; the rest is counted as it happens. */
 export interface Gauges {
-  /** Whether the program is ready, as far as is known. */
-  readonly isReady: boolean;
   /** Connections that are open, and those that were closed at once because of the limit. */
   readonly open: number;
   readonly dropped: number;
@@ -42,14 +40,10 @@ const BUCKETS = [0.0005, ...Array.from({ length: 14 }, (_, n) => 0.001 * 2 ** n)
 
 /** What each metric is. Its type follows from its name. */
 const HELP = {
-  plant_store_ready:
-    'Whether /readyz responds with 200 (1) or 503 (0), without asking the database: as the latest check or successful commit has shown',
   plant_store_http_requests_in_flight: 'Requests whose response is not decided',
   plant_store_http_responses_total: 'Responses, by status and error; a 200 has the error 0',
   plant_store_http_request_duration_seconds:
     'Time from the head of a request until its response is decided, by the status of the response',
-  plant_store_commit_running_seconds:
-    'Age of the oldest commit that has not returned; 0 if there is none',
   plant_store_commit_duration_seconds:
     'Time that a commit took, which stores one batch of plants or fails',
   plant_store_commit_failures_total: 'Commits that did not store all of their plants',
@@ -119,11 +113,9 @@ export function startMetrics(): Metrics {
     const { rss, heapUsed } = process.memoryUsage();
     const { active, idle } = performance.eventLoopUtilization();
     return {
-      plant_store_ready: Number(gauges.isReady),
       plant_store_http_requests_in_flight: inFlight.size,
       plant_store_http_responses_total: Array.from(responses, ([key, n]) => [labelsOf(key), n]),
       plant_store_http_request_duration_seconds: times.flatMap((samples) => [...samples]),
-      plant_store_commit_running_seconds: runningCommitMs() / 1e3,
       plant_store_commit_duration_seconds: commitTimes.samples(),
       plant_store_commit_failures_total: commitFailures,
       plant_store_plants_stored_total: plantsStored,

@@ -1,9 +1,7 @@
-import { subscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-import type { CommitMessage } from '../channels.js';
 import { reportToConsole as report } from '../report.js';
 import { reasonOf } from '../system-error.js';
 import { urlOf, type Listener } from './listener.js';
@@ -25,10 +23,7 @@ export interface Watched {
   readonly bufferedBytes: () => number | undefined;
   /** The log, if plants are kept in one. */
   readonly log?: LogGauges | undefined;
-  /**
-   * Rejects if the store cannot store plants at the moment. A store without a check is always ready. The
-   * check of a log costs nothing, so it is called for each page of metrics, too.
-   */
+  /** Rejects if the store cannot store plants at the moment. A store without a check is always ready. */
   readonly check?: (() => Promise<void>) | undefined;
   /** Aborted when the program begins to stop. */
   readonly stop: AbortSignal;
@@ -54,8 +49,6 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   const { host, port, maxConnections, maxBufferedBytes } = options;
   const metrics = startMetrics();
   let watched: Watched | undefined;
-  /** Whether plants could be stored, as the latest check or successful commit has shown. */
-  let isAvailable = true;
 
   const pages = new Map<string, (res: ServerResponse) => unknown>([
     ['/livez', (res: ServerResponse) => send(res, 200, 'ok')],
@@ -70,40 +63,17 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
 
   async function readiness(): Promise<'ok' | 'starting' | 'stopping' | 'unavailable'> {
     if (!watched) return 'starting';
-    const { stop } = watched;
-    const isReady = stop.aborted || (await checkStore(watched));
+    const { check, stop } = watched;
+    const isReady = stop.aborted || (await succeeds(check));
     // The program may have begun to stop meanwhile.
     if (stop.aborted) return 'stopping';
     return isReady ? 'ok' : 'unavailable';
-  }
-
-  async function checkStore({ check }: Watched): Promise<boolean> {
-    try {
-      await check?.();
-      isAvailable = true;
-    } catch {
-      isAvailable = false;
-    }
-    return isAvailable;
-  }
-
-  // A commit may fail because of its plants, so only a check shows whether others can be stored.
-  subscribe('plant-store:commit', (message) => {
-    if ((message as CommitMessage).error === undefined) isAvailable = true;
-    else if (watched && isAvailable) void checkStore(watched);
-  });
-
-  /** Whether the program is ready, as far as is known without asking a database. */
-  async function isKnownReady(): Promise<boolean> {
-    if (watched?.log) return (await readiness()) === 'ok';
-    return watched !== undefined && !watched.stop.aborted && isAvailable;
   }
 
   async function sendMetrics(res: ServerResponse): Promise<void> {
     const connections = await watched?.listener.connections();
     const { open = 0, dropped = 0 } = connections ?? {};
     const page = metrics.render({
-      isReady: await isKnownReady(),
       open,
       dropped,
       maxConnections,
@@ -151,6 +121,15 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
       watched = serving;
     },
   };
+}
+
+async function succeeds(check: Watched['check']): Promise<boolean> {
+  try {
+    await check?.();
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function send(

@@ -7,12 +7,10 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { measureCommit } from '../../dist/channels.js';
 import { startMetrics, type Gauges } from '../../dist/program/metrics.js';
 import { noPromtool, samplesIn } from '../metrics.js';
 
 const GAUGES: Gauges = {
-  isReady: true,
   ...{ open: 3, dropped: 2, maxConnections: 10 },
   ...{ bufferedBytes: 5, maxBufferedBytes: 20 },
   log: { size: 7, bytes: 430 },
@@ -159,21 +157,4 @@ t.test('the gauges have the values of the process', async (t) => {
   const active = samples.get('nodejs_eventloop_time_seconds_total{state="active"}') ?? NaN;
   const idle = samples.get('nodejs_eventloop_time_seconds_total{state="idle"}') ?? NaN;
   t.ok(active + idle > 0 && active + idle <= process.uptime());
-});
-
-t.test('the age of the oldest commit that has not returned is shown', async (t) => {
-  const running = (): number | undefined =>
-    samplesIn(render(GAUGES)).get('plant_store_commit_running_seconds');
-  let now = 1_000;
-  t.intercept(performance, 'now', { value: () => now });
-  t.equal(running(), 0);
-  const endFirst = measureCommit('one');
-  now += 3_000;
-  const endSecond = measureCommit('one');
-  now += 2_500;
-  t.equal(running(), 5.5);
-  endFirst?.({ plants: 1 });
-  t.equal(running(), 2.5);
-  endSecond?.({ plants: 0, error: new Error('failed') });
-  t.equal(running(), 0);
 });

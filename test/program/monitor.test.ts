@@ -1,5 +1,4 @@
 import { execFile } from 'node:child_process';
-import { channel } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect as connectTo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -106,7 +105,6 @@ t.test('the gauges have the values of the program', async (t) => {
   const monitor = await startMonitor(OPTIONS);
   const { url } = monitor;
   const gauges: Record<string, [before: number | undefined, serving: number]> = {
-    ready: [0, 1],
     connections: [0, 3],
     connections_dropped_total: [0, 2],
     connections_limit: [10, 10],
@@ -124,49 +122,6 @@ t.test('the gauges have the values of the program', async (t) => {
       values,
       name,
     );
-});
-
-t.test('a scrape knows what commits and checks showed, and asks no database', async (t) => {
-  const failure = new Error('failed');
-  const commits = channel('plant-store:commit');
-  const commit = (error?: Error): void =>
-    commits.publish({ store: '', plants: 1, durationMs: 1, error });
-  let checks = 0;
-  let check = succeeds;
-  const stopping = new AbortController();
-  const url = await startServing({
-    stop: stopping.signal,
-    check() {
-      checks++;
-      return check();
-    },
-  });
-  const answered = (): Promise<unknown> => get(`${url}/readyz`);
-  type Event = [what: string, check: typeof fails, event: () => unknown, ready: number, n: number];
-  const events: readonly Event[] = [
-    ['nothing has happened', succeeds, () => undefined, 1, 0],
-    ['a commit fails, maybe because of its plants', succeeds, () => commit(failure), 1, 1],
-    ['the check after a commit fails', fails, () => commit(failure), 0, 2],
-    ['another commit fails, which shows nothing new', fails, () => commit(failure), 0, 2],
-    ['a commit succeeds', fails, () => commit(), 1, 2],
-    ['a check fails', fails, answered, 0, 3],
-    ['a check succeeds', succeeds, answered, 1, 4],
-    ['the program stops', succeeds, () => stopping.abort(), 0, 4],
-  ];
-  for (const [what, now, event, isReady, checksSoFar] of events) {
-    check = now;
-    await event();
-    t.equal((await scrape(url)).get('plant_store_ready'), isReady, what);
-    t.equal(checks, checksSoFar, what);
-  }
-});
-
-t.test('a scrape checks a log, which costs nothing', async (t) => {
-  let check = succeeds;
-  const url = await startServing({ check: () => check(), log: LOG });
-  t.equal((await scrape(url)).get('plant_store_ready'), 1);
-  check = fails;
-  t.equal((await scrape(url)).get('plant_store_ready'), 0);
 });
 
 t.test('a connection carries one request', async (t) => {
