@@ -22,9 +22,10 @@ export interface Lines {
 const CHUNK_BYTES = 114_688;
 
 /**
- * Reads the lines of a file up to `end`, or to its own end if that comes first, without a gap. What
- * follows the last newline comes on its own: a last line without its newline, or a torn one. While the caller handles lines, the next ones are read. Two buffers of
- * 112 KiB are enough for that; a line that does not fit into one of them gets a larger buffer of its own.
+ * Reads the lines of a file up to `end`, or to its own end if that comes first, without a gap. What follows the
+ * last newline comes on its own: a last line without its newline, or a torn one. While the caller handles lines, the
+ * next ones are read. Two buffers of 112 KiB are enough for that; a line that does not fit into one of them gets a
+ * larger buffer of its own.
  *
  * @throws RangeError that names the byte offset of a line longer than {@link MAX_RECORD_BYTES}.
  */

@@ -35,6 +35,8 @@ export const MEMBERS_END_BYTES = ',"crc32":'.length;
  * with its `crc32` or without. The newline may be missing.
  */
 export function decodeRecord(line: Buffer): NewPlant | undefined {
+  // To find that a line is not JSON takes 5 µs, and a file may have a hundred thousand blank lines together.
+  if (!line.subarray(0, ID_START.length).equals(ID_START)) return undefined;
   const plant = plantIn(line);
   if (!plant) return undefined;
   const text = line.toString();
