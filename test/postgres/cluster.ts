@@ -244,7 +244,8 @@ async function serve(
       const rows = await cluster.sql('SELECT pid FROM pg_stat_activity');
       const pids = [cluster.pid(), ...rows.map(({ pid }) => Number(pid))];
       // Not of the process that has answered: its connection is closed.
-      const signal = (name: string): unknown => spawnSync('kill', ['-s', name, ...pids.map(String)]);
+      const signal = (name: string): unknown =>
+        spawnSync('kill', ['-s', name, ...pids.map(String)]);
       const resume = (): unknown => signal('CONT');
       t.teardown(resume);
       signal('STOP');
