@@ -17,7 +17,6 @@ import { MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { HANG_MS } from '../dist/log/commit.js';
 import { STOPPING } from '../dist/program/exit.js';
 import { CONNECTION_LIMITS } from '../dist/program/listener.js';
-import { startMetrics } from '../dist/program/metrics.js';
 import { MONITOR_LIMITS } from '../dist/program/monitor.js';
 import { SETTINGS, settingsHelp } from '../dist/program/settings.js';
 import { REPORT_RATE } from '../dist/report.js';
@@ -198,16 +197,6 @@ t.test('the documents name the time after which the disk hangs', async (t) => {
       document,
     );
   t.match(read('src/log/README.md'), `A write has ${seconds}`);
-});
-
-t.test('the documents and alerts name metrics that exist', async (t) => {
-  const exported = startMetrics().render({
-    ...{ open: 0, dropped: 0, maxConnections: 0, bufferedBytes: 0, maxBufferedBytes: 0 },
-    log: { size: 0, bytes: 0 },
-  });
-  for (const document of [...DOCUMENTS, '.github/plant-store.rules.yml'])
-    for (const [, name] of read(document).matchAll(/\b(plant_store_\w+?)(?:_bucket)?\b/g))
-      t.match(exported, `# HELP ${name} `, `${document}: ${name}`);
 });
 
 t.test(

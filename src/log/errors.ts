@@ -59,6 +59,12 @@ export const storeErrors = {
       'locked',
       `${path}: a process has the log open ("fuser ${path}" shows which one); one log serves one process, PostgreSQL serves several`,
     ),
+  noSockets: (folder: string, cause: unknown) =>
+    new PlantStoreError(
+      'unavailable',
+      `${folder}: a Unix socket cannot be bound: ${reasonOf(cause)}; the folder of a log must be on a file system with Unix sockets, which lock it`,
+      { cause },
+    ),
 } as const;
 
 /** Turns the error of a file operation, or a fault, into the error that the store throws. */

@@ -1,7 +1,7 @@
 import { dirname, join } from 'node:path';
 
 import { codeOf } from '../system-error.js';
-import { storeErrors } from './errors.js';
+import { isForLackOfRoom, storeErrors } from './errors.js';
 import { openFolder, type System } from './files.js';
 
 /** Held by the only writer of a log. */
@@ -31,6 +31,8 @@ const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 500;
 /** A socket that gives one of these errors has no living owner. */
 const DEAD: readonly unknown[] = ['ECONNREFUSED', 'ENOENT'];
+/** A folder that gives one of these errors may be on any file system. */
+const NO_ACCESS: readonly unknown[] = ['EACCES', 'EROFS'];
 
 /** The longest path that fits into `sun_path` with its NUL: 108 bytes on Linux, 104 on macOS. */
 const MAX_SOCKET_PATH_BYTES = 103;
@@ -99,7 +101,9 @@ async function createClaim(claims: ClaimFolder): Promise<Claim | undefined> {
   // Both bind(2) here and unlink(2) when the listener is closed run on the main thread, which a file system
   // that hangs would block. Before each of them, this asynchronous call waits until the file system responds.
   await removeClaim(system, path + HIDDEN);
-  const listener = await system.listen(socketPath(claims, name + HIDDEN));
+  const listener = await system
+    .listen(socketPath(claims, name + HIDDEN))
+    .catch((cause: unknown) => refuse(claims, path + HIDDEN, cause));
   try {
     // Every user may connect, whatever the umask.
     await system.chmod(path + HIDDEN, 0o666);
@@ -119,6 +123,18 @@ async function createClaim(claims: ClaimFolder): Promise<Claim | undefined> {
       }
     },
   };
+}
+
+/** A file system without Unix sockets, such as exFAT or one that Docker Desktop shares, may leave an ordinary file. */
+async function refuse(
+  { system, folder }: ClaimFolder,
+  path: string,
+  cause: unknown,
+): Promise<never> {
+  await removeClaim(system, path).catch(() => undefined);
+  throw isForLackOfRoom(cause) || NO_ACCESS.includes(codeOf(cause))
+    ? cause
+    : storeErrors.noSockets(folder, cause);
 }
 
 /** Whether a claim to this log, other than `ownName`, is alive. Removes the dead claims before it. */

@@ -223,6 +223,30 @@ t.test('a process whose claim is removed before it listens tries again', async (
   t.strictSame(claimsIn(dirname(path)), []);
 });
 
+t.test('a folder on a file system without Unix sockets is named as that', async (t) => {
+  for (const fails of ['EPERM', 'EINVAL', 'EIO', 'ENOTSUP']) {
+    const path = logAt(t);
+    const { message } = await failure(openLog(faultyFileSystem({ 'listen 1': { fails } }), path));
+    t.ok(message.startsWith(`${dirname(path)}: a Unix socket cannot be bound: `), message);
+    t.match(message, `(${fails}); the folder of a log must be on a file system with Unix sockets`);
+    t.strictSame(claimsIn(dirname(path)), []);
+    await (await openPlantLog(path)).close();
+  }
+  for (const fails of ['EACCES', 'EROFS', 'ENOSPC']) {
+    const { message } = await failure(
+      openLog(faultyFileSystem({ 'listen 1': { fails } }), logAt(t)),
+    );
+    t.match(message, new RegExp(`^.*plants.jsonl: .* \\(${fails}\\)$`));
+  }
+});
+
+async function failure(opening: Promise<PlantLog>): Promise<Error> {
+  return opening.then(
+    () => new Error('the log is open'),
+    (error: unknown) => error as Error,
+  );
+}
+
 t.test('a lock is released without an error if its claim has been removed', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);

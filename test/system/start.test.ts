@@ -1,8 +1,10 @@
 /* Signals that arrive while the program starts. */
 import { readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 
 import t from 'tap';
 
+import { listen } from '../service.js';
 import { DONE, ENV, launch, serving, start } from './program.js';
 
 /** A preload that sends the process a signal when it first resolves an import. */
@@ -39,8 +41,10 @@ for (const specifier of IMPORTS) {
 }
 
 t.test('a program for a database that gets SIGTERM while it starts ends well', async (t) => {
-  const url = 'postgres://plants@127.0.0.1:1/plants';
-  const env = { PLANT_STORE_TOKEN: 'a', PLANT_STORE_DATABASE_URL: url };
+  // It never answers: the signal may be delivered after a connection to it.
+  const database = createServer();
+  const PLANT_STORE_DATABASE_URL = `postgres://plants@127.0.0.1:${await listen(t, database)}/plants`;
+  const env = { PLANT_STORE_TOKEN: 'a', PLANT_STORE_DATABASE_URL };
   const preload = onImport('./program/main.js', 'SIGTERM');
   t.strictSame(await launch(t, { cwd: t.testdir(), env, preload }).ended, DONE);
 });
