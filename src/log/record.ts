@@ -76,10 +76,12 @@ export function readLoosely(line: Buffer): Unrecorded {
 
 /**
  * Whether bytes after the last newline may be what a write of records has left that was cut short: they are not
- * whole JSON, and no second record begins in them (in a string, its quotes would be escaped).
+ * whole JSON, no second record begins in them, and none ends in them unless a power cut has left zeros before its
+ * end. In a string, the quotes of either would be escaped.
  */
 export function isTornRecord(tail: Buffer): boolean {
   if (tail.includes(ID_START, 1)) return false;
+  if (!tail.includes(0) && RECORD_END.test(tail.toString('latin1'))) return false;
   try {
     JSON.parse(withoutMark(tail).toString());
     return false;
@@ -102,6 +104,7 @@ function withoutMark(line: Buffer): Buffer {
   return line.indexOf(BYTE_ORDER_MARK) === 0 ? line.subarray(BYTE_ORDER_MARK.length) : line;
 }
 
+const RECORD_END = /,"crc32":\d+\}/;
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');
 const CARRIAGE_RETURN = 0x0d;
 

@@ -313,7 +313,7 @@ function host(value: string): string {
 
 /** An env file keeps the quotes and the CR that a shell would have removed, and does not expand `~`. */
 function path(value: string): string {
-  if (/^[\s"'~]|^file:|[\s"']$/.test(value))
+  if (/^[\s"'~]|^file:|[\s"']$/i.test(value))
     throw new Error(
       `must not begin or end with white space or a quote, or begin with ~ or file:, as ${JSON.stringify(value)} does`,
     );

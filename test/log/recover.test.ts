@@ -52,8 +52,8 @@ type Opening =
 
 /**
  * What it should come to: whole lines, exactly as they were written, each of them once. The last one may lack its
- * newline. Other bytes after the last newline are torn, unless they are whole JSON or have the start of a record
- * in them.
+ * newline. Other bytes after the last newline are torn, unless they are whole JSON, or have the start of a record
+ * or, without zeros, the end of one in them.
  */
 function expectedOf(content: Buffer, lines: readonly string[]): Opening {
   const known = new Map(lines.map((line) => [Buffer.from(line).toString('latin1'), line]));
@@ -75,6 +75,7 @@ function expectedOf(content: Buffer, lines: readonly string[]): Opening {
 
 function isTorn(tail: string): boolean {
   if (tail.includes('{"id":', 1)) return false;
+  if (!tail.includes('\0') && /"crc32":\d+}/.test(tail)) return false;
   try {
     JSON.parse(tail);
     return false;
@@ -260,6 +261,23 @@ const tails: Record<string, Buffer> = {
   'half a record, then NUL bytes': Buffer.concat([TORN, Buffer.alloc(5000)]),
   'more than is read at once': Buffer.from(`{"id":5,"name":"${'x'.repeat(600_000)}`),
 };
+
+/** What text tools make of a last record, and no write of a log leaves. */
+const editedRecords: Record<string, (record: string) => string> = {
+  'a comma in place of its newline': (record) => `${record},`,
+  'the end of a file of DOS in place of its newline': (record) => `${record}\x1a`,
+  'a quote less': (record) => record.replace('fern"', 'fern'),
+  'a tab in its name': (record) => record.replace('fern', 'fe\trn'),
+};
+
+for (const [what, edit] of Object.entries(editedRecords))
+  t.test(`a last record that was edited is not cut off: ${what}`, async (t) => {
+    const last = encodeRecord({ id: 8n, name: 'fern' });
+    const content = encodeRecord(REED) + edit(last.trimEnd());
+    const path = logAt(t, content);
+    await t.rejects(openPlantLog(path), { code: 'damaged', message: /: line 2, at byte \d+: / });
+    t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content });
+  });
 
 /** What no write of a log begins with. */
 const otherTails: Record<string, Buffer> = {
