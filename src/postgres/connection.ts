@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-import { reactionTo } from './errors.js';
-import { openSession, type Password, type Session } from './session.js';
+import { reactionTo, type Reaction } from './errors.js';
+import { openSession, type Session, type SessionOptions } from './session.js';
 import type { Row, Statement } from './statements.js';
 
 /** A connection that is opened on demand, and again after a failure. */
@@ -18,23 +18,14 @@ export interface Connection {
   readonly close: () => void;
 }
 
-/** How often a statement that conflicts with other transactions is sent: for about a second. */
-const MAX_TRIES = 10;
-
-export interface ConnectorOptions {
-  readonly hosts: readonly URL[];
-  readonly password: Password | undefined;
-  readonly timeoutMs: number;
-  /** After how long the server ends a statement. Default: `timeoutMs`. */
-  readonly statementTimeoutMs?: number;
-  readonly acceptDataLoss: boolean;
-}
+/**
+ * How often a statement is sent again after each reaction. It conflicts with other transactions for about a
+ * second at most.
+ */
+const TRIES = { pause: 9, unprepare: 1, repeat: 1, fail: 0, lost: 0 };
 
 /** Returns a function that creates connections to the host that accepts writes. */
-export function createConnector(options: ConnectorOptions): () => Connection {
-  const { hosts, ...limits } = options;
-  const { timeoutMs, statementTimeoutMs = timeoutMs } = limits;
-  const connectionTimeoutMs = timeoutMs / hosts.length;
+export function createConnector(hosts: readonly URL[], options: SessionOptions): () => Connection {
   /** The index of the host to try next. If that host fails, it is the turn of the one after it. */
   let current = 0;
   let prepares = true;
@@ -47,16 +38,12 @@ export function createConnector(options: ConnectorOptions): () => Connection {
     async function open(): Promise<Session> {
       if (isClosed) throw new Error('the store is closed');
       host = current;
-      const limitsOfSession = { ...limits, statementTimeoutMs, connectionTimeoutMs };
-      return openSession(String(hosts[host]), limitsOfSession);
+      return openSession(String(hosts[host]), options.timeoutMs / hosts.length, options);
     }
 
     async function query({ name, text }: Statement, ...values: string[]): Promise<Row[]> {
       /** How often each reaction to an error may still be followed by another try. */
-      const left = {
-        ...{ pause: MAX_TRIES - 1, unprepare: 1, repeat: 1, 'move on': hosts.length - 1 },
-        ...{ fail: 0, lost: 0 },
-      };
+      const left: Record<Reaction, number> = { ...TRIES, 'move on': hosts.length - 1 };
       for (;;) {
         let to: Session | undefined;
         try {
@@ -69,7 +56,7 @@ export function createConnector(options: ConnectorOptions): () => Connection {
           if (reaction === 'move on' || reaction === 'lost') leaveHost();
           if (left[reaction]-- === 0) throw error;
           if (reaction === 'unprepare') prepares = false;
-          if (reaction === 'pause') await backoff(MAX_TRIES - 1 - left.pause);
+          if (reaction === 'pause') await backoff(TRIES.pause - left.pause);
         }
       }
     }

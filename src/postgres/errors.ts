@@ -25,15 +25,13 @@ const REACTIONS: Readonly<Record<string, Reaction>> = {
   '42P05': 'unprepare',
   // The disk is full.
   '53100': 'lost',
-  // A row that another transaction holds.
+  // A row that another transaction holds, and the server's `statement_timeout`.
   '55P03': 'fail',
+  '57014': 'fail',
 };
 
 /** Read-only (a standby); too many connections; starting up or shutting down. */
 const OTHER_HOST = new Set(['25006', '53300', '57P03']);
-
-/** The server's `statement_timeout`, or a request to cancel the statement. */
-const TIMEOUT = '57014';
 
 /** What to do about the error of a statement that was sent in a session. */
 export async function reactionTo(error: unknown, session: Session): Promise<Reaction> {
@@ -45,7 +43,7 @@ export async function reactionTo(error: unknown, session: Session): Promise<Reac
   if (routine === 'exec_stmt_raise' && reaction !== 'pause') return 'fail';
   if (reaction) return reaction;
   // It may be a trigger or a constraint that has failed with any other SQLSTATE, or the server.
-  if (await canStore(session)) return code === TIMEOUT ? 'fail' : 'repeat';
+  if (await canStore(session)) return 'repeat';
   return OTHER_HOST.has(code) ? 'move on' : 'lost';
 }
 

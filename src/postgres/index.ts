@@ -51,8 +51,8 @@ export interface PostgresStore extends PlantStore {
   plants(): AsyncIterable<NewPlant>;
   /**
    * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
-   * setting or table would lose them. A connection of its own, which the first check opens, has half of
-   * `timeoutMs` to connect, and as much for each statement; concurrent checks share one statement. Stores and reports nothing.
+   * setting or table would lose them. Concurrent checks share one statement, on a connection of their own. Stores
+   * and reports nothing.
    *
    * @throws {@link PlantStoreError} `unavailable` otherwise.
    *
@@ -79,22 +79,16 @@ export interface PostgresStore extends PlantStore {
  * ```
  */
 export async function openPostgresStore(options: PostgresStoreOptions): Promise<PostgresStore> {
-  const { connections = 2, timeoutMs = 5_000, acceptDataLoss = false } = options;
+  const { password, connections = 2, timeoutMs = 5_000, acceptDataLoss = false } = options;
   checkRange('connections', connections, 1_000);
   checkRange('timeoutMs', timeoutMs, 2_147_483_647);
-  if (!['undefined', 'string', 'function'].includes(typeof options.password))
+  if (!['undefined', 'string', 'function'].includes(typeof password))
     throw new TypeError('password: must be a string or a function');
   const report = limitRate(options.report);
   const hosts = hostsIn(options.url);
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
-  const connector = { hosts, password: options.password, timeoutMs, acceptDataLoss };
-  const connect = createConnector(connector);
-  // Less than half: a batch with a plant whose trigger takes longer is stored in parts, for which there must be time.
-  const statementTimeoutMs = Math.ceil(0.4 * timeoutMs);
-  const all = Array.from(
-    { length: connections },
-    createConnector({ ...connector, statementTimeoutMs }),
-  );
+  const connect = createConnector(hosts, { password, timeoutMs, acceptDataLoss });
+  const all = Array.from({ length: connections }, connect);
   const failure = (cause: unknown): PlantStoreError =>
     new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
   try {
@@ -104,8 +98,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     throw failure(cause);
   }
   const store = createStore(all, name, { timeoutMs, report });
-  // Connecting may take half of the time, and the statement the other half.
-  const probe = createConnector({ ...connector, timeoutMs: Math.ceil(timeoutMs / 2) })();
+  const probe = connect();
   let checking: Promise<unknown> | undefined;
   return {
     ...store,

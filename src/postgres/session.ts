@@ -29,9 +29,6 @@ interface QueryConfig {
 export interface SessionOptions {
   readonly password: Password | undefined;
   readonly timeoutMs: number;
-  readonly connectionTimeoutMs: number;
-  /** After how long the server ends a statement, in ms. The client waits for `timeoutMs`, commit included. */
-  readonly statementTimeoutMs: number;
   readonly acceptDataLoss: boolean;
 }
 
@@ -53,23 +50,24 @@ const PREPARE = `SELECT count(set_config(name, value, false)), ${REFUSAL}
   FROM json_each_text($1::json) AS wanted (name, value) JOIN pg_settings USING (name)`;
 
 /** The settings for {@link PREPARE}, which leaves out those that the server's release does not have. */
-function settings({
-  timeoutMs,
-  statementTimeoutMs,
-}: SessionOptions): Readonly<Record<string, string | number>> {
+function settings(timeoutMs: number): Readonly<Record<string, string | number>> {
   return {
     client_min_messages: 'warning',
     exit_on_error: 'off',
     idle_session_timeout: 0,
     transaction_timeout: 0,
-    statement_timeout: statementTimeoutMs,
+    // Less than half: a batch with a plant whose trigger takes longer is stored in parts, for which there must be time.
+    statement_timeout: Math.ceil(0.4 * timeoutMs),
     // Short: plants in a batch with one whose row is locked may have to wait for this several times.
     lock_timeout: Math.ceil(timeoutMs / 50),
   };
 }
 
-export async function openSession(url: string, options: SessionOptions): Promise<Session> {
-  const { timeoutMs, connectionTimeoutMs, acceptDataLoss, password } = options;
+export async function openSession(
+  url: string,
+  connectionTimeoutMs: number,
+  { password, timeoutMs, acceptDataLoss }: SessionOptions,
+): Promise<Session> {
   let isClosed = false;
   let cancelledWaits = 0;
 
@@ -108,7 +106,7 @@ export async function openSession(url: string, options: SessionOptions): Promise
 
   try {
     await client.connect();
-    await query({ text: PREPARE, values: [JSON.stringify(settings(options))] });
+    await query({ text: PREPARE, values: [JSON.stringify(settings(timeoutMs))] });
   } catch (error) {
     close();
     throw error;

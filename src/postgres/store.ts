@@ -38,11 +38,6 @@ function bytesOf({ name, tag = '' }: Plant): number {
 
 const plantOf = ({ plant }: Pending): NewPlant => plant;
 
-export interface StoreOptions {
-  readonly timeoutMs: number;
-  readonly report: Report;
-}
-
 /**
  * Stores plants in batches: those that arrive while all connections are busy are stored together.
  * `name` is the name of the database in messages.
@@ -50,7 +45,7 @@ export interface StoreOptions {
 export function createStore(
   connections: readonly Connection[],
   name: string,
-  { timeoutMs, report }: StoreOptions,
+  { timeoutMs, report }: { readonly timeoutMs: number; readonly report: Report },
 ): PlantStore {
   const queue: Pending[] = [];
   let queuedBytes = 0;
@@ -102,9 +97,8 @@ export function createStore(
       report(`${name}: plants are stored again`);
     } catch (error) {
       publish?.({ plants: batch.length - rest.length, error });
-      if (!connection.isOpen()) rejectAll(rest, error);
-      else if (rest.length === 1) rejectRefused(rest, error);
-      else await storeInParts(connection, rest);
+      if (connection.isOpen() && rest.length > 1) await storeInParts(connection, rest);
+      else refuse(rest, error, connection.isOpen());
     }
   }
 
@@ -144,18 +138,17 @@ export function createStore(
     }
   }
 
-  function rejectAll(batch: readonly Pending[], cause: unknown): void {
-    outages++;
+  /** Refuses one plant, or, if the connection was lost, all plants of a batch. */
+  function refuse(batch: readonly Pending[], cause: unknown, isOpen: boolean): void {
     const reason = messageOf(cause);
-    if (!isAway)
-      report(`${name}: ${reason}; plants are refused until it is available again`, cause);
-    isAway = true;
-    for (const { reject } of batch) reject(unavailable(reason, cause));
-  }
-
-  function rejectRefused(batch: readonly Pending[], cause: unknown): void {
-    const reason = messageOf(cause);
-    report(`${name}: the database refuses a plant: ${reason}`);
+    if (isOpen) {
+      report(`${name}: the database refuses a plant: ${reason}`);
+    } else {
+      outages++;
+      if (!isAway)
+        report(`${name}: ${reason}; plants are refused until it is available again`, cause);
+      isAway = true;
+    }
     for (const { reject } of batch) reject(unavailable(reason, cause));
   }
 

@@ -19,17 +19,23 @@ const PARAMETERS = new Map<string, readonly string[] | undefined>([
  * @throws TypeError if the URL is not valid. The message does not contain the URL, which may hold a password.
  */
 export function parseDatabaseUrl(url: string): URL[] {
+  const urls = urlsOf(url);
+  for (const each of urls) {
+    checkParameters(each.searchParams);
+    each.port ||= '5432';
+    each.password ||= ' ';
+  }
+  return urls;
+}
+
+function urlsOf(url: string): URL[] {
   const [, start = '', hosts = '', end = ''] = SHAPE.exec(url) ?? [];
-  const urls = hosts.split(',').map((host) => start + host + end);
-  if (!isPercentEncoded(url) || !urls.every((each) => URL.canParse(each)))
+  try {
+    decodeURIComponent(url);
+    return hosts.split(',').map((host) => new URL(start + host + end));
+  } catch {
     throw new TypeError('must be postgres://user[:password]@host[:port][,…]/database');
-  return urls.map((each) => {
-    const parsed = new URL(each);
-    checkParameters(parsed.searchParams);
-    parsed.port ||= '5432';
-    parsed.password ||= ' ';
-    return parsed;
-  });
+  }
 }
 
 function checkParameters(parameters: URLSearchParams): void {
@@ -44,14 +50,5 @@ function checkParameters(parameters: URLSearchParams): void {
     const values = PARAMETERS.get(name);
     if (values && !values.includes(value))
       throw new TypeError(`has ${quoted} with a value other than ${values.join(', ')}`);
-  }
-}
-
-function isPercentEncoded(url: string): boolean {
-  try {
-    decodeURIComponent(url);
-    return true;
-  } catch {
-    return false;
   }
 }
