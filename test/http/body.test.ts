@@ -28,10 +28,7 @@ t.test(
   async (t) => {
     const { port } = await serve(t, { maxBodyBytes: FERN.length });
     const client = await connect(t, port);
-    const halves = Array.from({ length: FERN.length - 1 }, (_, at) => [
-      FERN.slice(0, at + 1),
-      FERN.slice(at + 1),
-    ]);
+    const halves = [1, 22, FERN.length - 1].map((at) => [FERN.slice(0, at), FERN.slice(at)]);
     const tooLarge = { status: 400, error: 413 };
     for (const chunks of [[FERN], ...halves, FERN.split('')]) {
       client.send(chunkedMessage(...chunks));
@@ -91,13 +88,11 @@ t.test('a client that stops within its body is answered, then disconnected', asy
   t.intercept(DRAIN, 'timeoutMs', { value: 50 });
   const { port, log } = await serve(t, { ...ONE_AT_A_TIME, bodyTimeoutMs: 50 });
   const late = { status: 408, headers: { connection: 'close' } };
-  const rows = {
-    'it has not begun': [declaring(10), late],
-    'it stops in the middle': [declaring(10, '{"id"'), late],
-    'only the last chunk is missing': [message({ headers: CHUNKED, body: chunk(FERN) }), late],
-    'it is refused already': [declaring(101, 'x'), { status: 400, error: 413 }],
-  } as const;
-  for (const [about, [request, expected]] of Object.entries(rows)) {
+  for (const [about, request, expected] of [
+    ['it has not begun', declaring(10), late],
+    ['only the last chunk is missing', message({ headers: CHUNKED, body: chunk(FERN) }), late],
+    ['it is refused already', declaring(101, 'x'), { status: 400, error: 413 }],
+  ] as const) {
     const client = await connect(t, port);
     client.send(request);
     isFailure(t, await client.answer(), expected, about);
@@ -160,26 +155,24 @@ t.test('a refused request holds the memory of its head while the rest is drained
   t.equal(await whenServed(t, port, small), 200, 'one is released');
 });
 
-/** Sends bytes on a new connection, and resolves to whether they are answered before it is closed. */
-async function isAnswered(client: Client, bytes: Buffer): Promise<boolean> {
-  client.send(bytes);
-  return client.answer().then(
-    () => true,
-    () => false,
-  );
-}
-
 t.test('the heads of refused requests whose bodies do not come are limited', async (t) => {
   t.intercept(DRAIN, 'timeoutMs', { value: 600_000 });
   const { port } = await serve(t);
   const large = { Authorization: undefined, 'Content-Length': '9', 'X-Large': 'x'.repeat(12_000) };
   const head = message({ headers: large, body: '' });
-  const first = await connect(t, port);
-  let held = 0;
-  for (let client = first; await isAnswered(client, head); client = await connect(t, port)) held++;
+  /** Sends the head on a new connection, and waits until it is answered or the connection closed. */
+  async function refused(): Promise<Client> {
+    const client = await connect(t, port);
+    client.send(head);
+    await Promise.race([once(client.socket, 'data'), client.closed]);
+    return client;
+  }
+  const first = await refused();
+  let held = 1;
+  while (!(await refused()).socket.destroyed) held++;
   t.ok(held > MAX_REFUSED_BYTES / 17_000 && held < MAX_REFUSED_BYTES / 15_000, `${held} are held`);
   first.send('x'.repeat(9));
-  while (!(await isAnswered(await connect(t, port), head)));
+  while ((await refused()).socket.destroyed);
 });
 
 t.test('a body that arrives slowly gets no more time', async (t) => {
@@ -212,28 +205,19 @@ t.test('a client that leaves within its body stores nothing and releases its mem
   t.equal(log.size, 1, 'only the complete one is stored');
 });
 
-t.test('no timer is left after a body, however it ends', async (t) => {
+t.test('no timer is left once a body has been read', async (t) => {
   const timers = (): number =>
     process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
-  const store = storeOf(() => Promise.resolve('created'));
-  const { port } = await serve(t, { store, maxBodyBytes: 100 });
-  for (const [request, status] of [
-    [message({ headers: { Connection: 'close' } }), 200],
-    [chunkedMessage('x'.repeat(101)), 400],
-  ] as const) {
-    const client = await connect(t, port);
-    const before = timers();
-    client.send(request.subarray(0, -1));
-    while (timers() === before) await sleep(1);
-    client.send(request.subarray(-1));
-    t.equal((await client.answer()).status, status);
-    await client.closed;
-    t.equal(timers(), before, `of a body that is answered with ${status}`);
-  }
+  const { port } = await serve(t, { store: storeOf(() => Promise.resolve('created')) });
+  const client = await connect(t, port);
+  const before = timers();
+  const request = message({ headers: { Connection: 'close' } });
+  client.send(request.subarray(0, -1));
+  while (timers() === before) await sleep(1);
+  client.send(request.subarray(-1));
+  await client.closed;
+  t.equal(timers(), before);
 });
-
-/** The memory of a request that is about as small as one can be, in bytes. */
-const SMALLEST_HEAD = 3_200;
 
 t.test('the memory of refusals that are not flushed is limited', async (t) => {
   const store = gatedStore();
@@ -249,34 +233,14 @@ t.test('the memory of refusals that are not flushed is limited', async (t) => {
     void client.closed.then(() => (isCut = true));
     await store.arrived(clients.length);
   }
-  t.ok(clients.length > MAX_REFUSED_BYTES / 2_000 / SMALLEST_HEAD, `${clients.length} clients`);
-
-  const [{ socket }] = clients as [Client];
-  let answers = '';
-  socket.on('data', (data: Buffer) => (answers += data.toString()));
+  const smallest = 3_200;
+  t.ok(clients.length > MAX_REFUSED_BYTES / 2_000 / smallest, `${clients.length} clients`);
   store.letGo();
-  const statuses = (): string[] => answers.match(/(?<=HTTP\/1\.1 )\d+/g) ?? [];
-  while (statuses().length < 2_001) await once(socket, 'data');
-  t.strictSame(statuses(), ['200', ...Array.from({ length: 2_000 }, () => '401')], 'in order');
-  t.equal((await exchange(t, port, message({ target: '/other' }))).status, 404, 'a later client');
-});
-
-t.test('thousands of requests are refused at once, without waiting for each other', async (t) => {
-  const { port } = await serve(t);
-  const request = 'POST /plants HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}';
-  const count = 1_000;
-  const answered = Array.from(
-    { length: Math.ceil((2 * MAX_REFUSED_BYTES) / SMALLEST_HEAD / count) },
-    async () => {
-      const client = await connect(t, port);
-      let answers = '';
-      client.socket.on('data', (data: Buffer) => (answers += data.toString()));
-      client.send(request.repeat(count - 1), request.replace('Host', 'Connection: close\r\nHost'));
-      await client.closed;
-      return answers.match(/HTTP\/1\.1 401 /g)?.length;
-    },
-  );
-  t.strictSame(new Set(await Promise.all(answered)), new Set([count]));
+  const [first] = clients as [Client];
+  t.equal((await first.answer()).status, 200);
+  const statuses = new Set<number>();
+  for (let n = 0; n < 2_000; n++) statuses.add((await first.answer()).status);
+  t.strictSame(statuses, new Set([401]));
 });
 
 t.test('a body that the application decodes itself is refused, with what to do', async (t) => {

@@ -4,58 +4,144 @@ import { createServer as createHttp2Server } from 'node:http2';
 import t from 'tap';
 
 import { MAX_HEADER_LINES } from '../../dist/http/memory.js';
-import { CHUNKED, connect, exchange, FERN, isFailure, message, type Message } from '../client.js';
+import { chunkedMessage, CHUNKED, connect, exchange, FERN, isFailure, message } from '../client.js';
+import type { Message } from '../client.js';
 import { http2Answer, http2Post, http2Session } from '../http2.js';
 import { listen, serve } from '../service.js';
 
-/** A request in another version of HTTP. */
+/** Values of one part of a request, and the answer that they get. */
+interface Part {
+  readonly request: (value: string) => Message;
+  readonly stored: readonly string[];
+  readonly refused: readonly string[];
+  readonly status: number;
+  /** Default: the status. */
+  readonly error?: number;
+}
+
+const inHeader =
+  (name: string): Part['request'] =>
+  (value) => ({ headers: { [name]: value } });
+
+const PARTS: Readonly<Record<string, Part>> = {
+  'the target': {
+    request: (target) => ({ target }),
+    stored: [
+      '/plants',
+      '/plants?',
+      '/plants?id=8&name=/elsewhere#b',
+      'http://localhost/plants',
+      'HTTPS://user@[::1]:80/plants?a=b',
+    ],
+    refused: [
+      '/',
+      '/plants/',
+      '//plants',
+      '/plants;a=b',
+      '/plants#a',
+      '/Plants',
+      '/plant',
+      '/plantsx',
+      '/%70lants',
+      '/a/../plants',
+      '/a?x=http://localhost/plants',
+      'http://localhost//plants',
+      'http://localhost?/plants',
+      'ftp://localhost/plants',
+      '*',
+    ],
+    status: 404,
+  },
+  // RFC 3986, section 3.2.2.
+  Host: {
+    request: inHeader('Host'),
+    stored: ['', 'plants.example:8080', '[v1.fe80::a+b]:1', "a_b~c%C3%A5!$&'()*,;="],
+    refused: Array.from(' /@?#\\"<>^`{|}\u00e9', (character) => `a${character}b`),
+    status: 400,
+  },
+  'Content-Type': {
+    request: inHeader('Content-Type'),
+    stored: [
+      'Application/JSON',
+      'application/json ; charset="UTF-8"',
+      'application/json;charset=utf8; odata=verbose; a="b;c"',
+      'application/json; x-charset=latin1;',
+      `application/json; a=${'b'.repeat(7_000)}`,
+    ],
+    refused: [
+      '',
+      'text/json',
+      'application/json5',
+      'application/ld+json',
+      'application/json, text/plain',
+      'application/json charset=utf-8',
+      'application/json; charset=utf-16',
+      'application/json; charset=xutf-8',
+      'application/json; charset=utf-8x',
+      'application/json; charset=utf-8; charset=latin1',
+    ],
+    status: 400,
+    error: 415,
+  },
+  'Content-Encoding': {
+    request: inHeader('Content-Encoding'),
+    stored: ['identity', 'Identity'],
+    refused: ['', 'gzip', 'identity, gzip', 'identity, identity'],
+    status: 400,
+    error: 415,
+  },
+  'the method': {
+    request: (method) => ({ method }),
+    stored: ['POST'],
+    refused: ['GET', 'OPTIONS', 'PUT', 'PATCH', 'DELETE', 'TRACE'],
+    status: 405,
+  },
+};
+
+t.test('a part of the head decides whether a plant is stored', async (t) => {
+  const { port, log } = await serve(t);
+  const client = await connect(t, port);
+  for (const [about, { request, stored, refused, ...expected }] of Object.entries(PARTS)) {
+    for (const value of refused) {
+      client.send(message(request(value)));
+      const headers = { connection: 'keep-alive' };
+      isFailure(t, await client.answer(), { headers, ...expected }, `${about}: "${value}"`);
+    }
+    const before = log.size;
+    for (const [n, value] of stored.entries()) {
+      const body = `{"id":${before + n},"name":"fern"}`;
+      client.send(message({ ...request(value), body }));
+      t.equal((await client.answer()).status, 200, `${about}: "${value}"`);
+    }
+    t.equal(log.size, before + stored.length, about);
+  }
+});
+
+/** A request in a version of HTTP. */
 function inVersion(version: string, parts: Message): Buffer {
   return Buffer.from(message(parts).toString().replace('HTTP/1.1', `HTTP/${version}`));
 }
 
-const HOSTS = [
-  '',
-  'plants.example',
-  'plants.example:8080',
-  '127.0.0.1:80',
-  '[::ffff:192.0.2.1]:65535',
-  '[v1.fe80:a+b]',
-  'a_b~c%C3%A5',
-  "!$&'()*+,;=",
-];
-
-/** A host with a character that none can have (RFC 3986, section 3.2.2). */
-const NOT_HOSTS = Array.from(' /@?#\\"<>^`{|}\u00e9', (character) => `a${character}b`);
-
-t.test('a Host has only the characters of a name or an address with a port', async (t) => {
-  const { port, log } = await serve(t);
-  const client = await connect(t, port);
-  for (const Host of NOT_HOSTS) {
-    client.send(message({ headers: { Host } }));
-    const answer = await client.answer();
-    isFailure(t, answer, { status: 400, headers: { connection: 'keep-alive' } }, `"${Host}"`);
-  }
-  t.equal(log.size, 0);
-  for (const Host of HOSTS) {
-    client.send(message({ headers: { Host } }));
-    t.equal((await client.answer()).status, 200, `"${Host}"`);
-  }
-});
-
-t.test('a request must have one Host header, which only HTTP/1.0 may omit', async (t) => {
+t.test('only some header lines may be missing or come twice', async (t) => {
   const { handler } = await serve(t);
   const port = await listen(t, createServer({ requireHostHeader: false }, handler));
-  const rows: readonly [status: number, version: string, headers: Message['headers'] & object][] = [
+  const type = 'application/json';
+  const rows: readonly [error: number, version: string, headers: Message['headers'] & object][] = [
     [400, '1.1', { Host: undefined }],
     [400, '1.1', { Host: ['localhost', 'localhost'] }],
     [400, '1.1', { Host: undefined, host: 'localhost', HOST: 'other' }],
     [200, '1.1', { 'X-Name': 'Host' }],
     [200, '1.0', { Host: undefined }],
     [400, '1.0', { Host: ['localhost', 'other'] }],
+    [415, '1.1', { 'Content-Type': undefined }],
+    [415, '1.1', { 'Content-Type': [type, ''] }],
+    [415, '1.1', { 'Content-Type': type, 'content-type': type }],
+    [415, '1.1', { 'Content-Encoding': 'identity', 'CONTENT-ENCODING': 'identity' }],
   ];
-  for (const [status, version, headers] of rows) {
-    const answer = await exchange(t, port, inVersion(version, { headers }));
-    t.equal(answer.status, status, `${version}: ${JSON.stringify(headers)}`);
+  for (const [expected, version, headers] of rows) {
+    const { status, body } = await exchange(t, port, inVersion(version, { headers }));
+    const { error = status } = JSON.parse(body) as { error?: number };
+    t.equal(error, expected, `${version}: ${JSON.stringify(headers)}`);
   }
 });
 
@@ -77,35 +163,27 @@ t.test('a transfer coding in HTTP/1.0 is refused, even after a body parser', asy
   });
   for (const server of [createServer(handler), afterParser]) {
     const port = await listen(t, server);
-    for (const Connection of ['keep-alive', undefined])
-      for (const coding of ['chunked', 'gzip, chunked', 'identity, chunked']) {
-        const headers = { ...CHUNKED, Connection, 'Transfer-Encoding': coding };
-        const client = await connect(t, port);
-        client.send(inVersion('1.0', { headers, body: '0\r\n\r\n' }));
-        isFailure(t, await client.answer(), MALFORMED, `${coding}, ${Connection ?? 'no option'}`);
-        await client.closed;
-      }
+    for (const coding of ['chunked', 'gzip, chunked']) {
+      const headers = { ...CHUNKED, Connection: 'keep-alive', 'Transfer-Encoding': coding };
+      const client = await connect(t, port);
+      client.send(inVersion('1.0', { headers, body: '0\r\n\r\n' }));
+      isFailure(t, await client.answer(), MALFORMED, coding);
+      await client.closed;
+    }
   }
   t.equal(log.size, 0);
 });
 
-t.test('more than one Content-Type or Content-Encoding is refused', async (t) => {
-  const { port, log } = await serve(t);
-  const type = 'application/json';
-  const rows: readonly Message['headers'][] = [
-    { 'Content-Type': [type, 'text/plain'] },
-    { 'Content-Type': [type, type] },
-    { 'Content-Type': [type, ''] },
-    { 'Content-Type': type, 'content-type': type },
-    { 'Content-Encoding': ['identity', 'gzip'] },
-    { 'Content-Encoding': ['identity', 'identity'] },
-    { 'Content-Encoding': 'identity', 'CONTENT-ENCODING': 'identity' },
-  ];
-  for (const headers of rows) {
-    const answer = await exchange(t, port, message({ ...(headers && { headers }) }));
-    isFailure(t, answer, { status: 400, error: 415 }, JSON.stringify(headers));
+t.test('any transfer coding other than chunked is answered with 501', async (t) => {
+  const { port } = await serve(t);
+  for (const [coding, status] of [
+    ['Chunked', 200],
+    ['gzip, chunked', 501],
+    ['identity, chunked', 501],
+  ] as const) {
+    const request = chunkedMessage(FERN).toString().replace('chunked', coding);
+    t.equal((await exchange(t, port, Buffer.from(request))).status, status, coding);
   }
-  t.equal(log.size, 0);
 });
 
 /** A request for a plant with this number of header lines. */
@@ -116,16 +194,13 @@ function withLines(count: number): Buffer {
 }
 
 t.test(`a request with more than ${MAX_HEADER_LINES} header lines is refused`, async (t) => {
-  const { handler, port } = await serve(t);
-  isFailure(t, await exchange(t, port, withLines(999)), { status: 431 }, '999 lines');
-  // With these values, of which null is the default, node:http keeps more header lines.
-  for (const maxHeadersCount of [undefined, 0, -1, null, MAX_HEADER_LINES + 1]) {
-    const port = await listen(t, Object.assign(createServer(handler), { maxHeadersCount }));
-    const about = `maxHeadersCount ${String(maxHeadersCount)}`;
-    const refused = await exchange(t, port, withLines(MAX_HEADER_LINES + 1));
-    isFailure(t, refused, { status: 431 }, about);
-    t.equal((await exchange(t, port, withLines(MAX_HEADER_LINES))).status, 200, about);
-  }
+  const { port } = await serve(t);
+  for (const [count, status] of [
+    [MAX_HEADER_LINES, 200],
+    [MAX_HEADER_LINES + 1, 431],
+    [999, 431],
+  ] as const)
+    t.equal((await exchange(t, port, withLines(count))).status, status, `${count} lines`);
 });
 
 t.test('header lines are counted in HTTP/2, too', async (t) => {
@@ -135,7 +210,6 @@ t.test('header lines are counted in HTTP/2, too', async (t) => {
   for (const [count, expected] of [
     [MAX_HEADER_LINES, 200],
     [MAX_HEADER_LINES + 1, 431],
-    [500, 431],
   ] as const) {
     // Four pseudo-header fields, Authorization and Content-Type are lines, too.
     const others = Array.from({ length: count - 6 }, (_, n) => [`x-${n}`, 'x'] as const);
