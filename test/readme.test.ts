@@ -190,13 +190,8 @@ t.test('the table of limits has the numbers in the code', async (t) => {
 
 t.test('the documents name the time after which the disk hangs', async (t) => {
   const seconds = `${HANG_MS / 1000} s`;
-  for (const document of ['.github/OPERATING.md', 'src/log/README.md'] as const)
-    t.match(
-      read(document),
-      new RegExp(`a write (?:to the log )?(?:has|does) .*${seconds}`),
-      document,
-    );
-  t.match(read('src/log/README.md'), `A write has ${seconds}`);
+  t.match(read('.github/OPERATING.md'), `once a write to the log has taken ${seconds}, plants`);
+  t.match(read('src/log/README.md'), `A write has ${seconds},`);
 });
 
 t.test(

@@ -25,9 +25,9 @@ export interface HttpRequest extends Readable {
   readonly complete?: boolean;
   /** Whether the client closed the request before its end; in HTTP/2 `end` is emitted even then. */
   readonly aborted?: boolean;
-  /** The bytes of the body, if a body parser has left them. */
+  /** The bytes of the body, if a body parser has stored them here. */
   readonly rawBody?: unknown;
-  /** The body, as a body parser has left it. */
+  /** The body that a body parser has stored here: its bytes, its text, or what it has parsed. */
   readonly body?: unknown;
 }
 

@@ -83,7 +83,7 @@ export const SETTINGS = {
   // Longer than the 60 s for which nginx keeps idle connections.
   PLANT_STORE_KEEP_ALIVE_SECONDS: setting(
     '75',
-    'seconds for which idle connections are kept, at least',
+    'how long an idle connection is kept at least, in seconds',
     integer(1, 86_400),
   ),
 };
