@@ -3,6 +3,7 @@ import t from 'tap';
 import { Failure, failures } from '../../dist/http/failures.js';
 import { PlantFault } from '../../dist/plant-json.js';
 import { SETTINGS } from '../../dist/program/settings.js';
+import { conforms } from '../conformance.js';
 import { codeSpans, rows } from '../readme.js';
 
 /** Samples of the failures that depend on the request. */
@@ -35,4 +36,20 @@ t.test('a message names only settings that exist', async (t) => {
   const names = all.flatMap(({ message }) => message.match(/PLANT_STORE_\w+/g) ?? []);
   t.ok(names.length > 0);
   for (const name of names) t.ok(name in SETTINGS, name);
+});
+
+const headers = { 'content-type': 'application/json' };
+
+t.test('the OpenAPI document describes each failure by its status', async (t) => {
+  for (const { status, error, body } of all) {
+    conforms({ status, headers, body });
+    t.ok(error === status || status === 400, body);
+  }
+});
+
+t.test('an answer that is not an Error does not conform to the document', async (t) => {
+  const answer = (status: number, error: unknown) => () =>
+    conforms({ status, headers, body: JSON.stringify({ error, message: 'No.' }) });
+  for (const error of ['400', 4.5, undefined]) t.throws(answer(400, error), /status 400/);
+  t.throws(answer(402, 402), /status 402/);
 });

@@ -1,14 +1,48 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { Socket } from 'node:net';
+import { Duplex } from 'node:stream';
+
 import t from 'tap';
 
-import { createBudget } from '../../dist/http/memory.js';
+import { DEFAULT_LIMITS, MAX_LIMITS, resolveLimits } from '../../dist/http/memory.js';
+import { createPlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
-import { chunk, CHUNKED, chunkedMessage, exchange, FERN, isFailure, message } from '../client.js';
-import { serve, whenServed } from '../service.js';
-import { gatedStore } from '../stores.js';
-import { plantOf } from './support.js';
+import { chunk, CHUNKED, connect, exchange, FERN, isFailure, message, TOKEN } from '../client.js';
+import { listen, serve, whenServed } from '../service.js';
+import { gatedStore, storeOf } from '../stores.js';
+import { nextClose, ONE_AT_A_TIME, plantOf } from './support.js';
+
+const NAMES = Object.keys(DEFAULT_LIMITS) as (keyof typeof DEFAULT_LIMITS)[];
+
+t.test('a limit that is omitted has its default', async (t) => {
+  const options: object = { maxBodyBytes: 5, bodyTimeoutMs: undefined };
+  t.strictSame(resolveLimits(options), { ...DEFAULT_LIMITS, maxBodyBytes: 5 });
+});
+
+t.test('a limit must be an integer between 1 and its maximum', async (t) => {
+  t.strictSame(resolveLimits(MAX_LIMITS), MAX_LIMITS);
+  t.doesNotThrow(() => resolveLimits({ maxBodyBytes: 1, maxBufferedBytes: 8, bodyTimeoutMs: 1 }));
+  for (const name of NAMES) {
+    const max = MAX_LIMITS[name];
+    for (const value of [0, -1, 1.5, NaN, Infinity, '5', '', true, [5], 5n, max + 1])
+      t.throws(
+        () => resolveLimits({ [name]: value }),
+        { name: 'RangeError', message: `${name}: must be an integer between 1 and ${max}` },
+        `${name}: ${typeof value} ${String(value)}`,
+      );
+  }
+});
+
+t.test('maxBufferedBytes must be at least eight times maxBodyBytes', async (t) => {
+  const message = 'maxBufferedBytes: must be at least eight times maxBodyBytes';
+  t.doesNotThrow(() => resolveLimits({ maxBodyBytes: 100, maxBufferedBytes: 800 }));
+  t.throws(() => resolveLimits({ maxBodyBytes: 100, maxBufferedBytes: 799 }), { message });
+  t.throws(() => resolveLimits({ maxBufferedBytes: 8_388_607 }), { message });
+});
 
 /** Requests, each of which takes more memory than a small one in one way. */
-const ROWS = {
+const LARGER = {
   'a long target': message({ target: `/plants?${'x'.repeat(5_000)}` }),
   'a long header line': message({ headers: { Cookie: 'x'.repeat(5_000) } }),
   'many header lines': message({
@@ -21,18 +55,18 @@ const ROWS = {
   }),
 };
 
-for (const [about, request] of Object.entries(ROWS))
-  t.test(`${about} counts in the memory of a request`, async (t) => {
-    const store = gatedStore();
-    const { port } = await serve(t, { store, maxBodyBytes: 1_500, maxBufferedBytes: 12_000 });
-    const small = [1, 2].map(() => exchange(t, port, message()));
-    await store.arrived(2);
-    isFailure(t, await exchange(t, port, request), { status: 503 }, 'it does not fit');
-    small.push(exchange(t, port, message()));
-    await store.arrived(3);
-    store.letGo();
-    for (const { status } of await Promise.all(small)) t.equal(status, 200, 'a small one does');
-  });
+t.test('all parts of a request count in its memory', async (t) => {
+  const store = gatedStore();
+  const { port } = await serve(t, { store, maxBodyBytes: 1_500, maxBufferedBytes: 12_000 });
+  const small = [1, 2].map(() => exchange(t, port, message()));
+  await store.arrived(2);
+  for (const [about, request] of Object.entries(LARGER))
+    isFailure(t, await exchange(t, port, request), { status: 503 }, `${about} does not fit`);
+  small.push(exchange(t, port, message()));
+  await store.arrived(3);
+  store.letGo();
+  for (const { status } of await Promise.all(small)) t.equal(status, 200, 'a small one does');
+});
 
 t.test('the memory of all requests is limited, which is reported', async (t) => {
   const store = gatedStore();
@@ -60,33 +94,101 @@ t.test('the memory of all requests is limited, which is reported', async (t) => 
   t.equal(await whenServed(t, port, request), 200, 'the memory is released');
 });
 
-t.test('a body of the limit fits into the smallest budget, however it is split', async (t) => {
-  for (const size of [FERN.length, 10_000]) {
-    const { port } = await serve(t, { maxBodyBytes: size, maxBufferedBytes: 8 * size });
-    const body = plantOf(size);
-    for (const at of [1, 3_000, 4_095, 4_096, 4_097, 5_001, 9_999].filter((at) => at < size)) {
-      const request = chunkedMessage(body.slice(0, at), body.slice(at));
-      t.equal((await exchange(t, port, request)).status, 200, `${size} bytes, split at ${at}`);
-    }
-  }
+const plant = (id: number): Buffer => message({ body: `{"id":${id},"name":"fern"}` });
+
+t.test('memory is held until a response is flushed, or its connection closes', async (t) => {
+  const [first, third] = [gatedStore(), gatedStore()];
+  const store = storeOf(async (plant) => {
+    if (plant.id === 1n) return first.add(plant);
+    return plant.id === 3n ? third.add(plant) : 'created';
+  });
+  const { port, server, handler } = await serve(t, { store });
+  const closed = nextClose(server);
+  const client = await connect(t, port);
+  client.send(Buffer.concat([1, 2, 3, 4, 5].map(plant)));
+  await Promise.all([first.arrived(1), third.arrived(1)]);
+  const held = handler.bufferedBytes();
+  first.letGo();
+  for (const id of [1, 2]) t.equal((await client.answer()).status, 200, `plant ${id}`);
+  while (handler.bufferedBytes() > (held / 5) * 3) await new Promise(setImmediate);
+  t.equal(handler.bufferedBytes(), (held / 5) * 3, 'the others are pending or queued');
+  client.socket.destroy();
+  await closed;
+  t.equal(handler.bufferedBytes(), held / 5, 'only plant 3, which is not stored yet, is held');
 });
 
-t.test('a reservation grows within the budget, and can be given back in parts', async (t) => {
-  const budget = createBudget(100);
-  const first = budget.reserve(60);
-  t.equal(budget.reserve(41), undefined, 'one more than is left');
-  const second = budget.reserve(40);
-  t.equal(first?.growBy(1), false, 'nothing is left');
-  t.ok(first?.growBy(0));
-  t.equal(budget.reserved, 100, 'what was refused is not reserved');
-  second?.shrinkTo(10);
-  t.equal(budget.reserved, 70);
-  second?.shrinkTo(0);
-  t.ok(first?.growBy(50), 'as far as the whole budget');
-  t.notOk(budget.reserve(1));
-  first?.shrinkTo(0);
-  first?.shrinkTo(0);
-  t.equal(budget.reserved, 0, 'releasing twice counts once');
-  t.ok(budget.reserve(200), 'all of it');
-  t.notOk(budget.reserve(1));
+t.test('responses to a client that has disconnected release their memory at once', async (t) => {
+  const store = gatedStore();
+  const { port, server, handler } = await serve(t, { store });
+  const closed = nextClose(server);
+  const client = await connect(t, port);
+  client.send(message(), message());
+  await store.arrived(2);
+  client.socket.destroy();
+  await closed;
+  t.ok(handler.bufferedBytes() > 0, 'the plants are pending');
+  store.letGo();
+  await new Promise(setImmediate);
+  t.equal(handler.bufferedBytes(), 0);
+});
+
+t.test('a connection that is kept collects no listeners', async (t) => {
+  const { port, server } = await serve(t);
+  const connected = once(server, 'connection') as Promise<[Socket]>;
+  const client = await connect(t, port);
+  const [socket] = await connected;
+  const listeners = () => socket.eventNames().map((name) => [name, socket.listenerCount(name)]);
+  client.send(message());
+  t.equal((await client.answer()).status, 200);
+  const before = listeners();
+
+  const warnings: Error[] = [];
+  const onWarning = (warning: Error) => void warnings.push(warning);
+  process.on('warning', onWarning);
+  t.teardown(() => process.off('warning', onWarning));
+  // The refusals are ready first, and wait for the response to the plant.
+  client.send(Buffer.concat([message(), ...Array<Buffer>(50).fill(message({ method: 'PUT' }))]));
+  t.equal((await client.answer()).status, 200);
+  for (let n = 0; n < 50; n++) t.equal((await client.answer()).status, 405);
+  client.send(message());
+  t.equal((await client.answer()).status, 200);
+  t.strictSame(warnings, [], 'there were never too many');
+  t.strictSame(listeners(), before, 'none is left');
+});
+
+t.test('a client that does not read its answer is disconnected, its memory freed', async (t) => {
+  // Larger than the buffers of the system on both sides. Its memory is half of the budget.
+  const size = 16 * 1_048_576;
+  const limits = { maxBodyBytes: size, maxBufferedBytes: 8 * size, bodyTimeoutMs: 50 };
+  const store = storeOf(async () => 'created');
+  const handler = createPlantHandler({ store, tokens: [TOKEN], ...limits });
+  let left: object = { body: { id: 7, name: 'x'.repeat(size) } };
+  const server = createServer((req, res) => {
+    req.resume().on('end', () => handler(Object.assign(req, left), res));
+  });
+  const port = await listen(t, server);
+  const serverSide = nextClose(server);
+  const client = await connect(t, port);
+  client.socket.pause();
+  client.send(message());
+  const { bytesWritten } = await serverSide;
+  t.ok(bytesWritten > 0, 'after the answer has begun');
+
+  // Another plant that needs as much, but has a short answer.
+  left = { body: FERN.padEnd(size) };
+  t.equal(await whenServed(t, port, message()), 200, 'the memory is released');
+});
+
+t.test('memory is released in time even if a connection does not say that it closes', async (t) => {
+  const { port, server } = await serve(t, { ...ONE_AT_A_TIME, bodyTimeoutMs: 50 });
+  const neverFlushed = new Duplex({
+    emitClose: false,
+    read: () => undefined,
+    write: () => undefined,
+  });
+  server.emit('connection', neverFlushed);
+  const answered = once(server, 'request');
+  neverFlushed.push(message());
+  await answered;
+  t.equal(await whenServed(t, port, message()), 200);
 });

@@ -4,10 +4,7 @@ import { createRequire } from 'node:module';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import t from 'tap';
 
-import { Failure, failures } from '../../dist/http/failures.js';
 import { ErrorSchema, NewPlantSchema, openapi, PlantSchema } from '../../dist/index.js';
-import { conforms } from '../conformance.js';
-import { PlantFault } from '../../dist/plant-json.js';
 import { exactly } from '../exactly.js';
 
 const require = createRequire(import.meta.url);
@@ -74,22 +71,4 @@ t.test('the document matches the interface', async (t) => {
 t.test('the package contains the document as a file', async (t) => {
   const file = readFileSync(require.resolve('plant-store/openapi.json'), 'utf8');
   t.strictSame(JSON.parse(file), openapi);
-});
-
-t.test('the document describes each failure by its status', async (t) => {
-  const fault = new PlantFault('plant', 'must be a plant');
-  for (const each of Object.values(failures)) {
-    const { status, error, body } = each instanceof Failure ? each : each(fault as never);
-    conforms({ status, headers: { 'content-type': 'application/json' }, body });
-    t.ok(error === status || status === 400, body);
-  }
-});
-
-t.test('an answer that is not an Error does not conform', async (t) => {
-  const headers = { 'content-type': 'application/json' };
-  const answer = (status: number, error: unknown) => () =>
-    conforms({ status, headers, body: JSON.stringify({ error, message: 'No.' }) });
-  t.doesNotThrow(answer(400, 409));
-  for (const error of ['400', 4.5, undefined]) t.throws(answer(400, error), /status 400/);
-  t.throws(answer(402, 402), /status 402/);
 });
