@@ -1,6 +1,22 @@
-import type { Position, Result } from './lock-steps.js';
+import { beginningOf, type Mutate, type Position, type Result } from './lock-steps.js';
 
-/** A process that has neither exited nor been killed. */
+export interface LockOptions {
+  readonly processes: number;
+  /** How often each of them looks at the clock before its time is over. */
+  readonly looks: number;
+  /** Gives the lock another file system, to break it. */
+  readonly mutate?: Mutate;
+}
+
+export type Wrong = 'two hold the lock' | 'nobody can take the lock' | 'a dead claim is left';
+
+export interface LockExploration {
+  readonly states: number;
+  /** What went wrong, and the steps of all processes that first led there. */
+  readonly violations: ReadonlyMap<Wrong, string>;
+}
+
+/** A process that has neither ended nor been killed. */
 interface Contender {
   readonly position: Position;
   /** In the middle of a step: the socket that it has bound, or the names that it has listed. */
@@ -15,30 +31,77 @@ interface Socket {
 }
 
 /** All processes and their folder, at one moment. */
-export interface LockState {
+interface LockState {
   /** The processes that want the lock; `undefined` once they have ended or were killed. */
   readonly contenders: readonly (Contender | undefined)[];
   /** The names in the folder, each with the name under which its socket was bound. */
   readonly folder: ReadonlyMap<string, string>;
   /** The sockets that are open. */
   readonly sockets: ReadonlyMap<string, Socket>;
+  /** The state from which it was reached. */
+  readonly from?: LockState;
+}
+
+/**
+ * Lets processes acquire the lock at once, in every order of their steps, with each of them stopped or
+ * killed at any moment. If all of them are killed in any state, the next process must get the lock.
+ */
+export async function exploreLock(options: LockOptions): Promise<LockExploration> {
+  const { processes, looks, mutate } = options;
+  const numbers = Array.from({ length: processes }, (_, n) => n + 1);
+  const positions = await Promise.all(numbers.map((number) => beginningOf(number, mutate)));
+  const violations = new Map<Wrong, string>();
+  const seen = new Set<string>();
+  const foldersSeen = new Set<string>();
+  const states = [startOf(positions, looks)];
+
+  function note(wrong: Wrong | undefined, state: LockState): void {
+    if (wrong && !violations.has(wrong)) violations.set(wrong, trailOf(state));
+  }
+
+  for (let from; (from = states.pop());)
+    for (const state of await nextStates(from)) {
+      const key = keyOf(state);
+      if (seen.has(key)) continue;
+      seen.add(key);
+      states.push(state);
+      if (holdersIn(state) > 1) note('two hold the lock', state);
+      const left = [...state.folder.keys()].sort();
+      if (foldersSeen.has(left.join(' '))) continue;
+      foldersSeen.add(left.join(' '));
+      note(await succeed(await beginningOf(processes + 1, mutate), left), state);
+    }
+  return { states: seen.size, violations };
+}
+
+/** What goes wrong when a process takes and releases the lock among dead claims. */
+async function succeed(position: Position, left: readonly string[]): Promise<Wrong | undefined> {
+  let state = startOf([position], 2, left);
+  let holds = false;
+  while (state.contenders[0]) {
+    holds ||= holdersIn(state) > 0;
+    // In the first state, the process takes its step; in others, it is late or killed.
+    [state = state] = await nextStates(state);
+  }
+  if (!holds) return 'nobody can take the lock';
+  return state.folder.size > 0 ? 'a dead claim is left' : undefined;
 }
 
 /** The state in which processes start, among the sockets of dead processes. */
-export function startOf(
+function startOf(
   positions: readonly Position[],
   looks: number,
-  left: Iterable<string> = [],
+  left: readonly string[] = [],
 ): LockState {
   return {
     contenders: positions.map((position) => ({ position, looks })),
-    folder: new Map([...left].map((name) => [name, name])),
+    folder: new Map(left.map((name) => [name, name])),
     sockets: new Map(),
   };
 }
 
 /** A text that is the same for equal states. */
-export function keyOf({ contenders, folder, sockets }: LockState): string {
+function keyOf({ contenders, folder, sockets }: LockState): string {
   let key = '';
   for (const each of contenders)
     key += each ? `${each.position.number} ${each.halfway ?? ''} ${each.looks};` : ';';
@@ -47,7 +110,12 @@ export function keyOf({ contenders, folder, sockets }: LockState): string {
   return key;
 }
 
-export function holdersIn({ contenders }: LockState): number {
+function trailOf({ contenders, from }: LockState): string {
+  const steps = contenders.map((each) => JSON.stringify(each?.position.step ?? 'ended'));
+  return `${from ? trailOf(from) : ''}${steps.join(' ')}\n`;
+}
+
+function holdersIn({ contenders }: LockState): number {
   return contenders.filter((each) => each?.position.step.kind === 'hold').length;
 }
 
@@ -56,29 +124,15 @@ export function holdersIn({ contenders }: LockState): number {
  * one that takes no step. If a process can take a step that no other process can observe, only that step
  * is taken: its place in the order makes no difference.
  */
-export function nextStates(
-  state: LockState,
-  options: StepOptions,
-): LockState[] | Promise<LockState[]> {
-  const unknown: Promise<void>[] = [];
-  const learn: Learn = (position, result) => unknown.push(position.learn(result));
-  const alone = state.contenders.findIndex((each) => each && isUnnoticed(state, each));
-  const next =
-    alone === -1
-      ? state.contenders.flatMap((each, n) =>
-          each ? [...stepsOf(state, n, options, learn), ended(state, n)] : [],
-        )
-      : stepsOf(state, alone, options, learn);
-  if (unknown.length === 0) return next;
-  return Promise.all(unknown).then(() => nextStates(state, options));
+async function nextStates(from: LockState): Promise<LockState[]> {
+  const { contenders } = from;
+  const alone = contenders.findIndex((each) => each && isUnnoticed(from, each));
+  if (alone !== -1) return stepsOf(from, alone);
+  const next: LockState[] = [];
+  for (const [n, each] of contenders.entries())
+    if (each) next.push(...(await stepsOf(from, n)), ended(from, n));
+  return next;
 }
-
-export interface StepOptions {
-  /** Whether a folder is read in one step; otherwise names can come and go meanwhile. */
-  readonly listsAtOnce: boolean;
-}
-
-type Learn = (position: Position, result: Result) => void;
 
 /** Whether a step has the same result whenever it is taken, and changes nothing for others. */
 function isUnnoticed({ folder }: LockState, { position: { step } }: Contender): boolean {
@@ -87,32 +141,24 @@ function isUnnoticed({ folder }: LockState, { position: { step } }: Contender): 
   return (step.kind === 'connect' || step.kind === 'unlink') && !folder.has(step.name);
 }
 
-function stepsOf(
-  state: LockState,
-  n: number,
-  { listsAtOnce }: StepOptions,
-  learn: Learn,
-): LockState[] {
-  const contender = state.contenders[n];
+/** The states after a process has taken its step, one for each result that it may have. */
+async function stepsOf(from: LockState, n: number): Promise<LockState[]> {
+  const contender = from.contenders[n];
   if (!contender) return [];
   const { position, halfway, looks } = contender;
   const { step } = position;
-  const { folder, sockets } = state;
+  const { folder, sockets } = from;
   type Changes = Partial<Pick<LockState, 'folder' | 'sockets'>>;
 
-  function done(result: Result, changes: Changes = {}, looksLeft = looks): LockState[] {
-    const after = position.after(result);
-    if (!after) {
-      learn(position, result);
-      return [];
-    }
-    if (after.step.kind === 'end') return [ended({ ...state, ...changes }, n)];
-    const contenders = state.contenders.with(n, { position: after, looks: looksLeft });
-    return [{ ...state, ...changes, contenders }];
+  async function done(result: Result, changes: Changes = {}, left = looks): Promise<LockState[]> {
+    const after = await position.after(result);
+    if (after.step.kind === 'end') return [ended({ ...from, ...changes, from }, n)];
+    const contenders = from.contenders.with(n, { position: after, looks: left });
+    return [{ ...from, ...changes, contenders, from }];
   }
-  function half(socket: string, changes: Changes = {}): LockState[] {
-    const contenders = state.contenders.with(n, { position, looks, halfway: socket });
-    return [{ ...state, ...changes, contenders }];
+  function half(what: string, changes: Changes = {}): LockState[] {
+    const contenders = from.contenders.with(n, { position, looks, halfway: what });
+    return [{ ...from, ...changes, contenders, from }];
   }
 
   switch (step.kind) {
@@ -135,9 +181,10 @@ function stepsOf(
       return done('', { folder: without(folder, step.name) });
     case 'list': {
       const names = [...folder.keys()].sort();
-      if (listsAtOnce) return done(names);
       if (halfway === undefined) return half(names.join(' '));
-      return listings(halfway.split(' '), names).flatMap((each) => done(each));
+      return (
+        await Promise.all(listings(halfway.split(' '), names).map((all) => done(all)))
+      ).flat();
     }
     case 'connect': {
       const socket = folder.get(step.name);
@@ -145,7 +192,7 @@ function stepsOf(
       return done(sockets.get(socket)?.listens ? '' : 'ECONNREFUSED');
     }
     case 'clock':
-      return [...(looks > 0 ? done(false, {}, looks - 1) : []), ...done(true, {}, 0)];
+      return [...(looks > 0 ? await done(false, {}, looks - 1) : []), ...(await done(true, {}, 0))];
     case 'close':
       return done('', { sockets: withoutThoseOf(sockets, n) });
     case 'hold':
@@ -157,9 +204,8 @@ function stepsOf(
 
 /** The possible lists of a folder: a name that comes or goes meanwhile is listed or not. */
 function listings(before: readonly string[], after: readonly string[]): string[][] {
-  const names = [...new Set([...before, ...after])].filter(Boolean).sort();
   let all: string[][] = [[]];
-  for (const name of names) {
+  for (const name of [...new Set([...before, ...after])].filter(Boolean).sort()) {
     const isStable = before.includes(name) && after.includes(name);
     const withName = all.map((each) => [...each, name]);
     all = isStable ? withName : [...all, ...withName];
@@ -168,9 +214,9 @@ function listings(before: readonly string[], after: readonly string[]): string[]
 }
 
 /** The state once a process has ended or was killed. */
-function ended(state: LockState, n: number): LockState {
-  const contenders = state.contenders.with(n, undefined);
-  return { ...state, contenders, sockets: withoutThoseOf(state.sockets, n) };
+function ended(from: LockState, n: number): LockState {
+  const contenders = from.contenders.with(n, undefined);
+  return { ...from, contenders, sockets: withoutThoseOf(from.sockets, n), from };
 }
 
 function withoutThoseOf(sockets: LockState['sockets'], n: number): LockState['sockets'] {

@@ -31,30 +31,11 @@ export interface Position {
   /** Different for each position. */
   readonly number: number;
   readonly step: Step;
-  /** Where the process is after its step had a result, if that is known. */
-  after(result: Result): Position | undefined;
-  /** Finds out the position after a result. */
-  learn(result: Result): Promise<void>;
+  /** Where the process is after its step had a result. */
+  after(result: Result): Promise<Position>;
 }
 
-const INO = 7n;
-const PREFIX = `.plant-store-${INO}-`;
-
-function fullName(name: string): string {
-  const [, process = '', nth = '', rest = ''] = /^(\d+)-(\d+)(.*)$/.exec(name) ?? [];
-  return `${PREFIX}${randomPart(Number(process), Number(nth)).toString('hex')}${rest}`;
-}
-
-function shortName(path: string): string {
-  const [, process = '', nth = '', rest = ''] =
-    /^0{6}(..)0{6}(..)(.*)$/.exec(basename(path).slice(PREFIX.length)) ?? [];
-  return `${parseInt(process, 16)}-${parseInt(nth, 16)}${rest}`;
-}
-
-/** The random part of the name of a process's nth claim. */
-function randomPart(process: number, nth: number): Buffer {
-  return Buffer.from([0, 0, 0, process, 0, 0, 0, nth]);
-}
+export type Mutate = (fs: System) => System;
 
 let positions = 0;
 
@@ -64,106 +45,99 @@ export function beginningOf(process: number, mutate?: Mutate): Promise<Position>
   const pauses = new Map<number, Position>();
   return positionAfter([], 0);
 
-  async function positionAfter(results: readonly Result[], listened: number): Promise<Position> {
-    const step = await replay(process, results, mutate);
-    const next = new Map<string, Position>();
-    return {
+  async function positionAfter(results: readonly Result[], claims: number): Promise<Position> {
+    const step = await nextStep(process, results, mutate);
+    const known = step.kind === 'clock' ? pauses.get(claims) : undefined;
+    if (known) return known;
+    const next = new Map<string, Promise<Position>>();
+    const position: Position = {
       number: ++positions,
       step,
-      after: (result) => next.get(String(result)),
-      async learn(result) {
-        const claims = listened + Number(step.kind === 'listen');
-        const after = await positionAfter([...results, result], claims);
-        const isPause = after.step.kind === 'clock';
-        const known = isPause ? (pauses.get(claims) ?? after) : after;
-        if (isPause) pauses.set(claims, known);
-        next.set(String(result), known);
+      after(result) {
+        const claimed = claims + Number(step.kind === 'listen');
+        const after = next.get(String(result)) ?? positionAfter([...results, result], claimed);
+        next.set(String(result), after);
+        return after;
       },
     };
+    if (step.kind === 'clock') pauses.set(claims, position);
+    return position;
   }
 }
 
-export type Mutate = (fs: System) => System;
+const INO = 7n;
+const PREFIX = `.plant-store-${INO}-`;
 
-/** A run of the code with the results that are known. */
-interface Replay {
-  readonly process: number;
-  /** The result of a step; `undefined` if it is not known. */
-  take(step: Step): Result | undefined;
-  /** How many claims it has made. */
-  claims: number;
-}
-
-/** The step that follows the results. */
-function replay(
+/** Runs the code with the results that are known. Resolves to the step that follows them. */
+function nextStep(
   process: number,
   results: readonly Result[],
   mutate: Mutate = (fs) => fs,
 ): Promise<Step> {
   return new Promise((resolve) => {
     let taken = 0;
-    const run: Replay = {
-      process,
-      take(step) {
-        if (taken++ === results.length) resolve(step);
-        return results[taken - 1];
+    let claims = 0;
+    let expire: () => void = () => undefined;
+
+    /** Resolves to the result of a step; never if it is not known. */
+    async function take(step: Step): Promise<Result> {
+      if (taken === results.length) resolve(step);
+      return results[taken++] ?? new Promise(() => undefined);
+    }
+    async function change(step: Step): Promise<void> {
+      const code = await take(step);
+      if (typeof code === 'string' && code !== '') throw systemError(code, step.kind);
+    }
+    /** A folder with sockets and a clock. */
+    const fs = {
+      open: async () => ({ fd: 0, close: async () => undefined }),
+      chmod: (path: string) => change({ kind: 'chmod', name: shortName(path) }),
+      rename: (from: string, to: string) =>
+        change({ kind: 'rename', name: shortName(from), to: shortName(to) }),
+      unlink: (path: string) => change({ kind: 'unlink', name: shortName(path) }),
+      connect: (path: string) => change({ kind: 'connect', name: shortName(path) }),
+      readdir: async () => ((await take({ kind: 'list' })) as string[]).map(fullName),
+      async listen(path: string) {
+        await take({ kind: 'listen', name: shortName(path) });
+        return { close: () => void take({ kind: 'close' }) };
       },
-      claims: 0,
+      startTimer(onExpiry: () => void) {
+        expire = onExpiry;
+        return () => undefined;
+      },
+      /** Time passes only while a process sleeps. */
+      async sleep() {
+        if ((await take({ kind: 'clock' })) === true) expire();
+      },
+      randomBytes: () => Buffer.from([0, 0, 0, process, 0, 0, 0, ++claims]),
     };
-    void useLock(run, mutate(simulatedFs(run)));
+
+    async function useLock(): Promise<void> {
+      try {
+        const lock = await acquireLock(
+          mutate(fs as unknown as System),
+          '/srv/data/plants.jsonl',
+          INO,
+        );
+        await take({ kind: 'hold' });
+        await lock.release();
+      } catch {
+        // Another process holds the lock, or a mutation makes an operation fail.
+      }
+      await take({ kind: 'end' });
+    }
+    void useLock();
   });
 }
 
-async function useLock(run: Replay, fs: System): Promise<void> {
-  try {
-    const lock = await acquireLock(fs, '/srv/data/plants.jsonl', INO);
-    await resultOf(run, { kind: 'hold' });
-    await lock.release();
-  } catch {
-    // Another process holds the lock, or a mutation makes an operation fail.
-  }
-  await resultOf(run, { kind: 'end' });
+function fullName(name: string): string {
+  const [, process = '', nth = '', rest = ''] = /^(\d+)-(\d+)(.*)$/.exec(name) ?? [];
+  const random = Buffer.from([0, 0, 0, Number(process), 0, 0, 0, Number(nth)]);
+  return `${PREFIX}${random.toString('hex')}${rest}`;
 }
 
-/** Resolves to the result of a step; never if it is not known. */
-async function resultOf(run: Replay, step: Step): Promise<Result> {
-  return run.take(step) ?? new Promise(() => undefined);
-}
-
-/** A folder with sockets and a clock, as a process of a replay sees them. */
-function simulatedFs(run: Replay): System {
-  let expire: () => void = () => undefined;
-  async function change(step: Step): Promise<void> {
-    const code = await resultOf(run, step);
-    if (code === 'ENOENT') throw systemError(code, step.kind);
-  }
-  const fs = {
-    open: async () => ({ fd: 0, close: async () => undefined }),
-    chmod: (path: string) => change({ kind: 'chmod', name: shortName(path) }),
-    rename: (from: string, to: string) =>
-      change({ kind: 'rename', name: shortName(from), to: shortName(to) }),
-    unlink: (path: string) => change({ kind: 'unlink', name: shortName(path) }),
-    async readdir() {
-      const names = await resultOf(run, { kind: 'list' });
-      return (names as string[]).map(fullName);
-    },
-    async listen(path: string) {
-      await resultOf(run, { kind: 'listen', name: shortName(path) });
-      return { close: () => void run.take({ kind: 'close' }) };
-    },
-    async connect(path: string) {
-      const code = await resultOf(run, { kind: 'connect', name: shortName(path) });
-      if (code !== '') throw systemError(String(code), 'connect');
-    },
-    startTimer(onExpiry: () => void) {
-      expire = onExpiry;
-      return () => undefined;
-    },
-    /** Time passes only while a process sleeps. */
-    async sleep() {
-      if ((await resultOf(run, { kind: 'clock' })) === true) expire();
-    },
-    randomBytes: () => randomPart(run.process, ++run.claims),
-  };
-  return fs as unknown as System;
+function shortName(path: string): string {
+  const [, process = '', nth = '', rest = ''] =
+    /^0{6}(..)0{6}(..)(.*)$/.exec(basename(path).slice(PREFIX.length)) ?? [];
+  return `${parseInt(process, 16)}-${parseInt(nth, 16)}${rest}`;
 }
