@@ -52,7 +52,7 @@ export default defineConfig(
     rules: { 'no-restricted-globals': ['error', 'process'] },
   },
   wall(
-    ['src/{channels,plant,plant-json,pluralize,range,report,store,store-contract,system-error}.ts'],
+    ['src/{channels,plant,plant-json,range,report,store,store-contract,system-error}.ts'],
     ['http', 'log', 'postgres', 'program'],
   ),
   wall(['src/index.ts'], ['postgres', 'program']),

@@ -1,5 +1,3 @@
-import { pluralize } from './pluralize.js';
-
 /**
  * Called with a message for the operator, in one sentence, and the error behind it if there is one.
  * A message may name files and hosts; it never contains a token.
@@ -10,6 +8,14 @@ export type Report = (message: string, cause?: unknown) => void;
 export const reportToConsole: Report = (message, cause) => {
   console.error(`plant-store: ${message}`, ...(cause === undefined ? [] : [cause]));
 };
+
+/** Leaves out the cause, where its stack adds nothing to the message. */
+export const reportSentence = (message: string): void => reportToConsole(message);
+
+/** Returns a count with its noun: `1 plant`, `2 plants`. */
+export function pluralize(count: number, thing: string): string {
+  return `${count} ${thing}${count === 1 ? '' : 's'}`;
+}
 
 /** The largest number of reports in a period: enough to act on, too few to fill a disk. */
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };
@@ -26,25 +32,26 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
   let count = 0;
   // An async function is a Report, too; its promise may reject.
   const given: (...args: Parameters<Report>) => unknown = report;
-  async function pass(message: string, cause?: unknown): Promise<void> {
+  async function send(message: string, cause?: unknown): Promise<void> {
     try {
       await given(message, cause);
     } catch (error) {
-      reportToConsole(message, error);
+      // It may be anything, and printing it may throw.
+      try {
+        reportToConsole(message, error);
+      } catch {
+        reportToConsole(message);
+      }
     }
-  }
-  function send(message: string, cause?: unknown): void {
-    // An error that a store has thrown may be anything, and printing it may throw.
-    pass(message, cause).catch(() => reportToConsole(message));
   }
   return (message, cause) => {
     const now = performance.now();
     if (now >= periodEnd) {
-      if (count > rate.count) send(`dropped ${pluralize(count - rate.count, 'more report')}`);
+      if (count > rate.count) void send(`dropped ${pluralize(count - rate.count, 'more report')}`);
       periodEnd = now + rate.periodMs;
       count = 0;
     }
-    if (++count <= rate.count) send(message, cause);
+    if (++count <= rate.count) void send(message, cause);
   };
 }
 

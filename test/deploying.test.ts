@@ -7,8 +7,9 @@ import t, { type Test } from 'tap';
 import { parseAllDocuments } from 'yaml';
 
 import { DEFAULT_LIMITS } from '../dist/http/memory.js';
+import { readServerSettings } from '../dist/program/environment.js';
 import { EXIT, STOPPING } from '../dist/program/exit.js';
-import { readServerSettings, SETTINGS } from '../dist/program/settings.js';
+import { SETTINGS } from '../dist/program/settings.js';
 import { TOKEN } from './client.js';
 import { FIXED_MIB } from './hostile/memory.js';
 import { noPromtool } from './metrics.js';
@@ -165,7 +166,7 @@ t.test('the program for PostgreSQL accepts the settings in its file for systemd'
   const folder = t.testdir(Object.fromEntries(credentials.map((name) => [name, 'a-secret'])));
   const settings = await readServerSettings(settingsIn(unit.replaceAll('%d', folder)));
   t.strictSame(settings.tokens, ['a-secret']);
-  t.equal(settings.PLANT_STORE_DATABASE_PASSWORD_FILE, join(folder, 'password'));
+  t.equal(await settings.PLANT_STORE_DATABASE_PASSWORD_FILE?.(), 'a-secret');
 });
 
 t.test('the manifests refer to names that exist, and to settings of the program', async (t) => {

@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto';
 
-import { pluralize } from '../pluralize.js';
-import type { Report } from '../report.js';
+import { pluralize, type Report } from '../report.js';
 import { damages, faults, storeErrors, toStoreError, type Damage } from './errors.js';
 import {
   createFile,

@@ -1,8 +1,7 @@
 import { nodeSystem } from '../log/files.js';
 import { verifyLog, type Verified } from '../log/recover.js';
 import { repairLog } from '../log/repair.js';
-import { pluralize } from '../pluralize.js';
-import { reportProgress } from '../report.js';
+import { pluralize, reportProgress } from '../report.js';
 import { EXIT, printLine, type ExitCode } from './exit.js';
 
 /**

@@ -1,23 +1,24 @@
 import { resolve } from 'node:path';
 
-import { openPlantLog } from '../log/log.js';
-import { reportProgress, reportToConsole } from '../report.js';
+import { openPlantLog, type PlantLog } from '../log/log.js';
+import { reportProgress, reportSentence } from '../report.js';
 import { PlantStoreError, type PlantStoreErrorCode } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { repair, verify } from './check-log.js';
-import { openDatabase } from './database.js';
-import { EXIT, failWith, killProcess, outputTaken, SettingsError, type ExitCode } from './exit.js';
+import { readLogPath, readServerSettings, readStoreSettings } from './environment.js';
+import {
+  aborted,
+  EXIT,
+  failWith,
+  killProcess,
+  outputTaken,
+  SettingsError,
+  type ExitCode,
+  type Shutdown,
+} from './exit.js';
 import { importPlants } from './import.js';
 import { serve, type ServedStore } from './serve.js';
-import {
-  readLogPath,
-  readServerSettings,
-  readStoreSettings,
-  settingsHelp,
-  VERSION,
-  type StoreSettings,
-} from './settings.js';
-import { aborted, type Shutdown } from './signals.js';
+import { settingsHelp, VERSION, type StoreSettings } from './settings.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
        plant-store verify [FILE]   check every line of the log, and change nothing
@@ -52,7 +53,7 @@ export async function main(shutdown: Shutdown): Promise<void> {
   const code = await Promise.race([ended, timeUp]);
   if (code !== undefined) await Promise.race([outputTaken(), timeUp]);
   else {
-    reportToConsole('the shutdown timed out; not all work was completed');
+    reportSentence('the shutdown timed out; not all work was completed');
     killProcess();
   }
   process.exit(code);
@@ -93,8 +94,7 @@ async function serveStore(shutdown: Shutdown): Promise<ExitCode> {
 
 async function importFile(file: string, stop: AbortSignal): Promise<ExitCode> {
   const settings = await readStoreSettings(process.env);
-  const open = async () => (await openStore(settings, stop)).store;
-  return importPlants(file, open, stop);
+  return importPlants(file, () => openStore(settings, stop), stop);
 }
 
 /** Runs a command on the given log, or else on the configured one. */
@@ -118,12 +118,26 @@ function openStore(settings: StoreSettings, stop: AbortSignal): Promise<ServedSt
   );
 }
 
-async function openLog(settings: StoreSettings, stop: AbortSignal): Promise<ServedStore> {
-  const { PLANT_STORE_FILE: file } = settings;
-  const onProgress = reportProgress(file, stop);
-  const log = await withRemedy(file, openPlantLog(file, { onProgress }));
-  const lines = [`log: ${log.path}`, `plants: ${log.size}`];
-  return { store: log, lines, log, check: () => log.check(), poisoned: log.poisoned };
+function openLog({ PLANT_STORE_FILE: file }: StoreSettings, stop: AbortSignal): Promise<PlantLog> {
+  return withRemedy(file, openPlantLog(file, { onProgress: reportProgress(file, stop) }));
+}
+
+/** Not a static import: pg is an optional peer, and takes time to load. */
+async function openDatabase(url: string, settings: StoreSettings) {
+  // With this variable, pg would load another client library.
+  delete process.env.NODE_PG_FORCE_NATIVE;
+  const { openPostgresStore } = await import('../postgres/index.js').catch((cause: unknown) => {
+    const message = 'the package pg cannot be loaded; install it with: npm install pg';
+    throw new Error(message, { cause });
+  });
+  const { PLANT_STORE_DATABASE_PASSWORD_FILE: password } = settings;
+  return openPostgresStore({
+    url,
+    connections: settings.PLANT_STORE_DATABASE_CONNECTIONS,
+    acceptDataLoss: settings.PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS,
+    ...(password && { password }),
+    report: reportSentence,
+  });
 }
 
 const REMEDIES: Partial<Record<PlantStoreErrorCode, (path: string) => string>> = {

@@ -23,8 +23,8 @@ export interface Watched {
   readonly bufferedBytes: () => number | undefined;
   /** The log, if plants are kept in one. */
   readonly log?: LogGauges | undefined;
-  /** Rejects if the store cannot store plants at the moment. A store without a check is always ready. */
-  readonly check?: (() => Promise<void>) | undefined;
+  /** Rejects if the store cannot store plants at the moment. */
+  readonly check: () => Promise<void>;
   /** Aborted when the program begins to stop. */
   readonly stop: AbortSignal;
 }
@@ -64,10 +64,12 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   async function readiness(): Promise<'ok' | 'starting' | 'stopping' | 'unavailable'> {
     if (!watched) return 'starting';
     const { check, stop } = watched;
-    const isReady = stop.aborted || (await succeeds(check));
+    const state = await check().then(
+      () => 'ok' as const,
+      () => 'unavailable' as const,
+    );
     // The program may have begun to stop meanwhile.
-    if (stop.aborted) return 'stopping';
-    return isReady ? 'ok' : 'unavailable';
+    return stop.aborted ? 'stopping' : state;
   }
 
   async function sendMetrics(res: ServerResponse): Promise<void> {
@@ -121,15 +123,6 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
       watched = serving;
     },
   };
-}
-
-async function succeeds(check: Watched['check']): Promise<boolean> {
-  try {
-    await check?.();
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 function send(

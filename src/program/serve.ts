@@ -1,28 +1,18 @@
 import { createPlantHandler, type PlantHandler } from '../http/handler.js';
 import { MODIFIED } from '../log/errors.js';
-import { pluralize } from '../pluralize.js';
-import { reportToConsole as report } from '../report.js';
+import type { PlantLog } from '../log/log.js';
+import { pluralize, reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { createTokenFile, readTls, readTokens } from './credentials.js';
-import { EXIT, SettingsError, STOPPING, type ExitCode } from './exit.js';
+import type { ServerSettings } from './environment.js';
+import { aborted, EXIT, SettingsError, STOPPING, type ExitCode, type Shutdown } from './exit.js';
 import { createListener, type Listener } from './listener.js';
-import { startMonitor, type Watched } from './monitor.js';
-import type { ServerSettings } from './settings.js';
-import { aborted, type Shutdown } from './signals.js';
+import { startMonitor } from './monitor.js';
 
-/** A store that a program serves. */
-export interface ServedStore {
-  readonly store: PlantStore;
-  /** Lines about the store, which are printed at start. */
-  readonly lines: readonly string[];
-  /** The log, if plants are kept in one. */
-  readonly log?: Watched['log'];
-  /** Rejects if the store cannot store plants at the moment. */
-  readonly check?: Watched['check'];
-  /** Aborted once the store refuses all plants. */
-  readonly poisoned?: AbortSignal;
-}
+/** A store that the program serves: a log, or the database with this name. */
+export type ServedStore =
+  PlantLog | (PlantStore & { readonly name: string; readonly check: () => Promise<void> });
 
 /**
  * Serves a store until a shutdown is requested; a store that is poisoned requests one, too. Resolves to the
@@ -40,17 +30,17 @@ export async function serve(
     if (!requested.aborted) throw error;
   });
   if (!started) return EXIT.done;
-  const { served, handler, listener, url, monitor } = started;
-  const { store, lines, poisoned } = served;
+  const { store, handler, listener, url, monitor } = started;
+  const log = 'poisoned' in store ? store : undefined;
 
   console.log(`plant-store listening on ${url}`);
-  for (const line of lines) console.log(line);
+  if ('name' in store) console.log(`database: ${store.name}`);
+  else console.log(`log: ${store.path}\nplants: ${store.size}`);
   console.log(`token: ${tokenFile ?? 'from PLANT_STORE_TOKEN'}`);
   if (monitor) console.log(`monitor: ${monitor.url}`);
   monitor?.watch({
-    ...served,
-    listener,
-    stop: requested,
+    ...{ log, listener, stop: requested },
+    check: () => store.check(),
     bufferedBytes: () => handler.bufferedBytes(),
   });
 
@@ -64,12 +54,12 @@ export async function serve(
   shutdown.onHangup(() => {
     reloaded = reloaded.then(reload);
   });
-  if (poisoned) void aborted(poisoned).then(shutdown.request);
+  if (log) void aborted(log.poisoned).then(shutdown.request);
   await aborted(requested);
   await listener.stop(STOPPING.clientsMs);
   await store.close();
-  if (!poisoned?.aborted) return EXIT.done;
-  const { cause } = poisoned.reason as Error;
+  if (!log?.poisoned.aborted) return EXIT.done;
+  const { cause } = log.poisoned.reason as Error;
   return codeOf(cause) === MODIFIED ? EXIT.modified : EXIT.failed;
 }
 
@@ -97,10 +87,10 @@ async function start(
     port === undefined
       ? undefined
       : await startMonitor({ host, port, maxConnections, maxBufferedBytes });
-  const served = await open();
+  const store = await open();
   stop.throwIfAborted();
   const handler = createPlantHandler({
-    store: served.store,
+    store,
     tokens: await tokensOf(settings),
     maxBodyBytes: settings.PLANT_STORE_MAX_BODY,
     maxBufferedBytes,
@@ -112,7 +102,7 @@ async function start(
     keepAliveMs: 1_000 * settings.PLANT_STORE_KEEP_ALIVE_SECONDS,
     tls: cert && key && { cert: cert.pem, key: key.pem },
   });
-  return { served, monitor, handler, listener, url: await listen(listener, settings) };
+  return { store, monitor, handler, listener, url: await listen(listener, settings) };
 }
 
 /** Lowers the largest number of connections to what the limit of open files allows, and reports that. */

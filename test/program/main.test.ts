@@ -115,6 +115,22 @@ t.test(
   },
 );
 
+/** A preload: the package is not installed. */
+const without = (name: string): string => {
+  const hooks = `export async function resolve(specifier, context, next) {
+    if (specifier === '${name}') throw new Error('not found');
+    return next(specifier, context);
+  }`;
+  return `import { register } from 'node:module';
+    register(${JSON.stringify(asModule(hooks))});`;
+};
+
+t.test('without pg, the program says what to install, if it needs it', async (t) => {
+  const fault = 'the package pg cannot be loaded; install it with: npm install pg';
+  const env = { PLANT_STORE_DATABASE_URL: 'postgres://plants@db/plants', PLANT_STORE_TOKEN: 'a' };
+  await failsToRun(t, FAILED, [fault], { env, preload: without('pg') });
+});
+
 t.test('a signal ends the program while its database does not answer', async (t) => {
   const server = createServer();
   const PLANT_STORE_DATABASE_URL = `postgres://plants@127.0.0.1:${await listen(t, server)}/plants`;

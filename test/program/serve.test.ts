@@ -15,8 +15,11 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
+import { readServerSettings } from '../../dist/program/environment.js';
+import { serve } from '../../dist/program/serve.js';
 import { connect, exchange, FERN, message } from '../client.js';
 import { freePort, listen } from '../service.js';
+import { gatedStore } from '../stores.js';
 import {
   createDisk,
   DONE,
@@ -39,6 +42,23 @@ async function statusWith(t: Test, port: number, token: string): Promise<number>
   const bytes = message({ headers: { Authorization: `Bearer ${token}` } });
   return (await exchange(t, port, bytes)).status;
 }
+
+t.test('a database is served under its name', async (t) => {
+  const written = t.capture(console, 'log', () => undefined);
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  const store = { ...gatedStore(), name: 'db:5432/plants', check: () => Promise.resolve() };
+  const shutdown = {
+    requested: signal,
+    timeUp: new Promise<undefined>(() => undefined),
+    request: () => stopping.abort(),
+    onHangup: () => stopping.abort(),
+  };
+  const settings = await readServerSettings({ PLANT_STORE_PORT: '0', PLANT_STORE_TOKEN: 'a' });
+  t.equal(await serve(settings, shutdown, () => Promise.resolve(store)), 0);
+  const [, line] = written().map(({ args }) => args as unknown);
+  t.strictSame(line, ['database: db:5432/plants']);
+});
 
 t.test('the first start needs no settings, and writes no secret to its output', async (t) => {
   const cwd = t.testdir();

@@ -6,8 +6,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { HANG_MS } from '../../dist/log/commit.js';
-import { STOPPING } from '../../dist/program/exit.js';
-import { SAME_SIGNAL_MS } from '../../dist/program/signals.js';
+import { SAME_SIGNAL_MS, STOPPING } from '../../dist/program/exit.js';
 import {
   connect,
   exchange,
