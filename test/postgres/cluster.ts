@@ -84,39 +84,7 @@ export function serverFolder(t: Test): string {
 }
 
 /** A PostgreSQL server that a test has started, on loopback and on a socket in its folder. */
-export interface Cluster {
-  readonly folder: string;
-  readonly data: string;
-  readonly port: number;
-  /** The URL of a database that exists, as the superuser. */
-  readonly url: string;
-  urlOf(database: string, user?: string): string;
-  /** Creates an empty database and returns its URL. */
-  createDatabase(options?: string): Promise<string>;
-  /**
-   * Creates an empty schema, which takes less time, and returns the URL of its superuser, who may
-   * have a setting, such as `work_mem = 64`.
-   */
-  createSchema(setting?: string): Promise<string>;
-  /** Runs SQL as the superuser, and returns the rows. */
-  sql(text: string, database?: string): Promise<Record<string, unknown>[]>;
-  start(): Promise<void>;
-  stop(mode?: 'fast' | 'immediate'): Promise<void>;
-  /** Makes a standby take writes. */
-  promote(): Promise<void>;
-  /** The process id of the postmaster. */
-  pid(): number;
-  /** Suspends all processes of the server until the returned function is called, or the test ends. */
-  suspend(t: Test): Promise<() => void>;
-  /** The messages of the server so far. */
-  log(): string;
-  /** Copies the server to a folder, as a standby with this name. */
-  copyTo(data: string, name: string): Promise<void>;
-  /** Adds the settings of this server to those in its folder. */
-  configure(): void;
-  /** A standby of this server that is started too. */
-  createStandby(t: Test, name: string): Promise<Cluster>;
-}
+export type Cluster = Awaited<ReturnType<typeof serve>>;
 
 export interface ClusterOptions {
   readonly settings?: Readonly<Record<string, string>>;
@@ -194,11 +162,7 @@ export function killAtEnd(t: Test, { pid }: ChildProcess): void {
   atEnd(t, 'kill -KILL "$0"', String(pid));
 }
 
-async function serve(
-  t: Test,
-  folder: string,
-  settings: Readonly<Record<string, string>> = {},
-): Promise<Cluster> {
+async function serve(t: Test, folder: string, settings: Readonly<Record<string, string>> = {}) {
   const data = join(folder, 'data');
   const port = await freePort();
   const lines = Object.entries({
@@ -207,42 +171,64 @@ async function serve(
     port: String(port),
     ...settings,
   }).map(([name, value]) => `${name} = '${value}'\n`);
+  appendFileSync(join(data, 'postgresql.conf'), lines.join(''));
 
   const urlOf = (database: string, user = 'postgres'): string =>
     `postgres://${user}@127.0.0.1:${port}/${database}`;
+  const url = urlOf('postgres');
   const control = (...args: readonly string[]): Promise<string> =>
     runAsServer('pg_ctl', '--pgdata', data, '--wait', '--silent', ...args);
-  const cluster: Cluster = {
+  /** Runs SQL as the superuser, and returns the rows. */
+  const sql = (text: string): Promise<Row[]> => query(url, text);
+  const start = (): Promise<string> => control('--log', join(folder, 'log'), 'start');
+  /** The process id of the postmaster. */
+  const pid = (): number =>
+    Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')[0]);
+
+  stopAtEnd(t, data);
+  await start();
+  return {
     folder,
     data,
     port,
-    url: urlOf('postgres'),
+    /** The URL of a database that exists, as the superuser. */
+    url,
     urlOf,
+    sql,
+    start,
+    pid,
+    stop: (mode: 'fast' | 'immediate' = 'fast') => control('--mode', mode, 'stop'),
+    /** Makes a standby take writes. */
+    promote: () => control('promote'),
+    /** The messages of the server so far. */
+    log: () => readFileSync(join(folder, 'log'), 'utf8'),
+    /** Changes a setting of the server: `SET fsync = off`. */
+    async configure(setting: string) {
+      await sql(`ALTER SYSTEM ${setting}`);
+      await sql('SELECT pg_reload_conf()');
+    },
+    /** Creates an empty database and returns its URL. */
     async createDatabase(options = '') {
       const name = `plants_${++names}`;
-      await cluster.sql(`CREATE DATABASE ${name} ${options}`);
+      await sql(`CREATE DATABASE ${name} ${options}`);
       return urlOf(name);
     },
-    async createSchema(setting) {
+    /**
+     * Creates an empty schema, which takes less time, and returns the URL of its superuser, who may
+     * have settings, such as `work_mem = 64`.
+     */
+    async createSchema(...settings: readonly string[]) {
       const name = `plants_${++names}`;
-      await cluster.sql(`CREATE ROLE ${name} SUPERUSER LOGIN; CREATE SCHEMA AUTHORIZATION ${name};
-        ${setting === undefined ? '' : `ALTER ROLE ${name} SET ${setting}`}`);
+      const altered = settings.map((setting) => `ALTER ROLE ${name} SET ${setting};`).join('');
+      await sql(
+        `CREATE ROLE ${name} SUPERUSER LOGIN; CREATE SCHEMA AUTHORIZATION ${name}; ${altered}`,
+      );
       return urlOf('postgres', name);
     },
-    sql: (text, database) => query(urlOf(database ?? 'postgres'), text),
-    async start() {
-      await control('--log', join(folder, 'log'), 'start');
-    },
-    async stop(mode = 'fast') {
-      await control('--mode', mode, 'stop');
-    },
-    async promote() {
-      await control('promote');
-    },
-    pid: () => Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')[0]),
-    async suspend(t) {
-      const rows = await cluster.sql('SELECT pid FROM pg_stat_activity');
-      const pids = [cluster.pid(), ...rows.map(({ pid }) => Number(pid))];
+    /** Suspends all processes of the server until the returned function is called, or the test ends. */
+    async suspend(t: Test) {
+      const rows = await sql('SELECT pid FROM pg_stat_activity');
+      const pids = [pid(), ...rows.map(({ pid }) => Number(pid))];
       // Not of the process that has answered: its connection is closed.
       const signal = (name: string): unknown =>
         spawnSync('kill', ['-s', name, ...pids.map(String)]);
@@ -251,45 +237,55 @@ async function serve(
       signal('STOP');
       return resume;
     },
-    log: () => readFileSync(join(folder, 'log'), 'utf8'),
-    async copyTo(data, name) {
-      await runAsServer(
-        'pg_basebackup',
-        ...['--pgdata', data, '--checkpoint', 'fast', '--write-recovery-conf', '--no-sync'],
-        ...['--dbname', `host=127.0.0.1 port=${port} user=postgres application_name=${name}`],
-      );
-    },
-    configure: () => appendFileSync(join(data, 'postgresql.conf'), lines.join('')),
-    async createStandby(t, name) {
-      const folder = serverFolder(t);
-      const copy = join(folder, 'data');
-      // Not by pg_basebackup, which must not be older than the server.
-      await cluster.stop();
-      await runAsServer('cp', '-a', data, copy);
-      await cluster.start();
-      const primary = `host=127.0.0.1 port=${port} user=postgres application_name=${name}`;
-      appendFileSync(join(copy, 'postgresql.conf'), `primary_conninfo = '${primary}'\n`);
-      await runAsServer('touch', join(copy, 'standby.signal'));
-      return serve(t, folder);
-    },
   };
-  stopAtEnd(t, data);
-  cluster.configure();
-  await cluster.start();
-  return cluster;
 }
 
 let names = 0;
 
+/** Starts a pair of servers, of which the first one acknowledges a commit once the second one has it. */
+export async function startPair(t: Test): Promise<{ primary: Cluster; standby: Cluster }> {
+  const primary = await startCluster(t);
+  const folder = serverFolder(t);
+  const copy = join(folder, 'data');
+  // Not by pg_basebackup, which must not be older than the server.
+  await primary.stop();
+  await runAsServer('cp', '-a', primary.data, copy);
+  await primary.start();
+  const source = `host=127.0.0.1 port=${primary.port} user=postgres application_name=standby`;
+  appendFileSync(join(copy, 'postgresql.conf'), `primary_conninfo = '${source}'\n`);
+  await runAsServer('touch', join(copy, 'standby.signal'));
+  const standby = await serve(t, folder);
+  await primary.configure(`SET synchronous_standby_names = 'standby'`);
+  const synchronous = `SELECT FROM pg_stat_replication WHERE sync_state = 'sync'`;
+  await until(async () => (await primary.sql(synchronous)).length > 0);
+  return { primary, standby };
+}
+
+export type Row = Record<string, unknown>;
+
 /** Runs SQL on a connection of its own, and returns the rows. */
-export async function query(url: string, text: string): Promise<Record<string, unknown>[]> {
+export async function query(url: string, text: string): Promise<Row[]> {
   const client = new pg.Client(url);
   await client.connect();
   try {
-    return (await client.query<Record<string, unknown>>(text)).rows;
+    return (await client.query<Row>(text)).rows;
   } finally {
     await client.end();
   }
+}
+
+/** Begins a transaction of another program. Returns what rolls it back, which the end of the test does, too. */
+export async function begin(t: Test, url: string, text: string): Promise<() => Promise<void>> {
+  const client = new pg.Client(url);
+  await client.connect();
+  let isOpen = true;
+  const rollBack = async (): Promise<void> => {
+    if (isOpen) await client.end();
+    isOpen = false;
+  };
+  t.teardown(rollBack);
+  await client.query(`BEGIN; ${text}`);
+  return rollBack;
 }
 
 /** Runs PL/pgSQL before each row is inserted. */
@@ -306,4 +302,11 @@ export async function trigger(url: string, body: string): Promise<void> {
 /** Waits until a condition is met. Only the timeout of the test limits this. */
 export async function until(isMet: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await isMet())) await delay(10);
+}
+
+export function succeeds(promise: Promise<unknown>): Promise<boolean> {
+  return promise.then(
+    () => true,
+    () => false,
+  );
 }

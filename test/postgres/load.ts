@@ -17,7 +17,7 @@ export interface Load {
 export function startLoad(stores: readonly PlantStore[]): Load {
   const acknowledged: NewPlant[] = [];
   let isOver = false;
-  let id = 0n;
+  let id = 1_000n;
   const clients = Array.from({ length: CLIENTS }, async (_, n) => {
     const store = stores[n % stores.length];
     while (store && !isOver) {

@@ -1,22 +1,9 @@
-import pg from 'pg';
-import t, { type Test } from 'tap';
+import t from 'tap';
 
 import { freePort } from '../service.js';
-import { missing, startCluster, trigger, until, type Cluster } from './cluster.js';
+import { begin, missing, startPair, trigger, until } from './cluster.js';
+import { startLoad } from './load.js';
 import { addUntilStored, FERN, openStore } from './support.js';
-
-/** A server that acknowledges a commit once its standby has it. */
-async function startPair(t: Test): Promise<{ primary: Cluster; standby: Cluster }> {
-  const primary = await startCluster(t);
-  const standby = await primary.createStandby(t, 'standby');
-  await primary.sql(`ALTER SYSTEM SET synchronous_standby_names = 'standby'`);
-  await primary.sql('SELECT pg_reload_conf()');
-  await until(async () => {
-    const states = await primary.sql('SELECT sync_state FROM pg_stat_replication');
-    return states.some(({ sync_state }) => sync_state === 'sync');
-  });
-  return { primary, standby };
-}
 
 t.test('with a synchronous standby', { skip: missing() }, async (t) => {
   const { primary, standby } = await startPair(t);
@@ -29,10 +16,6 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
   const WAITING = `FROM pg_stat_activity WHERE wait_event = 'SyncRep'`;
   const waitsForStandby = (): Promise<void> =>
     until(async () => (await primary.sql(`SELECT 1 ${WAITING}`)).length > 0);
-  async function configure(setting: string): Promise<void> {
-    await primary.sql(`ALTER SYSTEM ${setting}`);
-    await primary.sql('SELECT pg_reload_conf()');
-  }
   const isOnStandby = async (id: bigint): Promise<boolean> =>
     (await standby.sql(`SELECT FROM plants WHERE id = ${id}`)).length === 1;
 
@@ -53,25 +36,20 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     // Without its own setting, a connection has that of the server, as it may behind PgBouncer.
     await trigger(primary.url, 'RESET client_min_messages; RETURN NEW;');
     t.teardown(() => primary.sql('DROP TRIGGER before_plant ON plants'));
-    for (const [id, level] of [
-      [200n, 'warning'],
-      [201n, 'error'],
-    ] as const) {
-      await configure(`SET client_min_messages = ${level}`);
-      await until(async () => {
-        const [row] = await primary.sql('SHOW client_min_messages');
-        return row?.client_min_messages === level;
-      });
-      await standby.stop();
-      const plant = { id, name: level };
-      const refused = t.rejects(store.add(plant), { code: 'unavailable', message: /standby/ });
-      await waitsForStandby();
-      await primary.sql(`SELECT pg_cancel_backend(pid) ${WAITING}`);
-      await refused;
-      await standby.start();
-      t.equal(await addUntilStored(store, plant), 'unchanged');
-    }
-    await configure('RESET client_min_messages');
+    await primary.configure('SET client_min_messages = error');
+    await until(async () => {
+      const [row] = await primary.sql('SHOW client_min_messages');
+      return row?.client_min_messages === 'error';
+    });
+    await standby.stop();
+    const plant = { id: 200n, name: 'cancelled' };
+    const refused = t.rejects(store.add(plant), { code: 'unavailable', message: /standby/ });
+    await waitsForStandby();
+    await primary.sql(`SELECT pg_cancel_backend(pid) ${WAITING}`);
+    await refused;
+    await standby.start();
+    t.equal(await addUntilStored(store, plant), 'unchanged');
+    await primary.configure('RESET client_min_messages');
   });
 
   t.test('synchronous_commit that is reloaded while a plant is stored has no effect', async (t) => {
@@ -84,9 +62,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
       ['unchanged', 'FROM plants WHERE id = 300 FOR UPDATE'],
     ] as const) {
       // The lock of another program holds the plant up meanwhile.
-      const other = new pg.Client(primary.url);
-      await other.connect();
-      await other.query(`BEGIN; SELECT ${lock}`);
+      const release = await begin(t, primary.url, `SELECT ${lock}`);
       await standby.stop();
       const adding = store.add({ id: 300n, name: 'waits' });
       let blocked: Record<string, unknown>[] = [];
@@ -99,10 +75,10 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
       await primary.sql('ALTER SYSTEM SET synchronous_commit = off');
       // Not by pg_reload_conf(), which does not wait until the process has the signal.
       process.kill(Number(blocked[0]?.pid), 'SIGHUP');
-      await other.end();
+      await release();
       const first = await Promise.race([adding, waitsForStandby().then(() => 'waits')]);
       t.equal(first, 'waits', `${outcome}: it is not acknowledged at once`);
-      await configure('RESET synchronous_commit');
+      await primary.configure('RESET synchronous_commit');
       await standby.start();
       t.equal(await adding, outcome);
     }
@@ -143,11 +119,13 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
       t.match(await addUntilStored(patientStore, plant), /created|unchanged/);
   });
 
-  t.test('the standby is promoted', async (t) => {
-    const store = await openStore(t, options);
+  t.test('the standby is promoted under load, and no acknowledged plant is lost', async (t) => {
+    const stores = await Promise.all([1, 2].map(() => openStore(t, { url, timeoutMs: 1_000 })));
+    const load = startLoad(stores);
+    await load.proceeds();
     await primary.stop('immediate');
     await standby.promote();
-    t.equal(await addUntilStored(store, { id: 600n, name: 'after' }), 'created');
-    t.equal(await store.add(FERN), 'unchanged');
+    await load.proceeds();
+    await load.losesNothing(t, standby.url);
   });
 });

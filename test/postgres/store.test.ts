@@ -12,29 +12,25 @@ import type { CommitMessage, NewPlant } from '../../dist/index.js';
 import { openPostgresStore } from '../../dist/postgres/index.js';
 import { PAGE } from '../../dist/postgres/statements.js';
 import { storeContract } from '../../dist/store-contract.js';
-import { run } from '../command.js';
+import { codeOf } from '../../dist/system-error.js';
 import { exactly } from '../exactly.js';
-import { missing, query, startCluster, trigger, until } from './cluster.js';
+import { begin, missing, query, startCluster, trigger, until } from './cluster.js';
 import { startProxy } from './proxy.js';
-import { addUntilStored, FERN, IVY, openStore, type TestStore } from './support.js';
+import {
+  addUntilStored,
+  allOf,
+  FERN,
+  IVY,
+  openStore,
+  plantsFrom,
+  refusedOf,
+  type TestStore,
+} from './support.js';
 
 const ADD = fileURLToPath(new URL('add.js', import.meta.url));
 
-/** Runs a program that adds a plant, and returns its output. */
-async function runAdd(url: string, env: Readonly<Record<string, string>>): Promise<string> {
-  const options = { env: { ...process.env, ...env } };
-  const { stdout } = await promisify(execFile)(process.execPath, [ADD, url], options);
-  return stdout.trim();
-}
-
 function plantsNamed(...names: readonly string[]): NewPlant[] {
   return names.map((name, n) => ({ id: BigInt(n), name }));
-}
-
-async function allOf(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
-  const all: NewPlant[] = [];
-  for await (const plant of plants) all.push(plant);
-  return all;
 }
 
 t.test('an option that is not valid is refused', async (t) => {
@@ -57,12 +53,18 @@ t.test('an option that is not valid is refused', async (t) => {
 t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   const cluster = await startCluster(t);
 
-  t.test('the contract of a store', async (t) => {
-    for (const { name, check } of storeContract)
-      t.test(name, (t) =>
-        t.resolves(check(async () => openPostgresStore({ url: await cluster.createSchema() }))),
-      );
-  });
+  t.test(
+    'the contract of a store, whatever parsers other users of pg have registered',
+    async (t) => {
+      const { INT8 } = pg.types.builtins;
+      t.teardown(() => pg.types.setTypeParser(INT8, String));
+      pg.types.setTypeParser(INT8, () => 'seven');
+      for (const { name, check } of storeContract)
+        t.test(name, (t) =>
+          t.resolves(check(async () => openPostgresStore({ url: await cluster.createSchema() }))),
+        );
+    },
+  );
 
   t.test('plants are ordinary rows, but for strings that PostgreSQL cannot hold', async (t) => {
     const url = await cluster.createSchema();
@@ -100,49 +102,40 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
       t.strictSame(plant, plants[0], 'reading can end early');
       break;
     }
+    // A page holds 10,000 plants, or those up to the one with which their strings reach 1 MiB.
+    for (const [first, length] of [
+      [0, 10_000],
+      [20_000, 1],
+    ] as const)
+      t.equal((await query(url, PAGE.text.replace('$1', `${first}`))).length, length);
   });
 
-  t.test('a page ends with the plant whose strings exceed it', async (t) => {
-    const url = await cluster.createSchema();
-    await (await openPostgresStore({ url })).close();
-    await query(
-      url,
-      `INSERT INTO plants SELECT n, 'n', repeat('t', n * 10000), repeat('e', n * 10000)
-         FROM generate_series(1, 40) AS n`,
-    );
-    const page = await query(url, PAGE.text.replace('$1', '1'));
-    // 10,000 bytes of each of two strings a number: 2 * (1 + … + 10) * 10,000 is more than 1 MiB.
-    t.equal(page.length, 10);
-  });
-
-  t.test('many instances create the table at the same time', async (t) => {
-    const url = await cluster.createSchema();
-    const stores = Array.from({ length: 16 }, () => openStore(t, { url, connections: 1 }));
-    for (const store of await Promise.all(stores)) await store.add(FERN);
-    t.strictSame(await query(url, 'SELECT count(*)::int FROM plants'), [{ count: 1 }]);
-  });
-
-  t.test('stores with the same ids do not deadlock at any isolation level', async (t) => {
+  t.test('every answer is true, and nothing deadlocks, at any isolation level', async (t) => {
     for (const level of ['read committed', 'repeatable read', 'serializable']) {
-      const url = await cluster.createSchema();
-      await query(url, `ALTER ROLE CURRENT_USER SET default_transaction_isolation = '${level}'`);
-      const stores = await Promise.all([1, 2, 3, 4].map(() => openStore(t, { url })));
-      // Each of them in another order.
-      const outcomes = await Promise.all(
-        stores.flatMap((store, n) =>
-          Array.from({ length: 2_000 }, (_, m) =>
-            store.add({ ...FERN, id: BigInt((m * (7_919 + 2 * n)) % 503) }),
-          ),
-        ),
+      const url = await cluster.createSchema(`default_transaction_isolation = '${level}'`);
+      const stores = await Promise.all([0, 1, 2, 3].map(() => openStore(t, { url })));
+      // Each of them in another order. The plants with an id have two different names.
+      const adding = stores.flatMap((store, n) =>
+        Array.from({ length: 2_000 }, async (_, m) => {
+          const id = BigInt((m * (7_919 + 2 * n)) % 503);
+          const name = `variant ${(n + m) % 2}`;
+          return { id, name, outcome: await store.add({ id, name }).catch(codeOf) };
+        }),
       );
-      t.equal(outcomes.filter((outcome) => outcome === 'created').length, 503, level);
-      t.strictSame(await query(url, 'SELECT count(*)::int FROM plants'), [{ count: 503 }]);
-      t.notMatch(cluster.log(), /deadlock detected/);
+      const answers = await Promise.all(adding);
+      const rows = await query(url, 'SELECT id, name FROM plants');
+      const stored = new Map(rows.map(({ id, name }) => [id, name]));
+      const wrong = answers.filter(({ id, name, outcome }) =>
+        stored.get(String(id)) === name ? outcome === 'conflict' : outcome !== 'conflict',
+      );
+      t.strictSame(wrong, [], level);
+      t.equal(answers.filter(({ outcome }) => outcome === 'created').length, 503, level);
     }
+    t.notMatch(cluster.log(), /deadlock detected/);
   });
 
   t.test('no deadlock occurs if servers would lock rows in opposite orders', async (t) => {
-    const url = await cluster.createSchema();
+    const url = await cluster.createSchema('enable_bitmapscan = off');
     // Its lock_timeout is 12 s, which a busy machine does not exceed.
     const timeoutMs = 600_000;
     const [low, high] = plantsNamed('low', 'high') as [NewPlant, NewPlant];
@@ -152,36 +145,20 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     await first.add(low);
     const stores: TestStore[] = [];
     for (const disabled of ['enable_seqscan', 'enable_indexscan']) {
-      await query(url, `ALTER ROLE CURRENT_USER SET enable_bitmapscan = off`);
       await query(url, `ALTER ROLE CURRENT_USER SET ${disabled} = off`);
       stores.push(await openStore(t, { url, timeoutMs, connections: 1 }));
       await query(url, `ALTER ROLE CURRENT_USER RESET ${disabled}`);
     }
-    const holders = [new pg.Client(url), new pg.Client(url)];
-    for (const [id, holder] of holders.entries()) {
-      await holder.connect();
-      await holder.query(`BEGIN; SELECT FROM plants WHERE id = ${id} FOR UPDATE`);
-    }
+    const locks = [0, 1].map((id) => `SELECT FROM plants WHERE id = ${id} FOR UPDATE`);
+    const holders = [await begin(t, url, locks[0] ?? ''), await begin(t, url, locks[1] ?? '')];
     const adding = Promise.all(stores.flatMap((store) => [store.add(low), store.add(high)]));
-    for (const holder of holders) {
+    for (const release of holders) {
       const blocked = 'SELECT FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0';
       await until(async () => (await cluster.sql(blocked)).length === 2);
-      await holder.end();
+      await release();
     }
     t.strictSame(await adding, Array(4).fill('unchanged'));
     t.notMatch(cluster.log(), /deadlock detected/);
-  });
-
-  t.test('a connection prepares a statement once', async (t) => {
-    const url = await cluster.createSchema();
-    await query(url, 'ALTER ROLE CURRENT_USER SET log_min_duration_statement = 0');
-    const store = await openStore(t, { url, connections: 1 });
-    for (const id of [1n, 2n, 3n]) await store.add({ ...FERN, id });
-    const count = (step: string): number =>
-      [...cluster.log().matchAll(RegExp(` ${step} \\w{32}: INSERT INTO plants`, 'g'))].length;
-    t.equal(count('parse'), 1);
-    // Before the first plant, once without plants.
-    t.equal(count('execute'), 4);
   });
 
   t.test('a statement that the server has forgotten is sent unprepared', async (t) => {
@@ -223,10 +200,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     const weed = { id: 4n, name: 'weed' };
     await publishes([weed], [0, '23514']);
     await publishes([weed, { id: 5n, name: 'new' }], [0, '23514'], [0, '23514'], [1]);
-    const rival = new pg.Client(url);
-    t.teardown(() => rival.end());
-    await rival.connect();
-    await rival.query('BEGIN; SELECT FROM plants WHERE id = 1 FOR UPDATE');
+    await begin(t, url, 'SELECT FROM plants WHERE id = 1 FOR UPDATE');
     // The comparison fails, and then that of one of the plants.
     await publishes([one, two, { id: 6n, name: 'new' }], [1, '55P03'], [0, '55P03'], [0]);
   });
@@ -244,14 +218,12 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
           () => false,
           (error: unknown) => String(error).includes(`${setting}=off can lose plants`),
         );
-      await cluster.sql(`ALTER SYSTEM SET ${setting} = off`);
-      await cluster.sql('SELECT pg_reload_conf()');
+      await cluster.configure(`SET ${setting} = off`);
       await until(() => isRefused(IVY));
       t.ok(await isRefused(FERN), `${setting}: stored before`);
       t.ok(await isRefused({ id: 9n, name: 'Moss' }), `${setting}: new`);
       await t.resolves(careless.add(FERN), 'unless data loss is accepted');
-      await cluster.sql(`ALTER SYSTEM RESET ${setting}`);
-      await cluster.sql('SELECT pg_reload_conf()');
+      await cluster.configure(`RESET ${setting}`);
       t.equal(await addUntilStored(store, FERN), 'unchanged');
     }
   });
@@ -267,11 +239,9 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     );
     url.port = String(proxy.port);
     const store = await openStore(t, { url: url.href });
-    const adding = Array.from({ length: 20 }, (_, n) =>
-      store.add({ id: BigInt(n + 1), name: 'x' }),
-    );
-    for (const { reason } of (await Promise.allSettled(adding)) as PromiseRejectedResult[])
-      t.match(reason, { code: 'conflict' });
+    const refused = await refusedOf(store, plantsFrom(1, 20));
+    t.equal(refused.length, 20);
+    for (const { error } of refused) t.match(error, { code: 'conflict' });
   });
 
   t.test('a row that another program has changed is compared as it is', async (t) => {
@@ -378,48 +348,23 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.equal(await addUntilStored(store, IVY), 'created');
   });
 
-  t.test('parsers that other users of pg have registered change nothing', async (t) => {
-    const { INT8 } = pg.types.builtins;
-    t.teardown(() => pg.types.setTypeParser(INT8, String));
-    pg.types.setTypeParser(INT8, () => 'seven');
-    const store = await openStore(t, { url: await cluster.createSchema() });
-    t.equal(await store.add(FERN), 'created');
-    t.equal(await store.add(FERN), 'unchanged');
-  });
-
-  t.test('no variable of the environment decides anything', async (t) => {
+  t.test('in a hardened process, and whatever the environment says', async (t) => {
+    const isKnown = (flag: string): boolean => process.allowedNodeEnvironmentFlags.has(flag);
+    const flags = [
+      ...['--disallow-code-generation-from-strings', '--frozen-intrinsics', '--allow-fs-read=*'],
+      isKnown('--permission') ? '--permission' : '--experimental-permission',
+      ...['--allow-net'].filter(isKnown),
+    ];
     const env = {
       ...{ PGHOST: '192.0.2.1', PGPORT: '1', PGDATABASE: 'other', PGUSER: 'other', USER: 'other' },
       ...{ PGOPTIONS: '-c default_transaction_read_only=on', PGREPLICATION: 'true' },
       ...{ PGSSLMODE: 'require', PGSSLNEGOTIATION: 'direct', PGCLIENT_ENCODING: 'LATIN1' },
       ...{ PGAPPNAME: 'other', PGCONNECT_TIMEOUT: '1', PGBINARY: 'true', PGPASSFILE: '/x' },
     };
-    const url = await cluster.createSchema();
-    t.equal(await runAdd(url, env), 'created');
+    const args = [...flags, ADD, await cluster.createSchema()];
+    const { stdout } = await promisify(execFile)(process.execPath, args, { env });
+    t.equal(stdout, 'created\n');
   });
-
-  const isKnown = (flag: string): boolean => process.allowedNodeEnvironmentFlags.has(flag);
-  const permission = isKnown('--permission') ? '--permission' : '--experimental-permission';
-  const flags = {
-    'without code generation from strings': ['--disallow-code-generation-from-strings'],
-    'with frozen intrinsics': ['--frozen-intrinsics'],
-    'without permission to write files': [
-      permission,
-      '--allow-fs-read=*',
-      ...['--allow-net'].filter(isKnown),
-    ],
-  };
-  for (const [how, options] of Object.entries(flags))
-    t.test(how, async (t) => {
-      const output = await run(
-        '/',
-        process.execPath,
-        ...options,
-        ADD,
-        await cluster.createSchema(),
-      );
-      t.equal(output.trim(), 'created');
-    });
 
   t.test('plants are stored over a Unix socket', async (t) => {
     const host = `${encodeURIComponent(cluster.folder)}:${cluster.port}`;

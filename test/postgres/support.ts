@@ -52,3 +52,22 @@ export async function addUntilStored(
       await delay(5);
     }
 }
+
+export async function allOf(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
+  const all: NewPlant[] = [];
+  for await (const plant of plants) all.push(plant);
+  return all;
+}
+
+export function plantsFrom(first: number, count: number): NewPlant[] {
+  return Array.from({ length: count }, (_, n) => ({ id: BigInt(first + n), name: `plant ${n}` }));
+}
+
+/** Adds plants at once. Returns those that were refused, each with its error. */
+export async function refusedOf(store: PlantStore, plants: readonly NewPlant[]) {
+  const outcomes = await Promise.allSettled(plants.map((plant) => store.add(plant)));
+  return plants.flatMap((plant, n) => {
+    const outcome = outcomes[n];
+    return outcome?.status === 'rejected' ? [{ plant, error: outcome.reason as unknown }] : [];
+  });
+}
