@@ -10,7 +10,7 @@ import { exchange, message, TOKEN } from './client.js';
 import { run } from './command.js';
 import { missing, startCluster } from './postgres/cluster.js';
 import { start as startWithDatabase, WELL } from './postgres/program.js';
-import { block, blocks } from './readme.js';
+import { block, blocks, settingsIn } from './readme.js';
 import { start } from './system/program.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -18,16 +18,6 @@ const [, BUILD = '', FINAL = ''] = block('A container', 'dockerfile').split(/^FR
 const [DOCKERIGNORE = '', , WITH_POSTGRES = ''] = blocks('A container', 'sh');
 /** What tests create in a clone. */
 const CREATED = ['.tap', '.test', 'coverage'];
-
-/** The settings in lines of a Dockerfile, or in options of `docker run`. */
-function settingsIn(text: string): Record<string, string> {
-  return Object.fromEntries(
-    [...text.matchAll(/(PLANT_STORE_\w+)=(\S+)/g)].map(([, name = '', value = '']) => [
-      name,
-      value,
-    ]),
-  );
-}
 
 t.setTimeout(1_800_000);
 

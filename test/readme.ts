@@ -63,6 +63,12 @@ export function codeSpans(text: string): string[] {
   return [...text.matchAll(/`([^`]+)`/g)].flatMap(([, code]) => code ?? []);
 }
 
+/** The settings that a text gives, such as a unit of systemd or options of `docker run`. */
+export function settingsIn(text: string): Record<string, string> {
+  const settings = text.matchAll(/(PLANT_STORE_\w+)=(\S+)/g);
+  return Object.fromEntries([...settings].map(([, name = '', value = '']) => [name, value]));
+}
+
 function section(heading: string): string {
   const text = sections.get(heading);
   if (text === undefined) throw new Error(`no document has the heading ${heading}`);
