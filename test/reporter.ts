@@ -7,12 +7,14 @@ const ROOT = new URL('..', import.meta.url).pathname;
 
 /**
  * Prints a line for each file that passes. Ends with the errors and the output of files that failed, the titles of
- * what was skipped and of what failed, and totals.
+ * what was skipped and of what failed, a command that runs one of the latter again, and totals.
  */
 export default async function* report(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   const started = performance.now();
   const skipped: string[] = [];
   const failed: string[] = [];
+  /** A command that runs one of the tests that failed. */
+  let again = '';
   let passed = 0;
   const files = new Map<string, FileReport>();
   for await (const { type, data } of events) {
@@ -41,6 +43,7 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
       file.failed++;
       const title = isWholeFile ? 'its process failed' : titleOf(file, data);
       failed.push(`${name}: ${title}`);
+      again ||= commandOf(name, isWholeFile ? '' : (file.titles[0] ?? ''));
       file.output += `\n${title}\n${indent(messageOf(error))}\n\n`;
     } else if (type === 'test:complete' && isWholeFile) {
       const seconds = (data.details.duration_ms / 1_000).toFixed(1);
@@ -50,10 +53,8 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
   for (const [path, file] of files) {
     if (file.failed > 0) yield `\nFAILED  ${nameOf(path)}\n${plain(file.output)}`;
   }
-  yield (
-    section('Skipped', skipped) +
-    section('Failed, each to be run as in test/run .test/store.test.js', failed)
-  );
+  yield section('Skipped', skipped) + section('Failed', failed);
+  if (again) yield `\nTo run one of them again:\n  ${again}\n`;
   const seconds = ((performance.now() - started) / 1_000).toFixed(1);
   yield `\n${passed} passed, ${failed.length} failed, ${skipped.length} skipped, ${seconds} s\n`;
 }
@@ -76,6 +77,11 @@ function nameOf(path: string): string {
 /** The title of a test behind those of the tests around it. */
 function titleOf(file: FileReport, test: { name: string; nesting: number }): string {
   return [...file.titles.slice(0, test.nesting), test.name].join(' > ');
+}
+
+/** A command that runs the test of a file with this title, or those whose titles begin with it. */
+function commandOf(file: string, title: string): string {
+  return `npm run build:test && TAP_GREP='^${title.replace(/[^\w ,:-]/g, '.')}' test/run .test/${file}.js`;
 }
 
 function messageOf(error: Error): string {
