@@ -136,15 +136,13 @@ export function createCommitter(options: CommitterOptions): Committer {
   /** Resolves to the reason why the plants of a batch were not stored, if so. */
   async function commit(batch: Batch): Promise<PlantStoreError | undefined> {
     const publish = measureCommit(path);
-    try {
-      await writeBatch(batch);
-    } catch (cause) {
-      const error = await undoWrite(cause, batch);
-      publish?.({ plants: 0, bytes: 0, error });
-      return error;
-    }
-    publish?.({ plants: batch.plants.size, bytes: batch.bytes });
-    return undefined;
+    const error = await writeBatch(batch).then(
+      () => undefined,
+      (cause: unknown) => undoWrite(cause, batch),
+    );
+    const { plants, bytes } = batch;
+    publish?.(error ? { plants: 0, bytes: 0, error } : { plants: plants.size, bytes });
+    return error;
   }
 
   async function writeBatch({ plants, lines, starts, bytes }: Batch): Promise<void> {

@@ -11,7 +11,7 @@ import {
   unlink,
   type FileHandle,
 } from 'node:fs/promises';
-import { createConnection, createServer } from 'node:net';
+import { createConnection, createServer, type Server } from 'node:net';
 import { platform } from 'node:os';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -37,26 +37,26 @@ export interface FileSystem {
   /** Takes a descriptor, because `FileHandle.write` takes 1.5 times as long. */
   write(descriptor: number, bytes: Buffer): Promise<{ readonly bytesWritten: number }>;
   /** Synchronous: the inode is in memory, and the thread pool would take ten times as long. */
-  statSync(path: string, options: { bigint: true }): BigIntStats;
+  statSync(path: string, options: StatOptions): BigIntStats | undefined;
   /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
   readonly dsyncIsDurable: boolean;
 }
 
+interface StatOptions {
+  readonly bigint: true;
+  readonly throwIfNoEntry: false;
+}
+
 /** What the log needs of the system: files, sockets, timers and random numbers. Tests simulate all of it. */
 export interface System extends FileSystem {
-  /** Binds a Unix socket, and listens on it. */
-  listen(path: string): Promise<ListeningSocket>;
+  /** Binds a Unix socket, and listens on it until that is closed. */
+  listen(path: string): Promise<{ close(): void }>;
   /** Rejects if no process listens on a Unix socket. */
   connect(path: string): Promise<void>;
   readonly sleep: (ms: number) => Promise<unknown>;
   /** Starts a timer, and returns a function that stops it. */
   startTimer(onExpiry: () => void, ms: number): () => void;
   readonly randomBytes: (size: number) => Buffer;
-}
-
-/** A Unix socket on which this process listens. */
-export interface ListeningSocket {
-  close(): void;
 }
 
 export const nodeSystem: System = {
@@ -81,7 +81,7 @@ export const nodeSystem: System = {
   randomBytes,
 };
 
-async function listen(path: string): Promise<ListeningSocket> {
+async function listen(path: string): Promise<Server> {
   const server = createServer((socket) => socket.on('error', () => undefined).destroy());
   // Without `exclusive`, the socket of a cluster worker would belong to the primary.
   server.unref().listen({ path, exclusive: true });
@@ -94,8 +94,7 @@ async function connect(path: string): Promise<void> {
   await once(socket, 'connect').finally(() => socket.destroy());
 }
 
-const { O_APPEND, O_CREAT, O_DIRECTORY, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } =
-  constants;
+const { O_APPEND, O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } = constants;
 
 /** Creates a folder and its ancestors if they are missing, and makes their directory entries durable. */
 export async function createFolder(fs: FileSystem, path: string): Promise<void> {
@@ -114,7 +113,7 @@ export function openLogFile(fs: FileSystem, path: string): Promise<OpenFile> {
   return fs.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
 }
 
-/** Opens a file to read it. */
+/** Opens a file or a folder to read it. */
 export function openToRead(fs: FileSystem, path: string): Promise<OpenFile> {
   // O_NONBLOCK: opening a FIFO that has no writer would block forever.
   return fs.open(path, O_RDONLY | O_NONBLOCK);
@@ -136,18 +135,9 @@ export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
  * @throws Error if it is not the given file: that one was moved or replaced, or its volume was.
  */
 export function sizeOf(fs: FileSystem, path: string, { dev, ino }: FileId): number {
-  const now = statIfPresent(fs, path);
+  const now = fs.statSync(path, { bigint: true, throwIfNoEntry: false });
   if (now?.dev !== dev || now.ino !== ino) throw faults.changed();
   return Number(now.size);
-}
-
-function statIfPresent(fs: FileSystem, path: string): BigIntStats | undefined {
-  try {
-    return fs.statSync(path, { bigint: true });
-  } catch (error) {
-    if (codeOf(error) !== 'ENOENT') throw error;
-    return undefined;
-  }
 }
 
 /**
@@ -174,6 +164,7 @@ export async function createFile(
   }
 }
 
+/** Removes a file. If that fails, it is left: nothing depends on it. */
 export async function removeIfPresent(fs: FileSystem, path: string): Promise<void> {
   await fs.unlink(path).catch(() => undefined);
 }
@@ -188,19 +179,11 @@ export async function writeAll(fs: FileSystem, file: OpenFile, bytes: Buffer): P
   if (!fs.dsyncIsDurable) await file.sync();
 }
 
-export function openFolder(fs: FileSystem, path: string): Promise<OpenFile> {
-  return fs.open(path, O_RDONLY | O_DIRECTORY);
-}
-
 /** Makes the directory entries of a folder durable. */
 export async function syncFolder(fs: FileSystem, path: string): Promise<void> {
   try {
-    const folder = await openFolder(fs, path);
-    try {
-      await folder.sync();
-    } finally {
-      await folder.close();
-    }
+    const folder = await openToRead(fs, path);
+    await folder.sync().finally(() => folder.close());
   } catch (error) {
     // On ext4, XFS and Btrfs, the first durable write to a new file makes its entry durable, too.
     ignoreIfDenied(error);

@@ -2,7 +2,7 @@ import { dirname, join } from 'node:path';
 
 import { codeOf } from '../system-error.js';
 import { isForLackOfRoom, storeErrors } from './errors.js';
-import { openFolder, type System } from './files.js';
+import { openToRead, removeIfPresent, type System } from './files.js';
 
 /** Held by the only writer of a log. */
 export interface Lock {
@@ -45,7 +45,7 @@ const MAX_SOCKET_PATH_BYTES = 103;
  */
 export async function acquireLock(system: System, path: string, ino: bigint): Promise<Lock> {
   const folder = dirname(path);
-  const handle = await openFolder(system, folder);
+  const handle = await openToRead(system, folder);
   const claims = { system, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.fd };
   const time = { isUp: false };
   const stopTimer = system.startTimer(() => (time.isUp = true), ACQUIRE_TIMEOUT_MS);
@@ -73,34 +73,28 @@ interface ClaimFolder {
   readonly descriptor: number;
 }
 
-interface Claim extends Lock {
-  readonly name: string;
-}
-
 /** Resolves to `undefined` if another claim is alive. */
 async function tryToLock(claims: ClaimFolder): Promise<Lock | undefined> {
   // Of many processes, few make a claim at once, so one of them is soon alone.
   if (await hasLiveClaim(claims)) return undefined;
-  const claim = await createClaim(claims);
-  if (!claim) return undefined;
+  const name = `${claims.prefix}${claims.system.randomBytes(8).toString('hex')}`;
+  const claim = await createClaim(claims, name);
+  let isAlone = false;
   try {
-    if (!(await hasLiveClaim(claims, claim.name))) return claim;
-  } catch (error) {
-    await claim.release();
-    throw error;
+    isAlone = claim !== undefined && !(await hasLiveClaim(claims, name));
+    return isAlone ? claim : undefined;
+  } finally {
+    if (!isAlone) await claim?.release();
   }
-  await claim.release();
-  return undefined;
 }
 
 /** Resolves to `undefined` if a rival took the claim for dead, between bind and listen, and removed it. */
-async function createClaim(claims: ClaimFolder): Promise<Claim | undefined> {
-  const { system, folder, prefix } = claims;
-  const name = `${prefix}${system.randomBytes(8).toString('hex')}`;
+async function createClaim(claims: ClaimFolder, name: string): Promise<Lock | undefined> {
+  const { system, folder } = claims;
   const path = join(folder, name);
   // Both bind(2) here and unlink(2) when the listener is closed run on the main thread, which a file system
   // that hangs would block. Before each of them, this asynchronous call waits until the file system responds.
-  await removeClaim(system, path + HIDDEN);
+  await removeIfPresent(system, path + HIDDEN);
   const listener = await system
     .listen(socketPath(claims, name + HIDDEN))
     .catch((cause: unknown) => refuse(claims, path + HIDDEN, cause));
@@ -114,13 +108,9 @@ async function createClaim(claims: ClaimFolder): Promise<Claim | undefined> {
     throw error;
   }
   return {
-    name,
     async release() {
-      try {
-        await removeClaim(system, path);
-      } finally {
-        listener.close();
-      }
+      await removeIfPresent(system, path);
+      listener.close();
     },
   };
 }
@@ -131,7 +121,7 @@ async function refuse(
   path: string,
   cause: unknown,
 ): Promise<never> {
-  await removeClaim(system, path).catch(() => undefined);
+  await removeIfPresent(system, path);
   throw isForLackOfRoom(cause) || NO_ACCESS.includes(codeOf(cause))
     ? cause
     : storeErrors.noSockets(folder, cause);
@@ -154,7 +144,7 @@ async function isAlive(claims: ClaimFolder, name: string): Promise<boolean> {
     return true;
   } catch (error) {
     if (!DEAD.includes(codeOf(error))) return true;
-    await removeClaim(system, join(folder, name)).catch(() => undefined);
+    await removeIfPresent(system, join(folder, name));
     return false;
   }
 }
@@ -163,12 +153,4 @@ function socketPath({ folder, descriptor }: ClaimFolder, name: string): string {
   const path = join(folder, name);
   const fits = Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES;
   return fits ? path : `/proc/self/fd/${descriptor}/${name}`;
-}
-
-async function removeClaim(system: System, path: string): Promise<void> {
-  try {
-    await system.unlink(path);
-  } catch (error) {
-    if (codeOf(error) !== 'ENOENT') throw error;
-  }
 }

@@ -159,7 +159,7 @@ function createLog({ lock, ...parts }: LogParts): PlantLog {
       if (committer.state.is !== 'open') throw committer.state.error;
       const found = committer.find(plant.id);
       if (found === undefined) return committer.append(plant);
-      if (typeof found === 'number') return isStoredAt(found, plant).then(requireSame);
+      if (typeof found === 'number') return isStoredAt(found, plant).then(requireSame, rethrow);
       return found.then((stored) => requireSame(isSame(stored, plant)));
     } catch (error) {
       const cause = error as Error;
@@ -167,31 +167,26 @@ function createLog({ lock, ...parts }: LogParts): PlantLog {
     }
   }
 
+  function rethrow(error: unknown): never {
+    throw toStoreError(path, error);
+  }
+
   /**
    * Whether the line at an offset, which has the id of a plant, holds that plant. Reads no more than the plant
    * takes, however long the line is, so no request reads more than it has sent. The line's checksum was
-   * checked when the log was opened.
+   * checked when the log was opened. The file is not closed meanwhile: a FileHandle waits for its reads.
    */
   async function isStoredAt(offset: number, plant: NewPlant): Promise<boolean> {
     const wanted = Buffer.from(encodeMembers(plant));
     const idEnd = wanted.indexOf(',');
-    const length = Math.min(wanted.length + MEMBERS_END_BYTES, committer.end - offset);
-    const found = await readAt(offset, length);
-    const hasId = found.subarray(0, idEnd).equals(wanted.subarray(0, idEnd));
-    if (found.length < length || !hasId) throw committer.poison(faults.modifiedLine(offset));
+    const length = wanted.length + MEMBERS_END_BYTES;
+    // Bytes that are not read are zeros, which no line has.
+    const { buffer: found } = await file.read(Buffer.alloc(length), 0, length, offset);
+    const hasId = found.compare(wanted, 0, idEnd, 0, idEnd) === 0;
+    if (!hasId) throw committer.poison(faults.modifiedLine(offset));
     committer.checkFile();
     const isEnd = MEMBERS_END.test(found.toString('latin1', wanted.length));
     return isEnd && found.subarray(0, wanted.length).equals(wanted);
-  }
-
-  /** Reads the bytes at an offset. The file is not closed meanwhile: a FileHandle waits for its reads. */
-  async function readAt(offset: number, length: number): Promise<Buffer> {
-    try {
-      const { buffer, bytesRead } = await file.read(Buffer.allocUnsafe(length), 0, length, offset);
-      return buffer.subarray(0, bytesRead);
-    } catch (error) {
-      throw toStoreError(path, error);
-    }
   }
 
   /** While a write hangs, what is stored can be read. */

@@ -202,7 +202,10 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     unlink,
     chmod: async (path: string) => void find(path, 'chmod'),
     write,
-    statSync: (path: string) => statOf(find(path, 'stat'), { bigint: true }),
+    statSync(path: string) {
+      const ino = inoOf(path);
+      return ino === undefined ? undefined : statOf(ino, { bigint: true });
+    },
     async listen(path: string) {
       const ino = await create(path, { kind: 'socket' }, 'bind');
       listening.add(ino);

@@ -331,7 +331,7 @@ export function replaceableVolume(): { fs: System; replaceVolume: () => unknown 
   let added = 0n;
   const statSync: System['statSync'] = (path, options) => {
     const stats = nodeSystem.statSync(path, options);
-    stats.dev += added;
+    if (stats) stats.dev += added;
     return stats;
   };
   return { fs: { ...nodeSystem, statSync }, replaceVolume: () => (added = 1n) };
