@@ -1,11 +1,12 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { System } from '../../dist/log/files.js';
-import { digestOf, keyOf, reachable, type Effect, type Outcomes } from './disk.js';
-import { Violation, type Process } from './invariants.js';
+import { allOutcomes, digestOf, keyOf, reachable, type Effect, type Outcomes } from './disk.js';
+import { recover, Violation, type Process } from './invariants.js';
 import { copyOf, keyOfKnowledge, type Knowledge } from './knowledge.js';
 import { createMachine, type Machine } from './simulated-fs.js';
 import { afterKill, afterPowerCut, keyOfWorld, showsFailedWrite, type World } from './world.js';
+import type { Workload } from './workloads.js';
 
 /** What a crash leaves. */
 export interface CrashState {
@@ -16,7 +17,8 @@ export interface CrashState {
 }
 
 /** What all processes on one log have in common. */
-export interface Setting extends Pick<Process, 'path' | 'openedTwice'> {
+export interface Setting {
+  readonly path: string;
   readonly dsyncIsDurable: boolean;
   /** Gives the log another file system than the machine's, to break it. */
   readonly mutate?: (fs: System) => System;
@@ -42,7 +44,7 @@ export const THE_END = 'the end';
  */
 export async function runProcess(
   { world, knowledge, trail }: CrashState,
-  { path, openedTwice, dsyncIsDurable, mutate = (fs) => fs }: Setting,
+  { path, dsyncIsDurable, mutate = (fs) => fs }: Setting,
   work: (process: Process) => Promise<unknown>,
   onMoment?: (moment: Moment) => void | Promise<void>,
 ): Promise<void> {
@@ -54,7 +56,7 @@ export async function runProcess(
   };
   const machine = createMachine(world, { dsyncIsDurable, ...(onMoment && { onOperation }) });
   const fs = mutate(machine.fs);
-  const process: Process = { machine, fs, path, knowledge: copyOf(knowledge), openedTwice };
+  const process: Process = { machine, fs, path, knowledge: copyOf(knowledge) };
   try {
     await work(process);
     await onMoment?.({ process, trail, operation: THE_END, inFlight: undefined });
@@ -119,4 +121,57 @@ export function killsAt({ process, trail, operation, inFlight }: Moment): CrashS
 export function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): string {
   const key = isLast ? keyOf(reachable(world.visible)) : keyOfWorld(world);
   return digestOf(Buffer.from(`${trail.length} ${keyOfKnowledge(knowledge)} ${key}`));
+}
+
+export interface Exploration {
+  /** How many different states were checked. */
+  readonly states: number;
+  /** What went wrong, and after which crashes. */
+  readonly violations: readonly string[];
+}
+
+export interface ExploreOptions extends Partial<Omit<Setting, 'path'>> {
+  /** How many crashes follow each other. */
+  readonly crashes: number;
+}
+
+/**
+ * Runs a workload and recovers from every state that a crash at any moment can leave; then from every
+ * state that a crash during one of these recoveries can leave, and so on.
+ */
+export async function explore(
+  { start: world, path, knowledge, run }: Workload,
+  { crashes, dsyncIsDurable = true, ...options }: ExploreOptions,
+): Promise<Exploration> {
+  const setting: Setting = { path, dsyncIsDurable, ...options };
+  const seen = new Set<string>();
+  const violations: string[] = [];
+
+  async function crashEverywhere(
+    state: CrashState,
+    work: (process: Process) => Promise<unknown>,
+  ): Promise<void> {
+    const next: CrashState[] = [];
+    function collect(moment: Moment): void {
+      for (const after of [...powerCutsAt(moment, allOutcomes), ...killsAt(moment)]) {
+        const key = keyOfState(after, after.trail.length === crashes);
+        if (!seen.has(key)) next.push(after);
+        seen.add(key);
+      }
+    }
+    try {
+      await runProcess(state, setting, work, state.trail.length < crashes ? collect : undefined);
+    } catch (error) {
+      if (!(error instanceof Violation)) throw error;
+      violations.push(error.message);
+    }
+    for (const after of next) {
+      const number = after.trail.length;
+      const newPlant = { id: BigInt(-number), name: `after crash ${number}` };
+      await crashEverywhere(after, (process) => recover(process, newPlant));
+    }
+  }
+
+  await crashEverywhere({ world, knowledge, trail: [] }, run);
+  return { states: seen.size, violations };
 }

@@ -18,8 +18,6 @@ import { createHash } from 'node:crypto';
  *   may also have stopped after any sector.
  * - Any of these operations may hang. Then it has happened or not, and may still happen.
  * - A write that fails with `EIO` may have left all of its bytes in the page cache. No later sync writes them.
- * - A socket that was bound and does not listen, or whose process is dead, refuses connections. While a folder is
- *   listed, names that come or go are in the list or not.
  */
 
 /** A disk writes a sector as a whole or not at all. */
@@ -31,8 +29,7 @@ export type Entries = ReadonlyMap<string, number>;
 
 export type Inode =
   | { readonly kind: 'file'; readonly content: Buffer }
-  | { readonly kind: 'folder'; readonly entries: Entries }
-  | { readonly kind: 'socket' };
+  | { readonly kind: 'folder'; readonly entries: Entries };
 
 /** Inodes by their numbers. */
 export type Disk = ReadonlyMap<number, Inode>;
@@ -204,28 +201,18 @@ export function keyOf(disk: Disk): string {
   return keyOfInode(disk, ROOT);
 }
 
-/** The number of an inode matters only to sockets that are named after it. */
 function keyOfInode(disk: Disk, ino: number): string {
   const inode = disk.get(ino);
-  if (inode?.kind !== 'folder') return inode?.kind === 'file' ? digestOf(inode.content) : '';
-  const numbers = new Set([...inode.entries.values()].map(String));
-  const entries = [...inode.entries].map(([name, target]) => {
-    const [, number = '', hidden] = CLAIM.exec(name) ?? [];
-    const claim = number && `${numbers.has(number)}${hidden}`;
-    return `${claim || name}:${keyOfInode(disk, target)}`;
-  });
+  if (inode?.kind !== 'folder') return digestOf(fileIn(disk, ino));
+  const entries = [...inode.entries].map(([name, to]) => `${name}:${keyOfInode(disk, to)}`);
   return `{${entries.sort().join(' ')}}`;
 }
-
-const CLAIM = /^\.plant-store-(\d+)-[0-9a-f]{16}(.*)$/;
-const RANDOM = /(?<=^\.plant-store-\d+)-[0-9a-f]{16}/;
 
 /** A text that is the same for disks with equal inodes of the same numbers. */
 export function keyOfAll(disk: Disk): string {
   const texts = [...disk].map(([ino, inode]) => {
-    if (inode.kind === 'socket') return '';
     if (inode.kind === 'file') return `${ino}:${digestOf(inode.content)}`;
-    const entries = [...inode.entries].map(([name, to]) => `${name.replace(RANDOM, '')}:${to}`);
+    const entries = [...inode.entries].map(([name, to]) => `${name}:${to}`);
     return `${ino}:${entries.sort().join(' ')}`;
   });
   return texts.sort().join(';');
@@ -234,7 +221,7 @@ export function keyOfAll(disk: Disk): string {
 export function keyOfEffect(effect: Effect): string {
   const { kind, ino } = effect;
   if (kind === 'entries')
-    return `${ino} ${effect.changes.map(([name, to]) => `${to}:${name.replace(RANDOM, '')}`).join(' ')}`;
+    return `${ino} ${effect.changes.map(([name, to]) => `${to}:${name}`).join(' ')}`;
   if (kind === 'truncate') return `${ino} truncate ${effect.size}`;
   return `${ino} write ${effect.offset} ${effect.failed} ${digestOf(effect.bytes)}`;
 }

@@ -5,7 +5,6 @@ import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { PlantStoreError } from '../../dist/store.js';
-import { keyOf, reachable } from './disk.js';
 import { lineOf, type InterruptedWrite, type Knowledge } from './knowledge.js';
 import type { Machine } from './simulated-fs.js';
 
@@ -21,8 +20,6 @@ export interface Process {
   readonly fs: System;
   readonly path: string;
   readonly knowledge: Knowledge;
-  /** The folders, by their keys, of which the log was opened twice with the same result. */
-  readonly openedTwice: Set<string>;
 }
 
 /** Opens the log, and remembers the torn tail that it reports to have moved. */
@@ -83,15 +80,14 @@ export async function recover(process: Process, newPlant: NewPlant): Promise<voi
   checkKept(process);
 
   if (before.damaged.length > 0) await repair(process, before);
-  const log = await evenIfFull(process, () => open(process));
+  const log = await open(process);
   if (read(process).bytes !== before.lines.join('')) throw new Violation('it changed the lines');
   if (log.size !== before.lines.length)
     throw new Violation(`${before.lines.length} plants became ${log.size}`);
-  const isAcknowledged = ([line, { id }]: [string, NewPlant]): boolean =>
-    acknowledged.get(id) === line;
-  const old = [...sent].filter((each) => isAcknowledged(each)).map(([, plant]) => plant);
-  const others = [...sent].filter((each) => !isAcknowledged(each)).map(([, plant]) => plant);
-  await send(process, log, old);
+  const isAcknowledged = (plant: NewPlant): boolean => acknowledged.get(plant.id) === lineOf(plant);
+  const plants = [...sent.values()];
+  const others = plants.filter((plant) => !isAcknowledged(plant));
+  await send(process, log, plants.filter(isAcknowledged));
   await send(process, log, [...others, newPlant]);
   if (!acknowledged.has(newPlant.id)) throw new Violation('it takes no new plant');
   await log.close();
@@ -101,60 +97,24 @@ export async function recover(process: Process, newPlant: NewPlant): Promise<voi
   if (after.damaged.length > 0 || after.tail !== '') throw new Violation('the log is not whole');
   checkKept(process);
   checkNames(process);
-  await unlessDone(process, async () => {
-    const again = await open(process);
-    await again.close();
-    if (again.size !== after.lines.length || read(process).bytes !== after.bytes)
-      throw new Violation('the second opening gave something else');
-    checkNames(process);
-  });
 }
 
 /** Moves the damaged lines away. A log with such lines cannot be opened before. */
-async function repair(process: Process, before: Reading): Promise<void> {
+async function repair(process: Process, { bytes, lines, damaged, tail }: Reading): Promise<void> {
   const { fs, path, knowledge } = process;
-  await checkRefusal(process, before);
-  await unlessDone(process, () => checkRefusal(process, before));
-  await evenIfFull(process, () => repairLog(fs, path, () => undefined));
-  for (const { text } of before.damaged) knowledge.damaged.set(text, 'moved');
-  if (read(process).bytes !== before.lines.join('') + before.tail)
-    throw new Violation('the repair changed what was not damaged');
-  checkKept(process);
-}
-
-async function checkRefusal(process: Process, { bytes, damaged }: Reading): Promise<void> {
   const [first] = damaged;
-  const expected = `${process.path}: line ${first?.number}, at byte ${first?.offset}: `;
+  const refusal = `${path}: line ${first?.number}, at byte ${first?.offset}: `;
   const outcome = await open(process).then(
     () => 'it was opened',
     (error: unknown) => (error as Error).message,
   );
-  if (!outcome.startsWith(expected)) throw new Violation(`not refused as damaged: ${outcome}`);
+  if (!outcome.startsWith(refusal)) throw new Violation(`not refused as damaged: ${outcome}`);
   if (read(process).bytes !== bytes) throw new Violation('a damaged log was changed');
-}
-
-/** Performs an operation on a disk that may be full. If it fails, it has to succeed once there is room. */
-async function evenIfFull<T>(process: Process, work: () => Promise<T>): Promise<T> {
-  const { machine } = process;
-  const { bytes } = read(process);
-  try {
-    return await work();
-  } catch (error) {
-    if (machine.room === Infinity || codeOf(error) !== 'unavailable') throw error;
-    if (read(process).bytes !== bytes) throw new Violation('a full disk changed the log');
-    checkKept(process);
-  } finally {
-    machine.room = Infinity;
-  }
-  return work();
-}
-
-/** Opens a log a second time, unless that has been done with an equal folder. */
-async function unlessDone(process: Process, work: () => Promise<void>): Promise<void> {
-  const key = keyOf(reachable(process.machine.world.visible));
-  if (process.openedTwice.has(key)) return;
-  process.openedTwice.add(key);
-  await work();
+  await repairLog(fs, path, () => undefined);
+  for (const { text } of damaged) knowledge.damaged.set(text, 'moved');
+  if (read(process).bytes !== lines.join('') + tail)
+    throw new Violation('the repair changed what was not damaged');
+  checkKept(process);
 }
 
 /** What a log holds, by a plain reading of its bytes. */
@@ -236,17 +196,12 @@ function checkKept({ machine, path, knowledge: { tails, damaged } }: Process): v
 
 const SIDE_FILE = /^\.(?:torn|damaged)-[0-9a-f]{16}$/;
 
-/** There are no files but the log, those that its document names, and the token. */
+/** There are no files but the log and those that its document names. */
 function checkNames({ machine, path }: Process): void {
   const log = basename(path);
-  /** A repair that is killed may leave its claim to the file that it has replaced. */
-  const isOfReplaced = (name: string): boolean =>
-    name.startsWith('.plant-store-') && !name.startsWith(`.plant-store-${machine.inoOf(path)}-`);
-  for (const name of machine.filesIn(dirname(path)).keys()) {
-    const isOfLog = name.startsWith(log) && SIDE_FILE.test(name.slice(log.length));
-    if (name !== log && name !== 'token' && !isOfLog && !isOfReplaced(name))
+  for (const name of machine.filesIn(dirname(path)).keys())
+    if (name !== log && !(name.startsWith(log) && SIDE_FILE.test(name.slice(log.length))))
       throw new Violation(`${name} was left`);
-  }
 }
 
 /** A text as it is shown in a message. */

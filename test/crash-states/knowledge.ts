@@ -1,7 +1,6 @@
-import { createHash } from 'node:crypto';
-
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
+import { digestOf } from './disk.js';
 
 /** What clients and operators know. No crash takes it away. Bytes are in latin1. */
 export interface Knowledge {
@@ -25,7 +24,7 @@ export interface InterruptedWrite {
 /** What is known of a log with these plants, and perhaps a tail or damaged lines. */
 export function knowledgeOf(
   plants: readonly NewPlant[] = [],
-  { tails = [], damaged = [] }: { tails?: string[]; damaged?: string[] } = {},
+  { tails = [], damaged = [] }: Partial<Record<'tails' | 'damaged', readonly string[]>> = {},
 ): Knowledge {
   return {
     sent: new Map(plants.map((plant) => [lineOf(plant), plant])),
@@ -52,12 +51,10 @@ export function copyOf({ sent, acknowledged, tails, damaged, interrupted }: Know
 
 /** A text that is the same for equal knowledge. */
 export function keyOfKnowledge(knowledge: Knowledge): string {
-  const hash = createHash('md5');
   const { sent, acknowledged, tails, damaged, interrupted } = knowledge;
-  for (const line of [...sent.keys()].sort()) hash.update(line, 'latin1');
-  for (const line of [...acknowledged.values()].sort()) hash.update(`+${line}`, 'latin1');
-  for (const tail of [...tails].sort()) hash.update(`\n${tail}`, 'latin1');
-  for (const [line, place] of [...damaged].sort()) hash.update(place).update(line, 'latin1');
-  for (const { offset, bytes } of interrupted) hash.update(String(offset)).update(bytes);
-  return hash.digest('base64');
+  const sets = [sent.keys(), acknowledged.values(), tails, damaged].map((set) => [...set].sort());
+  return JSON.stringify([
+    ...sets,
+    interrupted.map(({ offset, bytes }) => [offset, digestOf(bytes)]),
+  ]);
 }

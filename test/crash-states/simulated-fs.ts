@@ -7,6 +7,11 @@ import { systemError } from '../log/support.js';
 import { fileIn, folderIn, ROOT, SECTOR_BYTES, type Effect, type Inode } from './disk.js';
 import { flushed, withEffect, withFailed, withNewInode, type World } from './world.js';
 
+/*
+ * The lock is explored on its own. Here, no other process has the log open, and the sockets of this one are in no
+ * folder.
+ */
+
 /** A simulated file system, as one process sees it. */
 export interface Machine {
   readonly fs: System;
@@ -18,7 +23,7 @@ export interface Machine {
   failingWrite: number;
   /** Whether operations take so long that they hang. */
   hangs: boolean;
-  /** What the files in a folder hold, by their names. A socket holds nothing. */
+  /** What the files in a folder hold, by their names. */
   filesIn(path: string): Map<string, Buffer>;
   inoOf(path: string): number | undefined;
 }
@@ -38,6 +43,10 @@ interface Descriptor {
 const { O_CREAT, O_DSYNC, O_EXCL } = constants;
 const { randomBytes } = nodeSystem;
 
+function isSocket(path: string): boolean {
+  return basename(path).startsWith('.plant-store-');
+}
+
 /** A folder and those that it is in, the outermost first. */
 function withAncestors(path: string): string[] {
   const parent = dirname(path);
@@ -47,8 +56,6 @@ function withAncestors(path: string): string[] {
 export function createMachine(start: World, options: MachineOptions = {}): Machine {
   const { dsyncIsDurable = true, onOperation } = options;
   const openFiles: Descriptor[] = [];
-  /** The sockets on which the process listens. */
-  const listening = new Set<number>();
   const timers = new Set<() => void>();
   let world = start;
 
@@ -63,14 +70,10 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
   async function takeTime(): Promise<void> {
     if (!machine.hangs) return;
     await nextTurn();
-    expireTimers();
-    await nextTurn();
-  }
-
-  function expireTimers(): void {
     const expired = [...timers];
     timers.clear();
     for (const onExpiry of expired) onExpiry();
+    await nextTurn();
   }
 
   async function sync(ino: number): Promise<void> {
@@ -105,6 +108,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
   }
 
   async function rename(from: string, to: string): Promise<void> {
+    if (isSocket(from)) return;
     const changes = [
       [basename(from), undefined],
       [basename(to), find(from, 'rename')],
@@ -114,6 +118,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
   }
 
   async function unlink(path: string): Promise<void> {
+    if (isSocket(path)) return;
     find(path, 'unlink');
     const changes = [[basename(path), undefined]] as const;
     const ino = find(dirname(path), 'unlink');
@@ -197,25 +202,16 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
       find(path, 'realpath');
       return path;
     },
-    readdir: async (path: string) => [...folderIn(world.visible, find(path, 'readdir')).keys()],
+    readdir: async () => [],
     rename,
     unlink,
-    chmod: async (path: string) => void find(path, 'chmod'),
+    chmod: async () => undefined,
     write,
     statSync(path: string) {
       const ino = inoOf(path);
       return ino === undefined ? undefined : statOf(ino, { bigint: true });
     },
-    async listen(path: string) {
-      const ino = await create(path, { kind: 'socket' }, 'bind');
-      listening.add(ino);
-      return { close: () => void listening.delete(ino) };
-    },
-    async connect(path: string) {
-      if (!listening.has(find(path, 'connect'))) throw systemError('ECONNREFUSED', 'connect');
-    },
-    /** Only an attempt to get the lock sleeps. Its time is up at once. */
-    sleep: async () => expireTimers(),
+    listen: async () => ({ close: () => undefined }),
     startTimer(onExpiry: () => void) {
       timers.add(onExpiry);
       return () => timers.delete(onExpiry);
@@ -236,10 +232,8 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
       const files = new Map<string, Buffer>();
       const ino = inoOf(path);
       if (ino === undefined) return files;
-      for (const [name, target] of folderIn(world.visible, ino)) {
-        const inode = world.visible.get(target);
-        files.set(name, inode?.kind === 'file' ? inode.content : Buffer.alloc(0));
-      }
+      for (const [name, target] of folderIn(world.visible, ino))
+        files.set(name, fileIn(world.visible, target));
       return files;
     },
     inoOf,
