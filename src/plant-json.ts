@@ -50,9 +50,7 @@ export function parseNewPlant(bytes: Buffer): NewPlant {
   const value = parseJson(bytes, text);
   if (!isObject(value)) throw notObject;
   if (PLAIN_PLANT.test(text)) return plantIn(value, BigInt(value.id as number));
-  const { sources, repeated } = memberSources(text);
-  if (repeated) throw new PlantFault('json', `${repeated}: must not be given twice`, true);
-  return plantIn(value, exactInt64(sources.id ?? ''));
+  return plantIn(value, exactInt64(sourceOfId(text)));
 }
 
 /**
@@ -162,33 +160,27 @@ function ruleFor(member: Member, value: unknown): string {
  */
 const PLAIN_PLANT = /^\{"id": ?-?\d{1,15}, ?"name": ?"[^"\\]*"(?:, ?"tag": ?"[^"\\]*")?\}$/;
 
-interface MemberSources {
-  /** The source text of each member's value. */
-  readonly sources: Partial<Record<Member, string>>;
-  /** A member that is given twice. */
-  readonly repeated?: Member;
-}
-
 /**
- * Finds what JSON.parse does not return for the text of an object: the source text of the id, and
- * whether a member is given twice. (Since Node 22, a reviver gets the source text.)
+ * Finds what JSON.parse does not return for the text of an object: the source text of the id, which is empty if there
+ * is none, and whether a member is given twice. (Since Node 22, a reviver gets the source text.)
+ *
+ * @throws PlantFault if a member is given twice.
  */
-function memberSources(text: string): MemberSources {
-  const sources: Partial<Record<Member, string>> = {};
+function sourceOfId(text: string): string {
+  const found = new Set<string>();
+  let source = '';
   let at = 0;
-  for (;;) {
-    const open = text.indexOf('"', at);
-    if (open === -1) return { sources };
+  for (let open; (open = text.indexOf('"', at)) !== -1;) {
     const close = endOfString(text, open);
     const name = nameAt(text, open, close);
     const start = text.indexOf(':', close) + 1;
-    const end = endOfValue(text, start);
-    if (isMember(name)) {
-      if (sources[name] !== undefined) return { sources, repeated: name };
-      sources[name] = text.slice(start, end);
-    }
-    at = end + 1;
+    at = endOfValue(text, start) + 1;
+    if (!isMember(name)) continue;
+    if (found.has(name)) throw new PlantFault('json', `${name}: must not be given twice`, true);
+    found.add(name);
+    if (name === 'id') source = text.slice(start, at - 1);
   }
+  return source;
 }
 
 function nameAt(text: string, open: number, close: number): string {

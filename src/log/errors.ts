@@ -4,7 +4,7 @@ import type { NewPlant } from '../plant.js';
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 
-/** A line of the log that is not a valid record, or repeats the id of an earlier one. */
+/** A line of the log that is not a valid record, or repeats the id of another one. */
 export interface Damage {
   /** The number of the line, from 1. */
   readonly line: number;
@@ -13,21 +13,17 @@ export interface Damage {
   /** Its bytes, with its newline. They are valid until the next lines are requested. */
   readonly bytes: Buffer;
   readonly reason: string;
-  /** The plant that it holds nevertheless, unless an earlier line has its id. */
-  readonly plant: NewPlant | undefined;
+  /** The plant that it holds nevertheless, unless it repeats the id of another line. */
+  readonly plant?: NewPlant | undefined;
 }
 
-/** Why a line is damaged. */
+/** Why a line is damaged that holds a plant. */
 export const damages = {
-  noPlant: 'it holds no plant',
-  notUtf8: 'it is not valid UTF-8',
-  checksum: 'its checksum does not match',
   byteOrderMark: 'it begins with a byte order mark',
   crlf: 'it ends with CR LF, where a record ends with LF',
   otherLayout:
     'it holds a plant, but has other spaces, escapes or members than a record, or another order',
-  /** A record has the id of the one at byte `earlier`. */
-  repeatedId: (earlier: number): string => `it repeats the id of the line at byte ${earlier}`,
+  repeatedId: (at: number): string => `it repeats the id of the line at byte ${at}`,
 } as const;
 
 /** The code of the cause of an error with which a log is poisoned because something else has changed its file. */
@@ -66,6 +62,11 @@ export const storeErrors = {
       { cause },
     ),
 } as const;
+
+/** @throws TypeError if a path is not a string: what untyped code passes may be anything. */
+export function requirePath(path: unknown): void {
+  if (typeof path !== 'string') throw new TypeError('path: must be a string');
+}
 
 /** Turns the error of a file operation, or a fault, into the error that the store throws. */
 export function toStoreError(path: string, error: unknown): PlantStoreError {

@@ -9,6 +9,8 @@ export interface Lines {
   /** Their bytes. The buffer is used again when the next lines are requested. */
   readonly bytes: Buffer;
   readonly lines: readonly Line[];
+  /** The byte offset at which the last one ends. */
+  readonly end: number;
   /** The byte offset at which the next ones start, or the end of the file. */
   readonly next: number;
   /** Whether the bytes are no lines: of a write that is in progress, or was never completed. They come last. */
@@ -58,7 +60,7 @@ export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<L
       const line = withoutZeros(tail);
       const next = offset + held;
       yield isTornRecord(line)
-        ? { offset, bytes: tail, lines: [], next, isTorn: true }
+        ? { offset, bytes: tail, lines: [], end: offset, next, isTorn: true }
         : { ...parted(offset, line), next };
     }
   } finally {
@@ -90,7 +92,8 @@ export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<L
 }
 
 function parted(offset: number, bytes: Buffer): Lines {
-  return { offset, bytes, lines: linesIn(bytes), next: offset + bytes.length, isTorn: false };
+  const end = offset + bytes.length;
+  return { offset, bytes, lines: linesIn(bytes), end, next: end, isTorn: false };
 }
 
 /** Without the zeros at the end: a power cut may leave one in place of a newline that was being added. */

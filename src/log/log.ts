@@ -4,7 +4,7 @@ import type { NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import { copyPlant, isSame, type PlantStore } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
-import { storeErrors, faults, toStoreError } from './errors.js';
+import { faults, requirePath, storeErrors, toStoreError } from './errors.js';
 import {
   createFolder,
   nodeSystem,
@@ -119,8 +119,7 @@ export async function openLog(
   givenPath: string,
   { onProgress, ...options }: PlantLogOptions = {},
 ): Promise<PlantLog> {
-  // What untyped code passes may be anything.
-  if (typeof (givenPath as unknown) !== 'string') throw new TypeError('path: must be a string');
+  requirePath(givenPath);
   const report = limitRate(options.report);
   let path = absolute(givenPath);
   let file: OpenFile | undefined;
@@ -135,7 +134,7 @@ export async function openLog(
     // A killed process may have left lines that only the page cache holds.
     await syncFile(file);
     const index = createIdIndex();
-    const end = await recover({ fs: system, file, path, fileId, report, index }, onProgress);
+    const end = await recover({ system, file, path, fileId, report, index }, onProgress);
     return createLog({ system, file, path, fileId, report, end, index, lock });
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);

@@ -1,5 +1,5 @@
 import type { NewPlant, Plant } from '../plant.js';
-import { storeErrors, toStoreError } from './errors.js';
+import { requirePath, storeErrors, toStoreError } from './errors.js';
 import {
   nodeSystem,
   openToRead,
@@ -8,7 +8,6 @@ import {
   type OpenFile,
 } from './files.js';
 import { linesOf } from './lines.js';
-import { readLoosely } from './record.js';
 
 /**
  * Reads the plants of a log in the order in which they were stored. The file is neither locked nor changed, so
@@ -19,6 +18,7 @@ import { readLoosely } from './record.js';
  * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if
  * the file cannot be read. If a server whose disk is full cuts off a line of which a part was read, that line
  * looks damaged: read the log again.
+ * @throws TypeError if `path` is not a string.
  *
  * @example Ids are exact, which they would not be after `JSON.parse`:
  * ```ts
@@ -26,6 +26,7 @@ import { readLoosely } from './record.js';
  * ```
  */
 export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
+  requirePath(path);
   return readPlants(nodeSystem, path);
 }
 
@@ -54,22 +55,17 @@ export async function* plantsIn(
 ): AsyncGenerator<NewPlant, number> {
   let read = 0;
   let line = 0;
-  for await (const { offset, bytes, lines, isTorn } of linesOf(file, end)) {
-    for (const { start, end, id } of lines) {
+  for await (const { offset, bytes, lines, end: linesEnd } of linesOf(file, end)) {
+    for (const { start, end, id, reason } of lines) {
       line++;
-      const text = bytes.subarray(start, end);
-      if (id === undefined)
-        throw storeErrors.damaged(path, {
-          line,
-          offset: offset + start,
-          reason: readLoosely(text).reason,
-        });
-      const { name, tag } = JSON.parse(text.toString()) as Plant;
+      if (reason !== undefined)
+        throw storeErrors.damaged(path, { line, offset: offset + start, reason });
+      const { name, tag } = JSON.parse(bytes.toString('utf8', start, end)) as Plant;
       yield tag === undefined
         ? { id, name }
         : ({ id, name, tag } satisfies Record<keyof NewPlant, unknown>);
     }
-    if (!isTorn) read = offset + bytes.length;
+    read = linesEnd;
   }
   return read;
 }

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 
-import { pluralize, type Report } from '../report.js';
+import { pluralize } from '../report.js';
+import type { CommitterOptions } from './commit.js';
 import { damages, faults, storeErrors, toStoreError, type Damage } from './errors.js';
 import {
   createFile,
@@ -9,18 +10,20 @@ import {
   statRegularFile,
   truncateFile,
   writeAll,
-  type FileId,
   type FileSystem,
   type OpenFile,
 } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { linesOf, type Lines } from './lines.js';
-import { beginsAsRecord, NEWLINE, readLoosely } from './record.js';
+import { beginsAsRecord, NEWLINE } from './record.js';
+
+/** Called with the number of bytes read and the size of the file. It may throw, to stop. */
+export type OnProgress = (bytes: number, totalBytes: number) => void;
 
 /** What was found in lines that were read together. */
 export interface Checked extends Lines {
-  /** The byte offset at which the last line ends. */
-  readonly end: number;
+  /** The number of plants up to here. */
+  readonly plants: number;
   readonly damaged: readonly Damage[];
   /** Whether the last line of the file is a record without its newline. */
   readonly lacksNewline: boolean;
@@ -30,54 +33,56 @@ export interface Checked extends Lines {
 
 /**
  * Checks the lines of a log, and adds the id of each plant to an index, with the byte offset of its line. A line
- * is damaged if it is not a record, or repeats an earlier id.
+ * is damaged if it is not a record, or if the index has its id for another line.
+ *
+ * @throws Error if the file is not a regular one.
  */
-export async function* checkLines(file: OpenFile, index: IdIndex): AsyncGenerator<Checked, void> {
+export async function* checkLines(
+  file: OpenFile,
+  index: IdIndex,
+  onProgress?: OnProgress,
+): AsyncGenerator<Checked, void> {
+  const size = Number((await statRegularFile(file)).size);
   let number = 0;
   let isLog = false;
   for await (const part of linesOf(file)) {
     const { offset, bytes, lines, isTorn } = part;
     const damaged: Damage[] = [];
-    for (const { start, end, id } of lines) {
+    for (const { start, end, id, reason, plant } of lines) {
       number++;
-      if (id !== undefined && index.add(id, offset + start) === undefined) continue;
+      const at = offset + start;
+      const other = id === undefined ? undefined : otherLine(index, id, at);
+      const why = other === undefined ? reason : damages.repeatedId(other);
+      if (why === undefined) continue;
       const line = bytes.subarray(start, end);
-      const { reason, plant } = readLoosely(line);
-      const earlier = plant && index.add(plant.id, offset + start);
-      damaged.push({
-        line: number,
-        offset: offset + start,
-        bytes: line,
-        ...(earlier === undefined
-          ? { reason, plant }
-          : { reason: damages.repeatedId(earlier), plant: undefined }),
-      });
-      isLog ||= plant !== undefined || beginsAsRecord(line, offset + start);
+      const rewritten = other === undefined ? plant : undefined;
+      damaged.push({ line: number, offset: at, bytes: line, reason: why, plant: rewritten });
+      isLog ||= id !== undefined || beginsAsRecord(line, at);
     }
-    isLog ||= lines.length > damaged.length || (isTorn && beginsAsRecord(bytes, offset));
+    isLog ||= lines.length > damaged.length || beginsAsRecord(bytes, offset);
     const lacksNewline = !isTorn && damaged.length === 0 && bytes.at(-1) !== NEWLINE;
-    const end = isTorn ? offset : offset + bytes.length;
-    yield { ...part, end, damaged, lacksNewline, isLog };
+    yield { ...part, plants: index.size, damaged, lacksNewline, isLog };
+    // A server may append to the file meanwhile.
+    onProgress?.(Math.min(part.end, size), size);
   }
 }
 
-/** What was found in a part of a log. */
-export interface Verified extends Checked {
-  /** The number of plants up to here. */
-  readonly plants: number;
-  /** The size that the file had at first. A server may append to it meanwhile. */
-  readonly size: number;
+/** The byte offset at which the index has an id, if that is not the given one. */
+function otherLine(index: IdIndex, id: bigint, offset: number): number | undefined {
+  const indexed = index.add(id, offset);
+  return indexed === offset ? undefined : indexed;
 }
 
 /** Checks every line of a log and changes nothing. A server may have the log open. */
-export async function* verifyLog(fs: FileSystem, path: string): AsyncGenerator<Verified, void> {
+export async function* verifyLog(
+  fs: FileSystem,
+  path: string,
+  onProgress: OnProgress,
+): AsyncGenerator<Checked, void> {
   try {
     const file = await openToRead(fs, path);
     try {
-      const size = Number((await statRegularFile(file)).size);
-      const index = createIdIndex();
-      for await (const checked of checkLines(file, index))
-        yield { ...checked, plants: index.size, size };
+      yield* checkLines(file, createIdIndex(), onProgress);
     } finally {
       await file.close();
     }
@@ -86,16 +91,11 @@ export async function* verifyLog(fs: FileSystem, path: string): AsyncGenerator<V
   }
 }
 
-/** A log that is open and locked, but whose lines have not been read yet. */
-export interface UnreadLog {
-  readonly fs: FileSystem;
-  readonly file: OpenFile;
-  readonly path: string;
-  readonly fileId: FileId;
-  readonly report: Report;
-  /** Filled with the id of each plant and the byte offset of its line. */
-  readonly index: IdIndex;
-}
+/**
+ * A log that is open and locked, but whose lines have not been read yet: `index` is filled with the id of each plant
+ * and the byte offset of its line.
+ */
+export type UnreadLog = Omit<CommitterOptions, 'end'>;
 
 /**
  * Checks every line of a log. Gives the last line its newline if it lacks only that, and cuts off the torn tail:
@@ -105,19 +105,14 @@ export interface UnreadLog {
  * @throws PlantStoreError `damaged` if a line is not what was written. Nothing is changed then.
  * @throws Error if the file is not a log. Nothing is changed then.
  */
-export async function recover(
-  log: UnreadLog,
-  onProgress?: (bytes: number, totalBytes: number) => void,
-): Promise<number> {
+export async function recover(log: UnreadLog, onProgress?: OnProgress): Promise<number> {
   const { file, path, index } = log;
-  const { size } = await file.stat({ bigint: true });
   let first: Damage | undefined;
   let last: Checked | undefined;
-  for await (const checked of checkLines(file, index)) {
+  for await (const checked of checkLines(file, index, onProgress)) {
     first ??= checked.damaged[0];
     if (first && checked.isLog) throw storeErrors.damaged(path, first);
     last = checked;
-    onProgress?.(checked.end, Number(size));
   }
   if (!last) return 0;
   if (!last.isLog) throw faults.noLog();
@@ -131,16 +126,16 @@ export async function recover(
  * @throws Error if the file was modified meanwhile, or cannot be written.
  */
 async function addNewline(
-  { fs, file, path, fileId, report }: UnreadLog,
+  { system, file, path, fileId, report }: UnreadLog,
   { end, next }: Checked,
 ): Promise<number> {
-  if (sizeOf(fs, path, fileId) !== next) throw faults.changed();
+  if (sizeOf(system, path, fileId) !== next) throw faults.changed();
   if (next > end) await truncateFile(file, end);
   try {
-    await writeAll(fs, file, Buffer.of(NEWLINE));
+    await writeAll(system, file, Buffer.of(NEWLINE));
   } catch (error) {
     // The page cache may hold the newline, although the disk does not, and the next process would rely on it.
-    if (sizeOf(fs, path, fileId) === end + 1) await truncateFile(file, end);
+    if (sizeOf(system, path, fileId) === end + 1) await truncateFile(file, end);
     throw error;
   }
   report(`${path}: the last line lacked its newline, which was added`);
@@ -153,12 +148,12 @@ async function addNewline(
  * @throws Error if the file was modified meanwhile. It is not cut then.
  */
 async function cutTornTail(
-  { fs, file, path, fileId, report }: UnreadLog,
+  { system, file, path, fileId, report }: UnreadLog,
   { offset, bytes, next }: Checked,
 ): Promise<void> {
-  const copy = await keepAside(fs, path, 'torn', [bytes]);
+  const copy = await keepAside(system, path, 'torn', [bytes]);
   // A process that has opened a hard link in another folder may have completed its write.
-  if (sizeOf(fs, path, fileId) !== next) throw faults.changed();
+  if (sizeOf(system, path, fileId) !== next) throw faults.changed();
   await truncateFile(file, offset);
   const length = pluralize(bytes.length, 'byte');
   report(`${path}: moved ${length} of an incomplete write to ${copy}`);

@@ -10,10 +10,11 @@ import {
   type OpenFile,
   type System,
 } from './files.js';
-import { createIdIndex } from './ids.js';
+import { createIdIndex, type IdIndex } from './ids.js';
+import { linesOf } from './lines.js';
 import { acquireLock } from './lock.js';
-import { encodeRecord, NEWLINE } from './record.js';
-import { checkLines, keepAside } from './recover.js';
+import { CRC32_MEMBER, encodeRecord, NEWLINE, parseLine } from './record.js';
+import { checkLines, keepAside, type Checked, type OnProgress } from './recover.js';
 
 export interface Repair {
   /** The number of plants in the repaired log. */
@@ -36,7 +37,7 @@ export interface Repair {
 export async function repairLog(
   system: System,
   givenPath: string,
-  onProgress?: (bytes: number, totalBytes: number) => void,
+  onProgress?: OnProgress,
 ): Promise<Repair | undefined> {
   try {
     const file = await openToRead(system, givenPath);
@@ -54,23 +55,22 @@ async function repairFile(
   system: System,
   givenPath: string,
   file: OpenFile,
-  onProgress?: (bytes: number, totalBytes: number) => void,
+  onProgress?: OnProgress,
 ): Promise<Repair | undefined> {
-  const { dev, ino, size } = await statRegularFile(file);
+  const { dev, ino } = await statRegularFile(file);
   const path = await system.realpath(givenPath);
   const lock = await acquireLock(system, path, ino);
   try {
-    const index = createIdIndex();
+    const index = await indexOfSigned(file);
     let bytes = 0;
     let [rewritten, moved] = [0, 0];
     let isLog = true;
-    for await (const part of checkLines(file, index)) {
+    for await (const part of checkLines(file, index, onProgress)) {
       const withoutPlant = part.damaged.filter(({ plant }) => !plant).length;
       moved += withoutPlant;
       rewritten += part.damaged.length - withoutPlant + Number(part.lacksNewline);
       isLog = part.isLog;
       bytes = part.next;
-      onProgress?.(part.end, Number(size));
     }
     if (!isLog) throw faults.noLog();
     if (rewritten + moved === 0) return undefined;
@@ -81,10 +81,13 @@ async function repairFile(
     };
     throwIfChanged();
     const movedTo =
-      moved > 0 ? await keepAside(system, path, 'damaged', movedFrom(file)) : undefined;
+      moved > 0
+        ? await keepAside(system, path, 'damaged', partsOf(file, index, movedFrom))
+        : undefined;
     await createFile(system, `${path}.repair.new`, async (copy) => {
       await giveTo(copy, await file.stat());
-      for await (const chunk of repairedFrom(file)) await writeAll(system, copy, chunk);
+      for await (const chunk of partsOf(file, index, repairedFrom))
+        await writeAll(system, copy, chunk);
       throwIfChanged();
       return path;
     });
@@ -94,26 +97,46 @@ async function repairFile(
   }
 }
 
-/** The damaged lines that hold no plant. */
-async function* movedFrom(file: OpenFile): AsyncGenerator<Buffer> {
-  for await (const { damaged } of checkLines(file, createIdIndex()))
-    yield Buffer.concat(damaged.filter(({ plant }) => !plant).map(({ bytes }) => bytes));
+/**
+ * An index of the lines with a checksum that matches, which may have been acknowledged: they win over others with
+ * their id, which may have been written by hand before them.
+ */
+async function indexOfSigned(file: OpenFile): Promise<IdIndex> {
+  const index = createIdIndex();
+  for await (const { offset, bytes, lines } of linesOf(file))
+    for (const { start, end, id, plant } of lines) {
+      const line = bytes.subarray(start, end);
+      const isSigned = plant ? parseLine(line).isSigned : line.includes(CRC32_MEMBER);
+      if (id !== undefined && isSigned) index.add(id, offset + start);
+    }
+  return index;
+}
+
+async function* partsOf(
+  file: OpenFile,
+  index: IdIndex,
+  select: (part: Checked) => Buffer,
+): AsyncGenerator<Buffer> {
+  for await (const part of checkLines(file, index)) yield select(part);
+}
+
+/** The damaged lines that are not written again. */
+function movedFrom({ damaged }: Checked): Buffer {
+  return Buffer.concat(damaged.filter(({ plant }) => !plant).map(({ bytes }) => bytes));
 }
 
 /** All other lines, each of which is a record, and the torn tail. */
-async function* repairedFrom(file: OpenFile): AsyncGenerator<Buffer> {
-  for await (const { offset, bytes, damaged, lacksNewline } of checkLines(file, createIdIndex())) {
-    const parts: Buffer[] = [];
-    let start = 0;
-    for (const { offset: damagedAt, bytes: line, plant } of damaged) {
-      parts.push(bytes.subarray(start, damagedAt - offset));
-      if (plant) parts.push(Buffer.from(encodeRecord(plant)));
-      start = damagedAt - offset + line.length;
-    }
-    parts.push(bytes.subarray(start));
-    if (lacksNewline) parts.push(Buffer.of(NEWLINE));
-    yield Buffer.concat(parts);
+function repairedFrom({ offset, bytes, damaged, lacksNewline }: Checked): Buffer {
+  const parts: Buffer[] = [];
+  let start = 0;
+  for (const { offset: damagedAt, bytes: line, plant } of damaged) {
+    parts.push(bytes.subarray(start, damagedAt - offset));
+    if (plant) parts.push(Buffer.from(encodeRecord(plant)));
+    start = damagedAt - offset + line.length;
   }
+  parts.push(bytes.subarray(start));
+  if (lacksNewline) parts.push(Buffer.of(NEWLINE));
+  return Buffer.concat(parts);
 }
 
 /** Gives a new file the owner and the mode of another one. */

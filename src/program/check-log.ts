@@ -1,5 +1,5 @@
 import { nodeSystem } from '../log/files.js';
-import { verifyLog, type Verified } from '../log/recover.js';
+import { verifyLog, type Checked } from '../log/recover.js';
 import { repairLog } from '../log/repair.js';
 import { pluralize, reportProgress } from '../report.js';
 import { EXIT, printLine, type ExitCode } from './exit.js';
@@ -12,16 +12,14 @@ export async function verify(path: string, stop: AbortSignal): Promise<ExitCode>
   const readerGone = new AbortController();
   process.stdout.once('error', () => readerGone.abort());
   const onProgress = reportProgress(path, AbortSignal.any([stop, readerGone.signal]));
-  let last: Verified | undefined;
+  let last: Checked | undefined;
   let damagedLines = 0;
   try {
-    for await (const part of verifyLog(nodeSystem, path)) {
+    for await (const part of verifyLog(nodeSystem, path, onProgress)) {
       last = part;
       for (const { line, offset, reason } of part.damaged)
         await printLine(`line ${line}, byte ${offset}: ${reason}`);
       damagedLines += part.damaged.length;
-      // A server may append to the log meanwhile.
-      onProgress(Math.min(part.end, part.size), part.size);
     }
   } catch (error) {
     // Something has been printed, so there is damage.

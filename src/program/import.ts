@@ -1,11 +1,9 @@
 import { createReadStream } from 'node:fs';
 import { addAbortSignal } from 'node:stream';
-import { crc32 } from 'node:zlib';
 
 import { failures } from '../http/failures.js';
-import { MAX_RECORD_BYTES, NEWLINE } from '../log/record.js';
-import { parseNewPlant, PlantFault } from '../plant-json.js';
-import type { NewPlant } from '../plant.js';
+import { MAX_RECORD_BYTES, NEWLINE, parseLine } from '../log/record.js';
+import { PlantFault } from '../plant-json.js';
 import { oncePerSecond, pluralize } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
@@ -17,8 +15,6 @@ const STDIN = '-';
 const CHUNK_BYTES = 262_144;
 /** How many refused lines are listed; the others are counted. */
 export const MAX_LISTED = 20;
-/** The checksum of a record of the log: of the bytes before it, if it is the last member. */
-const CHECKSUM = /,\s*"crc32"\s*:\s*(\d+)\s*\}\s*$/;
 
 /**
  * The command `import`: adds the plants in a file to a store, which is opened once the file shows JSON lines. Each
@@ -73,13 +69,8 @@ export async function importPlants(
 
 /** Adds the plant in a line, if the line is not blank. */
 async function add(store: PlantStore, line: Buffer): Promise<'created' | 'unchanged' | undefined> {
-  // One character for each byte.
-  const text = line.toString('latin1');
-  if (/^[ \t\r]*$/.test(text)) return undefined;
-  const match = CHECKSUM.exec(text);
-  if (match && Number(match[1]) !== crc32(line.subarray(0, match.index)))
-    throw new PlantFault('plant', 'crc32: does not match the bytes before it', true);
-  return store.add(parseNewPlant(line) satisfies NewPlant);
+  if (/^[ \t\r]*$/.test(line.toString('latin1'))) return undefined;
+  return store.add(parseLine(line).plant);
 }
 
 /** Why a line is refused; `undefined` for an error that is not about the line. */
@@ -109,7 +100,6 @@ async function* linesOf(file: string, stop: AbortSignal): AsyncGenerator<readonl
         throw new Error(
           `${file}: is ${other}, not JSON lines, one plant a line; nothing was imported`,
         );
-      if (chunk.indexOf(BYTE_ORDER_MARK) === 0) start = BYTE_ORDER_MARK.length;
       isFirst = false;
     }
     const lines: Buffer[] = [];
@@ -138,26 +128,34 @@ async function* chunksOf(file: string, signal: AbortSignal): AsyncGenerator<Buff
   }
 }
 
-const BYTE_ORDER_MARK = Buffer.from('\ufeff');
-
 /** The first bytes of files that are taken for JSON lines. */
 const FORMATS: readonly (readonly [start: RegExp, what: string])[] = [
   [/^\x1f\x8b/, 'compressed by gzip'],
+  [/^BZh/, 'compressed by bzip2'],
   [/^\xfd7zXZ\0/, 'compressed by xz'],
   [/^\x28\xb5\x2f\xfd/, 'compressed by zstd'],
   [/^PK\x03\x04/, 'a zip archive'],
   [/^SQLite format 3\0/, 'an SQLite database'],
   [/^(?:\xff\xfe|\xfe\xff|\{\0|\0\{)/, 'text in UTF-16'],
-  [/^(?:\xef\xbb\xbf)?\s*\[/, 'a JSON array (jq -c ".[]" writes its elements on lines)'],
-  [/^(?:\xef\xbb\xbf)?\s*\{\s*\n/, 'JSON on several lines (jq -c . writes it on one)'],
+  [/^(?!\0*\{)[^]{0,99}[\0-\x08\x0e-\x1a]/, 'binary'],
+  [/^\s*\[/, 'a JSON array (jq -c ".[]" writes its elements on lines)'],
+  [
+    /^\s*\{\s*"[^"\n]*"\s*:\s*\[\s*\{/,
+    'an object around a JSON array (jq -c ".[][]" writes its elements on lines)',
+  ],
+  [
+    /^\s*\{(?:[^\n]*[,:[{])?[ \t\r]*\n/,
+    'JSON that goes on after its first line (jq -c . writes each value on one)',
+  ],
 ];
 
 /** What a file is by its first chunk, if it cannot be JSON lines: no line begins with a brace. */
 function formatOf(chunk: Buffer): string | undefined {
-  const text = chunk.toString('latin1');
+  // One character for each byte, and none for a byte order mark.
+  const text = chunk.toString('latin1').replace(/^\xef\xbb\xbf/, '');
   const [, what] = FORMATS.find(([start]) => start.test(text)) ?? [];
   if (what !== undefined || text.trim() === '') return what;
   // Not \s, which would take quadratic time for blank lines.
-  if (/^(?:\xef\xbb\xbf)?[ \t]*\{/m.test(text)) return undefined;
+  if (/^[ \t]*\{/m.test(text)) return undefined;
   return 'text without a line that begins with a brace';
 }

@@ -14,13 +14,7 @@ import { DEFAULT_LIMITS } from '../../dist/http/memory.js';
 import { checkNewPlant, parseNewPlant, PlantFault } from '../../dist/plant-json.js';
 import { isRepeated, type HttpRequest } from '../../dist/http/request.js';
 import { crc32 } from '../../dist/log/crc32.js';
-import {
-  decodeRecord,
-  encodeRecord,
-  isTornRecord,
-  linesIn,
-  readLoosely,
-} from '../../dist/log/record.js';
+import { encodeRecord, isTornRecord, linesIn } from '../../dist/log/record.js';
 import { rowsOf } from '../../dist/postgres/statements.js';
 import { TOKEN } from '../client.js';
 import { MAX_BLOCK_MS } from './time.js';
@@ -329,12 +323,12 @@ t.test('a plant is written and read in linear time', async (t) => {
     'to the log': (name) => encodeRecord({ id: 1n, name, tag: name }),
     'from the log': (name) => {
       const line = Buffer.from(encodeRecord({ id: 1n, name }));
-      return [linesIn(line), decodeRecord(line)];
+      return linesIn(line);
     },
     'from a line with a long id': (name) => linesIn(Buffer.from(`{"id":1${name},"name":""}\n`)),
     'from a damaged line': (name) => {
       const line = Buffer.from(`{"id":1,"name":"${name}\n`);
-      return [linesIn(line), readLoosely(line), isTornRecord(line)];
+      return [linesIn(line), isTornRecord(line)];
     },
     'its checksum': (name) => {
       const { buffer, byteOffset, length } = Buffer.from(name);

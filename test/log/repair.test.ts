@@ -33,6 +33,7 @@ import {
   LOCKED,
   logAt,
   logOf,
+  MOSS,
   nameOfKept,
   plantsNamed,
   replaceableVolume,
@@ -186,6 +187,30 @@ t.test('a repair moves lines that hold another plant than was written, or one ag
     ...movedLines(path, moved.join('')),
   });
   t.equal(await repair(path), undefined);
+});
+
+t.test('of lines with one id, the first with a checksum is kept, or else the first', async (t) => {
+  const fern = encodeRecord(FERN);
+  const moss = encodeRecord({ ...MOSS, id: FERN.id });
+  const crlf = fern.replace('\n', '\r\n');
+  const byHand = '{"id":1,"name":"reed"}\n';
+  const rows: readonly (readonly [lines: readonly string[], kept: string])[] = [
+    [[byHand, fern], fern],
+    [[byHand, crlf], fern],
+    [[byHand.replace('\n', '\r\n'), byHand, crlf, moss], fern],
+    [[fern, byHand], fern],
+    [[moss, crlf], moss],
+    [[byHand, '{"id":1,"name":"crc32"}\n'], byHand],
+    [[byHand, '{"id":1, "name":"a", "a":{"crc32":1}}\n'], byHand],
+    [[byHand, fern.replace('fern', 'farn')], byHand],
+  ];
+  for (const [lines, kept] of rows)
+    for (const before of ['', encodeRecord(IVY)]) {
+      const path = logAt(t, before + lines.join(''));
+      await t.rejects(openPlantLog(path), { code: 'damaged' }, 'a start refuses all of them');
+      t.match(await repair(path), { plants: before === '' ? 1 : 2, moved: lines.length - 1 });
+      t.equal(readFileSync(path, 'utf8'), before + kept, lines.join(''));
+    }
 });
 
 t.test('a log without damaged lines is not repaired', async (t) => {

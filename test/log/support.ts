@@ -373,7 +373,8 @@ export function memoryFile(content: Buffer, maxBytesRead = Infinity): OpenFile {
     const end = position + Math.min(length, maxBytesRead);
     return { buffer, bytesRead: content.copy(buffer, at, position, end) };
   };
-  return { read } as unknown as OpenFile;
+  const stat = async () => ({ size: BigInt(content.length), isFile: () => true });
+  return { read, stat } as unknown as OpenFile;
 }
 
 /** Plants with the ids from 1 on. */

@@ -1,7 +1,8 @@
+import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { gzipSync } from 'node:zlib';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
@@ -41,11 +42,11 @@ t.test('plants are imported as POST /plants takes them, and from a log', async (
     '{"id":1,"name":"fern"}',
     '  { "tag" : "indoor", "name" : "\\u0069vy", "id" : 2.0 } ',
     '{"id":9007199254740993,"name":"oak"}',
-    '{"id":4,"name":"elm","height":{"m":30},"crc32":0,"also":[1,2]}',
+    '{"id":4,"name":"elm","height":{"crc32":30},"also":[1,2]}',
     '',
     ' \t',
     RECORD.trimEnd(),
-    '{"id":6,"name":"ash","crc32":"12"}',
+    `\ufeff ${encodeRecord({ id: 6n, name: 'ash' }).trimEnd().replaceAll(',', ', ')}`,
     `{"id":7,"name":"${'x'.repeat(600_000)}"}`,
     '{"id":1,"name":"fern"}',
   ];
@@ -76,8 +77,11 @@ t.test(
       [Buffer.from([0x22, 0xff, 0x22]), 'the line must be one JSON text in UTF-8; it is not UTF-8'],
       ['[]', 'the line must be a JSON object with the members id and name'],
       ['{"id":1,"name":"ivy"}', 'id: belongs to a different plant; send another id'],
-      [RECORD.trimEnd().replace('pâq', 'paq'), 'crc32: does not match the bytes before it'],
-      [RECORD.trimEnd().replace(',', ', '), 'crc32: does not match the bytes before it'],
+      [
+        RECORD.trimEnd().replace('pâq', 'paq'),
+        'the line has a crc32 that does not match its plant',
+      ],
+      ['{"id":9,"name":"ash","crc32":"12"}', 'the line has a crc32 that does not match its plant'],
       ['{"id":8,"name":"elm"}'],
       ['{"id":9,"na', 'the line must be one JSON text in UTF-8; it is not valid at position 11'],
     ];
@@ -116,35 +120,46 @@ t.test('- stands for stdin', async (t) => {
 });
 
 /** What files hold that are not JSON lines, and how it is named. */
-const OTHERS: Readonly<Record<string, readonly [content: string | Buffer, what: string]>> = {
-  'an array, one element a line': [
-    '[\n{"id":1,"name":"fern"},\n{"id":2,"name":"ivy"}\n]\n',
-    'a JSON array',
+const ONE_PLANT = '{"id":1,"name":"fern"}';
+const OTHERS: Readonly<Record<string, readonly (string | Buffer)[]>> = {
+  'a JSON array (jq -c ".[]" writes': [
+    `[\n${ONE_PLANT},\n${ONE_PLANT}\n]\n`,
+    `\ufeff [${ONE_PLANT}]`,
   ],
-  'an array on one line': ['\ufeff [{"id":1,"name":"fern"}]', 'a JSON array'],
-  'pretty-printed JSON': ['{\n  "id": 1,\n  "name": "fern"\n}\n', 'JSON on several lines'],
-  CSV: ['id,name,tag\n1,fern,\n', 'text without a line that begins with a brace'],
-  gzip: [gzipSync('{"id":1,"name":"fern"}\n'), 'compressed by gzip'],
-  xz: [Buffer.from('fd377a585a000004', 'hex'), 'compressed by xz'],
-  zstd: [Buffer.from('28b52ffd2400', 'hex'), 'compressed by zstd'],
-  zip: [Buffer.from('504b03041400', 'hex'), 'a zip archive'],
-  SQLite: ['SQLite format 3\0', 'an SQLite database'],
-  'UTF-16': [Buffer.from('\ufeff{"id":1,"name":"fern"}\n', 'utf16le'), 'text in UTF-16'],
-  'UTF-16 without a mark': [Buffer.from('{"id":1,"name":"fern"}\n', 'utf16le'), 'text in UTF-16'],
+  'an object around a JSON array (jq -c ".[][]" writes': [
+    `{"plants":[${ONE_PLANT},\n${ONE_PLANT}\n]}`,
+    `{"plants": [\n  ${ONE_PLANT}\n]}\n`,
+  ],
+  'JSON that goes on after its first line (jq -c . writes': [
+    '{\n  "id": 1,\n  "name": "fern"\n}\n',
+    '{"id":1,\r\n"name":"fern"}\r\n',
+    `${ONE_PLANT},\n${ONE_PLANT}\n`,
+  ],
+  'text without a line that begins with a brace': ['id,name,tag\n1,fern,\n'],
+  'compressed by gzip': [gzipSync(ONE_PLANT)],
+  'compressed by bzip2': ['BZh91AY&SY'],
+  'compressed by xz': [Buffer.from('fd377a585a000004', 'hex')],
+  'compressed by zstd': [Buffer.from('28b52ffd2400', 'hex')],
+  'a zip archive': [Buffer.from('504b03041400', 'hex')],
+  'an SQLite database': ['SQLite format 3\0'],
+  'text in UTF-16': ['\ufeff', ''].map((mark) => Buffer.from(`${mark}${ONE_PLANT}\n`, 'utf16le')),
+  binary: [`\x89PNG\r\n\x1a\n\0\0\0\rIHDR\n${ONE_PLANT}`, brotliCompressSync(randomBytes(1_000))],
 };
 
-for (const [name, [content, what]] of Object.entries(OTHERS))
-  t.test(
-    `a file that is not JSON lines is named once, and nothing is created: ${name}`,
-    async (t) => {
-      const cwd = t.testdir({ given: content });
-      const { code, stdout, stderr } = await run(t, { cwd, env: ENV, args: ['import', 'given'] });
-      t.strictSame({ code, stdout }, { code: FAILED, stdout: '' });
-      t.ok(stderr.startsWith(`plant-store: given: is ${what}`), stderr);
-      t.match(stderr, /, not JSON lines, one plant a line; nothing was imported\n$/);
-      t.strictSame(readdirSync(cwd), ['given']);
-    },
-  );
+t.test('a file that is not JSON lines is named once, before a store is opened', async (t) => {
+  const path = join(t.testdir(), 'given');
+  const never = async () => t.fail('a store is opened') as never;
+  for (const [what, contents] of Object.entries(OTHERS))
+    for (const content of contents) {
+      writeFileSync(path, content);
+      const { message } = await importPlants(path, never, new AbortController().signal).then(
+        () => new Error('it is imported'),
+        (error: unknown) => error as Error,
+      );
+      t.ok(message.startsWith(`${path}: is ${what}`), message);
+      t.match(message, /, not JSON lines, one plant a line; nothing was imported$/);
+    }
+});
 
 t.test(
   'a byte order mark, blank lines and other lines before the first plant are no obstacle',

@@ -8,7 +8,7 @@ import { ENV, FAILED, launch, run, runWithLateReader, start } from '../system/pr
 
 const FERN = encodeRecord({ id: 7n, name: 'Boston fern', tag: 'indoor' });
 const IVY = encodeRecord({ id: 8n, name: 'ivy' });
-const NO_PLANT = 'it holds no plant';
+const NO_PLANT = 'it must be one JSON text in UTF-8; it is not valid';
 
 const examples: Record<string, readonly [content: string, code: number, ...lines: string[]]> = {
   whole: [FERN + IVY, 0, `FILE: 2 plants, ${FERN.length + IVY.length} bytes, 0 damaged lines`],
