@@ -1,4 +1,4 @@
-import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { execFile, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   appendFileSync,
@@ -132,9 +132,12 @@ async function copyTemplate(data: string): Promise<void> {
   }
 }
 
-/** Runs a shell command at the end of the test, or when this process is killed. */
-function atEnd(t: Test, command: string, ...args: readonly string[]): void {
-  const shell = spawn('sh', ['-c', `cat; ${command}`, ...args], {
+/** Stops a server and removes its folder, at the end of the test or when this process is killed. */
+function stopAtEnd(t: Test, data: string): void {
+  // It may have exited, or be suspended by SIGSTOP.
+  const command = `cat; kill -CONT $(head -n 1 "$1/postmaster.pid")
+    "$0" -D "$1" -m immediate stop; rm -rf "\${1%/*}"`;
+  const shell = spawn('sh', ['-c', command, find('pg_ctl') ?? '', data], {
     ...USER,
     cwd: '/',
     detached: true,
@@ -145,21 +148,6 @@ function atEnd(t: Test, command: string, ...args: readonly string[]): void {
     shell.stdin.end();
     await exited;
   });
-}
-
-/** Stops a server and removes its folder. It may have exited, or be suspended by SIGSTOP. */
-export function stopAtEnd(t: Test, data: string): void {
-  atEnd(
-    t,
-    `kill -CONT $(head -n 1 "$1/postmaster.pid"); "$0" -D "$1" -m immediate stop; rm -rf "\${1%/*}"`,
-    find('pg_ctl') ?? '',
-    data,
-  );
-}
-
-/** Kills a process of the user of the servers. */
-export function killAtEnd(t: Test, { pid }: ChildProcess): void {
-  atEnd(t, 'kill -KILL "$0"', String(pid));
 }
 
 async function serve(t: Test, folder: string, settings: Readonly<Record<string, string>> = {}) {

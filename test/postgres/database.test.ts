@@ -1,108 +1,29 @@
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 
 import t from 'tap';
 
 import { STOPPING } from '../../dist/program/exit.js';
 import { connect, exchange, message, TOKEN } from '../client.js';
-import { missing } from './cluster.js';
-import { CHANGED, checkOutputs, ends, SECRET, start, startDatabase, WELL } from './program.js';
+import { scrape } from '../metrics.js';
 import { skipTime } from '../system/program.js';
+import { missing, until } from './cluster.js';
+import { CHANGED, checkOutputs, ends, SECRET, start, startDatabase, WELL } from './program.js';
 
-t.test('without a database', async (t) => {
-  t.test('all faults of the settings are reported together', async (t) => {
-    const cwd = t.testdir({ token: '???\n' });
-    const env = {
-      PLANT_STORE_PORT: '80x',
-      PLANT_STORE_FILE: 'plants.jsonl',
-      PLANT_STORE_TOKEN_FILE: 'token',
-      PLANT_STORE_DATABASE_URL: `postgres://client:${SECRET}@127.0.0.1/plants`,
-      PLANT_STORE_DATABASE_PASSWORD_FILE: 'password',
-      PLANT_STORE_DATABASE_CONNECTIONS: '0',
-    };
-    const together = 'PLANT_STORE_FILE and PLANT_STORE_DATABASE_URL: must not be set together';
-    const ofDatabase = (passwordFault: string): string[] => [
-      'PLANT_STORE_DATABASE_URL: must be postgres://user[:password]@host[:port][,…]/database',
-      `PLANT_STORE_DATABASE_PASSWORD_FILE: ${cwd}/password: ${passwordFault}`,
-      'PLANT_STORE_DATABASE_CONNECTIONS: must be an integer between 1 and 1000',
-    ];
-    const stderr = [
-      'PLANT_STORE_PORT: must be an integer between 0 and 65535',
-      ...ofDatabase('no such file or directory (ENOENT)'),
-      `PLANT_STORE_TOKEN_FILE: ${cwd}/token: line 1 has characters that a bearer token cannot have (RFC 6750)`,
-      together,
-    ];
-    await ends(t, { code: 2, stderr }, { cwd, env });
-    writeFileSync(join(cwd, 'password'), '\n');
-    await ends(
-      t,
-      { code: 2, stderr: [...ofDatabase('holds no password'), together] },
-      { cwd, env, args: ['import', 'none'] },
-    );
-  });
-
-  t.test('a parameter of the URL that would be dropped unread is refused', async (t) => {
-    const url = 'postgres://client@127.0.0.1:1/plants?schema=garden';
-    const stderr = [
-      'PLANT_STORE_DATABASE_URL: has the parameter "schema", which is none of sslmode, sslrootcert, sslcert, sslkey, uselibpqcompat, application_name',
-    ];
-    const env = { PLANT_STORE_DATABASE_URL: url, PLANT_STORE_TOKEN: TOKEN };
-    await ends(t, { code: 2, stderr }, { env });
-  });
-
-  t.test('a token must be configured', async (t) => {
-    const env = { PLANT_STORE_DATABASE_URL: 'postgres://client@127.0.0.1/plants' };
-    const stderr = ['PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set'];
-    await ends(t, { code: 2, stderr }, { env });
-  });
-
-  t.test('unknown arguments are refused', async (t) => {
-    for (const args of [['import'], ['import', 'a', 'b'], ['export', 'a']]) {
-      const stderr = [`${args.join(' ')}: no such command with these arguments; see --help`];
-      await ends(t, { code: 2, stderr }, { args });
-    }
-  });
-
-  t.test('without pg, it says what to install', async (t) => {
-    // Outside of the repository, whose node_modules Node would also find.
-    const cwd = mkdtempSync(join(tmpdir(), 'plant-store-'));
-    t.teardown(() => rmSync(cwd, { recursive: true }));
-    for (const name of ['package.json', 'dist', 'node_modules/typebox'])
-      cpSync(name, join(cwd, name), { recursive: true });
-    const env = {
-      PLANT_STORE_TOKEN: TOKEN,
-      PLANT_STORE_DATABASE_URL: 'postgres://client@127.0.0.1/plants',
-    };
-    const script = 'dist/server.js';
-    const stderr = ['the package pg cannot be loaded; install it with: npm install pg'];
-    await ends(t, { code: 1, stderr }, { cwd, script, env });
-    // The same in a file whose coverage is measured.
-    const hooks = `export async function resolve(specifier, context, next) {
-      if (specifier === 'pg') throw new Error('not found');
-      return next(specifier, context);
-    }`;
-    const preload = `import { register } from 'node:module';
-      register('data:text/javascript,${encodeURIComponent(hooks).replaceAll("'", '%27')}');`;
-    await ends(t, { code: 1, stderr }, { preload, env });
-    for (const name of ['pg', ...dependencies('pg')])
-      symlinkSync(resolve('node_modules', name), join(cwd, 'node_modules', name));
-    const refused = [
-      'PLANT_STORE_DATABASE_URL: 127.0.0.1:1/plants: connect ECONNREFUSED 127.0.0.1:1',
-    ];
-    const unreachable = {
-      ...env,
-      PLANT_STORE_DATABASE_URL: 'postgres://client@127.0.0.1:1/plants',
-    };
-    await ends(t, { code: 1, stderr: refused }, { cwd, script, env: unreachable });
-  });
+t.test('without pg, the program says what to install', async (t) => {
+  const env = {
+    PLANT_STORE_TOKEN: TOKEN,
+    PLANT_STORE_DATABASE_URL: 'postgres://client@127.0.0.1/plants',
+  };
+  const hooks = `export async function resolve(specifier, context, next) {
+    if (specifier === 'pg') throw new Error('not found');
+    return next(specifier, context);
+  }`;
+  const preload = `import { register } from 'node:module';
+    register('data:text/javascript,${encodeURIComponent(hooks).replaceAll("'", '%27')}');`;
+  const stderr = ['the package pg cannot be loaded; install it with: npm install pg'];
+  await ends(t, { code: 1, stderr }, { preload, env });
 });
-
-function dependencies(name: string): string[] {
-  const path = join('node_modules', name, 'package.json');
-  const manifest = JSON.parse(readFileSync(path, 'utf8')) as { dependencies: object };
-  return Object.keys(manifest.dependencies);
-}
 
 t.test('with a database', { skip: missing() }, async (t) => {
   const { cluster, configured, sql, nameIn } = await startDatabase(t);
@@ -182,6 +103,30 @@ t.test('with a database', { skip: missing() }, async (t) => {
     // It kills itself, unless the statement has been given up before.
     const ending = await program.ended;
     t.ok(ending.signal === null || ending.signal === 'SIGKILL', String(ending.signal));
+  });
+
+  t.test('it is ready while its database can store plants', async (t) => {
+    const settings = await configured(t);
+    const program = await start(t, { env: { ...settings, PLANT_STORE_MONITOR_PORT: '0' } });
+    const [, monitor = ''] = await program.says('stdout', /^monitor: (http:.*)\n/m);
+    const page = async (path: string): Promise<string> => (await fetch(monitor + path)).text();
+    t.equal(await page('/readyz'), 'ok');
+    t.equal(await program.post(1), 200);
+    await cluster.stop();
+    t.equal(await program.post(2), 503);
+    t.equal(await page('/readyz'), 'unavailable');
+    t.equal(await page('/livez'), 'ok');
+    await cluster.start();
+    await until(async () => (await page('/readyz')) === 'ok');
+    t.equal(await program.post(2), 200);
+
+    const samples = await scrape(monitor);
+    t.equal(samples.get('plant_store_plants_stored_total'), 2);
+    t.equal(samples.get('plant_store_commit_duration_seconds_count'), 3);
+    t.equal(samples.get('plant_store_commit_failures_total'), 1);
+    t.equal(samples.get('plant_store_http_responses_total{status="503",error="503"}'), 1);
+    t.notOk(samples.has('plant_store_log_plants'), 'there is no log');
+    t.strictSame(await program.stop(), WELL);
   });
 });
 

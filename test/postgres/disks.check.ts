@@ -6,8 +6,8 @@ import t, { type Test } from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
 import { exactly } from '../exactly.js';
-import { missing, query, serverFolder, startCluster, until, USER } from './cluster.js';
-import { addUntilStored, openStore, type TestStore } from './support.js';
+import { missing, query, serverFolder, startCluster, succeeds, until, USER } from './cluster.js';
+import { addUntilStored, openStore, plantsFrom, refusedOf, type TestStore } from './support.js';
 
 const canMount = spawnSync('unshare', ['--mount', 'mount', '--make-rprivate', '/']).status === 0;
 const skip = missing() || (!canMount && 'needs the right to mount');
@@ -25,25 +25,13 @@ function mountDisk(t: Test, megabytes: number): string {
   return disk;
 }
 
-/** Fills a disk with a file, and returns its path. */
-function fill(disk: string): string {
-  const { bavail, bsize } = statfsSync(disk);
-  const path = join(disk, 'filler');
-  writeFileSync(path, Buffer.alloc(bavail * bsize));
-  return path;
-}
-
 /** Adds plants until the store refuses them, and returns those that were acknowledged. */
 async function addUntilAway(store: TestStore): Promise<NewPlant[]> {
   const acknowledged: NewPlant[] = [];
-  for (let id = 0n; store.reports.length === 0; id++) {
-    const batch = Array.from({ length: 50 }, (_, n) => ({
-      id: id * 50n + BigInt(n),
-      name: `plant ${n}`,
-      tag: 'x'.repeat(1_000),
-    }));
-    const outcomes = await Promise.allSettled(batch.map((plant) => store.add(plant)));
-    acknowledged.push(...batch.filter((_, n) => outcomes[n]?.status === 'fulfilled'));
+  for (let first = 0; store.reports.length === 0; first += 50) {
+    const batch = plantsFrom(first, 50).map((plant) => ({ ...plant, tag: 'x'.repeat(1_000) }));
+    const refused = new Set((await refusedOf(store, batch)).map(({ plant }) => plant));
+    acknowledged.push(...batch.filter((plant) => !refused.has(plant)));
   }
   return acknowledged;
 }
@@ -72,15 +60,12 @@ t.test('the disk of the write-ahead log is full', { skip }, async (t) => {
   const wal = join(disk, 'wal');
   const cluster = await startCluster(t, { initdb: ['--waldir', wal, '--wal-segsize', '1'] });
   const store = await openStore(t, { url: cluster.url });
-  const filler = fill(disk);
+  const { bavail, bsize } = statfsSync(disk);
+  const filler = join(disk, 'filler');
+  writeFileSync(filler, Buffer.alloc(bavail * bsize));
   const acknowledged = await addUntilAway(store);
   rmSync(filler);
   // It has shut down, or may be doing so.
-  await until(() =>
-    cluster.start().then(
-      () => true,
-      () => query(cluster.url, 'SELECT 1').then(Boolean, () => false),
-    ),
-  );
+  await until(async () => (await succeeds(cluster.start())) || succeeds(cluster.sql('SELECT 1')));
   await losesNothing(t, store, acknowledged);
 });

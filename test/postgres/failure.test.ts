@@ -16,35 +16,36 @@ import {
 t.test('while the database is away', { skip: missing() }, async (t) => {
   const cluster = await startCluster(t);
 
-  async function isAway(store: TestStore): Promise<void> {
+  async function isAway(store: TestStore, t: Test): Promise<void> {
     await until(() => store.reports.length > 0);
+    await t.rejects(store.check(), { code: 'unavailable' });
   }
 
   /** How a server fails under load, and is mended. */
   const failures: Record<string, (store: TestStore, t: Test, url: string) => Promise<void>> = {
-    async 'the server is restarted'(store) {
+    async 'the server is restarted'(store, t) {
       await cluster.stop();
-      await isAway(store);
+      await isAway(store, t);
       await cluster.start();
     },
-    async 'the server is killed'(store) {
+    async 'the server is killed'(store, t) {
       process.kill(cluster.pid(), 'SIGKILL');
-      await isAway(store);
+      await isAway(store, t);
       // Not before its other processes have ended.
       await until(() => succeeds(cluster.start()));
     },
     async 'the server hangs'(store, t) {
       const resume = await cluster.suspend(t);
-      await isAway(store);
+      await isAway(store, t);
       await t.rejects(store.add(IVY), { code: 'unavailable' });
       resume();
     },
-    async 'the table is dropped'(store, _, url) {
+    async 'the table is dropped'(store, t, url) {
       await query(
         url,
         `BEGIN; LOCK TABLE plants; CREATE TABLE copy AS TABLE plants; DROP TABLE plants; COMMIT`,
       );
-      await isAway(store);
+      await isAway(store, t);
       await query(url, 'ALTER TABLE copy ADD PRIMARY KEY (id); ALTER TABLE copy RENAME TO plants');
     },
   };
@@ -59,6 +60,7 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
       await befall(store, t, url);
       await load.proceeds();
       await load.losesNothing(t, url);
+      await until(() => succeeds(store.check()));
       const once = exactly(/plants are refused/, /stored again/);
       t.match(store.reports, once, 'away once, and back once');
     });

@@ -1,13 +1,12 @@
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 
 import type { Test } from 'tap';
 
 import { TOKEN } from '../client.js';
 import { conforms } from '../conformance.js';
 import { launch, type Ending, type LaunchOptions, type Process } from '../system/program.js';
-import { query, startCluster, type Cluster } from './cluster.js';
+import { query, startCluster } from './cluster.js';
 
-export const SCRIPT = resolve('dist/server.js');
 export const SECRET = 'pa:ss/w@rd%,';
 export const CHANGED = 'another-S3cret';
 export const WELL = { code: 0, signal: null };
@@ -16,7 +15,7 @@ export const WELL = { code: 0, signal: null };
 const outputs: Process[] = [];
 
 export function launchProgram(t: Test, options: LaunchOptions): Process {
-  const program = launch(t, { script: SCRIPT, ...options });
+  const program = launch(t, options);
   outputs.push(program);
   return program;
 }
@@ -66,15 +65,8 @@ export async function start(t: Test, options: LaunchOptions): Promise<Serving> {
   });
 }
 
-export interface Database {
-  readonly cluster: Cluster;
-  readonly configured: (t: Test, port?: number) => Promise<Record<string, string>>;
-  readonly sql: (env: Record<string, string>, text: string) => Promise<Record<string, unknown>[]>;
-  readonly nameIn: (env: Record<string, string>) => string;
-}
-
 /** Starts a server with the role `client`, whose password is {@link SECRET}. */
-export async function startDatabase(t: Test): Promise<Database> {
+export async function startDatabase(t: Test) {
   const cluster = await startCluster(t, { authentication: 'host all client all scram-sha-256\n' });
   await cluster.sql(`CREATE ROLE client LOGIN PASSWORD '${SECRET}'`);
 

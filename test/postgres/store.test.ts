@@ -14,7 +14,7 @@ import { PAGE } from '../../dist/postgres/statements.js';
 import { storeContract } from '../../dist/store-contract.js';
 import { codeOf } from '../../dist/system-error.js';
 import { exactly } from '../exactly.js';
-import { begin, missing, query, startCluster, trigger, until } from './cluster.js';
+import { begin, missing, query, startCluster, succeeds, trigger, until } from './cluster.js';
 import { startProxy } from './proxy.js';
 import {
   addUntilStored,
@@ -170,6 +170,21 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.strictSame(store.reports, []);
   });
 
+  t.test('checks store nothing, and concurrent ones share one statement', async (t) => {
+    const url = await cluster.createSchema('log_min_duration_statement = 0');
+    const store = await openStore(t, { url, connections: 1 });
+    for (const count of [1, 2]) {
+      await Promise.all(Array.from({ length: 50 }, () => store.check()));
+      t.equal([...cluster.log().matchAll(/ execute \w{32}: WITH none AS/g)].length, count);
+    }
+    t.strictSame(await query(url, 'TABLE plants'), []);
+    const checking = store.check();
+    await store.close();
+    await checking;
+    const message = /^127\.0\.0\.1:\d+\/\w+: the store is closed$/;
+    await t.rejects(store.check(), { code: 'unavailable', message });
+  });
+
   t.test('each batch is published, with the plants that are new', async (t) => {
     const url = await cluster.createSchema();
     const contexts = new AsyncLocalStorage<string>();
@@ -205,28 +220,25 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     await publishes([one, two, { id: 6n, name: 'new' }], [1, '55P03'], [0, '55P03'], [0]);
   });
 
-  t.test('a setting that can lose plants is noticed while the store is open', async (t) => {
-    const store = await openStore(t, { url: await cluster.createSchema() });
-    const careless = await openStore(t, {
-      url: await cluster.createSchema(),
-      acceptDataLoss: true,
-    });
-    await store.add(FERN);
-    for (const setting of ['synchronous_commit', 'fsync']) {
-      const isRefused = (plant: NewPlant): Promise<boolean> =>
-        store.add(plant).then(
-          () => false,
-          (error: unknown) => String(error).includes(`${setting}=off can lose plants`),
-        );
-      await cluster.configure(`SET ${setting} = off`);
-      await until(() => isRefused(IVY));
-      t.ok(await isRefused(FERN), `${setting}: stored before`);
-      t.ok(await isRefused({ id: 9n, name: 'Moss' }), `${setting}: new`);
-      await t.resolves(careless.add(FERN), 'unless data loss is accepted');
-      await cluster.configure(`RESET ${setting}`);
-      t.equal(await addUntilStored(store, FERN), 'unchanged');
-    }
-  });
+  t.test(
+    'nothing is acknowledged, and no store opens, while a setting can lose plants',
+    async (t) => {
+      const url = await cluster.createSchema();
+      const store = await openStore(t, { url });
+      await store.add(FERN);
+      for (const setting of ['synchronous_commit', 'fsync']) {
+        const refusal = { code: 'unavailable', message: RegExp(`${setting}=off can lose plants$`) };
+        await cluster.configure(`SET ${setting} = off`);
+        await until(async () => !(await succeeds(store.add(FERN))));
+        for (const plant of [FERN, IVY]) await t.rejects(store.add(plant), refusal);
+        await t.rejects(openPostgresStore({ url }), refusal);
+        const careless = await openStore(t, { url, acceptDataLoss: true });
+        t.equal(await careless.add(FERN), 'unchanged', 'unless data loss is accepted');
+        await cluster.configure(`RESET ${setting}`);
+        t.equal(await addUntilStored(store, FERN), 'unchanged');
+      }
+    },
+  );
 
   t.test('a comparison does not transfer the rows, which may be large', async (t) => {
     const url = new URL(await cluster.createSchema());
@@ -308,22 +320,16 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     const store = await openStore(t, { url });
     await trigger(
       url,
-      `IF NEW.name = 'slow' THEN PERFORM pg_sleep(0.2); END IF;
-      IF NEW.name = 'full' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
-      RETURN NEW;`,
+      `IF NEW.id = 0 THEN PERFORM pg_sleep(0.2); END IF;
+      IF NEW.id = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NEW;`,
     );
-    const [slow, full, next] = plantsNamed('slow', 'full', 'next') as [
-      NewPlant,
-      NewPlant,
-      NewPlant,
-    ];
-    const adding = store.add(slow);
+    const slow = store.add({ id: 0n, name: 'slow' });
     await nextTurn();
-    await t.rejects(store.add(full), { code: 'unavailable' });
-    t.equal(await adding, 'created');
-    t.match(store.reports, { 0: /plants are refused/, length: 1 });
-    t.equal(await store.add(next), 'created');
-    t.match(store.reports, { 1: /stored again/, length: 2 });
+    await t.rejects(store.add({ id: 1n, name: 'terminated' }), { code: 'unavailable' });
+    t.equal(await slow, 'created');
+    t.match(store.reports, exactly(/plants are refused/));
+    t.equal(await store.add(FERN), 'created');
+    t.match(store.reports, exactly(/plants are refused/, /stored again/));
   });
 
   t.test('a batch holds at most 2,000 plants', async (t) => {

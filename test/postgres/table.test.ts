@@ -107,6 +107,7 @@ t.test('the table', { skip: missing() }, async (t) => {
       await t.rejects(openPostgresStore({ url }), refused, kind);
       if (kind !== 'a foreign table') {
         for (const plant of [FERN, IVY]) await t.rejects(store.add(plant), refused, kind);
+        await t.rejects(store.check(), refused, kind);
         const careless = await openStore(t, { url, acceptDataLoss: true });
         await t.resolves(careless.add(IVY), 'unless data loss is accepted');
       }

@@ -3,10 +3,10 @@ import t from 'tap';
 import { parseDatabaseUrl } from '../../dist/postgres/url.js';
 
 t.test('a URL stands for several hosts', async (t) => {
-  const url = 'postgresql://me:p%40ss@db1,db2:5433,%2Frun/plants?sslmode=verify-full';
+  const url = 'postgresql://me:p%40ss@db1,[::1]:5433,%2Frun/plants?sslmode=verify-full';
   t.strictSame(parseDatabaseUrl(url).map(String), [
     'postgresql://me:p%40ss@db1:5432/plants?sslmode=verify-full',
-    'postgresql://me:p%40ss@db2:5433/plants?sslmode=verify-full',
+    'postgresql://me:p%40ss@[::1]:5433/plants?sslmode=verify-full',
     'postgresql://me:p%40ss@%2Frun:5432/plants?sslmode=verify-full',
   ]);
   t.equal(parseDatabaseUrl('postgres://me@db/plants')[0]?.password, '%20', 'not that of pg');
@@ -29,24 +29,19 @@ t.test('a URL that is not valid is refused, and not repeated', async (t) => {
 
 t.test('a parameter is honoured or refused by name', async (t) => {
   const parse = (query: string): URL[] => parseDatabaseUrl(`postgres://me@db/plants?${query}`);
-  const honoured =
-    'sslmode=require&uselibpqcompat=true&sslrootcert=a&sslcert=b&sslkey=c&application_name=d';
-  t.equal(parse(honoured).length, 1);
+  const files = 'uselibpqcompat=true&sslrootcert=a&sslcert=b&sslkey=c&application_name=d';
+  for (const mode of ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full'])
+    t.equal(parse(`sslmode=${mode}&${files}`).length, 1);
   t.equal(parse('').length, 1);
+  const names = 'sslmode, sslrootcert, sslcert, sslkey, uselibpqcompat, application_name';
   for (const name of [
     ...['schema', 'options', 'host', 'hostaddr', 'port', 'user', 'password', 'dbname', 'ssl'],
-    ...['connect_timeout', 'query_timeout', 'connectionTimeoutMillis', 'keepAlive', 'replication'],
-    ...[
-      'client_encoding',
-      'target_session_attrs',
-      'sslnegotiation',
-      'channel_binding',
-      'pgbouncer',
-    ],
-    ...['constructor', '__proto__', 'SSLMODE', ''],
+    ...['connect_timeout', 'query_timeout', 'connectionTimeoutMillis', 'keepAlive', 'pgbouncer'],
+    ...['client_encoding', 'target_session_attrs', 'sslnegotiation', 'channel_binding'],
+    ...['constructor', '__proto__', 'SSLMODE', '', 'a\r\n'],
   ])
-    t.throws(() => parse(`${name}=S3cret`), {
-      message: `has the parameter "${name}", which is none of sslmode, sslrootcert, sslcert, sslkey, uselibpqcompat, application_name`,
+    t.throws(() => parse(`${encodeURIComponent(name)}=S3cret`), {
+      message: `has the parameter ${JSON.stringify(name)}, which is none of ${names}`,
     });
   const faults: Record<string, string> = {
     'sslmode=verify-full&sslmode=disable': 'has "sslmode" more than once',
@@ -54,8 +49,6 @@ t.test('a parameter is honoured or refused by name', async (t) => {
     'sslmode=verify_full':
       'has "sslmode" with a value other than disable, no-verify, prefer, require, verify-ca, verify-full',
     'uselibpqcompat=1': 'has "uselibpqcompat" with a value other than true',
-    'a%0D%0A=x':
-      'has the parameter "a\\r\\n", which is none of sslmode, sslrootcert, sslcert, sslkey, uselibpqcompat, application_name',
   };
   for (const [query, message] of Object.entries(faults)) t.throws(() => parse(query), { message });
 });

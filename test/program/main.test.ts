@@ -52,6 +52,9 @@ t.test('unknown arguments are refused, and named without what may be a token', a
     'help verify': `help verify: ${command}`,
     'verify a b': `verify a b: ${command}`,
     'repair a b': `repair a b: ${command}`,
+    import: `import: ${command}`,
+    'import a b': `import a b: ${command}`,
+    'export a': `export a: ${command}`,
   };
   for (const [args, fault] of Object.entries(faults))
     await failsToRun(t, MISUSED, [fault], { args: args.split(' ') });
