@@ -37,14 +37,14 @@ export function http2Post(
 export async function http2Answer(
   stream: http2.ClientHttp2Stream,
   method?: string,
-): Promise<Pick<Received, 'status' | 'body'>> {
+): Promise<Received> {
   const [headers] = (await once(stream, 'response')) as [
     http2.IncomingHttpHeaders & { ':status': number },
   ];
   const status = headers[':status'];
   const body = await text(stream);
   conforms({ status, headers, body }, method);
-  return { status, body };
+  return { status, headers, body };
 }
 
 export const FRAMES = { DATA: 0x0, HEADERS: 0x1, RST_STREAM: 0x3, SETTINGS: 0x4 } as const;

@@ -1,9 +1,8 @@
 import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
-import { connect as connectHttp2, constants, type IncomingHttpHeaders } from 'node:http2';
+import { connect as connectHttp2 } from 'node:http2';
 import { request as httpsRequest } from 'node:https';
 import { Server, type AddressInfo, type Socket } from 'node:net';
-import type { Readable, Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 
 import type { Test } from 'tap';
@@ -12,6 +11,7 @@ import type { PlantStore } from '../../dist/index.js';
 import { selfSigned } from '../certificate.js';
 import type { Received } from '../conformance.js';
 import { runExample } from '../example.js';
+import { http2Answer, http2Post } from '../http2.js';
 
 /** A documented server, on a port of its own. */
 export interface Application {
@@ -72,67 +72,26 @@ export interface Message {
 
 /** Sends a plant to an application. */
 export async function send(
-  application: Application,
+  { port, cert }: Application,
   protocol: Protocol,
-  message: Message,
+  { path, token, body }: Message,
 ): Promise<Received> {
-  const exchange = begin(application, protocol, message);
-  exchange.request.end(message.body);
-  const answer = await exchange.answer;
-  exchange.leave();
-  return answer;
-}
-
-/** Hangs up when an application has got one half of a plant, and waits until it has noticed. */
-export async function hangUp(
-  application: Application,
-  protocol: Protocol,
-  message: Message,
-): Promise<void> {
-  const requested = once(application.server, 'request');
-  const exchange = begin(application, protocol, message);
-  exchange.answer.catch(() => undefined);
-  exchange.request.write(message.body.slice(0, message.body.length / 2));
-  const [received] = (await requested) as [Readable];
-  const closed = new Promise((resolve) => received.once('close', resolve));
-  exchange.leave();
-  await closed;
-}
-
-interface Exchange {
-  readonly request: Writable;
-  readonly answer: Promise<Received>;
-  /** Closes the connection. */
-  leave(): void;
-}
-
-function begin({ port, cert }: Application, protocol: Protocol, message: Message): Exchange {
-  const { path } = message;
-  const headers = {
-    authorization: `Bearer ${message.token}`,
-    'content-type': 'application/json',
-    'content-length': Buffer.byteLength(message.body),
-  };
-  if (protocol !== 'HTTP/2') {
-    const options = { host: 'localhost', port, path, method: 'POST', headers, agent: false };
-    const request =
-      protocol === 'HTTP/1.1' ? httpRequest(options) : httpsRequest({ ...options, ca: cert });
-    const answer = once(request, 'response').then(async ([response]) => {
-      const { statusCode = 0, headers } = response as IncomingMessage;
-      return { status: statusCode, headers, body: await text(response as IncomingMessage) };
-    });
-    return { request, answer, leave: () => request.destroy() };
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+  if (protocol === 'HTTP/2') {
+    const session = connectHttp2(`https://localhost:${port}`, { ca: cert });
+    const stream = http2Post(session, { ':path': path, ...headers }).end(body);
+    const answer = await http2Answer(stream);
+    session.destroy();
+    return answer;
   }
-  const session = connectHttp2(`https://localhost:${port}`, { ca: cert });
-  const { HTTP2_HEADER_METHOD, HTTP2_HEADER_PATH } = constants;
-  const request = session.request({
-    [HTTP2_HEADER_METHOD]: 'POST',
-    [HTTP2_HEADER_PATH]: path,
-    ...headers,
-  });
-  const answer = once(request, 'response').then(async ([headers]) => {
-    const { ':status': status, ...others } = headers as IncomingHttpHeaders & { ':status': number };
-    return { status, headers: others, body: await text(request) };
-  });
-  return { request, answer, leave: () => session.destroy() };
+  const options = { host: 'localhost', port, path, method: 'POST', headers, agent: false };
+  const request =
+    protocol === 'HTTP/1.1' ? httpRequest(options) : httpsRequest({ ...options, ca: cert });
+  request.end(body);
+  const [response] = (await once(request, 'response')) as [IncomingMessage];
+  return {
+    status: response.statusCode ?? 0,
+    headers: response.headers,
+    body: await text(response),
+  };
 }

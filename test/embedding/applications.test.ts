@@ -5,16 +5,12 @@ import t, { type Test } from 'tap';
 import { conforms } from '../conformance.js';
 import { EMBEDDINGS, TOKEN } from './embeddings.js';
 import {
-  hangUp,
   send,
   startApplication,
   type Application,
   type Message,
   type Protocol,
 } from './application.js';
-
-// Otherwise Express and Koa write about a client that hangs up.
-process.env.NODE_ENV = 'test';
 
 /** A way in which the documents put the handler into a server. */
 interface Embedding {
@@ -125,11 +121,6 @@ async function works(
   const other = await send(application, protocol, { ...plant, path: '/elsewhere' });
   t.match(other.body, elsewhere, 'another path is answered by the application');
 
-  await hangUp(application, protocol, { ...plant, body: '{"id":9,"name":"Half a plant"}' });
-  const whole = { ...plant, body: '{"id":9,"name":"Whole"}' };
-  const answer = await send(application, protocol, whole);
-  t.match(answer, { status: 200 }, 'nothing is stored for a client that leaves within its body');
-
   const stored = readFileSync('data/plants.jsonl', 'utf8').match(/(?<=^\{"id":)\d+/gm);
-  t.strictSame(stored, ['7', ...(parsed ? [] : ['9007199254740993']), '9']);
+  t.strictSame(stored, ['7', ...(parsed ? [] : ['9007199254740993'])]);
 }

@@ -3,8 +3,6 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { Server } from 'node:net';
 import { text } from 'node:stream/consumers';
 
-import express from 'express';
-import fastify from 'fastify';
 import t, { type Test } from 'tap';
 
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
@@ -39,7 +37,7 @@ function enter(req: { headers: Readonly<Record<string, unknown>> }, next: () => 
   contexts.run(String(req.headers['x-context']), next);
 }
 
-type MakeServer = (handler: PlantHandler, seen: Seen) => Server | Promise<Server>;
+type MakeServer = (handler: PlantHandler, seen: Seen) => Server;
 
 /** Calls the handler, with a `next` that notes the context. */
 function handle(
@@ -63,28 +61,6 @@ const APPLICATIONS: Readonly<Record<string, MakeServer>> = {
         void text(req).then((body) => handle(handler, seen, Object.assign(req, { body }), res));
       }),
     ),
-  Express: (handler, seen) => {
-    const app = express();
-    app.use((req, _, next) => enter(req, next));
-    app.use(handler);
-    app.use((req, res) => {
-      seen.push(['next', req.url.slice(1), contexts.getStore()]);
-      res.end();
-    });
-    return createServer(app);
-  },
-  Fastify: async (handler, seen) => {
-    const app = fastify();
-    app.addHook('onRequest', (request, reply, next) =>
-      enter(request, () => void handler(request.raw, reply.raw, next)),
-    );
-    app.setNotFoundHandler((request, reply) => {
-      seen.push(['next', request.url.slice(1), contexts.getStore()]);
-      void reply.send('');
-    });
-    await app.ready();
-    return app.server;
-  },
 };
 
 const PLANTS = 40;
@@ -111,7 +87,7 @@ async function sendPlants(t: Test, port: number): Promise<void> {
 for (const [name, makeServer] of Object.entries(APPLICATIONS))
   t.test(`${name}: callbacks for a request run in its asynchronous context`, async (t) => {
     const seen: Seen = [];
-    const port = await listen(t, await makeServer(observedHandler(seen), seen));
+    const port = await listen(t, makeServer(observedHandler(seen), seen));
     await sendPlants(t, port);
     for (const [what, expected, context] of seen)
       t.equal(context, expected, `${what} for request ${expected ?? ''}`);

@@ -67,10 +67,10 @@ t.test('requests get the same answers as in HTTP/1', async (t) => {
     t.equal(answer.status, [401, 404, 405, 431].includes(error) ? error : 400);
     t.match(JSON.parse(answer.body), { error });
     const next = { status: 200, body: '{"name":"Boston fern","tag":"indoor"}' };
-    t.strictSame(await http2Answer(sendPlant(session)), next);
+    t.match(await http2Answer(sendPlant(session)), next);
   }
   const head = http2Post(session, { ':method': 'HEAD' }).end();
-  t.strictSame(await http2Answer(head, 'HEAD'), { status: 405, body: '' });
+  t.match(await http2Answer(head, 'HEAD'), { status: 405, body: /^$/ });
   t.equal(log.size, 1);
 });
 
