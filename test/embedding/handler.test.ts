@@ -14,9 +14,7 @@ import {
   FERN,
   isFailure,
   message,
-  TOKEN,
 } from '../client.js';
-import { nextClose } from '../http/support.js';
 import { listen, serve, type Service } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
 
@@ -34,16 +32,6 @@ async function embed(
 }
 
 const NO_TOKEN = message({ headers: { Authorization: undefined } });
-
-t.test('an application may set and delete the credentials of a request', async (t) => {
-  const { port } = await embed(t, (handler, req, res) => {
-    if (req.headers.authorization) delete req.headers.authorization;
-    else req.headers.authorization = `Bearer ${TOKEN}`;
-    void handler(req, res);
-  });
-  t.equal((await exchange(t, port, NO_TOKEN)).status, 200);
-  t.equal((await exchange(t, port, message())).status, 401);
-});
 
 t.test('only a request for another path is passed to next, before any other check', async (t) => {
   const { port, reported } = await embed(t, (handler, req, res) => {
@@ -216,52 +204,54 @@ t.test('internal errors are reported to stderr by default', async (t) => {
   t.strictSame(written.args(), [['plant-store: a request failed', cause]]);
 });
 
-const REQUESTS = [message(), message({ body: '{}' }), NO_TOKEN];
+const REQUESTS = [message(), message({ body: '{}' })];
 
-t.test('a response that the application has ended is not changed', async (t) => {
-  const { port, reported } = await embed(t, (handler, req, res) => {
+/** Applications that end the response themselves. */
+const ENDING: Readonly<Record<string, Application>> = {
+  'before it calls the handler': (handler, req, res) => {
     res.end('theirs');
     void handler(req, res);
-  });
-  const client = await connect(t, port, anyAnswer);
-  for (const request of [...REQUESTS, ...REQUESTS]) {
-    client.send(request);
-    t.match(await client.answer(), { status: 200, body: 'theirs' });
-  }
-  t.strictSame(reported, []);
-});
+  },
+  'while a plant is stored': (handler, req, res) => {
+    void handler(req, res);
+    res.end('theirs');
+  },
+};
 
-t.test('a response that the application has begun is destroyed, without a report', async (t) => {
-  const { port, reported } = await embed(t, (handler, req, res) => {
+for (const [when, application] of Object.entries(ENDING))
+  t.test(`a response that the application ends ${when} is not changed`, async (t) => {
+    const { port, reported } = await embed(t, application);
+    const client = await connect(t, port, anyAnswer);
+    for (const request of [...REQUESTS, ...REQUESTS]) {
+      client.send(request);
+      t.match(await client.answer(), { status: 200, body: 'theirs' });
+    }
+    t.strictSame(reported, []);
+  });
+
+/** Applications that begin the response, or destroy it. */
+const BREAKING: Readonly<Record<string, Application>> = {
+  begins: (handler, req, res) => {
     res.write('theirs');
     void handler(req, res);
-  });
-  for (const request of REQUESTS) {
-    const socket = connectTo(port);
-    socket.write(request);
-    // A client that got the last chunk would take the response for complete.
-    t.notMatch(await text(socket), /\r\n0\r\n\r\n$/);
-  }
-  t.strictSame(reported, []);
-});
-
-t.test('a response that the application ends while a plant is stored is not changed', async (t) => {
-  const store = gatedStore();
-  const application: Application = (handler, req, res) => {
+  },
+  destroys: (handler, req, res) => {
     void handler(req, res);
-    void store.arrived(1).then(() => {
-      if (req.headers['x-end'] === 'destroy') res.destroy();
-      else res.writeHead(504).end('theirs');
-      store.letGo();
-    });
-  };
-  const { port, reported } = await embed(t, application, { store });
-  t.equal((await exchange(t, port, message(), anyAnswer)).status, 504);
-  const client = await connect(t, port);
-  client.send(message({ headers: { 'X-End': 'destroy' } }));
-  await client.closed;
-  t.strictSame(reported, []);
-});
+    res.destroy();
+  },
+};
+
+for (const [how, application] of Object.entries(BREAKING))
+  t.test(`a response that the application ${how} is destroyed, without a report`, async (t) => {
+    const { port, reported } = await embed(t, application);
+    for (const request of REQUESTS) {
+      const socket = connectTo(port);
+      socket.write(request);
+      // A client that got the last chunk would take the response for complete.
+      t.notMatch(await text(socket), /\r\n0\r\n\r\n$/);
+    }
+    t.strictSame(reported, []);
+  });
 
 /** Changes of a response with which it cannot be sent. */
 const CHANGES: Readonly<Record<string, (res: ServerResponse) => unknown>> = {
@@ -325,19 +315,3 @@ for (const [about, [application, request]] of Object.entries(ENDS))
     t.equal(log.size, 0);
     t.strictSame(reported, []);
   });
-
-t.test('a client that disconnects while its plant is stored does not undo it', async (t) => {
-  const gate = gatedStore();
-  const store = storeOf((plant) => gate.add(plant).then(() => service.log.add(plant)));
-  const service: Service = await serve(t, { store });
-  const closed = nextClose(service.server);
-  const client = await connect(t, service.port);
-  client.send(message());
-  await gate.arrived(1);
-  client.socket.destroy();
-  await closed;
-  gate.letGo();
-  t.equal((await exchange(t, service.port, message())).status, 200);
-  t.equal(service.log.size, 1, 'a retry stores it only once');
-  t.strictSame(service.reported, []);
-});

@@ -142,17 +142,14 @@ t.test('a connection that is kept collects no listeners', async (t) => {
   t.equal((await client.answer()).status, 200);
   const before = listeners();
 
-  const warnings: Error[] = [];
-  const onWarning = (warning: Error) => void warnings.push(warning);
-  process.on('warning', onWarning);
-  t.teardown(() => process.off('warning', onWarning));
+  const warnings = t.capture(process, 'emitWarning');
   // The refusals are ready first, and wait for the response to the plant.
   client.send(Buffer.concat([message(), ...Array<Buffer>(50).fill(message({ method: 'PUT' }))]));
   t.equal((await client.answer()).status, 200);
   for (let n = 0; n < 50; n++) t.equal((await client.answer()).status, 405);
   client.send(message());
   t.equal((await client.answer()).status, 200);
-  t.strictSame(warnings, [], 'there were never too many');
+  t.strictSame(warnings(), [], 'there were never too many');
   t.strictSame(listeners(), before, 'none is left');
 });
 
