@@ -24,7 +24,7 @@ import { run } from './command.js';
 import { conforms } from './conformance.js';
 import { scrape } from './metrics.js';
 import { block, codeSpans, read, rows } from './readme.js';
-import { launch, start, type LaunchOptions } from './system/program.js';
+import { launch, start, type LaunchOptions, type Program } from './system/program.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const INSTALLED = block('What is installed', 'sh');
@@ -249,22 +249,16 @@ t.test(
   "under Node's permission model",
   { skip: flags === '' && `SECURITY.md has no flags for Node ${release}` },
   async (t) => {
-    await t.test('the program serves plants', async (t) => {
-      installProgram();
-      await serves(t, { command: ['sh', '-euc', permitted], env: NODE_FIRST });
-    });
-
-    await t.test('the monitor answers', async (t) => {
+    await t.test('the program serves plants, and the monitor answers', async (t) => {
       installProgram();
       const env = { ...NODE_FIRST, PLANT_STORE_MONITOR_PORT: '0' };
-      const options = { cwd: INSTALLATION, command: ['sh', '-euc', permitted], env };
-      const program = await start(t, options);
-      const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
-      t.equal(await (await fetch(`${monitor}/readyz`)).text(), 'ok');
-      const samples = await scrape(monitor);
-      t.equal(samples.get('plant_store_log_plants'), 1);
-      t.ok((samples.get('process_resident_memory_bytes') ?? 0) > 1e6);
-      t.match(await program.stop('SIGTERM'), { code: 0 });
+      await serves(t, { command: ['sh', '-euc', permitted], env }, async (program) => {
+        const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
+        t.equal(await (await fetch(`${monitor}/readyz`)).text(), 'ok');
+        const samples = await scrape(monitor);
+        t.equal(samples.get('plant_store_log_plants'), 2);
+        t.ok((samples.get('process_resident_memory_bytes') ?? 0) > 1e6);
+      });
     });
 
     await t.test('the program cannot write outside the data folder', async (t) => {
@@ -291,8 +285,12 @@ function installProgram(): void {
   writeFileSync(join(INSTALLATION, 'data/plants.jsonl'), `${IVY}{"id":2,"na`);
 }
 
-/** Starts the installed program, and checks that it stores plants and ends with code 0. */
-async function serves(t: Test, options: LaunchOptions): Promise<void> {
+/** Starts the installed program, checks that it stores plants, then the rest, and that it ends with code 0. */
+async function serves(
+  t: Test,
+  options: LaunchOptions,
+  check?: (program: Program) => Promise<void>,
+): Promise<void> {
   const program = await start(t, { command: PROGRAM, ...options, cwd: INSTALLATION });
   const post = async (body: string, token = program.token): Promise<number> => {
     const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
@@ -306,6 +304,7 @@ async function serves(t: Test, options: LaunchOptions): Promise<void> {
     [await post(`${fern}}`), await post(`${fern}}`), await post('{}'), await post('', 'wrong')],
     [200, 200, 400, 401],
   );
+  await check?.(program);
   t.match(await program.stop('SIGTERM'), { code: 0 });
   t.ok(readFileSync(program.log, 'utf8').startsWith(IVY + fern));
 }

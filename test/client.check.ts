@@ -15,12 +15,13 @@ const PACKAGE = fileURLToPath(new URL('..', import.meta.url));
 const EXACT_CLIENT = `${block('Clients', 'ts')}\n${block('Ids beyond 2^53', 'ts')}`;
 
 t.test('a typed client is generated from the document as its document says', async (t) => {
-  const folder = t.testdir({
-    node_modules: { 'plant-store': t.fixture('symlink', PACKAGE) },
+  const programs = {
     'client.ts': block('Clients', 'ts'),
     'exact.ts': EXACT_CLIENT,
     'mistake.ts': block('Clients', 'ts').replace('id: 7', "id: 'seven'"),
-  });
+  };
+  const node_modules = { 'plant-store': t.fixture('symlink', PACKAGE) };
+  const folder = t.testdir({ node_modules, ...programs });
   const command = block('Clients', 'sh').trim().split(' ');
   t.strictSame(command.splice(0, 2), ['npx', 'openapi-typescript']);
   const bin = new URL(
@@ -29,10 +30,9 @@ t.test('a typed client is generated from the document as its document says', asy
   );
   execFileSync(process.execPath, [fileURLToPath(bin), ...command], { cwd: folder });
 
-  const programs = ['client.ts', 'exact.ts', 'mistake.ts'];
-  const compilation = { release: '5.9', folder, programs, skipLibCheck: true } as const;
+  const compilation = { release: '5.9', resolution: 'bundler', programs } as const;
   t.match(
-    await typeFaults({ resolution: 'bundler', ...compilation }),
+    await typeFaults(folder, compilation),
     /^.*\nmistake\.ts\(\d+,\d+\): error TS2322: Type 'string' is not assignable to type 'number'\.\s*$/,
   );
 

@@ -13,25 +13,21 @@ const TYPESCRIPT = {
 } as const;
 const MODULES = { nodenext: 'nodenext', bundler: 'esnext', node10: 'commonjs' } as const;
 
-export const RELEASES = ['5.9', '6', '7'] as const;
-export const RESOLUTIONS = ['nodenext', 'bundler'] as const;
-
 export interface Compilation {
-  readonly release: (typeof RELEASES)[number];
+  readonly release: keyof typeof TYPESCRIPT;
   readonly resolution: keyof typeof MODULES;
-  readonly folder: string;
-  /** The names of the programs in the folder. */
-  readonly programs: readonly string[];
-  /** Skips the declarations of other packages. */
-  readonly skipLibCheck?: boolean;
+  /** Programs in the folder, by their names. */
+  readonly programs: Readonly<Record<string, string>>;
+  /** Checks the declarations of other packages, too. */
+  readonly isThorough?: boolean;
   /** Uses the newest types of Node, and not those of the oldest release. */
   readonly hasNewestNode?: boolean;
 }
 
-/** The errors that a release of TypeScript reports for programs and all types that they import. */
-export async function typeFaults(compilation: Compilation): Promise<string> {
-  const { release, resolution, folder, programs } = compilation;
-  const { skipLibCheck = false, hasNewestNode = false } = compilation;
+/** The errors that a release of TypeScript reports for programs in a folder, and for all types that they import. */
+export async function typeFaults(folder: string, compilation: Compilation): Promise<string> {
+  const { release, resolution, programs } = compilation;
+  const { isThorough = false, hasNewestNode = false } = compilation;
   const config = {
     compilerOptions: {
       module: MODULES[resolution],
@@ -44,10 +40,10 @@ export async function typeFaults(compilation: Compilation): Promise<string> {
       strict: true,
       exactOptionalPropertyTypes: true,
       resolveJsonModule: true,
-      skipLibCheck,
+      skipLibCheck: !isThorough,
       noEmit: true,
     },
-    files: programs,
+    files: Object.keys(programs),
   };
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
   try {

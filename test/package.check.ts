@@ -17,9 +17,8 @@ import ts from 'typescript';
 
 import { storeContract } from '../dist/store-contract.js';
 import { run } from './command.js';
-import { RELEASES, RESOLUTIONS, typeFaults } from './compile.js';
+import { typeFaults, type Compilation } from './compile.js';
 import { EMBEDDINGS } from './embedding/embeddings.js';
-import { isLong } from './length.js';
 import { block } from './readme.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -165,46 +164,6 @@ t.test('the maps of each module lead to its source', async (t) => {
     }
 });
 
-t.test('in an editor, the definition of an export is in the source', async (t) => {
-  const file = join(consumer, 'definitions.ts');
-  const exported = {
-    createPlantHandler: 'plant-store',
-    openPlantLog: 'plant-store',
-    openPostgresStore: 'plant-store/postgres',
-    storeContract: 'plant-store/store-contract',
-  };
-  const lines = Object.entries(exported).map(
-    ([name, from]) => `export { ${name} } from '${from}';`,
-  );
-  writeFileSync(file, lines.join('\n'));
-  const requests = [
-    { command: 'open', arguments: { file } },
-    ...lines.map((_, n) => ({
-      command: 'definition',
-      arguments: { file, line: n + 1, offset: 'export { '.length + 1 },
-    })),
-  ];
-  // The server behind editors. Only it follows declaration maps, not the language service itself.
-  const server = [
-    join(MODULES, 'typescript/lib/tsserver.js'),
-    '--disableAutomaticTypingAcquisition',
-  ];
-  const { stdout } = spawnSync(process.execPath, server, {
-    encoding: 'utf8',
-    input: requests.map((each) => `${JSON.stringify({ type: 'request', ...each })}\n`).join(''),
-  });
-  const definitions = [...stdout.matchAll(/^\{.*"command":"definition".*$/gm)].map(
-    ([line]) => (JSON.parse(line) as { body: [{ file: string; start: { line: number } }] }).body[0],
-  );
-  t.equal(definitions.length, lines.length);
-  for (const [n, name] of Object.keys(exported).entries()) {
-    const { file = '', start } = definitions[n] ?? {};
-    t.ok(file.startsWith(join(installed, 'src/')), file);
-    const found = readFileSync(file, 'utf8').split('\n')[(start?.line ?? 0) - 1];
-    t.match(found, new RegExp(`^export (?:async )?(?:function|const) ${name}\\b`));
-  }
-});
-
 t.test('the contract of a store runs without this repository, under node:test', async (t) => {
   const outside = mkdtempSync(join(tmpdir(), 'plant-store-'));
   t.teardown(() => rmSync(outside, { recursive: true }));
@@ -285,43 +244,29 @@ t.test('every supported release of Node can import and require the exports', asy
   }
 });
 
-for (const release of RELEASES)
-  for (const resolution of RESOLUTIONS)
-    t.test(`the types compile with TypeScript ${release}, ${resolution}`, async (t) => {
-      const programs = Object.keys({ ...PROGRAMS, ...(resolution === 'nodenext' && COMMONJS) });
-      // The oldest and the newest compiler check the declarations of all packages; the others take long.
-      const isOldest = release === '5.9' && resolution === 'nodenext';
-      const skipLibCheck = !isLong && !isOldest && release !== '7';
-      const compilation = { release, resolution, folder: consumer, programs, skipLibCheck };
-      t.equal(await typeFaults(compilation), '');
-    });
+const ALL = { ...PROGRAMS, ...COMMONJS, ...APPLICATIONS };
+const [LATEST, BUNDLED] = ['nodenext', 'bundler'] as const;
+/** What compiles. Only some check the declarations of other packages, which takes long. */
+const COMPILATIONS: readonly Compilation[] = [
+  { release: '5.9', resolution: LATEST, programs: { ...PROGRAMS, ...COMMONJS }, isThorough: true },
+  { release: '5.9', resolution: BUNDLED, programs: PROGRAMS },
+  // The default of `module: commonjs`.
+  { release: '5.9', resolution: 'node10', programs: COMMONJS },
+  { release: '5.9', resolution: LATEST, programs: ALL, hasNewestNode: true },
+  { release: '6', resolution: LATEST, programs: ALL },
+  { release: '6', resolution: BUNDLED, programs: { ...PROGRAMS, ...APPLICATIONS } },
+  { release: '7', resolution: LATEST, programs: { ...PROGRAMS, ...COMMONJS }, isThorough: true },
+  { release: '7', resolution: BUNDLED, programs: PROGRAMS, isThorough: true },
+  { release: '7', resolution: LATEST, programs: ALL, hasNewestNode: true },
+];
 
-t.test('the types compile with TypeScript 5.9 and module commonjs, its default', async (t) => {
-  const compilation = { release: '5.9', resolution: 'node10', folder: consumer } as const;
-  const programs = Object.keys(COMMONJS);
-  t.equal(await typeFaults({ ...compilation, programs, skipLibCheck: !isLong }), '');
-});
-
-for (const resolution of RESOLUTIONS)
-  t.test(`the embedding examples compile, ${resolution}`, async (t) => {
-    const programs = Object.keys(APPLICATIONS);
-    // What the packages of the frameworks declare is their own.
-    const compilation = { release: '6', folder: consumer, programs, skipLibCheck: true } as const;
-    t.equal(await typeFaults({ resolution, ...compilation }), '');
+for (const compilation of COMPILATIONS) {
+  const { release, resolution, hasNewestNode } = compilation;
+  const types = hasNewestNode ? 'the newest types of Node' : 'the oldest types of Node';
+  t.test(`TypeScript ${release} compiles, with ${resolution} and ${types}`, async (t) => {
+    t.equal(await typeFaults(consumer, compilation), '');
   });
-
-for (const release of ['5.9', '7'] as const)
-  t.test(
-    `TypeScript ${release} compiles all programs with the newest types of Node, too`,
-    async (t) => {
-      const programs = Object.keys({ ...PROGRAMS, ...COMMONJS, ...APPLICATIONS });
-      const compilation = { release, folder: consumer, programs, skipLibCheck: true } as const;
-      t.equal(
-        await typeFaults({ resolution: 'nodenext', hasNewestNode: true, ...compilation }),
-        '',
-      );
-    },
-  );
+}
 
 t.test('once it is installed, npx runs the program in any folder', async (t) => {
   const npx = (folder: string, argument: string): Promise<string> =>

@@ -18,12 +18,12 @@ import { HANG_MS } from '../dist/log/commit.js';
 import { STOPPING } from '../dist/program/exit.js';
 import { CONNECTION_LIMITS } from '../dist/program/listener.js';
 import { MONITOR_LIMITS } from '../dist/program/monitor.js';
-import { SETTINGS, settingsHelp } from '../dist/program/settings.js';
+import { settingsHelp } from '../dist/program/settings.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
-import { block, blocks, codeSpans, DOCUMENTS, read, rows } from './readme.js';
+import { block, blocks, DOCUMENTS, read, rows } from './readme.js';
 import { launch, run, serving, start } from './system/program.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
@@ -144,13 +144,6 @@ function helpIn(heading: string): string {
 t.test('the table of settings is the one that --help prints', async (t) => {
   t.equal(helpIn('Settings'), settingsHelp());
   t.match(await run(t, { args: ['--help'] }), { code: 0, stdout: settingsHelp() });
-});
-
-t.test('the table of settings has the defaults that are parsed', async (t) => {
-  for (const [name, fallback = ''] of rows('Settings')) {
-    const setting = new Map(Object.entries(SETTINGS)).get(codeSpans(name ?? '')[0] ?? '');
-    t.equal(setting?.fallback ?? '', codeSpans(fallback)[0] ?? '', String(name));
-  }
 });
 
 t.test('the table of limits has the numbers in the code', async (t) => {
