@@ -77,7 +77,7 @@ export const SETTINGS = {
   // Longer than the 60 s for which nginx keeps idle connections.
   PLANT_STORE_KEEP_ALIVE_SECONDS: setting(
     '75',
-    'how long an idle connection is kept at least, in seconds',
+    'how many seconds an idle connection is kept at least',
     integer(1, 86_400),
   ),
 };
