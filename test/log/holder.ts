@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
-import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
+import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { PlantStoreError } from '../../dist/store.js';
+import { hurried } from './lock-support.js';
 import { givingUp } from './support.js';
 
 /*
@@ -76,7 +77,7 @@ async function disconnect(): Promise<string> {
 }
 
 const commands: Record<string, () => string | Promise<string>> = {
-  open: () => open(openPlantLog(path)),
+  open: () => open(openLog(hurried, path)),
   /** Does not give up before another process has the log open, however busy the machine is. */
   contend: () =>
     open(
