@@ -55,6 +55,7 @@ t.test(
     const load = startLoad(port, [{ secure: true, keepAlive: true }]);
     await load.goesOn();
     await load.stop();
+    t.ok(load.outcomes.get('200'));
   },
 );
 
