@@ -68,7 +68,7 @@ t.test('all parts of a request count in its memory', async (t) => {
   for (const { status } of await Promise.all(small)) t.equal(status, 200, 'a small one does');
 });
 
-t.test('the memory of all requests is limited, which is reported', async (t) => {
+t.test('the memory of all requests is limited, and reaching the limit is reported', async (t) => {
   const store = gatedStore();
   const reports: string[] = [];
   const report = (message: string) => void reports.push(message);

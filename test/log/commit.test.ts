@@ -266,7 +266,7 @@ for (const [what, fault] of Object.entries(failedWrites))
         },
       );
 
-t.test('a failed write whose file was cut meanwhile does not lengthen it', async (t) => {
+t.test('a write that fails does not lengthen a file that was cut meanwhile', async (t) => {
   const gate = createGate();
   const faults = { 'write 2': { fails: 'ENOSPC', hangs: gate } };
   const { log, path, content } = await openWithFaults(t, faults);

@@ -148,14 +148,14 @@ t.test('the table', { skip: missing() }, async (t) => {
     }
   });
 
-  t.test('may hide rows, which are not called unchanged', async (t) => {
+  t.test('may hide rows, and their plants are not called unchanged', async (t) => {
     const url = await created(TABLE);
     t.equal(await (await openStore(t, { url })).add(IVY), 'created');
     await query(url, LOUD['row-level security that hides plants']?.[0].replace(TABLE, '') ?? '');
     await t.rejects((await openStore(t, { url })).add(IVY), { code: 'unavailable' });
   });
 
-  t.test('may have a deferrable key of another column, which refuses only its plant', async (t) => {
+  t.test('may have a deferrable key of another column; only what it refuses fails', async (t) => {
     const url = await created(
       `${TABLE}; ALTER TABLE plants ADD UNIQUE (name) DEFERRABLE INITIALLY DEFERRED`,
     );

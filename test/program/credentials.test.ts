@@ -156,7 +156,7 @@ t.test(
   },
 );
 
-t.test('a key that is not that of the certificate is named, of whatever type it is', async (t) => {
+t.test('a key of any type that does not belong to the certificate is named', async (t) => {
   const own = selfSigned();
   const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const ec = String(privateKey.export({ type: 'pkcs8', format: 'pem' }));

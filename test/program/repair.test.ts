@@ -11,7 +11,7 @@ const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>
   encodeRecord({ id: BigInt(id), name }),
 ) as [string, string, string];
 
-t.test('repair moves damaged lines to a file beside the log, which then serves', async (t) => {
+t.test('after repair, damaged lines are beside the log, and the log serves', async (t) => {
   const damaged = ['\n', IVY.replace('ivy', 'ivi')];
   const content = [FERN, damaged[0], IVY, damaged[1], OAK, '{"id":4,'].join('');
   const cwd = t.testdir({ 'plants.jsonl': content });

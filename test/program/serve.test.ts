@@ -217,7 +217,7 @@ t.test(
 );
 
 t.test(
-  'SIGHUP while a token file is read, which hangs, reads it once more, and the tokens stay',
+  'a SIGHUP while the reading of the token file hangs reads it once more, and the tokens stay',
   async (t) => {
     const disk = createDisk(t);
     const token = join(disk.cwd, 'token');
