@@ -1,22 +1,17 @@
 import { once } from 'node:events';
-import { createServer, type RequestListener } from 'node:http';
+import { createServer } from 'node:http';
 import * as https from 'node:https';
-import { connect as connectTo, type Server, type Socket } from 'node:net';
-import { text } from 'node:stream/consumers';
+import { connect as connectTo, type Socket } from 'node:net';
 import { connect as connectSecurely } from 'node:tls';
 
-import express from 'express';
-import fastify from 'fastify';
 import type { Test } from 'tap';
 
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { createListener, type ListenerOptions } from '../../dist/program/listener.js';
 import { selfSigned } from '../certificate.js';
-import { chunk, CHUNKED, connect, message, TOKEN, type Message } from '../client.js';
+import { chunk, CHUNKED, message, TOKEN, type Message } from '../client.js';
 import { LISTENER, listen } from '../service.js';
 import { storeOf } from '../stores.js';
-
-export const MAX_BODY_BYTES = 100;
 
 export interface Service {
   readonly handler: PlantHandler;
@@ -31,7 +26,7 @@ export function makeService(store = storeOf(async () => 'created')): Service {
     stored.push(plant.id);
     return store.add(plant);
   });
-  const handler = createPlantHandler({ store: noting, tokens: [TOKEN], maxBodyBytes: 100 });
+  const handler = createPlantHandler({ store: noting, tokens: [TOKEN] });
   return { handler, stored };
 }
 
@@ -66,24 +61,6 @@ export function parseResponses(received: string): Response[] {
     });
 }
 
-export type Send = (port: number, bytes: Buffer) => Promise<string>;
-
-/** Sends bytes in one packet, and resolves to all that comes until the connection is closed. */
-export const sendPlainly =
-  (t: Test): Send =>
-  async (port, bytes) => {
-    const { socket } = await connect(t, port);
-    const received = text(socket);
-    socket.write(bytes);
-    return received;
-  };
-
-export const sendSecurely: Send = (port, bytes) => {
-  const socket = connectSecurely({ port, host: '127.0.0.1', rejectUnauthorized: false });
-  socket.write(bytes);
-  return text(socket);
-};
-
 export async function listener(
   t: Test,
   handler: PlantHandler,
@@ -102,13 +79,7 @@ const tls = (): { cert: Buffer; key: Buffer } => {
 export interface TestServer {
   readonly start: (t: Test, handler: PlantHandler) => Promise<number>;
   readonly secure?: boolean;
-  readonly passesOn?: boolean;
 }
-
-const embedIn =
-  (makeServer: (handler: PlantHandler) => Server | Promise<Server>) =>
-  async (t: Test, handler: PlantHandler): Promise<number> =>
-    listen(t, await makeServer(handler));
 
 /** The servers of the program. */
 export const LISTENERS: Readonly<Record<string, TestServer>> = {
@@ -121,25 +92,10 @@ export const LISTENERS: Readonly<Record<string, TestServer>> = {
 
 /** Servers of applications. */
 export const APPLICATIONS: Readonly<Record<string, TestServer>> = {
-  'node:http': { start: embedIn((handler) => createServer(handler)) },
+  'node:http': { start: (t, handler) => listen(t, createServer(handler)) },
   'node:https': {
-    start: embedIn((handler) => https.createServer(tls(), handler)),
+    start: (t, handler) => listen(t, https.createServer(tls(), handler)),
     secure: true,
-  },
-  Express: {
-    start: embedIn((handler) => createServer(express().use(handler) as RequestListener)),
-    passesOn: true,
-  },
-  Fastify: {
-    start: embedIn(async (handler) => {
-      const app = fastify();
-      app.addHook('onRequest', (request, reply, next) => {
-        void handler(request.raw, reply.raw, next);
-      });
-      await app.ready();
-      return app.server;
-    }),
-    passesOn: true,
   },
 };
 
