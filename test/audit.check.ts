@@ -75,64 +75,54 @@ t.test('no package has install scripts', async (t) => {
   }
 });
 
-/** The calls of import in each file that has some. */
-const IMPORTS: Readonly<Record<string, number>> = {
-  'server.js': 1,
-  'program/main.js': 1,
-};
-const SUSPECTS = ['eval', 'Function', 'require', 'createRequire', 'dlopen'];
-
 t.test('the code does not generate or load code dynamically', async (t) => {
-  for (const [name, file] of filesOf('dist', '.js')) {
-    const nodes = nodesOf(file);
+  const suspects = ['eval', 'Function', 'require', 'createRequire', 'dlopen'];
+  const importing = [];
+  for (const [name, nodes] of nodesOf('dist', '.js')) {
     const names = nodes.filter(ts.isIdentifier).map(({ text }) => text);
-    t.strictSame(
-      names.filter((name) => SUSPECTS.includes(name)),
-      [],
-      name,
-    );
-    const calls = nodes.filter(ts.isCallExpression).map(({ expression }) => expression.kind);
-    const imports = calls.filter((kind) => kind === ts.SyntaxKind.ImportKeyword).length;
-    const expected = IMPORTS[name] ?? 0;
-    t.equal(imports, expected, `calls of import in ${name}`);
+    for (const suspect of suspects) t.notOk(names.includes(suspect), `${suspect} in ${name}`);
+    for (const call of nodes.filter(ts.isCallExpression))
+      if (call.expression.kind === ts.SyntaxKind.ImportKeyword) importing.push(name);
   }
+  t.strictSame(importing.toSorted(), ['program/main.js', 'server.js']);
   for (const folder of ['dist', 'node_modules/typebox'])
-    t.strictSame([...filesOf(folder, '.node')], [], `no native add-on in ${folder}`);
+    t.strictSame(filesIn(folder, '.node'), [], `no native add-on in ${folder}`);
 });
 
 t.test('the published types do not contain any', async (t) => {
-  for (const [name, file] of filesOf('dist', '.d.ts'))
+  for (const [name, nodes] of nodesOf('dist', '.d.ts'))
     t.notOk(
-      nodesOf(file).some(({ kind }) => kind === ts.SyntaxKind.AnyKeyword),
+      nodes.some(({ kind }) => kind === ts.SyntaxKind.AnyKeyword),
       name,
     );
 });
 
 t.test('the package imports only typebox and the modules that SECURITY.md lists', async (t) => {
   // Only an application that imports plant-store/postgres loads that folder, and pg.
-  const files = [...filesOf('dist', '.js')].filter(([name]) => !name.startsWith('postgres/'));
-  const imported = files.flatMap(([, file]) =>
-    file.statements
-      .filter((statement) => ts.isImportDeclaration(statement))
-      .map(({ moduleSpecifier }) => (moduleSpecifier as ts.StringLiteral).text)
-      .filter((name) => !name.startsWith('.'))
-      .map((name) => name.replace(/^node:(\w+).*/, '$1')),
-  );
+  const files = filesIn('dist', '.js').filter((name) => !name.startsWith('postgres/'));
+  const imported = files
+    .flatMap(
+      (name) => ts.preProcessFile(readFileSync(join(ROOT, 'dist', name), 'utf8')).importedFiles,
+    )
+    .map(({ fileName }) => fileName.replace(/^node:(\w+).*/, '$1'))
+    .filter((name) => !name.startsWith('.'));
   const listed = rows('What the code contains').flatMap(([modules = '']) => codeSpans(modules));
   t.strictSame([...new Set(imported)].toSorted(), [...listed, 'typebox/schema'].toSorted());
 });
 
-/** The files in a folder whose names have this ending, parsed. */
-function* filesOf(folder: string, ending: string): Generator<[name: string, ts.SourceFile]> {
-  for (const name of readdirSync(join(ROOT, folder), { encoding: 'utf8', recursive: true }))
-    if (name.endsWith(ending)) {
-      const content = readFileSync(join(ROOT, folder, name), 'utf8');
-      yield [name, ts.createSourceFile(name, content, ts.ScriptTarget.Latest, true)];
-    }
+/** The names of the files in a folder that have this ending. */
+function filesIn(folder: string, ending: string): string[] {
+  const names = readdirSync(join(ROOT, folder), { encoding: 'utf8', recursive: true });
+  return names.filter((name) => name.endsWith(ending));
 }
 
-function nodesOf(node: ts.Node, file = node.getSourceFile()): ts.Node[] {
-  return [node, ...node.getChildren(file).flatMap((child) => nodesOf(child, file))];
+/** All nodes of the syntax of each file. */
+function nodesOf(folder: string, ending: string): [name: string, ts.Node[]][] {
+  return filesIn(folder, ending).map((name) => {
+    const content = readFileSync(join(ROOT, folder, name), 'utf8');
+    const below = (node: ts.Node): ts.Node[] => [node, ...node.getChildren().flatMap(below)];
+    return [name, below(ts.createSourceFile(name, content, ts.ScriptTarget.Latest, true))];
+  });
 }
 
 t.test('the program serves without code from strings, and with frozen intrinsics', async (t) => {
@@ -184,18 +174,16 @@ t.test('TLS 1.2 and 1.3 are offered, and no older version', async (t) => {
   const { cert, key } = selfSigned();
   const env = { PLANT_STORE_TLS_CERT: 'cert', PLANT_STORE_TLS_KEY: 'key' };
   const { port } = await start(t, { cwd: t.testdir({ cert, key }), env });
-  const connectWith = async (version: SecureVersion): Promise<string | null> => {
+  const connectWith = async (version: SecureVersion): Promise<void> => {
     // OpenSSL's default level of security refuses TLS 1.1 by itself.
     const ciphers = 'DEFAULT:@SECLEVEL=0';
     const versions = { minVersion: version, maxVersion: version, ciphers };
     const socket = connect({ port, host: 'localhost', ca: cert, ...versions });
     await once(socket, 'secureConnect');
-    const protocol = socket.getProtocol();
     socket.destroy();
-    return protocol;
   };
-  for (const version of ['TLSv1.2', 'TLSv1.3'] as const)
-    t.equal(await connectWith(version), version);
+  await connectWith('TLSv1.2');
+  await connectWith('TLSv1.3');
   await t.rejects(connectWith('TLSv1.1'), { code: 'ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION' });
 });
 
