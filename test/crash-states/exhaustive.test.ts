@@ -10,7 +10,7 @@ import { workloads, type Workload } from './workloads.js';
 
 const names = Object.keys(workloads);
 /** With two crashes. The others are explored with one. */
-const twice = byLength(['a plant is stored', 'a write fails'], names, names);
+const twice = byLength(['a log is created, in folders of its own', 'a write fails'], names, names);
 
 t.setTimeout(1_800_000);
 

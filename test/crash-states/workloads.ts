@@ -70,7 +70,6 @@ export const workloads = {
     knowledge: knowledgeOf(),
     run: storing([FERN], [OAK, IVY, MOSS]),
   },
-  'a plant is stored': onLog({ plants: [FERN] }, storing([IVY])),
   'a log with a torn tail is opened': onLog({ plants: [FERN], tail: TORN }, storing([IVY], [OAK])),
   'a log whose last line lacks its newline is opened': onLog(
     { plants: [FERN, OAK], lacksNewline: true },

@@ -3,15 +3,13 @@
  * Only TEST_LENGTH=long includes those that wait for the limit of a body.
  */
 import { strict as assert } from 'node:assert';
-import { execFile } from 'node:child_process';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 
 import t, { type Test } from 'tap';
 
 import { TOKEN } from '../client.js';
 import { createLedger, type Ledger } from '../faults/ledger.js';
-import { missing, settingsFor, stopCleanly } from '../faults/support.js';
+import { settingsFor, stopCleanly } from '../faults/support.js';
 import { isLong } from '../length.js';
 import { start, type Program } from '../system/program.js';
 import { opened, parseAnswers, rawRequest } from './exchange.js';
@@ -37,7 +35,7 @@ const HEAD = [
 /** These tests spend their time waiting: they run side by side, each with a program of its own. */
 const SIDE_BY_SIDE = { buffered: true };
 const long = { ...SIDE_BY_SIDE, skip: !isLong && 'needs TEST_LENGTH=long' };
-t.jobs = 6;
+t.jobs = 3;
 
 t.setTimeout(1_800_000);
 
@@ -56,13 +54,6 @@ t.test(`${CLIENTS} clients that send a body byte by byte get 408 after ${BODY_MS
 t.test(`clients that do not read their answers are cut off after ${BODY_MS} ms`, long, (t) =>
   besideHealthy(t, neverRead),
 );
-
-for (const [what, mode] of Object.entries({ headers: '-H', bodies: '-B', readers: '-X' }))
-  t.test(
-    `healthy clients are answered during the slow ${what} of slowhttptest`,
-    { ...SIDE_BY_SIDE, skip: missing('slowhttptest') },
-    (t) => besideHealthy(t, (program) => slowhttptest(program, mode)),
-  );
 
 /** Lets a healthy client store plants during an attack, and checks how long each takes. */
 async function besideHealthy(
@@ -154,18 +145,4 @@ async function neverRead(program: Program, ledger: Ledger): Promise<string> {
   const figures = `cut off after ${Math.round(Math.min(...times))} to ${Math.round(last)} ms`;
   assert.ok(last < 2 * BODY_MS + GRACE_MS, figures);
   return figures;
-}
-
-async function slowhttptest({ url: origin }: Program, mode: string): Promise<string> {
-  const url = `${origin}/plants`;
-  // slowhttptest never waits, it polls.
-  const seconds = isLong ? '20' : '12';
-  const load = ['-c', '500', '-r', '250', '-l', seconds, '-i', '5', '-p', '1', '-u', url];
-  const { stdout } = await promisify(execFile)('slowhttptest', [mode, ...load], {
-    timeout: 60_000,
-  });
-  const plain = stdout.replace(/\x1b\[[\d;]*m/g, '');
-  const statuses = [...plain.matchAll(/service available: +(\w+)/g)].map(([, word]) => word);
-  assert.ok(statuses.length > 0 && statuses.at(-1) === 'YES', plain.slice(-1_000));
-  return `available ${statuses.filter((word) => word === 'YES').length} of ${statuses.length} times`;
 }
