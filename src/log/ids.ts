@@ -41,10 +41,10 @@ interface Table {
 
 export function createIdIndex(): IdIndex {
   const hash = createHash();
-  const tables = Array.from({ length: 2 ** TABLE_BITS }, () => createTable(FIRST_SLOTS));
+  const tables = Array<Table | undefined>(2 ** TABLE_BITS).fill(undefined);
   let size = 0;
 
-  // The first bits of a hash select the table, the last ones the slot.
+  /** The number of the table, which the first bits of a hash select. The last ones select the slot. */
   function numberOf(hashed: number): number {
     return hashed >>> (HASH_BITS - TABLE_BITS);
   }
@@ -68,13 +68,13 @@ export function createIdIndex(): IdIndex {
     get(id) {
       const [low, high] = wordsOf(id);
       const hashed = hash(low, high);
-      const table = tables[numberOf(hashed)] as Table;
-      return offsetAt(table, slotOf(table, hashed, low, high));
+      const table = tables[numberOf(hashed)];
+      return table && offsetAt(table, slotOf(table, hashed, low, high));
     },
     add(id, offset) {
       const [low, high] = wordsOf(id);
       const hashed = hash(low, high);
-      const table = tables[numberOf(hashed)] as Table;
+      const table = (tables[numberOf(hashed)] ??= createTable(FIRST_SLOTS));
       const slot = slotOf(table, hashed, low, high);
       const earlier = offsetAt(table, slot);
       if (earlier !== undefined) return earlier;
