@@ -225,6 +225,7 @@ for (const [what, faults] of Object.entries(poisons))
     t.match(log.poisoned.reason, { ...UNAVAILABLE, cause: Error });
     t.match(reports, exactly(POISON_REPORT), 'it is reported once');
     await log.close();
+    await t.rejects(log.check(), log.poisoned.reason as Error, 'the reason is kept');
     t.equal(content(), left);
     t.ok(left.startsWith(encodeRecord(FERN)), 'all acknowledged plants are there');
     t.equal(fs.openFiles, 0);
@@ -424,8 +425,8 @@ t.test('a modified line poisons the log, but a write in progress is completed', 
 });
 
 /** A committer for a file that keeps no bytes. */
-function bottomless(end: number, index = createIdIndex()): Committer {
-  let size = end;
+function bottomless(): Committer {
+  let size = 0;
   const write = async (_descriptor: number, bytes: Buffer) => {
     size += bytes.length;
     return { bytesWritten: bytes.length };
@@ -439,8 +440,8 @@ function bottomless(end: number, index = createIdIndex()): Committer {
     file: {} as OpenFile,
     path: 'plants.jsonl',
     fileId: { dev: 1n, ino: 1n },
-    end,
-    index,
+    end: 0,
+    index: createIdIndex(),
     report: () => undefined,
   });
 }
@@ -459,7 +460,7 @@ function plantOfLine(bytes: number): NewPlant {
 
 t.test('a line may have the length limit of a record, but not one byte more', async (t) => {
   const found: unknown[] = [];
-  const committer = bottomless(0);
+  const committer = bottomless();
   const longest = plantOfLine(MAX_RECORD_BYTES);
   // The escaped name alone is as long as a line may be.
   const tooLong = { id: -1n, name: '\u0001'.repeat(MAX_RECORD_BYTES / 6) };
@@ -480,40 +481,4 @@ t.test('a batch is bounded, and plants are written in the order of arrival', asy
   await Promise.all(plants.map((plant) => log.add(plant)));
   t.equal(countOf(fs, 'write'), 7, 'six of them are more than 4 MiB');
   t.equal(content(), logOf(plants).toString());
-});
-
-t.test('a batch of very small plants is bounded, too', async (t) => {
-  const index = createIdIndex();
-  const committer = bottomless(0, index);
-  const plants = Array.from({ length: 300_000 }, (_, n) => ({ id: BigInt(n), name: '' }));
-  const batches = new Set(plants.map((plant) => committer.append(plant)));
-  t.equal(batches.size, 4, 'their lines take more than 12 MiB');
-  const last = committer.find(299_999n);
-  t.equal(await last, plants.at(-1), 'all of them are found');
-  await Promise.all(batches);
-  t.equal(index.size, plants.length);
-});
-
-t.test('a closed or poisoned committer has the error with which it refuses plants', async (t) => {
-  const [closed, poisoned] = [bottomless(0), bottomless(0)];
-  const cause = new Error('a reason');
-  t.match(poisoned.poison(cause), { ...UNAVAILABLE, message: 'plants.jsonl: a reason', cause });
-  const error = poisoned.poison(new Error('another'));
-  t.match(error, { ...UNAVAILABLE, cause }, 'the first reason is kept');
-  t.strictSame(poisoned.state, { is: 'poisoned', error });
-  await poisoned.close();
-  t.equal(poisoned.state.is, 'poisoned', 'closing it does not hide that');
-  await closed.close();
-  t.match(closed.state, {
-    is: 'closed',
-    error: { ...UNAVAILABLE, message: /the log is closed/ },
-  });
-});
-
-t.test('offsets are exact beyond 4 GiB', async (t) => {
-  const committer = bottomless(2 ** 40);
-  await Promise.all([FERN, IVY, MOSS].map((plant) => committer.append(plant)));
-  const [fern, ivy] = [FERN, IVY].map((plant) => encodeRecord(plant).length) as [number, number];
-  const offsets = [FERN, IVY, MOSS].map(({ id }) => committer.find(id));
-  t.strictSame(offsets, [2 ** 40, 2 ** 40 + fern, 2 ** 40 + fern + ivy]);
 });

@@ -1,16 +1,12 @@
-import { readFileSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t from 'tap';
 
-import {
-  createFolder,
-  syncFolder,
-  writeAll,
-  openLogFile,
-  nodeSystem,
-} from '../../dist/log/files.js';
-import { createGate, faultyFileSystem, isPending, notingSyncs } from './support.js';
+import { createFolder, syncFolder } from '../../dist/log/files.js';
+import { faultyFileSystem, notingSyncs } from './support.js';
+
+/* That what is written is durable, and a folder with it, is shown by ../crash-states/. */
 
 t.test('a folder is created with its ancestors, and all of them are durable', async (t) => {
   const root = t.testdir();
@@ -32,11 +28,6 @@ t.test('the folders above those that are created need not be readable', async (t
   await t.rejects(createFolder(fs, join(root, 'here', 'new')), { code: 'EACCES' });
 });
 
-t.test('a folder that cannot be created rejects', async (t) => {
-  const fs = faultyFileSystem({ 'mkdir 1': { fails: 'EACCES' } });
-  await t.rejects(createFolder(fs, join(t.testdir(), 'a')), { code: 'EACCES' });
-});
-
 t.test('syncFolder ignores that fsync is forbidden, and rejects on any other error', async (t) => {
   const path = t.testdir();
   const denied = faultyFileSystem({ 'sync 1': { fails: 'ERR_ACCESS_DENIED' } });
@@ -53,49 +44,4 @@ t.test('syncFolder ignores that fsync is forbidden, and rejects on any other err
     await t.rejects(syncFolder(fs, path), { code: /EACCES|EIO/ });
     t.equal(fs.openFiles, 0);
   }
-});
-
-t.test('openLogFile creates a file with mode 0600, and keeps existing content', async (t) => {
-  const path = join(t.testdir(), 'plants.jsonl');
-  for (const content of ['one', 'onetwo']) {
-    const file = await openLogFile(nodeSystem, path);
-    await writeAll(nodeSystem, file, Buffer.from(content.slice(-3)));
-    await file.close();
-    t.equal(readFileSync(path, 'utf8'), content);
-  }
-  t.equal(statSync(path).mode & 0o777, 0o600);
-});
-
-/** What `writeAll` waits for in the end, if two writes take only a few bytes, and all operations on the file. */
-const LAST_OPERATIONS = {
-  'the last write': { dsyncIsDurable: true, operations: ['open', 'write', 'write', 'write'] },
-  'the sync, if O_DSYNC does not reach the disk': {
-    dsyncIsDurable: false,
-    operations: ['open', 'write', 'write', 'write', 'sync'],
-  },
-};
-
-for (const [what, { dsyncIsDurable, operations }] of Object.entries(LAST_OPERATIONS))
-  t.test(`writeAll writes all bytes, and waits for ${what}`, async (t) => {
-    const path = join(t.testdir(), 'plants.jsonl');
-    const gate = createGate();
-    const faults = {
-      'write 1': { writes: 3 },
-      'write 2': { writes: 1 },
-      [operations.length]: { hangs: gate },
-    };
-    const fs = faultyFileSystem(faults, { dsyncIsDurable });
-    const file = await openLogFile(fs, path);
-    const written = writeAll(fs, file, Buffer.from('a long text'));
-    await gate.reached;
-    t.ok(await isPending(written));
-    gate.open();
-    await written;
-    t.strictSame(fs.operations, operations);
-    t.equal(readFileSync(path, 'utf8'), 'a long text');
-    await file.close();
-  });
-
-t.test('O_DSYNC is durable on all platforms but macOS', async (t) => {
-  t.equal(nodeSystem.dsyncIsDurable, process.platform !== 'darwin');
 });

@@ -58,14 +58,6 @@ for (const [what, prefix] of Object.entries(PREFIXES))
     await log.close();
   });
 
-t.test('a log can be opened beside the open log of another user', async (t) => {
-  const { folder, log, claim } = await openForAll(t);
-  const other = await openAsOther(join(folder, 'others.jsonl'));
-  t.ok(claimsIn(folder).includes(claim), 'the other claim is untouched');
-  await other.close();
-  await log.close();
-});
-
 t.test('a folder that is not writable is an error', async (t) => {
   const folder = sharedFolder(t);
   const log = join(folder, 'log');
