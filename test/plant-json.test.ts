@@ -15,12 +15,6 @@ const notJson = (why: string): object => ({
   kind: 'json',
   message: `the text must be one JSON text in UTF-8; it ${why}`,
 });
-/** Without the place, which some releases of Node know and others do not. */
-const NOT_JSON = {
-  kind: 'json',
-  message:
-    /^the text must be one JSON text in UTF-8; it (is not (UTF-8|valid( at position \d+)?)|ends too early)$/,
-};
 const BYTE_ORDER_MARK = { kind: 'json', message: 'the text must not begin with a byte order mark' };
 const invalid = (...rules: readonly string[]) => ({ kind: 'plant', message: rules.join('; ') });
 const NOT_OBJECT = invalid('the text must be a JSON object with the members id and name');
@@ -81,10 +75,12 @@ const edge = fc
   .tuple(fc.constantFrom(MIN, MAX, 2n ** 53n, -(2n ** 53n), 0n), fc.bigInt({ min: -3n, max: 3n }))
   .map(([at, beside]) => at + beside);
 
+const int64 = fc.oneof(edge, fc.bigInt({ min: MIN, max: MAX }), fc.bigInt({ min: -99n, max: 99n }));
+
 /** An integer, with its point moved about and an exponent that moves it back, or nearly so. */
 const spelling = fc
   .record({
-    value: fc.oneof(edge, fc.bigInt({ min: MIN, max: MAX }), fc.bigInt({ min: -99n, max: 99n })),
+    value: int64,
     zeros: fc.nat(25),
     moved: fc.integer({ min: -30, max: 30 }),
     off: fc.constantFrom(0, 0, 0, 1, -1),
@@ -101,21 +97,10 @@ const spelling = fc
     return `${sign}${whole}.${padded.slice(point)}${mark}${power < 0 ? '' : plus}${power}`;
   });
 
-t.test('every int64 is read exactly as it was sent', async (t) => {
-  fc.assert(
-    fc.property(
-      fc.oneof(fc.bigInt({ min: MIN, max: MAX }), edge),
-      (id) => idOf(String(id)) === (id >= MIN && id <= MAX ? id : undefined),
-    ),
-    { numRuns: 5_000 },
-  );
-  t.pass();
-});
-
 t.test('the id is the exact value of a number in any notation, or is refused', async (t) => {
   let accepted = 0;
   fc.assert(
-    fc.property(spelling, (text) => {
+    fc.property(fc.oneof(int64.map(String), spelling), (text) => {
       const id = idOf(text);
       if (id !== undefined) accepted++;
       return id === int64Of(text);
@@ -145,11 +130,8 @@ const SPELLINGS: readonly [spelling: string, id: bigint | undefined][] = [
 
 t.test('unusual notations of an id are read exactly', async (t) => {
   for (const [spelling, id] of SPELLINGS) t.equal(idOf(spelling), id, JSON.stringify(spelling));
-});
-
-t.test('a value that only looks like a number is not an id', async (t) => {
-  const values = ['"7"', 'null', 'true', '[7]', '{"id":7}', '""', '"\\"7"'];
-  for (const value of values) t.equal(idOf(value), undefined, value);
+  for (const value of ['"7"', 'null', 'true', '[7]', '{"id":7}', '""', '"\\"7"'])
+    t.equal(idOf(value), undefined, value);
 });
 
 t.test('a number of millions of characters is read exactly', async (t) => {
@@ -203,23 +185,19 @@ t.test('a repeated id, name or tag is refused, even if its name is escaped', asy
     t.strictSame(read(text), { kind: 'json', message: `${member}: must not be given twice` }, text);
 });
 
-t.test('any other member may be repeated', async (t) => {
-  const texts = [
-    '{"id":1,"name":"fern","a":1,"a":2}',
-    '{"id":1,"name":"fern","a":{"id":2,"id":3,"name":4}}',
-    '{"a":[{"tag":1},{"tag":2,"tag":3}],"id":1,"name":"fern"}',
-    '{"a":"{\\"id\\":1,\\"id\\":2}","id":1,"name":"fern"}',
-  ];
-  for (const text of texts) t.strictSame(read(text), { id: 1n, name: 'fern' }, text);
-});
-
-t.test('members that a plant does not have are allowed, and not stored', async (t) => {
+t.test('members that a plant does not have are allowed, even twice, and not stored', async (t) => {
   for (const name of ['__proto__', 'constructor', 'hasOwnProperty', 'crc32', '', 'Id', 'id2']) {
     const text = `{${JSON.stringify(name)}:{"id":2,"tag":"x"},"id":1,"name":"fern"}`;
     const plant = parse(text);
     t.strictSame(plant, { id: 1n, name: 'fern' }, text);
     t.equal(Object.getPrototypeOf(plant), Object.prototype, `${text}: a plain object`);
   }
+  const texts = [
+    '{"id":1,"name":"fern","a":1,"a":{"id":2,"id":3,"name":4}}',
+    '{"a":[{"tag":1},{"tag":2,"tag":3}],"id":1,"name":"fern"}',
+    '{"a":"{\\"id\\":1,\\"id\\":2}","id":1,"name":"fern"}',
+  ];
+  for (const text of texts) t.strictSame(read(text), { id: 1n, name: 'fern' }, text);
   const inherited = '{"__proto__":{"id":1,"name":"fern"}}';
   t.strictSame(read(inherited), invalid(ID_RULE, NAME_RULE), 'members are not inherited');
 });
@@ -255,15 +233,10 @@ const STRINGS: Readonly<Record<string, string>> = {
 
 t.test('name and tag can be any strings, and are read unchanged', async (t) => {
   for (const [about, text] of Object.entries(STRINGS)) t.ok(comesBack(text), about);
+  t.strictSame(read('{"id":1,"name":""}'), { id: 1n, name: '' }, 'no tag is not an empty tag');
   fc.assert(fc.property(fc.string({ unit: 'binary' }), comesBack));
   const unit = fc.nat(0xffff).map((code) => String.fromCharCode(code));
   fc.assert(fc.property(fc.string({ unit }), comesBack));
-});
-
-t.test('a missing tag is not an empty tag', async (t) => {
-  t.strictSame(read('{"id":1,"name":""}'), { id: 1n, name: '' });
-  t.notOk('tag' in (read('{"id":1,"name":""}') as object));
-  t.strictSame(read('{"id":1,"name":"","tag":""}'), { id: 1n, name: '', tag: '' });
 });
 
 t.test('the message lists every fault of a NewPlant', async (t) => {
@@ -289,46 +262,32 @@ t.test('JSON that is not an object is not a NewPlant', async (t) => {
     t.strictSame(read(text), NOT_OBJECT, text);
 });
 
-/** A plant whose name has these bytes. */
-function named(...bytes: readonly number[]): Buffer {
-  return Buffer.concat([Buffer.from('{"id":1,"name":"'), Buffer.from(bytes), Buffer.from('"}')]);
+/** A plant whose name has these bytes, in hexadecimal. */
+function named(bytes: string): Buffer {
+  return Buffer.concat(
+    ['{"id":1,"name":"', Buffer.from(bytes, 'hex'), '"}'].map((each) => Buffer.from(each)),
+  );
 }
 
-t.test('a body that is not JSON in UTF-8 is refused', async (t) => {
+t.test('a body that is not JSON in UTF-8 is refused, without any of its text', async (t) => {
   const plant = '{"id":1,"name":"fern"}';
-  const rows: Readonly<Record<string, string | Buffer>> = {
-    nothing: '',
-    'white space': ' \n',
-    'half of a plant': plant.slice(0, -1),
-    'two plants': `${plant}\n${plant}`,
-    'a comment': `${plant}//`,
-    'a trailing comma': '{"id":1,"name":"fern",}',
-    'a bare name': '{id:1,name:"fern"}',
-    'a leading zero': '{"id":01,"name":"fern"}',
-    'a raw control character': '{"id":1,"name":"\n"}',
-    'a form': 'id=1&name=fern',
-    'UTF-16': Buffer.from(plant, 'utf16le'),
-    'Latin-1': named(0xe9),
-    'a character cut short': named(0xf0, 0x9f, 0x8c),
-    'an overlong NUL': named(0xc0, 0x80),
-    'a pair of surrogates (CESU-8)': named(0xed, 0xa0, 0xbc, 0xed, 0xbc, 0xbf),
-    'more than U+10FFFF': named(0xf4, 0x90, 0x80, 0x80),
-  };
-  for (const [about, body] of Object.entries(rows)) t.match(read(body), NOT_JSON, about);
-});
-
-t.test('where a body is not JSON is reported without any of its text', async (t) => {
+  // Some releases of Node know the place, and others do not.
+  const invalid = /^the text must be one JSON text in UTF-8; it is not valid( at position \d+)?$/;
+  for (const body of [' \n', `${plant}//`, '{"id":1,"name":"fern",}', '{id:1,name:"fern"}'])
+    t.match(read(body), { kind: 'json' }, body);
+  for (const body of ['{"id":01,"name":"fern"}', '{"id":1,"name":"\n"}', 'id=1&name=fern'])
+    t.match(read(body), { kind: 'json', message: invalid }, body);
+  t.match(read(Buffer.from(plant, 'utf16le')), { kind: 'json', message: invalid });
+  // Latin-1, a character cut short, an overlong NUL, a pair of surrogates (CESU-8), more than U+10FFFF, and no UTF-8.
+  for (const bytes of ['e9', 'f09f8c', 'c080', 'eda0bcedbcbf', 'f4908080', 'ff'])
+    t.strictSame(read(named(bytes)), notJson('is not UTF-8'), bytes);
   t.strictSame(read(''), notJson('ends too early'));
   t.strictSame(read('{"id":1'), notJson('is not valid at position 7'));
   t.strictSame(read('{"id":1,}'), notJson('is not valid at position 8'));
-  t.strictSame(read('{"id":1,"name":"fern"}\n{'), notJson('is not valid at position 23'));
+  t.strictSame(read(`${plant}\n${plant}`), notJson('is not valid at position 23'));
   t.strictSame(read('secret'), notJson('is not valid'));
   t.strictSame(read('secret JSON at position 5'), notJson('is not valid'));
-  t.strictSame(read(named(0xff)), notJson('is not UTF-8'));
-});
-
-t.test('a byte order mark before the JSON is reported as the cause', async (t) => {
-  for (const body of ['{"id":1,"name":"fern"}', '{}', 'x', ''])
+  for (const body of [plant, '{}', 'x', ''])
     t.strictSame(read(`\ufeff${body}`), BYTE_ORDER_MARK, body);
   t.strictSame(read('{"id":1,"name":"\ufeff"}'), { id: 1n, name: '\ufeff' }, 'within a string');
 });
@@ -337,8 +296,8 @@ t.test('JSON with any depth of nesting is read or refused', async (t) => {
   const depth = 500_000;
   const arrays = '['.repeat(depth) + ']'.repeat(depth);
   const objects = '{"a":'.repeat(depth / 3) + '1' + '}'.repeat(depth / 3);
-  t.match(read('['.repeat(1_048_576)), NOT_JSON);
-  t.match(read('{"id":'.repeat(170_000)), NOT_JSON);
+  t.match(read('['.repeat(1_048_576)), { kind: 'json' });
+  t.match(read('{"id":'.repeat(170_000)), { kind: 'json' });
   t.strictSame(read(arrays), NOT_OBJECT);
   for (const deep of [arrays, objects]) {
     t.strictSame(read(`{"a":${deep},"id":1,"name":"fern"}`), { id: 1n, name: 'fern' });
