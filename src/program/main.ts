@@ -45,11 +45,7 @@ export async function main(shutdown: Shutdown): Promise<void> {
   // The program continues if the reader of a pipe closes it (EPIPE).
   process.stdout.on('error', () => undefined);
   process.stderr.on('error', () => undefined);
-  const ended = run(shutdown, process.argv.slice(2)).catch((error: unknown) => {
-    // From here on, the time of the shutdown runs. If a signal has requested it already, this has no effect.
-    shutdown.request();
-    return reportFailure(error, shutdown);
-  });
+  const ended = runCommand(shutdown, process.argv.slice(2));
   const code = await Promise.race([ended, timeUp]);
   if (code !== undefined) await Promise.race([outputTaken(), timeUp]);
   else {
@@ -59,7 +55,17 @@ export async function main(shutdown: Shutdown): Promise<void> {
   process.exit(code);
 }
 
-/** Runs a command, and resolves to its exit code. */
+/** Runs a command, and resolves to its exit code. Reports why it fails, if it does. */
+export async function runCommand(shutdown: Shutdown, args: readonly string[]): Promise<ExitCode> {
+  try {
+    return await run(shutdown, args);
+  } catch (error) {
+    // From here on, the time of the shutdown runs. If a signal has requested it already, this has no effect.
+    shutdown.request();
+    return reportFailure(error, shutdown);
+  }
+}
+
 async function run(shutdown: Shutdown, args: readonly string[]): Promise<ExitCode> {
   const [command, file, ...more] = args;
   const { requested } = shutdown;

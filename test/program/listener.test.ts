@@ -1,6 +1,9 @@
 import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
 import { once } from 'node:events';
-import { connect as connectTo, type Socket } from 'node:net';
+import http from 'node:http';
+import https from 'node:https';
+import { syncBuiltinESMExports } from 'node:module';
+import { connect as connectTo, type Server, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { mock } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
@@ -139,6 +142,8 @@ const LONGEST = LONG.slice(message().length);
 const MOST_LINES = withLine(lines(MAX_HEADER_LINES - 4));
 /** Longer than the parser of node:http accepts: 16 KiB. */
 const EXTENSION = 20_000;
+/** More than the buffers of a connection hold. */
+const LARGE = Buffer.alloc(30_000_000);
 const CONNECT = 'CONNECT plants:80 HTTP/1.1\r\nHost: plants:80\r\n\r\n';
 const NO_METHOD = { status: 405, headers: { allow: 'POST' } };
 
@@ -402,6 +407,52 @@ t.test('a connection whose client ends it during the TLS handshake is closed', a
   }
 });
 
+/** Until the test ends, the time limits of connections to new servers are divided by 20. */
+function hastenServers(t: Test): void {
+  t.teardown(syncBuiltinESMExports);
+  for (const module of [http, https]) {
+    const createServer = module.createServer as (options: object) => Server;
+    const value = (options: Record<string, unknown>) =>
+      createServer(
+        Object.fromEntries(
+          Object.entries(options).map(([name, value]) =>
+            /Timeout$|Interval$/.test(name) ? [name, Number(value) / 20] : [name, value],
+          ),
+        ),
+      );
+    t.intercept(module, 'createServer', { value });
+  }
+  syncBuiltinESMExports();
+}
+
+t.test('a TLS handshake or a head that does not arrive in time is disconnected', async (t) => {
+  hastenServers(t);
+  const handshake = await connect(t, (await listen(t, { tls: tlsMaterial() })).port);
+  const plants: bigint[] = [];
+  const store = storeOf(async ({ id }) => {
+    plants.push(id);
+    return 'created';
+  });
+  const { port } = await listen(t, { store });
+  const [silent, begun, used] = [
+    await connect(t, port),
+    await connect(t, port),
+    await usedClient(t, port),
+  ];
+  for (const client of [begun, used]) client.send(message().subarray(0, 20));
+  const late = message({ body: '{"id":8,"name":"ivy"}' });
+  for (const [what, client] of Object.entries({ silent, begun, used })) {
+    client.socket.allowHalfOpen = true;
+    isFailure(t, await client.answer(), { status: 408, headers: { connection: 'close' } }, what);
+    client.send(what === 'silent' ? late : late.subarray(20), late);
+    await lives(t, await connect(t, port), 'the server');
+    client.socket.end();
+    await client.closed;
+  }
+  await handshake.closed;
+  t.notOk(plants.includes(8n), 'nothing that arrives after a 408 is stored');
+});
+
 /** References to the requests or connections that arrive, which do not keep them in memory. */
 function watch(t: Test, channel: string, member: 'request' | 'socket'): WeakRef<object>[] {
   const seen: WeakRef<object>[] = [];
@@ -503,6 +554,22 @@ t.test('stop answers requests in flight, and those on their way, as the last one
   }
   await stopped;
 });
+
+t.test(
+  'a client that does not read its answer does not delay a stop beyond its time',
+  async (t) => {
+    const handler: ListenerOptions['handler'] = async (_req, res) => void res.end(LARGE);
+    const listener = createListener({ handler, ...LISTENER });
+    const { port } = new URL(await listener.listen('127.0.0.1', 0));
+    const client = await connect(t, Number(port));
+    client.send(message());
+    await once(client.socket, 'data');
+    client.socket.pause();
+    await t.resolves(listener.stop(1));
+    client.socket.resume();
+    await client.closed;
+  },
+);
 
 t.test('a request that is in flight when the time of stop is up gets a 503', async (t) => {
   const store = gatedStore();

@@ -7,7 +7,7 @@ import { join, resolve } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
-import { STOPPING } from '../../dist/program/exit.js';
+import { EXIT, STOPPING } from '../../dist/program/exit.js';
 import { listen } from '../service.js';
 import {
   asModule,
@@ -28,15 +28,27 @@ import {
   type LaunchOptions,
   type Process,
 } from '../system/program.js';
+import { failsHere, runHere } from './here.js';
 
 t.test('the version is that of the package, and known without it, as in a bundle', async (t) => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
   const cwd = t.testdir({ 'package.json': '{ "type": "module" }', node_modules: {} });
   cpSync('dist', join(cwd, 'dist'), { recursive: true });
   symlinkSync(resolve('node_modules/typebox'), join(cwd, 'node_modules/typebox'));
-  for (const script of [SERVER, join(cwd, 'dist/server.js')]) {
-    const { code, stdout, stderr } = await run(t, { script, args: ['--version'] });
-    t.strictSame({ code, stdout, stderr }, { code: 0, stdout: `${version}\n`, stderr: '' });
+  const options = { script: join(cwd, 'dist/server.js'), args: ['--version'] };
+  const { code, stdout, stderr } = await run(t, options);
+  t.strictSame({ code, stdout, stderr }, { code: 0, stdout: `${version}\n`, stderr: '' });
+});
+
+t.test('--help lists the commands, settings and signals, even if a setting is wrong', async (t) => {
+  for (const arg of ['--help', '-h', 'help']) {
+    const env = { PLANT_STORE_PORT: 'wrong' };
+    const { code, stdout, stderr } = await runHere(t, { args: [arg], env });
+    t.strictSame({ code, stderr }, { code: 0, stderr: '' });
+    const words = ['Usage: plant-store', 'verify', 'repair', 'import', '--help', '--version'];
+    const more = ['PLANT_STORE_PORT', 'SIGTERM', 'SIGINT', 'SIGHUP'];
+    for (const word of [...words, ...more]) t.match(stdout, word);
+    for (const line of stdout.split('\n')) t.ok(line.length <= 100, `${line.length} wide`);
   }
 });
 
@@ -57,11 +69,30 @@ t.test('unknown arguments are refused, and named without what may be a token', a
     'export a': `export a: ${command}`,
   };
   for (const [args, fault] of Object.entries(faults))
-    await failsToRun(t, MISUSED, [fault], { args: args.split(' ') });
+    await failsHere(t, MISUSED, [fault], { args: args.split(' ') });
+});
+
+t.test('all faults of the settings are reported at once, and nothing is created', async (t) => {
+  const cwd = t.testdir({ token: 'one\n???\n' });
+  const env = {
+    PLANT_STORE_HOST: '',
+    PLANT_STORE_PORT: '80x',
+    PLANT_STORE_TOKEN_FILE: 'token',
+    PLANT_STORE_TLS_CERT: 'cert',
+  };
+  const faults = [
+    'PLANT_STORE_HOST: must not be empty; leave it out instead',
+    'PLANT_STORE_PORT: must be an integer between 0 and 65535',
+    `PLANT_STORE_TOKEN_FILE: ${cwd}/token: line 2 has characters that a bearer token cannot have (RFC 6750)`,
+    `PLANT_STORE_TLS_CERT: ${cwd}/cert: no such file or directory (ENOENT)`,
+    'PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: must be set together',
+  ];
+  await failsToRun(t, MISUSED, faults, { cwd, env });
+  t.strictSame(readdirSync(cwd), ['token']);
 });
 
 for (const command of ['verify', 'repair']) {
-  t.test(`${command} refuses what is not a log, and creates none`, async (t) => {
+  t.test(`${command} refuses what is not a log, names it, and creates none`, async (t) => {
     const cwd = t.testdir({ folder: {} });
     execFileSync('mkfifo', [join(cwd, 'pipe')]);
     const sentences = {
@@ -69,8 +100,15 @@ for (const command of ['verify', 'repair']) {
       folder: 'it is not a regular file',
       pipe: 'it is not a regular file',
     };
-    for (const [name, sentence] of Object.entries(sentences))
-      await failsToRun(t, FAILED, [`${cwd}/${name}: ${sentence}`], { args: [command, name], cwd });
+    for (const [name, sentence] of Object.entries(sentences)) {
+      const fault = `${cwd}/${name}: ${sentence}`;
+      await failsHere(t, FAILED, [fault], { args: [command, name], cwd });
+      const env = { PLANT_STORE_FILE: name, PLANT_STORE_PORT: 'wrong' };
+      await failsHere(t, FAILED, [`PLANT_STORE_FILE: ${fault}`], { args: [command], cwd, env });
+    }
+    const fault = 'PLANT_STORE_FILE: must not be empty; leave it out instead';
+    const env = { PLANT_STORE_FILE: ' ' };
+    await failsHere(t, MISUSED, [fault], { args: [command], cwd, env });
     t.strictSame(readdirSync(cwd).toSorted(), ['folder', 'pipe']);
   });
 
@@ -85,16 +123,26 @@ for (const command of ['verify', 'repair']) {
     t.notMatch(stdout, 'plants.jsonl', 'there is no summary');
     t.strictSame(readdirSync(cwd), ['plants.jsonl'], 'the lock is released');
     t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), content);
-    t.match((await run(t, options)).stdout, / 1 damaged line/, 'the next time, it is completed');
+    t.match((await run(t, options)).stdout, / 1 damaged line/, 'then it is completed');
   });
 }
+
+t.test('without a setting, verify and repair take the log in the folder data', async (t) => {
+  const cwd = t.testdir({ data: { 'plants.jsonl': '{"id":\n' } });
+  const env = { PLANT_STORE_PORT: 'wrong' };
+  const verified = await run(t, { args: ['verify'], cwd, env });
+  t.match(verified, { code: FAILED, stdout: /1 damaged line$/m });
+  const repaired = await runHere(t, { args: ['repair'], cwd, env });
+  t.match(repaired, { code: EXIT.done, stdout: /kept 0 plants, moved 1 damaged line to / });
+  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), '');
+});
 
 t.test('a damaged log is refused unchanged, with the commands that help', async (t) => {
   const fern = encodeRecord({ id: 7n, name: 'fern' });
   const content = `${fern}{"id":8,"name":"a fern"} \n`;
   const cwd = t.testdir({ 'plants.jsonl': content });
   const path = join(cwd, 'plants.jsonl');
-  const { code, stderr } = await run(t, { cwd, env: ENV });
+  const { code, stderr } = await runHere(t, { cwd });
   t.equal(code, FAILED);
   const [damage = '', remedy, ...more] = stderr.split('\n');
   t.ok(damage.startsWith(`plant-store: ${path}: line 2, at byte ${fern.length}: `), damage);
@@ -112,7 +160,7 @@ t.test(
   async (t) => {
     const cwd = t.testdir();
     await start(t, { cwd, env: ENV });
-    const { code, stderr } = await run(t, { cwd, env: ENV });
+    const { code, stderr } = await runHere(t, { cwd });
     t.equal(code, FAILED);
     t.match(stderr, `("fuser ${join(cwd, 'plants.jsonl')}" shows which one)`);
   },
@@ -165,17 +213,8 @@ function startUnread(
 
 t.test('a program that fails ends even if nobody reads the reason', async (t) => {
   t.testdir();
-  const env = { PLANT_STORE_PORT: String(await listen(t, createServer())) };
-  const { exited } = startUnread(t, 'stderr', { env });
-  t.strictSame(await exited, [FAILED, null]);
-});
-
-t.test('a program that is told to stop ends even if nobody reads its output', async (t) => {
-  t.testdir();
-  const { program, exited } = startUnread(t, 'stderr', {});
-  await program.says('stdout', /token: /);
-  program.send('SIGTERM');
-  t.strictSame(await exited, [0, null]);
+  const { exited } = startUnread(t, 'stderr', { env: { PLANT_STORE_PORT: 'wrong' } });
+  t.strictSame(await exited, [MISUSED, null]);
 });
 
 t.test('a command that is told to stop ends even if nobody reads its output', async (t) => {

@@ -7,8 +7,8 @@ import t from 'tap';
 
 import { selfSigned } from '../certificate.js';
 import { TOKEN } from '../client.js';
+import { startHere } from '../program/here.js';
 import { startLoad } from './load.js';
-import { start } from './program.js';
 
 const SETTINGS = {
   PLANT_STORE_TOKEN_FILE: 'tokens',
@@ -19,7 +19,7 @@ const SETTINGS = {
 t.test('SIGHUP renews the certificate, and no request fails', async (t) => {
   const [old, renewed] = [selfSigned(), selfSigned()];
   const cwd = t.testdir({ tokens: TOKEN, cert: old.cert, key: old.key });
-  const program = await start(t, { cwd, env: SETTINGS });
+  const program = await startHere(t, { cwd, env: SETTINGS });
   const load = startLoad(program.port, [
     { secure: true, keepAlive: true },
     { secure: true, keepAlive: false },
@@ -53,7 +53,7 @@ t.test('SIGHUP renews the certificate, and no request fails', async (t) => {
 t.test('tokens that cannot be read do not keep the certificate from being renewed', async (t) => {
   const [old, renewed] = [selfSigned(), selfSigned()];
   const cwd = t.testdir({ tokens: TOKEN, cert: old.cert, key: old.key });
-  const program = await start(t, { cwd, env: SETTINGS });
+  const program = await startHere(t, { cwd, env: SETTINGS });
   for (const [name, content] of Object.entries({ tokens: '', ...renewed }))
     writeFileSync(join(cwd, name), content);
   program.send('SIGHUP');

@@ -3,9 +3,10 @@ import { spawnSync } from 'node:child_process';
 
 import t, { type Test } from 'tap';
 
-import { connect, exchange, message, TOKEN, type Client } from '../client.js';
+import { connect, exchange, message, type Client } from '../client.js';
 import { scrape } from '../metrics.js';
-import { failsToRun, start, type Program } from './program.js';
+import { failsHere, startHere } from '../program/here.js';
+import { DONE, ENV, FAILED, start } from './program.js';
 
 /** The program keeps 200 for everything but connections. */
 const FEW = 230;
@@ -14,25 +15,17 @@ const prlimit = (limit: number): string[] => ['prlimit', `--nofile=${limit}`];
 const [command = '', ...args] = prlimit(FEW);
 const skip = spawnSync(command, [...args, 'true']).status !== 0 && 'needs prlimit';
 
-const env = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
-
-/** Starts the program with a monitor. */
-async function startWithFew(t: Test): Promise<Program & { readonly monitor: URL }> {
-  const program = await start(t, {
-    cwd: t.testdir(),
-    env: { ...env, PLANT_STORE_MONITOR_PORT: '0' },
-    under: prlimit(FEW),
-  });
-  const [, url = ''] = await program.says('stdout', /^monitor: (.+)$/m);
-  return Object.assign(program, { monitor: new URL(url) });
-}
-
 function connectMany(t: Test, port: number): Promise<Client[]> {
   return Promise.all(Array.from({ length: FEW }, () => connect(t, port)));
 }
 
 t.test('connections are limited to the descriptors that are there', { skip }, async (t) => {
-  const program = await startWithFew(t);
+  const program = await start(t, {
+    cwd: t.testdir(),
+    env: { ...ENV, PLANT_STORE_MONITOR_PORT: '0' },
+    under: prlimit(FEW),
+  });
+  const [, monitor = ''] = await program.says('stdout', /^monitor: (.+)$/m);
   const [, limit = ''] = await program.says(
     'stderr',
     /^plant-store: PLANT_STORE_MAX_CONNECTIONS: lowered to (\d+), because .+\n/,
@@ -44,33 +37,33 @@ t.test('connections are limited to the descriptors that are there', { skip }, as
   t.equal(answered, Number(limit), 'each connection that is accepted works');
   await program.says('stderr', new RegExp(`overloaded: ${limit} connections are open`));
 
-  const samples = await scrape(program.monitor.origin);
+  const samples = await scrape(monitor);
   t.equal(samples.get('plant_store_connections_limit'), answered);
   t.equal(samples.get('plant_store_connections'), answered);
   t.equal(samples.get('plant_store_connections_dropped_total'), FEW - answered);
-  t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
-});
 
-t.test('connections to the monitor leave descriptors for the service', { skip }, async (t) => {
-  const program = await startWithFew(t);
-  const clients = await connectMany(t, Number(program.monitor.port));
+  for (const client of clients) client.socket.destroy();
+  const scrapers = await connectMany(t, Number(new URL(monitor).port));
   // One is closed once there are too many.
-  await Promise.race(clients.map(({ closed }) => closed));
-  t.equal((await exchange(t, program.port, message())).status, 200);
+  await Promise.race(scrapers.map(({ closed }) => closed));
+  await t.resolves(exchange(t, program.port, message()), 'those to the monitor leave some');
+  t.strictSame(await program.stop('SIGTERM'), DONE);
 });
 
-t.test('too few descriptors are named at the start', { skip }, async (t) => {
-  const options = { cwd: t.testdir(), env, under: prlimit(FEW) };
-  const preload = `process.report.getReport = () => ({ userLimits: { open_files: { soft: 200 } } });`;
+/** From now on, the program takes this for the report about its process. */
+function reportAs(t: Test, report: object): void {
+  t.intercept(process.report, 'getReport', { value: () => report });
+}
+
+t.test('too few descriptors are named at the start', async (t) => {
+  reportAs(t, { userLimits: { open_files: { soft: 200 } } });
   const fault = 'ulimit -n: must be more than 200, the files that the program opens itself';
-  await failsToRun(t, 1, [fault], { ...options, preload });
+  await failsHere(t, FAILED, [fault], { cwd: t.testdir() });
 });
 
-t.test('without a limit of descriptors, that of connections is kept', { skip }, async (t) => {
-  for (const report of ['{}', `{ userLimits: { open_files: { soft: 'unlimited' } } }`]) {
-    const preload = `process.report.getReport = () => (${report});`;
-    const program = await start(t, { cwd: t.testdir(), env, preload });
-    t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
-    t.equal(program.stderr, '');
-  }
-});
+for (const report of [{}, { userLimits: { open_files: { soft: 'unlimited' } } }])
+  t.test('without a limit of descriptors, that of connections is kept', async (t) => {
+    reportAs(t, report);
+    const { stderr } = await startHere(t);
+    t.equal(stderr, '');
+  });

@@ -46,6 +46,8 @@ export const KILLED: Ending = { code: null, signal: 'SIGKILL' };
 
 export const TIMES_OUT = 'plant-store: the shutdown timed out; not all work was completed\n';
 
+type Output = 'stdout' | 'stderr';
+
 /** The built program in a process of its own. */
 export interface Process {
   readonly pid: number;
@@ -55,10 +57,10 @@ export interface Process {
   /** Resolves once the process has ended and all its output has been read. */
   readonly ended: Promise<Ending>;
   /** Resolves once its output matches; rejects, with that output, if it ends first. */
-  says(output: 'stdout' | 'stderr', pattern: RegExp): Promise<RegExpExecArray>;
+  says(output: Output, pattern: RegExp): Promise<RegExpExecArray>;
   send(signal: NodeJS.Signals): void;
   /** Closes the reading end of a pipe. */
-  leave(output: 'stdout' | 'stderr'): void;
+  leave(output: Output): void;
 }
 
 /** A program that accepts requests. */
@@ -183,50 +185,67 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
 
 /** A running program with pipes for its output. It is killed at the end of the test. */
 export function follow(t: Test, child: ChildProcess): Process {
-  const written = { stdout: '', stderr: '' };
-  let over = false;
-  for (const output of ['stdout', 'stderr'] as const)
-    child[output]?.setEncoding('utf8').on('data', (text: string) => {
-      written[output] += text;
-      child.emit('written');
-    });
   const ended = new Promise<Ending>((resolve) =>
-    child.once('close', (code, signal) => {
-      over = true;
-      child.emit('written');
-      resolve({ code, signal });
-    }),
+    child.once('close', (code, signal) => resolve({ code, signal })),
   );
+  const { transcript, note } = createTranscript(ended);
+  for (const output of ['stdout', 'stderr'] as const)
+    child[output]?.setEncoding('utf8').on('data', (text: string) => note(output, text));
   t.teardown(async () => {
     child.kill('SIGKILL');
     await ended;
   });
-
-  return {
+  return Object.assign(transcript, {
     pid: child.pid ?? 0,
     ended,
-    get stdout() {
-      return written.stdout;
+    send: (signal: NodeJS.Signals) => void child.kill(signal),
+    leave: (output: Output) => void child[output]?.destroy(),
+  });
+}
+
+/** Collects what a program writes until it ends. */
+export function createTranscript(ended: Promise<unknown>): {
+  readonly transcript: Pick<Process, Output | 'says'>;
+  readonly note: (output: Output, text: string) => void;
+} {
+  const written = { stdout: '', stderr: '' };
+  let over = false;
+  let onEvent = (): void => undefined;
+  void ended.then(() => {
+    over = true;
+    onEvent();
+  });
+  return {
+    note(output, text) {
+      written[output] += text;
+      onEvent();
     },
-    get stderr() {
-      return written.stderr;
+    transcript: {
+      get stdout() {
+        return written.stdout;
+      },
+      get stderr() {
+        return written.stderr;
+      },
+      async says(output, pattern) {
+        for (;;) {
+          const match = pattern.exec(written[output]);
+          if (match) return match;
+          if (over) throw new Error(`the program ended; it wrote ${JSON.stringify(written)}`);
+          await new Promise<void>((resolve) => (onEvent = resolve));
+        }
+      },
     },
-    async says(output, pattern) {
-      for (;;) {
-        const match = pattern.exec(written[output]);
-        if (match) return match;
-        if (over) throw new Error(`the program ended; it wrote ${JSON.stringify(written)}`);
-        await once(child, 'written');
-      }
-    },
-    send: (signal) => void child.kill(signal),
-    leave: (output) => void child[output]?.destroy(),
   };
 }
 
 /** Runs the program to its end. */
-export async function run(t: Test, options: LaunchOptions): Promise<Process & Ending> {
-  const program = launch(t, options);
+export async function run(
+  t: Test,
+  options: LaunchOptions,
+  begin = launch,
+): Promise<Process & Ending> {
+  const program = begin(t, options);
   const ending = await program.ended;
   return { ...program, ...ending, stdout: program.stdout, stderr: program.stderr };
 }
@@ -274,8 +293,9 @@ export async function failsToRun(
   code: number,
   sentences: readonly string[],
   options: LaunchOptions,
+  begin = launch,
 ): Promise<void> {
-  const ended = await run(t, options);
+  const ended = await run(t, options, begin);
   const stderr = sentences.map((sentence) => `plant-store: ${sentence}\n`).join('');
   t.strictSame(
     { code: ended.code, stdout: ended.stdout, stderr: ended.stderr },
