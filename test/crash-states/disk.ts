@@ -196,20 +196,8 @@ export function reachable(disk: Disk): Disk {
   return kept;
 }
 
-/** A text that is the same for disks with equal folders and files. */
-export function keyOf(disk: Disk): string {
-  return keyOfInode(disk, ROOT);
-}
-
-function keyOfInode(disk: Disk, ino: number): string {
-  const inode = disk.get(ino);
-  if (inode?.kind !== 'folder') return digestOf(fileIn(disk, ino));
-  const entries = [...inode.entries].map(([name, to]) => `${name}:${keyOfInode(disk, to)}`);
-  return `{${entries.sort().join(' ')}}`;
-}
-
 /** A text that is the same for disks with equal inodes of the same numbers. */
-export function keyOfAll(disk: Disk): string {
+export function keyOf(disk: Disk): string {
   const texts = [...disk].map(([ino, inode]) => {
     if (inode.kind === 'file') return `${ino}:${digestOf(inode.content)}`;
     const entries = [...inode.entries].map(([name, to]) => `${name}:${to}`);

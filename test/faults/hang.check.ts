@@ -20,6 +20,16 @@ const skip = missing('the right to mount', 'loop devices', 'mkfs.ext4', 'fsfreez
 
 t.setTimeout(1_800_000);
 
+/** These tests spend their time waiting: they run side by side, each on a file system of its own. */
+t.jobs = 5;
+
+function testOnDisk(title: string, work: (t: Test, folder: string) => Promise<void>): void {
+  t.test(title, { skip, buffered: true }, async (t) => {
+    const { folder } = makeFileSystem(t, 'ext4') ?? {};
+    if (folder !== undefined) await work(t, folder);
+  });
+}
+
 /** Freezes the file system of a folder. Returns a function that thaws it, at the end of the test if not before. */
 function freeze(t: Test, folder: string): () => void {
   let isFrozen = true;
@@ -32,12 +42,9 @@ function freeze(t: Test, folder: string): () => void {
   return thaw;
 }
 
-t.test(
+testOnDisk(
   'while the disk hangs, plants get 503; they are stored once it responds',
-  { skip },
-  async (t) => {
-    const { folder } = makeFileSystem(t, 'ext4') ?? {};
-    if (folder === undefined) return;
+  async (t, folder) => {
     const log = join(folder, 'plants.jsonl');
     const env = { ...settingsFor(log), PLANT_STORE_MONITOR_PORT: '0' };
     const program = await start(t, { env });
@@ -93,12 +100,9 @@ async function untilBlocked(pid: number): Promise<void> {
   }
 }
 
-t.test(
+testOnDisk(
   'a program that is told to stop while the disk hangs answers, and ends',
-  { skip },
-  async (t) => {
-    const { folder } = makeFileSystem(t, 'ext4') ?? {};
-    if (folder === undefined) return;
+  async (t, folder) => {
     const env = { ...settingsFor(join(folder, 'plants.jsonl')), PLANT_STORE_MONITOR_PORT: '0' };
     const program = await start(t, { env });
     const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
@@ -113,12 +117,9 @@ t.test(
 );
 
 for (const args of [[], ['repair']])
-  t.test(
+  testOnDisk(
     `a program that starts while the disk hangs can be stopped: ${args.join()}`,
-    { skip },
-    async (t) => {
-      const { folder } = makeFileSystem(t, 'ext4') ?? {};
-      if (folder === undefined) return;
+    async (t, folder) => {
       const log = join(folder, 'plants.jsonl');
       writeFileSync(log, encodeRecord({ id: 7n, name: 'fern' }));
       const thaw = freeze(t, folder);
@@ -143,12 +144,9 @@ import(workerData.module).then(async ({ openPlantLog }) => {
   parentPort.postMessage('open');
 });`;
 
-t.test(
+testOnDisk(
   'a worker that is terminated has exited only once its write has returned',
-  { skip },
-  async (t) => {
-    const { folder } = makeFileSystem(t, 'ext4') ?? {};
-    if (folder === undefined) return;
+  async (t, folder) => {
     const path = join(folder, 'plants.jsonl');
     const plant = { id: 7n, name: 'fern' };
     const workerData = { module: resolve('dist/index.js'), path };

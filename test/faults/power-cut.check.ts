@@ -45,14 +45,19 @@ const { open } = fs.promises;
 fs.promises.open = (path, flags, mode) => open(path, flags & ~fs.constants.O_DSYNC, mode);
 syncBuiltinESMExports();`;
 
-t.setTimeout(300_000 + 10_000 * ROUNDS);
+t.setTimeout(1_800_000);
+t.jobs = 2;
 
 for (const type of FILE_SYSTEMS) {
   const skip = missing('the right to mount', 'loop devices', `mkfs.${type}`, 'perl');
+  function testOnDisk(title: string, work: (t: Test, disk: Disk) => Promise<void>): void {
+    t.test(`${type}: ${title}`, { skip, buffered: true }, async (t) => {
+      const disk = makeDisk(t, type);
+      if (disk) await work(t, disk);
+    });
+  }
 
-  t.test(`${type}: an acknowledged plant survives a power cut`, { skip }, async (t) => {
-    const disk = makeDisk(t, type);
-    if (!disk) return;
+  testOnDisk('an acknowledged plant survives a power cut', async (t, disk) => {
     const ledger = createLedger();
     for (let round = 1; round <= ROUNDS; round++) {
       await cutPowerUnderLoad(t, disk, ledger);
@@ -65,50 +70,35 @@ for (const type of FILE_SYSTEMS) {
     t.comment(`${ROUNDS} cuts, ${ledger.acknowledged} plants, ${tails} torn tails`);
   });
 
-  t.test(
-    `${type}: a program that does not sync loses plants in a power cut`,
-    { skip },
-    async (t) => {
-      const disk = makeDisk(t, type);
-      if (!disk) return;
-      const ledger = createLedger();
-      await cutPowerUnderLoad(t, disk, ledger, { preload: UNSYNCED });
-      const log = existsSync(disk.log) ? readFileSync(disk.log) : Buffer.alloc(0);
-      const lost = ledger.lost(log.subarray(0, log.lastIndexOf('\n') + 1));
-      t.ok(lost > 0, `${lost} of ${ledger.acknowledged} plants are lost`);
-    },
-  );
+  testOnDisk('a program that does not sync loses plants in a power cut', async (t, disk) => {
+    const ledger = createLedger();
+    await cutPowerUnderLoad(t, disk, ledger, { preload: UNSYNCED });
+    const log = existsSync(disk.log) ? readFileSync(disk.log) : Buffer.alloc(0);
+    const lost = ledger.lost(log.subarray(0, log.lastIndexOf('\n') + 1));
+    t.ok(lost > 0, `${lost} of ${ledger.acknowledged} plants are lost`);
+  });
 
-  t.test(`${type}: a repair survives a power cut`, { skip }, async (t) => {
-    const disk = makeDisk(t, type);
-    if (!disk) return;
+  testOnDisk('a repair survives a power cut', async (t, disk) => {
     const ledger = createLedger();
     await stopCleanly(t, await serveOnePlant(t, disk, ledger));
     appendFileSync(disk.log, 'x\n', { flush: true });
     const repair = await run(t, { args: ['repair'], env: settingsFor(disk.log) });
     t.equal(repair.code, 0, repair.stderr);
     const repaired = filesIn(dirname(disk.log));
-    await (
-      await disk.prepareCut()
-    )();
+    await disk.cutPower();
     disk.mountAgain();
     t.strictSame(filesIn(dirname(disk.log)), repaired);
     ledger.check(disk.log);
   });
 
-  t.test(
-    `${type}: a torn tail does not reappear behind a plant that was stored after the recovery`,
-    { skip },
-    async (t) => {
-      const disk = makeDisk(t, type);
-      if (!disk) return;
+  testOnDisk(
+    'a torn tail does not reappear behind a plant that was stored after the recovery',
+    async (t, disk) => {
       const ledger = createLedger();
       await stopCleanly(t, await serveOnePlant(t, disk, ledger));
       appendFileSync(disk.log, `{"id":9,"name":"${'x'.repeat(100_000)}`, { flush: true });
       const program = await serveOnePlant(t, disk, ledger);
-      await (
-        await disk.prepareCut()
-      )();
+      await disk.cutPower();
       await program.stop('SIGKILL');
       disk.mountAgain();
       ledger.check(disk.log);
@@ -149,6 +139,7 @@ interface Disk {
   readonly log: string;
   /** Resolves to a function that cuts the power at once: nothing more reaches the disk. */
   prepareCut(): Promise<() => Promise<void>>;
+  cutPower(): Promise<void>;
   /** Mounts the file system again; no process may use it. */
   mountAgain(): void;
 }
@@ -168,6 +159,10 @@ function makeDisk(t: Test, type: (typeof FILE_SYSTEMS)[number]): Disk | undefine
         perl.stdin.end('\n');
         t.strictSame(await ended, [0, null], 'the power is cut');
       };
+    },
+    async cutPower() {
+      const cut = await this.prepareCut();
+      await cut();
     },
     mountAgain() {
       execFileSync('umount', [folder]);
