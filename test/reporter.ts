@@ -18,12 +18,12 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
   let passed = 0;
   const files = new Map<string, FileReport>();
   for await (const { type, data } of events) {
-    // Undefined in an event that is about the whole run.
-    const path = (data as { file?: string } | undefined)?.file;
-    if (data === undefined || path === undefined) continue;
+    if (data === undefined) continue;
+    // tap does not name the file of its first test if that is skipped.
+    const { file: path = '' } = data as { file?: string };
     const isWholeFile = 'name' in data && resolve(data.name) === path;
     const file = files.get(path) ?? { titles: [], output: '', failed: 0 };
-    files.set(path, file);
+    if (path) files.set(path, file);
     const name = nameOf(path);
     if (type === 'test:start') {
       file.titles.splice(data.nesting, Infinity, data.name);
@@ -69,6 +69,7 @@ interface FileReport {
 
 /** Of `.test/log/lock.test.js`, or of its source: `log/lock.test`. */
 function nameOf(path: string): string {
+  if (path === '') return 'the first test of a file';
   return relative(ROOT, path)
     .replace(/^\.?test\//, '')
     .replace(/\.[jt]s$/, '');
