@@ -144,6 +144,23 @@ t.test('an answer is not published if', async (t) => {
     t.strictSame(seen, []);
   });
 
+  await t.test('the application has destroyed the response while it is queued', async (t) => {
+    const seen = observeResponses(t);
+    const store = gatedStore();
+    const handler = createPlantHandler({ store, tokens: [TOKEN] });
+    const server = createServer((req, res) => {
+      void handler(req, res);
+      if (req.headers['x-application'] === 'destroys') res.destroy();
+    });
+    const client = await connect(t, await listen(t, server));
+    const destroyed = message({ headers: { 'X-Application': 'destroys' }, body: '{}' });
+    client.send(message(), destroyed);
+    await store.arrived(1);
+    store.letGo();
+    await client.closed;
+    t.strictSame(outcomes(seen), [[200, 0]]);
+  });
+
   await t.test('the application has begun the response, or has changed it', async (t) => {
     const seen = observeResponses(t);
     const handler = createPlantHandler({ store: storesAll, tokens: [TOKEN], report: () => 0 });

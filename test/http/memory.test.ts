@@ -41,6 +41,12 @@ t.test('maxBufferedBytes must be at least eight times maxBodyBytes', async (t) =
   t.throws(() => resolveLimits({ maxBufferedBytes: 8_388_607 }), { message });
 });
 
+t.test('a request fits into the smallest budget if it is alone', async (t) => {
+  const size = FERN.length;
+  const { port } = await serve(t, { maxBodyBytes: size, maxBufferedBytes: 8 * size });
+  t.equal((await exchange(t, port, message())).status, 200);
+});
+
 /** Requests, each of which takes more memory than a small one in one way. */
 const LARGER = {
   'a long target': message({ target: `/plants?${'x'.repeat(5_000)}` }),
