@@ -37,14 +37,9 @@ export interface FileSystem {
   /** Takes a descriptor, because `FileHandle.write` takes 1.5 times as long. */
   write(descriptor: number, bytes: Buffer): Promise<{ readonly bytesWritten: number }>;
   /** Synchronous: the inode is in memory, and the thread pool would take ten times as long. */
-  statSync(path: string, options: StatOptions): BigIntStats | undefined;
+  statSync(path: string, options: { bigint: true; throwIfNoEntry: false }): BigIntStats | undefined;
   /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
   readonly dsyncIsDurable: boolean;
-}
-
-interface StatOptions {
-  readonly bigint: true;
-  readonly throwIfNoEntry: false;
 }
 
 /** What the log needs of the system: files, sockets, timers and random numbers. Tests simulate all of it. */

@@ -100,12 +100,8 @@ function createTable(slots: number): Table {
 }
 
 /** The slot of an id, or the free slot for it. */
-function slotOf(
-  { slots, words, offsets }: Table,
-  hashed: number,
-  low: number,
-  high: number,
-): number {
+function slotOf(table: Table, hashed: number, low: number, high: number): number {
+  const { slots, words, offsets } = table;
   let slot = hashed & (slots - 1);
   const step = ((hashed >>> 8) & ~NEIGHBOUR_MASK) | STEP;
   while (offsets[2 * slot + 1] !== 0 && (words[4 * slot] !== low || words[4 * slot + 1] !== high))

@@ -142,11 +142,7 @@ export async function openLog(
   }
 }
 
-interface LogParts extends CommitterOptions {
-  readonly lock: Lock;
-}
-
-function createLog({ lock, ...parts }: LogParts): PlantLog {
+function createLog({ lock, ...parts }: CommitterOptions & { readonly lock: Lock }): PlantLog {
   const { file, path, index } = parts;
   const committer = createCommitter(parts);
   let closed: Promise<void> | undefined;
