@@ -1,8 +1,7 @@
-import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { gzipSync } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
@@ -143,7 +142,7 @@ const OTHERS: Readonly<Record<string, readonly (string | Buffer)[]>> = {
   'a zip archive': [Buffer.from('504b03041400', 'hex')],
   'an SQLite database': ['SQLite format 3\0'],
   'text in UTF-16': ['\ufeff', ''].map((mark) => Buffer.from(`${mark}${ONE_PLANT}\n`, 'utf16le')),
-  binary: [`\x89PNG\r\n\x1a\n\0\0\0\rIHDR\n${ONE_PLANT}`, brotliCompressSync(randomBytes(1_000))],
+  binary: [`\x89PNG\r\n\x1a\n\0\0\0\rIHDR\n${ONE_PLANT}`, Buffer.from('78da0bc8492c0600', 'hex')],
 };
 
 t.test('a file that is not JSON lines is named once, before a store is opened', async (t) => {
@@ -167,19 +166,17 @@ t.test(
     const { lines, plants } = await imports(t, '\ufeff{"id":1,"name":"fern"}\n');
     t.strictSame(lines, [summary('1 plant', 0, '0 lines')]);
     t.strictSame(plants, [{ id: 1n, name: 'fern' }]);
-    const late = await imports(t, '# plants\n\n{"id":1,"name":"fern"}\n');
-    t.match(late.lines, exactly(/^line 1: /, summary('1 plant', 0, '1 line')));
+    const late = await imports(
+      t,
+      `${'# plants\n'.repeat(MAX_LISTED + 1)}\n{"id":1,"name":"fern"}\n`,
+    );
+    t.equal(late.lines.length, MAX_LISTED + 1, 'the first refused lines are listed');
+    t.equal(late.lines.at(-1), summary('1 plant', 0, `${MAX_LISTED + 1} lines`));
+    t.equal(late.code, FAILED);
     const empty = await imports(t, '\n');
     t.strictSame(empty.lines, [summary('0 plants', 0, '0 lines')]);
   },
 );
-
-t.test('at most 20 refused lines are listed, and all are counted', async (t) => {
-  const { code, lines } = await imports(t, '{}\n'.repeat(MAX_LISTED + 1));
-  t.equal(code, FAILED);
-  t.equal(lines.length, MAX_LISTED + 1);
-  t.equal(lines.at(-1), summary('0 plants', 0, `${MAX_LISTED + 1} lines`));
-});
 
 t.test('a file that cannot be read is named, and what came before is stored', async (t) => {
   const cwd = t.testdir({ folder: {}, long: '{"id":1,"name":"fern"}\n{}\n' });
