@@ -15,12 +15,15 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
   const failed: string[] = [];
   /** A command that runs one of the tests that failed. */
   let again = '';
+  /** The file whose tests are reported. */
+  let latest = '';
   let passed = 0;
   const files = new Map<string, FileReport>();
   for await (const { type, data } of events) {
     if (data === undefined) continue;
-    // tap does not name the file of its first test if that is skipped.
-    const { file: path = '' } = data as { file?: string };
+    // tap names no file for an error without a place in one, nor for its first test if that is skipped.
+    const { file: path = type === 'test:fail' ? latest : '' } = data as { file?: string };
+    if (type === 'test:start') latest = path || latest;
     const isWholeFile = 'name' in data && resolve(data.name) === path;
     const file = files.get(path) ?? { titles: [], output: '', failed: 0 };
     if (path) files.set(path, file);
