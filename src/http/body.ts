@@ -47,7 +47,8 @@ export async function readBody(
     ? readNow(req, add)
     : await readChunks(req, limits.bodyTimeoutMs, add);
   if (failure) {
-    // The listeners on the request would keep it while the rest is drained, for which nothing is reserved.
+    // Otherwise the listeners on the request would hold the body while the rest is drained, although its memory is
+    // not reserved any more.
     body = NOTHING;
     throw failure;
   }
@@ -82,12 +83,12 @@ function readNow(req: HttpRequest, take: Take): Failure | undefined {
   return failure;
 }
 
-/** Takes a chunk, which is a string if the application has set an encoding. Returns why to stop, if so. */
+/** Takes a chunk, which is a string if the application has set an encoding. A failure ends the reading. */
 type Take = (chunk: Buffer | string) => Failure | undefined;
 
 /**
- * Calls `take` with each chunk of a body, which is a string if the application has set an encoding. Resolves at the
- * end of the body, or to the failure if `take` returns one, or if the body is late or aborted.
+ * Calls `take` with each chunk of a body that is still arriving. Resolves at its end, or to why it cannot be read: the
+ * failure that `take` returns, or that the body is late or aborted.
  */
 function readChunks(req: HttpRequest, timeoutMs: number, take: Take): Promise<Failure | undefined> {
   const isRead = (): boolean => req.readableEnded && !req.aborted;

@@ -144,7 +144,7 @@ export function createBudget(max: number): Budget {
   };
 }
 
-/** What to call when a connection closes. It has one listener, however many responses are queued on it. */
+/** The callbacks for the close of each connection, which has one listener for all of its queued responses. */
 const pendingOn = new WeakMap<object, Set<() => void>>();
 
 /**

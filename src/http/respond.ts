@@ -73,8 +73,8 @@ function write(
 }
 
 /**
- * Whether nothing can be sent, because the application has ended the response, or because the connection has
- * ended. If a response ends on such a connection behind the last one, node:http throws (Node 20-26).
+ * Whether nothing can be sent any more: the application has ended the response, or the connection has ended. On such
+ * a connection, ending a response that is queued behind the last one makes node:http throw (Node 20-26).
  */
 function isOver(req: HttpRequest, res: HttpResponse): boolean {
   const { destroyed, writable } = req.socket;
