@@ -249,6 +249,7 @@ t.test('why a line is not a record is said as exactly as it is known', async (t)
     [`${fern.replace('07,', '06,')}\n`, checksum],
     [`${fern.replace('fern', 'fer_')}\r\n`, checksum],
     ['{"id":7,"name":"fern","crc32":"1"}\n', checksum],
+    ['{"id":7,"name":"fern","crc32":0}\n', checksum],
     [`${fern.slice(0, 20)}\n`, /^it must be one JSON text in UTF-8; it /],
     ['\n', 'it must be one JSON text in UTF-8; it ends too early'],
     ['{"id":"7", "name":["fern"]}\n', /^id: must be an integer .*, not a string; name: must be/],
@@ -315,6 +316,7 @@ t.test('only what one write of records can have left at the end of a file is tor
   const torn = ['{', fern.slice(0, 20), `\0\0${fern.slice(2)}`, '\0', '\x1a', 'x', `${fern}\0`];
   const whole = [fern, `${fern}\r`, `\ufeff${fern}`, '{}', '[1]', 'null', `${fern} ${fern}`];
   for (const tail of torn) t.ok(isTornRecord(Buffer.from(tail)), JSON.stringify(tail));
-  for (const tail of [...whole, `${fern}\r${fern.slice(0, 9)}`])
+  const twoBegun = [`${fern}\r${fern.slice(0, 9)}`, `${fern.slice(0, 20)}${fern.slice(0, 9)}`];
+  for (const tail of [...whole, ...twoBegun, '\ufeff{"id":7,"name":"fern"}'])
     t.notOk(isTornRecord(Buffer.from(tail)), JSON.stringify(tail));
 });
