@@ -156,7 +156,7 @@ async function withRemedy<Result>(path: string, result: Promise<Result>): Promis
   try {
     return await result;
   } catch (cause) {
-    const remedy = cause instanceof PlantStoreError ? REMEDIES[cause.code]?.(path) : undefined;
+    const remedy = REMEDIES[(cause as PlantStoreError).code]?.(path);
     throw remedy === undefined ? cause : new Error(`${reasonOf(cause)}\n${remedy}`, { cause });
   }
 }

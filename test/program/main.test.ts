@@ -185,8 +185,13 @@ t.test('without pg, the program says what to install, if it needs it', async (t)
 t.test('a signal ends the program while its database does not answer', async (t) => {
   const server = createServer();
   const PLANT_STORE_DATABASE_URL = `postgres://plants@127.0.0.1:${await listen(t, server)}/plants`;
-  const env = { PLANT_STORE_DATABASE_URL, PLANT_STORE_TOKEN: 'a' };
-  const program = launch(t, { cwd: t.testdir(), env });
+  const PLANT_STORE_DATABASE_PASSWORD_FILE = 'password';
+  const env = {
+    PLANT_STORE_DATABASE_URL,
+    PLANT_STORE_DATABASE_PASSWORD_FILE,
+    PLANT_STORE_TOKEN: 'a',
+  };
+  const program = launch(t, { cwd: t.testdir({ password: 'secret' }), env });
   await once(server, 'connection');
   program.send('SIGTERM');
   t.strictSame(await program.ended, { code: 0, signal: null });
