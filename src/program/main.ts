@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 
 import { openPlantLog, type PlantLog } from '../log/log.js';
 import { reportProgress, reportSentence } from '../report.js';
-import { PlantStoreError, type PlantStoreErrorCode } from '../store.js';
+import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { repair, verify } from './check-log.js';
 import { readLogPath, readServerSettings, readStoreSettings } from './environment.js';
@@ -146,18 +146,14 @@ async function openDatabase(url: string, settings: StoreSettings) {
   });
 }
 
-const REMEDIES: Partial<Record<PlantStoreErrorCode, (path: string) => string>> = {
-  damaged: (path) =>
-    `the log was not changed: run "plant-store verify ${path}" to list its damaged lines, then "plant-store repair ${path}" to repair them`,
-};
-
-/** Adds to the error of a log what an operator can do about it. */
+/** Adds to the error of a damaged log what an operator can do about it. */
 async function withRemedy<Result>(path: string, result: Promise<Result>): Promise<Result> {
   try {
     return await result;
   } catch (cause) {
-    const remedy = REMEDIES[(cause as PlantStoreError).code]?.(path);
-    throw remedy === undefined ? cause : new Error(`${reasonOf(cause)}\n${remedy}`, { cause });
+    if (!(cause instanceof PlantStoreError && cause.code === 'damaged')) throw cause;
+    const remedy = `the log was not changed: run "plant-store verify ${path}" to list its damaged lines, then "plant-store repair ${path}" to repair them`;
+    throw new Error(`${cause.message}\n${remedy}`, { cause });
   }
 }
 
