@@ -59,8 +59,9 @@ export async function exploreLock(options: LockOptions): Promise<LockExploration
     if (wrong && !violations.has(wrong)) violations.set(wrong, trailOf(state));
   }
 
-  for (let from; (from = states.pop());)
-    for (const state of await nextStates(from)) {
+  for (let from; (from = states.pop());) {
+    const next = nextStates(from);
+    for (const state of Array.isArray(next) ? next : await next) {
       const key = keyOf(state);
       if (seen.has(key)) continue;
       seen.add(key);
@@ -71,6 +72,7 @@ export async function exploreLock(options: LockOptions): Promise<LockExploration
       foldersSeen.add(left.join(' '));
       note(await succeed(await beginningOf(processes + 1, mutate), left), state);
     }
+  }
   return { states: seen.size, violations };
 }
 
@@ -124,14 +126,17 @@ function holdersIn({ contenders }: LockState): number {
  * one that takes no step. If a process can take a step that no other process can observe, only that step
  * is taken: its place in the order makes no difference.
  */
-async function nextStates(from: LockState): Promise<LockState[]> {
+function nextStates(from: LockState): LockState[] | Promise<LockState[]> {
+  const unknown: Promise<void>[] = [];
   const { contenders } = from;
   const alone = contenders.findIndex((each) => each && isUnnoticed(from, each));
-  if (alone !== -1) return stepsOf(from, alone);
-  const next: LockState[] = [];
-  for (const [n, each] of contenders.entries())
-    if (each) next.push(...(await stepsOf(from, n)), ended(from, n));
-  return next;
+  const next =
+    alone === -1
+      ? contenders.flatMap((each, n) =>
+          each ? [...stepsOf(from, n, unknown), ended(from, n)] : [],
+        )
+      : stepsOf(from, alone, unknown);
+  return unknown.length === 0 ? next : Promise.all(unknown).then(() => nextStates(from));
 }
 
 /** Whether a step has the same result whenever it is taken, and changes nothing for others. */
@@ -141,8 +146,8 @@ function isUnnoticed({ folder }: LockState, { position: { step } }: Contender): 
   return (step.kind === 'connect' || step.kind === 'unlink') && !folder.has(step.name);
 }
 
-/** The states after a process has taken its step, one for each result that it may have. */
-async function stepsOf(from: LockState, n: number): Promise<LockState[]> {
+/** The states after a process has taken its step, one for each result that it may have, if they are known. */
+function stepsOf(from: LockState, n: number, unknown: Promise<void>[]): LockState[] {
   const contender = from.contenders[n];
   if (!contender) return [];
   const { position, halfway, looks } = contender;
@@ -150,8 +155,12 @@ async function stepsOf(from: LockState, n: number): Promise<LockState[]> {
   const { folder, sockets } = from;
   type Changes = Partial<Pick<LockState, 'folder' | 'sockets'>>;
 
-  async function done(result: Result, changes: Changes = {}, left = looks): Promise<LockState[]> {
-    const after = await position.after(result);
+  function done(result: Result, changes: Changes = {}, left = looks): LockState[] {
+    const after = position.after(result);
+    if (after instanceof Promise) {
+      unknown.push(after);
+      return [];
+    }
     if (after.step.kind === 'end') return [ended({ ...from, ...changes, from }, n)];
     const contenders = from.contenders.with(n, { position: after, looks: left });
     return [{ ...from, ...changes, contenders, from }];
@@ -182,9 +191,7 @@ async function stepsOf(from: LockState, n: number): Promise<LockState[]> {
     case 'list': {
       const names = [...folder.keys()].sort();
       if (halfway === undefined) return half(names.join(' '));
-      return (
-        await Promise.all(listings(halfway.split(' '), names).map((all) => done(all)))
-      ).flat();
+      return listings(halfway.split(' '), names).flatMap((each) => done(each));
     }
     case 'connect': {
       const socket = folder.get(step.name);
@@ -192,7 +199,7 @@ async function stepsOf(from: LockState, n: number): Promise<LockState[]> {
       return done(sockets.get(socket)?.listens ? '' : 'ECONNREFUSED');
     }
     case 'clock':
-      return [...(looks > 0 ? await done(false, {}, looks - 1) : []), ...(await done(true, {}, 0))];
+      return [...(looks > 0 ? done(false, {}, looks - 1) : []), ...done(true, {}, 0)];
     case 'close':
       return done('', { sockets: withoutThoseOf(sockets, n) });
     case 'hold':

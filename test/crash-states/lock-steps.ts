@@ -31,8 +31,8 @@ export interface Position {
   /** Different for each position. */
   readonly number: number;
   readonly step: Step;
-  /** Where the process is after its step had a result. */
-  after(result: Result): Promise<Position>;
+  /** Where the process is after its step had a result; a promise until that is known. */
+  after(result: Result): Position | Promise<void>;
 }
 
 export type Mutate = (fs: System) => System;
@@ -49,15 +49,17 @@ export function beginningOf(process: number, mutate?: Mutate): Promise<Position>
     const step = await nextStep(process, results, mutate);
     const known = step.kind === 'clock' ? pauses.get(claims) : undefined;
     if (known) return known;
-    const next = new Map<string, Promise<Position>>();
+    const next = new Map<string, Position>();
     const position: Position = {
       number: ++positions,
       step,
       after(result) {
+        const key = String(result);
         const claimed = claims + Number(step.kind === 'listen');
-        const after = next.get(String(result)) ?? positionAfter([...results, result], claimed);
-        next.set(String(result), after);
-        return after;
+        return (
+          next.get(key) ??
+          positionAfter([...results, result], claimed).then((after) => void next.set(key, after))
+        );
       },
     };
     if (step.kind === 'clock') pauses.set(claims, position);
