@@ -17,8 +17,9 @@ export interface Damage {
   readonly plant?: NewPlant | undefined;
 }
 
-/** Why a line is damaged that holds a plant. */
+/** Why a line is damaged that is blank or holds a plant. */
 export const damages = {
+  blank: 'it is blank',
   byteOrderMark: 'it begins with a byte order mark',
   crlf: 'it ends with CR LF, where a record ends with LF',
   otherLayout:

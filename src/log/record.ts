@@ -76,6 +76,8 @@ const wrongChecksum = new PlantFault('plant', 'has a crc32 that does not match i
 
 /** What is in a line, which may hold no plant. */
 function findIn(line: Buffer): Found {
+  // To find that a line is not JSON takes 5 µs, and a file may have a hundred thousand blank lines together.
+  if (line[0] === NEWLINE) return { reason: damages.blank };
   try {
     const { plant, isRecord } = parseLine(line);
     return isRecord ? { id: plant.id } : { id: plant.id, reason: layoutOf(line), plant };
