@@ -54,6 +54,8 @@ t.test('plants that arrive during a write are written together in the next one',
   await Promise.all([first, ...others]);
   t.equal(countOf(fs, 'write'), 2);
   t.equal(content(), logOf(plants).toString());
+  for (const plant of plants)
+    t.equal(await log.add(plant), 'unchanged', 'each is found at its offset');
 });
 
 t.test('plants that are added in the same tick are written together', async (t) => {
