@@ -1,9 +1,9 @@
-import { appendFileSync, promises } from 'node:fs';
-import { syncBuiltinESMExports } from 'node:module';
+import { appendFileSync } from 'node:fs';
 
 import t, { type Test } from 'tap';
 
 import { HANG_MS } from '../../dist/log/commit.js';
+import { nodeSystem } from '../../dist/log/files.js';
 import { chunkedMessage, connect, exchange, FERN, message } from '../client.js';
 import { scrape } from '../metrics.js';
 import { until } from '../postgres/cluster.js';
@@ -121,15 +121,13 @@ t.test('the program is starting, ready, and stopping', async (t) => {
   const monitor = `http://127.0.0.1:${port}`;
   let letOpen = (): void => undefined;
   const mayOpen = new Promise<void>((resolve) => (letOpen = resolve));
-  const { open } = promises;
-  t.teardown(syncBuiltinESMExports);
-  t.intercept(promises, 'open', {
+  const open = nodeSystem.open.bind(nodeSystem);
+  t.intercept(nodeSystem, 'open', {
     value: async (...args: Parameters<typeof open>) => {
       await mayOpen;
       return open(...args);
     },
   });
-  syncBuiltinESMExports();
   const program = launchHere(t, { env: { ...ENV, PLANT_STORE_MONITOR_PORT: `${port}` } });
   await until(() =>
     fetch(monitor).then(
