@@ -11,10 +11,7 @@ import { importPlants, MAX_LISTED } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
 import { block } from '../readme.js';
 import { storeOf } from '../stores.js';
-import { ENV, FAILED, INTERRUPTED, launch, run } from '../system/program.js';
-
-/** The clock stands still, so that no progress is reported. */
-const STILL = 'performance.now = () => 0;';
+import { ENV, FAILED, INTERRUPTED, launch, run, STILL } from '../system/program.js';
 
 /** Runs the command on a file in a folder of its own, and returns what it wrote and what the log holds. */
 async function imports(t: Test, content: string | Buffer, cwd = t.testdir()) {

@@ -5,7 +5,7 @@ import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
 import { nameOfKept } from '../log/support.js';
-import { DONE, ENV, FAILED, failsToRun, run, start } from '../system/program.js';
+import { DONE, ENV, FAILED, failsToRun, run, start, STILL } from '../system/program.js';
 
 const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>
   encodeRecord({ id: BigInt(id), name }),
@@ -18,7 +18,12 @@ t.test('after repair, damaged lines are beside the log, and the log serves', asy
   const path = join(cwd, 'plants.jsonl');
   const damagedPath = join(cwd, nameOfKept('damaged', damaged.join('')));
 
-  const { code, stdout, stderr } = await run(t, { args: ['repair'], cwd, env: ENV });
+  const { code, stdout, stderr } = await run(t, {
+    args: ['repair'],
+    cwd,
+    env: ENV,
+    preload: STILL,
+  });
   const sentence = [
     `${path}: kept 3 plants, moved 2 damaged lines to ${damagedPath}`,
     'plants of moved lines that were acknowledged come back with import, from a backup',
@@ -36,7 +41,7 @@ t.test('after repair, damaged lines are beside the log, and the log serves', asy
 t.test('plants that a repair has moved come back from a backup', async (t) => {
   const content = [FERN, IVY.replace('ivy', 'ivi'), OAK].join('').replaceAll('\n', '\r\n');
   const cwd = t.testdir({ 'plants.jsonl': content, 'backup.jsonl': FERN + IVY });
-  const repaired = await run(t, { args: ['repair'], cwd, env: ENV });
+  const repaired = await run(t, { args: ['repair'], cwd, env: ENV, preload: STILL });
   t.match(repaired, {
     code: 0,
     stdout: /: kept 2 plants, wrote 2 lines again, moved 1 damaged line/,
@@ -61,7 +66,12 @@ t.test('a file that is no log is not changed, and named as that', async (t) => {
 
 t.test('repair changes nothing in a log without damage, and says so', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': FERN });
-  const { code, stdout, stderr } = await run(t, { args: ['repair'], cwd, env: ENV });
+  const { code, stdout, stderr } = await run(t, {
+    args: ['repair'],
+    cwd,
+    env: ENV,
+    preload: STILL,
+  });
   const sentence = `${cwd}/plants.jsonl: no line is damaged; nothing was changed\n`;
   t.strictSame({ code, stdout, stderr }, { code: 0, stdout: sentence, stderr: '' });
   t.strictSame(readdirSync(cwd), ['plants.jsonl']);
@@ -74,7 +84,7 @@ t.test('repair refuses a log that a server has open, until it is closed', async 
   appendFileSync(program.log, 'x\n');
   const reason = `a process has the log open ("fuser ${program.log}" shows which one); one log serves one process, PostgreSQL serves several`;
   const sentences = [`${program.log}: ${reason}`];
-  const configured = { args: ['repair'], cwd, env: ENV };
+  const configured = { args: ['repair'], cwd, env: ENV, preload: STILL };
   for (const options of [configured, { args: ['repair', program.log] }])
     await failsToRun(t, FAILED, sentences, options);
   t.equal(readFileSync(program.log, 'utf8'), `${FERN}x\n`);

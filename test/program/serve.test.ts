@@ -68,7 +68,6 @@ t.test('the next start finds the plants and the token, also behind a symbolic li
   const program = await startHere(t, { cwd, env: {} });
   t.equal(program.log, `${cwd}/disk/plants.jsonl`, 'the log is reported by its real path');
   t.equal(program.plants, 1);
-  t.equal(program.stderr, '');
   t.equal(program.token, 'the-token');
   t.equal(await statusWith(t, program.port, 'the-token'), 200);
   t.equal(readFileSync(program.log, 'utf8'), RECORD, 'it is the same plant');

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
-import { ENV, FAILED, launch, run, runWithLateReader, start } from '../system/program.js';
+import { ENV, FAILED, launch, run, runWithLateReader, start, STILL } from '../system/program.js';
 
 const FERN = encodeRecord({ id: 7n, name: 'Boston fern', tag: 'indoor' });
 const IVY = encodeRecord({ id: 8n, name: 'ivy' });
@@ -85,7 +85,7 @@ t.test(
     const cwd = t.testdir({ 'plants.jsonl': 'x\n' });
     // Eight tebibytes, which take hours to read and no space.
     truncateSync(join(cwd, 'plants.jsonl'), 2 ** 43);
-    const program = launch(t, { args: ['verify'], cwd, env: ENV });
+    const program = launch(t, { args: ['verify'], cwd, env: ENV, preload: STILL });
     program.leave('stdout');
     t.strictSame(await program.ended, { code: FAILED, signal: null });
     t.equal(program.stderr, '');

@@ -203,6 +203,9 @@ export function follow(t: Test, child: ChildProcess): Process {
   });
 }
 
+/** A preload with which the clock stands still, so that no progress is reported. */
+export const STILL = 'performance.now = () => 0;';
+
 /** Collects what a program writes until it ends. */
 export function createTranscript(ended: Promise<unknown>): {
   readonly transcript: Pick<Process, Output | 'says'>;
