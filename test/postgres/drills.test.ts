@@ -16,11 +16,14 @@ t.test(
     const cluster = await startCluster(t);
     const [start = ''] = blocks('Tokens and certificates', 'sh');
     const [backup = '', restore = ''] = blocks('Backup', 'sh');
-    const [toPostgres = '', back = ''] = blocks('Moving to PostgreSQL, and back', 'sh');
+    const [toPostgres = '', back = '', startAgain = ''] = blocks(
+      'Moving to PostgreSQL, and back',
+      'sh',
+    );
 
     const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')), password: 'a-secret' });
     const env = { ...process.env, PLANT_STORE_PORT: '0' };
-    const child = spawn('sh', ['-eu'], { cwd, env, stdio: 'pipe', detached: true });
+    const child = spawn('sh', ['-u'], { cwd, env, stdio: 'pipe', detached: true });
     const shell = follow(t, child);
     // The programs that the shell has started.
     t.teardown(() => {
@@ -59,12 +62,14 @@ t.test(
     t.match(restored, '\nplants: 2\n');
     t.match(readFileSync(join(cwd, 'plants.replaced.jsonl'), 'utf8'), '{"id":3,');
 
-    type(toPostgres.replace(/postgres:\S+/, cluster.url));
+    type(toPostgres.replace(/postgres:\S+/, 'postgres://plants@127.0.0.1:1/plants'));
+    await shell.says('stderr', /PLANT_STORE_DATABASE_URL: .*ECONNREFUSED/);
+    type(toPostgres.replace(/postgres:\S+/, cluster.url).replace(/^kill.*/, ''));
     const moved = await serves(3);
     t.match(shell.stdout, '2 plants imported, 0 unchanged, 0 lines refused\n');
     t.equal(await post(moved, 4), 200);
 
-    type(back);
+    type(back + startAgain);
     const last = await serves(4);
     t.match(last, '/data/moved.jsonl\nplants: 3\n');
     t.equal(await post(last, 5), 200);
