@@ -20,12 +20,14 @@ const TOKEN68 = /^[\w.~+/-]+=*$/;
 /** RFC 9110, section 11.4, and RFC 6750, section 2.1. The scheme is case-insensitive. */
 const CREDENTIALS = /^bearer +[\w.~+/-]+=*$/i;
 
-/** Returns why a configured bearer token could never match a request, if so. */
+/** Returns why a string cannot be configured as a bearer token, if so. */
 export function tokenFault(token: unknown): string | undefined {
   if (typeof token !== 'string') return 'is not a string';
   if (token === '') return 'is empty';
   if (token.length > MAX_TOKEN_LENGTH) return `is longer than ${MAX_TOKEN_LENGTH} characters`;
   if (!TOKEN68.test(token)) return 'has characters that a bearer token cannot have (RFC 6750)';
+  // Of a pasted header, it would be accepted as a token of its own.
+  if (/^bearer$/i.test(token)) return 'is the word Bearer, which is no part of a token';
   return undefined;
 }
 

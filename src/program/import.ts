@@ -116,7 +116,7 @@ async function* linesOf(file: string, stop: AbortSignal): AsyncGenerator<readonl
         `${file}: line ${count + 1} is longer than ${MAX_RECORD_BYTES} bytes; nothing from there on was read`,
       );
   }
-  if (begunBytes > 0) yield [Buffer.concat(begun)];
+  yield begunBytes > 0 ? [Buffer.concat(begun)] : [];
 }
 
 async function* chunksOf(file: string, signal: AbortSignal): AsyncGenerator<Buffer> {
@@ -125,6 +125,15 @@ async function* chunksOf(file: string, signal: AbortSignal): AsyncGenerator<Buff
     else yield* createReadStream(file, { highWaterMark: CHUNK_BYTES, signal });
   } catch (cause) {
     throw new Error(`${file}: ${reasonOf(cause)}`, { cause });
+  }
+}
+
+function holdsPlant(line: Buffer): boolean {
+  try {
+    parseLine(line);
+    return true;
+  } catch {
+    return false;
   }
 }
 
@@ -151,6 +160,7 @@ const FORMATS: readonly (readonly [start: RegExp, what: string])[] = [
 
 /** What a file is by its first chunk, if it cannot be JSON lines: no line begins with a brace. */
 function formatOf(chunk: Buffer): string | undefined {
+  if (holdsPlant(chunk.subarray(0, chunk.indexOf(NEWLINE) + 1 || chunk.length))) return undefined;
   // One character for each byte, and none for a byte order mark.
   const text = chunk.toString('latin1').replace(/^\xef\xbb\xbf/, '');
   const [, what] = FORMATS.find(([start]) => start.test(text)) ?? [];

@@ -115,6 +115,8 @@ export function settingsHelp(): string {
 
 /** A path, which no shell has expanded or cleaned. */
 function path(value: string): string {
+  // The content of a file, such as a private key, must not get into a message about a missing file.
+  if (/[\0-\x1f]/.test(value)) throw new Error('must be a path, without line breaks');
   if (/^~|^file:|\/$/i.test(value))
     throw new Error('must not begin with ~ or file:, or end with /');
   return resolve(value);

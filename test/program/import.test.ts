@@ -170,8 +170,12 @@ t.test(
     t.equal(late.lines.length, MAX_LISTED + 1, 'the first refused lines are listed');
     t.equal(late.lines.at(-1), summary('1 plant', 0, `${MAX_LISTED + 1} lines`));
     t.equal(late.code, FAILED);
-    const empty = await imports(t, '\n');
-    t.strictSame(empty.lines, [summary('0 plants', 0, '0 lines')]);
+    for (const content of ['', '\n']) {
+      const empty = await imports(t, content);
+      t.strictSame(empty.lines, [summary('0 plants', 0, '0 lines')]);
+    }
+    const photos = '{"photos":[{"url":"u"}],"id":1,"name":"fern"}\n';
+    t.strictSame((await imports(t, photos)).plants, [{ id: 1n, name: 'fern' }]);
   },
 );
 

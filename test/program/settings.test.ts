@@ -159,6 +159,10 @@ const refused: Record<string, readonly [environment: Environment, fault: string]
     { PLANT_STORE_TOKEN: 'good bäd' },
     'PLANT_STORE_TOKEN: number 2 has characters that a bearer token cannot have (RFC 6750)',
   ],
+  'a pasted header in place of a token': [
+    { PLANT_STORE_TOKEN: 'Bearer a-token' },
+    'PLANT_STORE_TOKEN: number 1 is the word Bearer, which is no part of a token',
+  ],
   'more tokens than are allowed': [
     { PLANT_STORE_TOKEN: many },
     `PLANT_STORE_TOKEN: holds ${MAX_TOKENS + 1} tokens; at most ${MAX_TOKENS} are allowed`,
@@ -263,6 +267,15 @@ t.test('a path that only a shell or a URL parser would understand is refused', a
       const fault = `${name}: must not begin with ~ or file:, or end with /`;
       t.ok(faults.includes(fault), `${name}=${value}: ${faults.join(', ')}`);
     }
+});
+
+t.test('the content of a file in place of its path is not repeated', async (t) => {
+  for (const name of FILES) {
+    const pem = '-----BEGIN PRIVATE KEY-----\nS3cret\n-----END PRIVATE KEY-----';
+    const faults = await faultsIn({ PLANT_STORE_TOKEN: 'a', [name]: pem });
+    t.ok(faults.includes(`${name}: must be a path, without line breaks`), faults.join(', '));
+    for (const fault of faults) t.notMatch(fault, 'S3cret');
+  }
 });
 
 t.test('the commands on a log read only its path', async (t) => {
