@@ -93,12 +93,12 @@ function layoutOf(line: Buffer): string {
 
 /**
  * Whether bytes after the last newline may be what a write of records has left that was cut short: they are not
- * whole JSON, no second record begins in them, and none ends in them unless a power cut has left zeros before its
- * end. In a string, the quotes of either would be escaped.
+ * whole JSON, and no second record begins in them, and none ends in them, unless they have zeros, which only a power
+ * cut leaves. In a string, the quotes of either would be escaped.
  */
 export function isTornRecord(tail: Buffer): boolean {
-  if (tail.includes(ID_START, 1)) return false;
-  if (!tail.includes(0) && RECORD_END.test(tail.toString('latin1'))) return false;
+  if (tail.includes(0)) return true;
+  if (tail.includes(ID_START, 1) || RECORD_END.test(tail.toString('latin1'))) return false;
   try {
     JSON.parse(withoutMark(tail).toString());
     return false;

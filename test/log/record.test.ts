@@ -314,6 +314,7 @@ t.test('a line in another layout holds its plant, unless its checksum is another
 t.test('only what one write of records can have left at the end of a file is torn', async (t) => {
   const fern = encodeRecord({ id: 7n, name: 'fern' }).slice(0, -1);
   const torn = ['{', fern.slice(0, 20), `\0\0${fern.slice(2)}`, '\0', '\x1a', 'x', `${fern}\0`];
+  torn.push(`${fern.slice(0, 20)}\0\0\0${fern.slice(0, 9)}`);
   const whole = [fern, `${fern}\r`, `\ufeff${fern}`, '{}', '[1]', 'null', `${fern} ${fern}`];
   for (const tail of torn) t.ok(isTornRecord(Buffer.from(tail)), JSON.stringify(tail));
   const twoBegun = [`${fern}\r${fern.slice(0, 9)}`, `${fern.slice(0, 20)}${fern.slice(0, 9)}`];
