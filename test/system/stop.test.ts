@@ -30,7 +30,7 @@ import {
   type Program,
 } from './program.js';
 
-/** A program, and a client whose first plant it has stored, and who has sent most of the next one. */
+/** Starts a program and a client. Its first plant is stored, and most of the next one has been sent. */
 async function startWithClient(
   t: Test,
   preload = '',
