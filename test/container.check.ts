@@ -9,9 +9,8 @@ import t from 'tap';
 import { exchange, message, TOKEN } from './client.js';
 import { run } from './command.js';
 import { missing, startCluster } from './postgres/cluster.js';
-import { start as startWithDatabase, WELL } from './postgres/program.js';
 import { block, blocks, settingsIn } from './readme.js';
-import { start } from './system/program.js';
+import { DONE, launch, start } from './system/program.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const [, BUILD = '', FINAL = ''] = block('A container', 'dockerfile').split(/^FROM .*$/m);
@@ -59,7 +58,7 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
     t.match(program.url, '0.0.0.0');
     t.equal(program.log, join(image, data, 'plants.jsonl'));
     t.equal((await exchange(t, program.port, message())).status, 200);
-    t.strictSame(await program.stop('SIGTERM'), WELL);
+    t.strictSame(await program.stop('SIGTERM'), DONE);
   });
 
   await t.test('PostgreSQL', { skip: missing() }, async (t) => {
@@ -70,8 +69,10 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
     writeFileSync(env.PLANT_STORE_TOKEN_FILE ?? '', TOKEN);
     writeFileSync(env.PLANT_STORE_DATABASE_PASSWORD_FILE ?? '', 'a-password');
     env.PLANT_STORE_DATABASE_URL = cluster.url;
-    const program = await startWithDatabase(t, { cwd: image, env, script: join(image, script) });
-    t.equal(await program.post(7), 200);
-    t.strictSame(await program.stop(), WELL);
+    const program = launch(t, { cwd: image, env, script: join(image, script) });
+    const [, port] = await program.says('stdout', /^plant-store listening on .*:(\d+)\n/);
+    t.equal((await exchange(t, Number(port), message())).status, 200);
+    program.send('SIGTERM');
+    t.strictSame(await program.ended, DONE);
   });
 });

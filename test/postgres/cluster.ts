@@ -8,10 +8,10 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
+import { rename } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -43,25 +43,20 @@ export function find(command: string): string | undefined {
   return PATH.map((folder) => join(folder, command)).find((path) => existsSync(path));
 }
 
-/** The servers refuse to run as root. */
-function serverUser(): { uid: number; gid: number } | undefined {
-  if (process.getuid?.() !== 0)
-    return { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
-  const id = (option: string): number => {
-    const { status, stdout } = spawnSync('id', [option, 'postgres'], { encoding: 'utf8' });
-    return status === 0 ? Number(stdout) : 0;
-  };
-  const user = { uid: id('-u'), gid: id('-g') };
-  return user.uid === 0 ? undefined : user;
+const isRoot = process.getuid?.() === 0;
+
+function idOfPostgres(option: string): number {
+  return Number(spawnSync('id', [option, 'postgres'], { encoding: 'utf8' }).stdout);
 }
 
-export const USER = serverUser();
+/** The user of the servers, which refuse to run as root, if it is another one. */
+export const USER = isRoot ? { uid: idOfPostgres('-u'), gid: idOfPostgres('-g') } : undefined;
 
 /** Why tests with these commands cannot run on this machine, or false. */
 export function missing(...commands: readonly string[]): string | false {
   const absent = ['initdb', 'pg_ctl', ...commands].filter((command) => !find(command));
   if (absent.length > 0) return `not installed: ${absent.join(', ')}`;
-  return USER ? false : 'there is no user postgres to run the servers as';
+  return USER?.uid === 0 && 'there is no user postgres to run the servers as';
 }
 
 /** Runs a command as the user of the servers. Rejects with its output if it fails. */
@@ -86,34 +81,20 @@ export function serverFolder(t: Test): string {
 /** A PostgreSQL server that a test has started, on loopback and on a socket in its folder. */
 export type Cluster = Awaited<ReturnType<typeof serve>>;
 
-export interface ClusterOptions {
-  readonly settings?: Readonly<Record<string, string>>;
-  /** Lines of `pg_hba.conf` that come before those that trust everyone. */
-  readonly authentication?: string;
-  /** More options for `initdb`. */
-  readonly initdb?: readonly string[];
-}
-
-/** Creates and starts a server that is stopped at the end of the test. */
-export async function startCluster(t: Test, options: ClusterOptions = {}): Promise<Cluster> {
+/**
+ * Creates and starts a server that is stopped at the end of the test. The lines of `authentication` come before those of
+ * `pg_hba.conf` that trust everyone.
+ */
+export async function startCluster(t: Test, authentication = ''): Promise<Cluster> {
   const folder = serverFolder(t);
-  const { settings, authentication = '', initdb } = options;
   const data = join(folder, 'data');
-  await (initdb ? createData(data, initdb) : copyTemplate(data));
+  await copyTemplate(data);
   const rules = join(data, 'pg_hba.conf');
   writeFileSync(rules, authentication + readFileSync(rules, 'utf8'));
-  return serve(t, folder, settings);
+  return serve(t, folder);
 }
 
-async function createData(data: string, options: readonly string[] = []): Promise<void> {
-  await runAsServer(
-    'initdb',
-    ...['--pgdata', data, '--username', 'postgres', '--auth', 'trust', '--encoding', 'UTF8'],
-    ...['--locale', 'C', '--no-sync', '--no-instructions', ...options],
-  );
-}
-
-/** A copy takes a third of the time of `initdb`. The next build removes the templates. */
+/** A copy takes a third of the time of `initdb`. The next build removes what this leaves. */
 async function copyTemplate(data: string): Promise<void> {
   const [release = ''] = /\d+/.exec(await runAsServer('initdb', '--version')) ?? [];
   const template = fileURLToPath(new URL(`template-${release}`, import.meta.url));
@@ -121,15 +102,15 @@ async function copyTemplate(data: string): Promise<void> {
     await execute('cp', ['-a', template, data]);
     return;
   }
-  await createData(data);
+  await runAsServer(
+    'initdb',
+    ...['--pgdata', data, '--username', 'postgres', '--auth', 'trust', '--encoding', 'UTF8'],
+    ...['--locale', 'C', '--no-sync', '--no-instructions'],
+  );
   const copy = `${template}-${process.pid}`;
   await execute('cp', ['-a', data, copy]);
-  try {
-    renameSync(copy, template);
-  } catch {
-    // Another test file was faster.
-    rmSync(copy, { recursive: true });
-  }
+  // Not if another test file was faster.
+  await rename(copy, template).catch(() => undefined);
 }
 
 /** Stops a server and removes its folder, at the end of the test or when this process is killed. */
@@ -150,16 +131,13 @@ function stopAtEnd(t: Test, data: string): void {
   });
 }
 
-async function serve(t: Test, folder: string, settings: Readonly<Record<string, string>> = {}) {
+async function serve(t: Test, folder: string) {
   const data = join(folder, 'data');
   const port = await freePort();
-  const lines = Object.entries({
-    listen_addresses: '127.0.0.1',
-    unix_socket_directories: folder,
-    port: String(port),
-    ...settings,
-  }).map(([name, value]) => `${name} = '${value}'\n`);
-  appendFileSync(join(data, 'postgresql.conf'), lines.join(''));
+  appendFileSync(
+    join(data, 'postgresql.conf'),
+    `listen_addresses = '127.0.0.1'\nport = ${port}\nunix_socket_directories = '${folder}'\n`,
+  );
 
   const urlOf = (database: string, user = 'postgres'): string =>
     `postgres://${user}@127.0.0.1:${port}/${database}`;
@@ -168,6 +146,12 @@ async function serve(t: Test, folder: string, settings: Readonly<Record<string, 
     runAsServer('pg_ctl', '--pgdata', data, '--wait', '--silent', ...args);
   /** Runs SQL as the superuser, and returns the rows. */
   const sql = (text: string): Promise<Row[]> => query(url, text);
+  /** Resolves to the rows of a query once there are any. */
+  async function finds(text: string): Promise<Row[]> {
+    let rows: Row[] = [];
+    await until(async () => (rows = await sql(text)).length > 0);
+    return rows;
+  }
   const start = (): Promise<string> => control('--log', join(folder, 'log'), 'start');
   /** The process id of the postmaster. */
   const pid = (): number =>
@@ -183,6 +167,7 @@ async function serve(t: Test, folder: string, settings: Readonly<Record<string, 
     url,
     urlOf,
     sql,
+    finds,
     start,
     pid,
     stop: (mode: 'fast' | 'immediate' = 'fast') => control('--mode', mode, 'stop'),
@@ -195,14 +180,8 @@ async function serve(t: Test, folder: string, settings: Readonly<Record<string, 
       await sql(`ALTER SYSTEM ${setting}`);
       await sql('SELECT pg_reload_conf()');
     },
-    /** Creates an empty database and returns its URL. */
-    async createDatabase(options = '') {
-      const name = `plants_${++names}`;
-      await sql(`CREATE DATABASE ${name} ${options}`);
-      return urlOf(name);
-    },
     /**
-     * Creates an empty schema, which takes less time, and returns the URL of its superuser, who may
+     * Creates an empty schema, which takes less time than a database, and returns the URL of its superuser, who may
      * have settings, such as `work_mem = 64`.
      */
     async createSchema(...settings: readonly string[]) {
@@ -213,17 +192,14 @@ async function serve(t: Test, folder: string, settings: Readonly<Record<string, 
       );
       return urlOf('postgres', name);
     },
-    /** Suspends all processes of the server until the returned function is called, or the test ends. */
-    async suspend(t: Test) {
+    /** Suspends all processes of the server, and returns what resumes them. */
+    async suspend() {
       const rows = await sql('SELECT pid FROM pg_stat_activity');
-      const pids = [pid(), ...rows.map(({ pid }) => Number(pid))];
-      // Not of the process that has answered: its connection is closed.
-      const signal = (name: string): unknown =>
-        spawnSync('kill', ['-s', name, ...pids.map(String)]);
-      const resume = (): unknown => signal('CONT');
-      t.teardown(resume);
+      const pids = [pid(), ...rows.map(({ pid }) => pid)].map(String);
+      // The process that has answered is gone by then, which makes the command fail in the end.
+      const signal = (name: string): unknown => spawnSync('kill', ['-s', name, ...pids]);
       signal('STOP');
-      return resume;
+      return () => signal('CONT');
     },
   };
 }
@@ -244,8 +220,7 @@ export async function startPair(t: Test): Promise<{ primary: Cluster; standby: C
   await runAsServer('touch', join(copy, 'standby.signal'));
   const standby = await serve(t, folder);
   await primary.configure(`SET synchronous_standby_names = 'standby'`);
-  const synchronous = `SELECT FROM pg_stat_replication WHERE sync_state = 'sync'`;
-  await until(async () => (await primary.sql(synchronous)).length > 0);
+  await primary.finds(`SELECT FROM pg_stat_replication WHERE sync_state = 'sync'`);
   return { primary, standby };
 }
 
@@ -266,11 +241,7 @@ export async function query(url: string, text: string): Promise<Row[]> {
 export async function begin(t: Test, url: string, text: string): Promise<() => Promise<void>> {
   const client = new pg.Client(url);
   await client.connect();
-  let isOpen = true;
-  const rollBack = async (): Promise<void> => {
-    if (isOpen) await client.end();
-    isOpen = false;
-  };
+  const rollBack = (): Promise<void> => client.end();
   t.teardown(rollBack);
   await client.query(`BEGIN; ${text}`);
   return rollBack;

@@ -5,6 +5,7 @@ import { join, resolve } from 'node:path';
 
 import t from 'tap';
 
+import { exchange, message } from '../client.js';
 import { blocks } from '../readme.js';
 import { follow } from '../system/program.js';
 import { missing, startCluster } from './cluster.js';
@@ -40,14 +41,11 @@ t.test(
 
     /** Stores a plant in the program that has printed `lines`. Resolves to the status. */
     async function post(lines: string, id: number): Promise<number> {
-      const [, url = ''] = / on (\S+)\n/.exec(lines) ?? [];
-      const token = readFileSync(join(cwd, 'data/token'), 'utf8').trim();
-      const { status } = await fetch(`${url}/plants`, {
-        method: 'POST',
-        headers: { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' },
-        body: JSON.stringify({ id, name: 'fern' }),
-      });
-      return status;
+      const [, port] = / on .*:(\d+)\n/.exec(lines) ?? [];
+      const Authorization = `Bearer ${readFileSync(join(cwd, 'data/token'), 'utf8').trim()}`;
+      const body = `{"id":${id},"name":"fern"}`;
+      return (await exchange(t, Number(port), message({ headers: { Authorization }, body })))
+        .status;
     }
 
     type(start);

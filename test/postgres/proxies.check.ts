@@ -1,5 +1,10 @@
-/* One process, and two instances over a database, behind a proxy that is configured as documented. */
+/*
+ * One process, and two instances over a database, behind a proxy that is configured as documented, and a pooler
+ * between stores and their database.
+ */
 import { spawn } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
@@ -8,9 +13,18 @@ import { exchange, message, TOKEN } from '../client.js';
 import { blocks } from '../readme.js';
 import { freePort } from '../service.js';
 import { startLoad, type LoadClient } from '../system/load.js';
-import { follow, start as startProgram } from '../system/program.js';
-import { find, missing, startCluster, succeeds, until } from './cluster.js';
-import { start, WELL, type Serving } from './program.js';
+import { DONE, follow, launch, start, type Process } from '../system/program.js';
+import {
+  find,
+  missing,
+  query,
+  serverFolder,
+  startCluster,
+  succeeds,
+  until,
+  USER,
+} from './cluster.js';
+import { openStore, plantsFrom } from './support.js';
 
 /** Half of the clients keep their connections. */
 const CLIENTS = Array.from({ length: 32 }, (_, client): LoadClient => ({
@@ -44,7 +58,7 @@ t.test(
   async (t) => {
     const port = await freePort();
     const { key, cert } = selfSigned();
-    const program = await startProgram(t, {
+    const program = await start(t, {
       env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: `${t.testdir()}.jsonl` },
     });
     const configuration = (blocks('Behind a proxy', 'nginx')[0] ?? '')
@@ -65,11 +79,17 @@ t.test(
   async (t) => {
     const cluster = await startCluster(t);
     const [port, one, two] = await Promise.all([freePort(), freePort(), freePort()]);
-    const startInstance = (port: number, settings?: Record<string, string>): Promise<Serving> => {
+    async function startInstance(port: number, settings = {}): Promise<Process> {
       const PLANT_STORE_PORT = String(port);
       const env = { PLANT_STORE_DATABASE_URL: cluster.url, PLANT_STORE_TOKEN: TOKEN };
-      return start(t, { env: { ...env, PLANT_STORE_PORT, ...settings } });
-    };
+      const instance = launch(t, { env: { ...env, PLANT_STORE_PORT, ...settings } });
+      await instance.says('stdout', /^plant-store listening /);
+      return instance;
+    }
+    async function stop(instance: Process): Promise<void> {
+      instance.send('SIGTERM');
+      t.strictSame(await instance.ended, DONE);
+    }
     const first = await startInstance(one);
     const second = await startInstance(two);
     const configuration = (blocks('Behind a proxy', 'nginx')[1] ?? '')
@@ -81,7 +101,7 @@ t.test(
 
     const load = startLoad(port, CLIENTS);
     await load.goesOn();
-    t.strictSame(await first.stop(), WELL);
+    await stop(first);
     await load.goesOn();
     const restarted = await startInstance(one);
     await load.goesOn();
@@ -89,7 +109,7 @@ t.test(
     await load.goesOn();
     await startInstance(two);
     await load.goesOn();
-    t.strictSame(await restarted.stop(), WELL);
+    await stop(restarted);
     await load.goesOn();
     const overloaded = await startInstance(one, TOO_LITTLE_MEMORY);
     await overloaded.says('stderr', /overloaded/);
@@ -99,3 +119,34 @@ t.test(
     t.comment(`${load.outcomes.get('200')} requests`);
   },
 );
+
+t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, async (t) => {
+  const cluster = await startCluster(t);
+  const port = await freePort();
+  const settings = join(serverFolder(t), 'pgbouncer.ini');
+  writeFileSync(
+    settings,
+    `[databases]
+    * = host=127.0.0.1 port=${cluster.port} user=postgres
+    [pgbouncer]
+    listen_addr = 127.0.0.1
+    listen_port = ${port}
+    unix_socket_dir =
+    auth_type = any
+    pool_mode = transaction
+    default_pool_size = 2
+    server_round_robin = 1`,
+  );
+  follow(t, spawn(find('pgbouncer') ?? '', [settings], USER));
+  const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
+  await until(() => succeeds(query(url, 'SELECT 1')));
+
+  const stores = await Promise.all([1, 2, 3, 4].map(() => openStore(t, { url })));
+  const plants = plantsFrom(0, 1_000);
+  const adding = stores.flatMap((store) => plants.map((plant) => store.add(plant)));
+  const created = (await Promise.all(adding)).filter((outcome) => outcome === 'created');
+  t.equal(created.length, 1_000);
+  // Statements that were prepared on another connection are sent again, unprepared.
+  t.match(cluster.log(), /prepared statement "\w+" (?:does not exist|already exists)/);
+  for (const { reports } of stores) t.strictSame(reports, []);
+});

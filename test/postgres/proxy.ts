@@ -1,6 +1,8 @@
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 
 import type { Test } from 'tap';
+
+import { listen } from '../service.js';
 
 /** After how many bytes, counted in both directions, a connection is cut, and how. */
 export interface Cut {
@@ -10,23 +12,17 @@ export interface Cut {
 
 export interface Proxy {
   readonly port: number;
-  /** The number of connections so far. */
-  readonly connections: number;
   /** Called for each new connection. */
   nextCut: () => Cut | undefined;
 }
 
 /** Forwards connections to a port on the loopback interface, and cuts them on request. */
 export async function startProxy(t: Test, target: number): Promise<Proxy> {
-  const sockets = new Set<Socket>();
-  let connections = 0;
   const server = createServer((client) => {
-    connections++;
     const upstream = connect(target, '127.0.0.1');
     const cut = proxy.nextCut();
     let left = cut?.bytes ?? Infinity;
     const forward = (from: Socket, to: Socket): void => {
-      sockets.add(from);
       from.on('data', (data) => {
         if (left === 0) return;
         to.write(data.subarray(0, left));
@@ -38,10 +34,7 @@ export async function startProxy(t: Test, target: number): Promise<Proxy> {
       });
       // A connection that is reset closes, too.
       from.on('error', () => undefined);
-      from.on('close', () => {
-        sockets.delete(from);
-        to.destroy();
-      });
+      from.on('close', () => to.destroy());
     };
     const sever = (): void => {
       for (const socket of [client, upstream])
@@ -51,17 +44,6 @@ export async function startProxy(t: Test, target: number): Promise<Proxy> {
     forward(client, upstream);
     forward(upstream, client);
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.teardown(() => {
-    server.close();
-    for (const socket of sockets) socket.destroy();
-  });
-  const proxy: Proxy = {
-    port: (server.address() as AddressInfo).port,
-    get connections() {
-      return connections;
-    },
-    nextCut: () => undefined,
-  };
+  const proxy: Proxy = { port: await listen(t, server), nextCut: () => undefined };
   return proxy;
 }
