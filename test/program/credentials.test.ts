@@ -2,7 +2,7 @@ import { createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-import t, { type Test } from 'tap';
+import t from 'tap';
 
 import { MAX_TOKENS } from '../../dist/http/auth.js';
 import {
@@ -14,20 +14,13 @@ import {
   readTokens,
   readTokensIfPresent,
 } from '../../dist/program/credentials.js';
-import { SettingsError } from '../../dist/program/exit.js';
 import { selfSigned } from '../certificate.js';
+import { faultsOf } from './here.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
 
-/** The faults that a function reports; fails if there are none. */
-async function faultsOf(t: Test, reading: Promise<unknown>): Promise<readonly string[]> {
-  const error = await reading.catch((error: unknown) => error);
-  if (error instanceof SettingsError) return error.faults;
-  return [String(t.fail('it rejects with a SettingsError'))];
-}
-
 t.test('a token file has one token a line', async (t) => {
-  const contents: Record<string, [content: string, ...tokens: string[]]> = {
+  const contents: Record<string, readonly [content: string, ...tokens: string[]]> = {
     'one line': ['a\n', 'a'],
     'no newline at the end': ['a', 'a'],
     'several lines': ['a\nb\nc\n', 'a', 'b', 'c'],
@@ -36,42 +29,37 @@ t.test('a token file has one token a line', async (t) => {
     'white space around': [' a \n\tb\t\n', 'a', 'b'],
     'a byte order mark': ['\ufeffa\n', 'a'],
     'the same twice': ['a\na\n', 'a', 'a'],
+    'the most tokens': ['a\n\n'.repeat(MAX_TOKENS), ...Array<string>(MAX_TOKENS).fill('a')],
   };
   const path = join(t.testdir(), 'token');
-  for (const [what, [content, ...expected]] of Object.entries(contents)) {
+  for (const [what, [content, ...tokens]] of Object.entries(contents)) {
     writeFileSync(path, content);
-    t.strictSame(await readTokens(path), expected, what);
+    t.strictSame(await readTokens(path), tokens, what);
   }
 });
 
 t.test('an invalid token file is refused with the number of the line', async (t) => {
-  const contents: Record<string, [content: string, ...faults: string[]]> = {
+  const contents: Record<string, readonly [content: string, ...faults: string[]]> = {
     'no bytes': ['', 'holds no token'],
     'blank lines only': ['\n \r\n\t\n', 'holds no token'],
     'two words': ['a b\n', `line 1 ${UNSENDABLE}`],
     'a comment': ['a\n# mine\n', `line 2 ${UNSENDABLE}`],
     'a carriage return inside': ['a\rb\n', `line 1 ${UNSENDABLE}`],
     'two of them': ['?\na\n?\n', `line 1 ${UNSENDABLE}`, `line 3 ${UNSENDABLE}`],
+    'too many tokens': [
+      'a\n'.repeat(MAX_TOKENS + 1),
+      `holds ${MAX_TOKENS + 1} tokens; at most ${MAX_TOKENS} are allowed`,
+    ],
   };
   const path = join(t.testdir(), 'token');
-  for (const [what, [content, ...expected]] of Object.entries(contents)) {
+  for (const [what, [content, ...faults]] of Object.entries(contents)) {
     writeFileSync(path, content);
-    const faults = expected.map((fault) => `${path}: ${fault}`);
-    t.strictSame(await faultsOf(t, readTokens(path)), faults, what);
+    const named = faults.map((fault) => `${path}: ${fault}`);
+    t.strictSame(await faultsOf(readTokens(path)), named, what);
   }
 });
 
-t.test('a token file holds at most 100 tokens', async (t) => {
-  const path = join(t.testdir(), 'token');
-  const lines = Array.from({ length: MAX_TOKENS }, (_, n) => `token-${n}\n`).join('\n');
-  writeFileSync(path, lines);
-  t.equal((await readTokens(path)).length, MAX_TOKENS);
-  writeFileSync(path, `${lines}one-more`);
-  const fault = `${path}: holds ${MAX_TOKENS + 1} tokens; at most ${MAX_TOKENS} are allowed`;
-  t.strictSame(await faultsOf(t, readTokens(path)), [fault]);
-});
-
-t.test('a token file that cannot be read is a fault, unless it may be missing', async (t) => {
+t.test('a file that cannot be read is a fault, unless it may be missing', async (t) => {
   const folder = t.testdir({ file: 'a' });
   const faults = {
     none: 'no such file or directory (ENOENT)',
@@ -80,36 +68,41 @@ t.test('a token file that cannot be read is a fault, unless it may be missing', 
   };
   for (const [name, fault] of Object.entries(faults)) {
     const path = join(folder, name);
-    t.strictSame(await faultsOf(t, readTokens(path)), [`${path}: ${fault}`]);
-    const ifPresent = readTokensIfPresent(path);
-    if (name === 'none') t.strictSame(await ifPresent, []);
-    else t.strictSame(await faultsOf(t, ifPresent), [`${path}: ${fault}`]);
+    for (const read of [
+      readTokens,
+      readTokensIfPresent,
+      readCertificate,
+      readPrivateKey,
+      readPassword,
+    ])
+      t.strictSame(
+        await faultsOf(read(path)),
+        read === readTokensIfPresent && name === 'none' ? [] : [`${path}: ${fault}`],
+        `${read.name}: ${name}`,
+      );
   }
+  t.strictSame(await readTokensIfPresent(join(folder, 'none')), []);
 });
 
-t.test('a created token has 256 random bits, and its file has mode 0600', async (t) => {
-  const folder = t.testdir();
-  const created = new Set<string>();
-  for (const name of ['one', 'other']) {
-    const path = join(folder, name);
-    await createTokenFile(path);
-    t.equal(statSync(path).mode & 0o777, 0o600);
-    t.match(readFileSync(path, 'utf8'), /^[\w-]{43}\n$/);
-    created.add(readFileSync(path, 'utf8'));
-  }
-  t.equal(created.size, 2);
-  t.strictSame(readdirSync(folder), ['one', 'other']);
-});
-
-t.test('a token file that another program has created is not replaced', async (t) => {
-  const folder = t.testdir();
-  const path = join(folder, 'token');
-  await Promise.all(Array.from({ length: 10 }, () => createTokenFile(path)));
-  const content = readFileSync(path, 'utf8');
-  await createTokenFile(path);
-  t.equal(readFileSync(path, 'utf8'), content);
-  t.strictSame(readdirSync(folder), ['token']);
-});
+t.test(
+  'a created token has 256 random bits, its file mode 0600, and none is replaced',
+  async (t) => {
+    const folder = t.testdir();
+    const created = new Set<string>();
+    for (const name of ['one', 'other']) {
+      const path = join(folder, name);
+      await Promise.all(Array.from({ length: 10 }, () => createTokenFile(path)));
+      const content = readFileSync(path, 'utf8');
+      t.match(content, /^[\w-]{43}\n$/);
+      t.equal(statSync(path).mode & 0o777, 0o600);
+      await createTokenFile(path);
+      t.equal(readFileSync(path, 'utf8'), content);
+      created.add(content);
+    }
+    t.equal(created.size, 2);
+    t.strictSame(readdirSync(folder), ['one', 'other']);
+  },
+);
 
 t.test('a token file that cannot be created is reported', async (t) => {
   const path = join(t.testdir(), 'missing/token');
@@ -147,7 +140,7 @@ t.test(
     for (const [what, read, content, reason] of misfits) {
       writeFileSync(path, content);
       const kind = read === readCertificate ? 'certificate' : 'private key';
-      const [fault = '', ...more] = await faultsOf(t, read(path));
+      const [fault = '', ...more] = await faultsOf(read(path));
       const start = `${path}: cannot be used as a ${kind} in PEM (OpenSSL: `;
       t.ok(fault.startsWith(start), fault);
       t.match(fault.slice(start.length), reason, what);
@@ -165,7 +158,7 @@ t.test('a key of any type that does not belong to the certificate is named', asy
   for (const name of ['other', 'ec']) {
     const key = join(folder, name);
     const fault = `${key}: is not the private key of the first certificate in ${cert}`;
-    t.strictSame(await faultsOf(t, readTls(cert, key)), [fault]);
+    t.strictSame(await faultsOf(readTls(cert, key)), [fault]);
   }
 });
 
@@ -173,26 +166,12 @@ function derOf(pem: string): Buffer {
   return Buffer.from(pem.split('\n')[1] ?? '', 'base64');
 }
 
-t.test('a TLS file that cannot be read is a fault', async (t) => {
-  const folder = t.testdir(selfSigned());
-  for (const read of [readCertificate, readPrivateKey]) {
-    const none = join(folder, 'none');
-    t.strictSame(await faultsOf(t, read(none)), [`${none}: no such file or directory (ENOENT)`]);
-    const directory = `${folder}: illegal operation on a directory (EISDIR)`;
-    t.strictSame(await faultsOf(t, read(folder)), [directory]);
-  }
-});
-
 t.test('a password is all of its file but a newline at the end', async (t) => {
-  const folder = t.testdir({ empty: '\n' });
-  const path = join(folder, 'password');
+  const path = join(t.testdir(), 'password');
   for (const end of ['', '\n', '\r\n']) {
     writeFileSync(path, ` p\nw ${end}`);
     t.equal(await readPassword(path), ' p\nw ', JSON.stringify(end));
   }
-  const faults = { empty: 'holds no password', none: 'no such file or directory (ENOENT)' };
-  for (const [name, fault] of Object.entries(faults))
-    t.strictSame(await faultsOf(t, readPassword(join(folder, name))), [
-      `${join(folder, name)}: ${fault}`,
-    ]);
+  writeFileSync(path, '\n');
+  t.strictSame(await faultsOf(readPassword(path)), [`${path}: holds no password`]);
 });

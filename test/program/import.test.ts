@@ -1,6 +1,5 @@
 import { readdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { setImmediate } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 
 import t, { type Test } from 'tap';
@@ -11,13 +10,16 @@ import { importPlants, MAX_LISTED } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
 import { block } from '../readme.js';
 import { storeOf } from '../stores.js';
-import { ENV, FAILED, INTERRUPTED, launch, run, STILL } from '../system/program.js';
+import { ENV, FAILED, INTERRUPTED, onProgress, run, STILL, toItself } from '../system/program.js';
+import { failsHere, runHere, stepClock } from './here.js';
+
+// No progress is reported.
+stepClock(t, 0);
 
 /** Runs the command on a file in a folder of its own, and returns what it wrote and what the log holds. */
 async function imports(t: Test, content: string | Buffer, cwd = t.testdir()) {
   writeFileSync(join(cwd, 'given.jsonl'), content);
-  const args = ['import', 'given.jsonl'];
-  const { code, stdout, stderr } = await run(t, { cwd, env: ENV, args, preload: STILL });
+  const { code, stdout, stderr } = await runHere(t, { cwd, args: ['import', 'given.jsonl'] });
   t.equal(stderr, '');
   return { code, lines: stdout.split('\n').slice(0, -1), plants: await plantsIn(cwd), cwd };
 }
@@ -95,28 +97,24 @@ t.test(
   },
 );
 
-t.test('the command of the document imports a file', async (t) => {
-  const cwd = t.testdir({ 'plants.jsonl': '{"id":1,"name":"fern"}\n' });
+t.test('the command of the document imports a file, and - stands for stdin', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': `${ONE_PLANT}\n` });
   symlinkSync(resolve('dist'), join(cwd, 'dist'));
-  const command = ['sh', '-c', block('Importing plants', 'sh')];
-  const { code, stdout } = await run(t, { cwd, command });
-  t.equal(stdout, 'plants.jsonl: 1 plant imported, 0 unchanged, 0 lines refused\n');
+  const command = block('Importing plants', 'sh').trim();
+  const given = `${command}; cat plants.jsonl | ${command.replace('plants.jsonl', '-')}`;
+  const { code, stdout } = await run(t, { cwd, command: ['sh', '-c', given] });
+  t.strictSame(stdout.split('\n'), [
+    'plants.jsonl: 1 plant imported, 0 unchanged, 0 lines refused',
+    '-: 0 plants imported, 1 unchanged, 0 lines refused',
+    '',
+  ]);
   t.equal(code, 0);
   t.match(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), '{"id":1,"name":"fern",');
 });
 
-t.test('- stands for stdin', async (t) => {
-  const cwd = t.testdir();
-  const command = ['sh', '-c', `echo '{"id":1,"name":"fern"}' | "$0" "$@"`, process.execPath];
-  const script = join(process.cwd(), 'dist/server.js');
-  const args = [script, 'import', '-'];
-  const { code, stdout } = await run(t, { cwd, env: ENV, command, args });
-  t.strictSame([code, stdout], [0, '-: 1 plant imported, 0 unchanged, 0 lines refused\n']);
-  t.strictSame(await plantsIn(cwd), [{ id: 1n, name: 'fern' }]);
-});
+const ONE_PLANT = '{"id":1,"name":"fern"}';
 
 /** What files hold that are not JSON lines, and how it is named. */
-const ONE_PLANT = '{"id":1,"name":"fern"}';
 const OTHERS: Readonly<Record<string, readonly (string | Buffer)[]>> = {
   'a JSON array (jq -c ".[]" writes': [
     `[\n${ONE_PLANT},\n${ONE_PLANT}\n]\n`,
@@ -181,64 +179,37 @@ t.test(
 
 t.test('a file that cannot be read is named, and what came before is stored', async (t) => {
   const cwd = t.testdir({ folder: {}, long: '{"id":1,"name":"fern"}\n{}\n' });
+  const reasons = {
+    none: 'no such file or directory (ENOENT)',
+    folder: 'illegal operation on a directory (EISDIR)',
+  };
+  for (const [file, reason] of Object.entries(reasons))
+    await failsHere(t, FAILED, [`${file}: ${reason}`], { cwd, args: ['import', file] });
+  t.strictSame(readdirSync(cwd), ['folder', 'long'], 'nothing is created');
   truncateSync(join(cwd, 'long'), MAX_RECORD_BYTES + 100);
-  const files = {
-    none: ['no such file or directory (ENOENT)', /^$/],
-    folder: ['illegal operation on a directory (EISDIR)', /^$/],
-    long: [
-      'line 3 is longer than 134217728 bytes; nothing from there on was read',
-      /^line 2: .*\nlong: 1 plant imported, 0 unchanged, 1 line refused\n$/,
-    ],
-  } as const;
-  for (const [file, [reason, output]] of Object.entries(files)) {
-    const { code, stdout, stderr } = await run(t, { cwd, env: ENV, args: ['import', file] });
-    t.match({ code, stdout }, { code: FAILED, stdout: output }, file);
-    t.equal(stderr, `plant-store: ${file}: ${reason}\n`);
-    if (file === 'none') t.strictSame(readdirSync(cwd), ['folder', 'long'], 'nothing is created');
-  }
+  t.match(await run(t, { cwd, env: ENV, args: ['import', 'long'], preload: STILL }), {
+    code: FAILED,
+    stdout: /^line 2: .*\nlong: 1 plant imported, 0 unchanged, 1 line refused\n$/,
+    stderr:
+      /^plant-store: long: line 3 is longer than 134217728 bytes; nothing from there on .+\n$/,
+  });
 });
-
-t.test('a damaged log is named with the way out, not the file to import', async (t) => {
-  const cwd = t.testdir({ 'given.jsonl': MANY, 'plants.jsonl': '{"id":\n' });
-  const { code, stderr } = await run(t, { cwd, env: ENV, args: ['import', 'given.jsonl'] });
-  t.equal(code, FAILED);
-  t.match(stderr, ` verify ${join(cwd, 'plants.jsonl')}" to list`);
-});
-
-const COUNT = 50_000;
-const MANY = Array.from({ length: COUNT }, (_, id) => `{"id": ${id}, "name": "fern"}\n`).join('');
 
 t.test('an interrupted import is completed by the same command', async (t) => {
-  const cwd = t.testdir({ 'given.jsonl': MANY, 'plants.jsonl': '' });
-  const program = launch(t, { cwd, env: ENV, args: ['import', 'given.jsonl'] });
-  while (readFileSync(join(cwd, 'plants.jsonl')).length === 0) await setImmediate();
-  program.send('SIGTERM');
-  const { code } = await program.ended;
+  const COUNT = 50_000;
+  const ids = Array.from({ length: COUNT }, (_, id) => id);
+  const content = ids.map((id) => `{"id": ${id}, "name": "fern"}\n`).join('');
+  const cwd = t.testdir({ 'given.jsonl': content });
+  const preload = onProgress(toItself('SIGTERM'));
+  const args = ['import', 'given.jsonl'];
+  const { code, stdout } = await run(t, { cwd, env: ENV, args, preload });
+  t.equal(code, INTERRUPTED);
   const stored = (await plantsIn(cwd)).length;
-  // On a fast machine, the import may have been complete before the signal.
-  t.ok(code === INTERRUPTED || (code === 0 && stored === COUNT), `${code}, ${stored} plants`);
-  const { lines, plants } = await imports(t, MANY, cwd);
+  t.ok(stored > 0 && stored < COUNT, `${stored} plants`);
+  t.equal(stdout, `${summary(`${stored} plants`, 0, '0 lines')}\n`);
+  const { lines, plants } = await imports(t, content, cwd);
   t.strictSame(lines, [summary(`${COUNT - stored} plants`, stored, '0 lines')]);
   t.equal(new Set(plants.map(({ id }) => id)).size, COUNT);
-});
-
-t.test('an import that is interrupted copies no more plants', async (t) => {
-  const path = join(t.testdir({ 'given.jsonl': MANY }), 'given.jsonl');
-  const stopping = new AbortController();
-  let added = 0;
-  const store = storeOf(async () => {
-    added++;
-    stopping.abort();
-    return 'created';
-  });
-  const printed = t.capture(console, 'log', () => undefined);
-  await t.rejects(
-    importPlants(path, async () => store, stopping.signal),
-    { name: 'AbortError' },
-  );
-  t.match(String(printed()[0]?.args[0]), / imported, 0 unchanged, 0 lines refused$/);
-  for (let turn = 0; turn < 1_000; turn++) await setImmediate();
-  t.ok(added < COUNT, `${added} plants were added`);
 });
 
 t.test('an import ends with an error of its store that HTTP would not show', async (t) => {
@@ -253,11 +224,11 @@ t.test('an import ends with an error of its store that HTTP would not show', asy
 });
 
 t.test('an import reports its progress', async (t) => {
+  stepClock(t, 1_000);
   const content = ['fern', 'ivy'].map((name, id) =>
     JSON.stringify({ id, name: name.repeat(90_000) }),
   );
   const cwd = t.testdir({ 'given.jsonl': content.join('\n') });
-  const preload = 'let now = 0; performance.now = () => (now += 1000);';
-  const { stderr } = await run(t, { cwd, env: ENV, args: ['import', 'given.jsonl'], preload });
+  const { stderr } = await runHere(t, { cwd, args: ['import', 'given.jsonl'] });
   t.match(stderr, /importing given.jsonl: 1 plant\n.*importing given.jsonl: 2 plants\n$/s);
 });

@@ -1,13 +1,10 @@
-import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { connect as connectTo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { promisify } from 'node:util';
 
 import t, { type Test } from 'tap';
 
 import { MONITOR_LIMITS, startMonitor, type Watched } from '../../dist/program/monitor.js';
-import { scrape } from '../metrics.js';
 import { hastenTimers } from '../service.js';
 
 const OPTIONS = { host: '127.0.0.1', port: 0, maxConnections: 10, maxBufferedBytes: 1_000 };
@@ -19,7 +16,6 @@ const SERVING: Watched = {
   bufferedBytes: () => 250,
   stop: new AbortController().signal,
 };
-const LOG = { size: 7, bytes: 430 };
 
 /** Starts a monitor of a program that serves. */
 async function startServing(watched: Partial<Watched> = {}): Promise<string> {
@@ -100,29 +96,6 @@ t.test('readiness follows the program and its store, liveness does not', async (
   await isReady(503, 'stopping');
 });
 
-t.test('the gauges have the values of the program', async (t) => {
-  const monitor = await startMonitor(OPTIONS);
-  const { url } = monitor;
-  const gauges: Record<string, [before: number | undefined, serving: number]> = {
-    connections: [0, 3],
-    connections_dropped_total: [0, 2],
-    connections_limit: [10, 10],
-    buffered_bytes: [0, 250],
-    buffered_bytes_limit: [1_000, 1_000],
-    log_plants: [undefined, 7],
-    log_size_bytes: [undefined, 430],
-  };
-  const before = await scrape(url);
-  monitor.watch({ ...SERVING, log: LOG });
-  const serving = await scrape(url);
-  for (const [name, values] of Object.entries(gauges))
-    t.strictSame(
-      [before, serving].map((each) => each.get(`plant_store_${name}`)),
-      values,
-      name,
-    );
-});
-
 t.test('a connection carries one request', async (t) => {
   let checks = 0;
   const check = async (): Promise<void> => {
@@ -155,20 +128,4 @@ t.test('connections beyond the maximum are closed at once', async (t) => {
     t.match(await text(first), /200 OK/);
   }
   t.match(await get(`${url}/livez`), { status: 200 });
-});
-
-/** Starts a monitor with a connection, and has nothing else to do. */
-const IDLE = `
-import { connect } from 'node:net';
-import { startMonitor } from ${JSON.stringify(new URL('../../dist/program/monitor.js', import.meta.url).href)};
-const { url } = await startMonitor(${JSON.stringify(OPTIONS)});
-const socket = connect(new URL(url).port, '127.0.0.1', () => {
-  console.log('connected');
-  socket.unref();
-});`;
-
-t.test('the monitor does not keep the process alive', async (t) => {
-  const args = ['--input-type=module', '--eval', IDLE];
-  const { stdout } = await promisify(execFile)(process.execPath, args);
-  t.equal(stdout, 'connected\n');
 });

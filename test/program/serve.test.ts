@@ -18,14 +18,16 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { openPlantLog } from '../../dist/index.js';
-import { readServerSettings } from '../../dist/program/environment.js';
+import { readServerSettings, type Environment } from '../../dist/program/environment.js';
+import { EXIT } from '../../dist/program/exit.js';
 import { serve, type ServedStore } from '../../dist/program/serve.js';
 import { PlantStoreError } from '../../dist/store.js';
 import { connect, exchange, FERN, message, refusesConnections, TOKEN } from '../client.js';
+import { scrape } from '../metrics.js';
 import { freePort, listen } from '../service.js';
 import { gatedStore } from '../stores.js';
-import { DONE, ENV, FAILED, failsToRun, launch, MISUSED, start } from '../system/program.js';
-import { startHere } from './here.js';
+import { DONE, ENV, FAILED, launch, start } from '../system/program.js';
+import { failsHere, faultsOf, startHere } from './here.js';
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
 const MODIFIED = { code: 4, signal: null };
@@ -79,58 +81,21 @@ t.test('the next start finds the plants and the token, also behind a symbolic li
   );
 });
 
-t.test('a token file that cannot be read is refused, and not replaced', async (t) => {
-  const faults = {
-    'mkdir token': 'illegal operation on a directory (EISDIR)',
-    'ln -s missing token': 'no such file or directory (ENOENT)',
-  };
-  for (const [command, fault] of Object.entries(faults)) {
-    const cwd = t.testdir({ data: {} });
-    execFileSync('sh', ['-c', command], { cwd: join(cwd, 'data') });
-    await failsToRun(t, MISUSED, [`${cwd}/data/token: ${fault}`], { cwd });
-  }
-});
-
-t.test('a token file is only read, so its folder need not be writable', async (t) => {
-  const cwd = t.testdir({ token: 'the-token\n' });
-  const file = openSync(join(cwd, 'token'), 'r');
-  t.teardown(() => closeSync(file));
-  const env = {
-    PLANT_STORE_FILE: 'plants.jsonl',
-    // Nobody can create a file in this folder.
-    PLANT_STORE_TOKEN_FILE: `/proc/${process.pid}/fd/${file}`,
-  };
-  const program = await startHere(t, { cwd, env });
-  t.equal(await statusWith(t, program.port, 'the-token'), 200);
-});
-
-t.test('the program reports in a sentence why it cannot serve', async (t) => {
-  const port = await listen(t, createHttpServer());
-  const inUse = `cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`;
-  const cwd = t.testdir({ folder: {} });
-  const failures: Record<string, Readonly<Record<string, string>>> = {
-    [`PLANT_STORE_PORT: ${inUse}`]: { PLANT_STORE_PORT: String(port) },
-    [`PLANT_STORE_MONITOR_PORT: ${inUse}`]: { PLANT_STORE_MONITOR_PORT: String(port) },
-    'PLANT_STORE_HOST: cannot listen on 192.0.2.1, port 0: address not available (EADDRNOTAVAIL)': {
-      PLANT_STORE_HOST: '192.0.2.1',
-    },
-    [`PLANT_STORE_FILE: ${cwd}/folder: illegal operation on a directory (EISDIR)`]: {
-      PLANT_STORE_FILE: 'folder',
-    },
-  };
-  for (const [sentence, env] of Object.entries(failures))
-    await failsToRun(t, FAILED, [sentence], { cwd, env: { ...ENV, ...env } });
-});
-
 /** Serves a store that is opened by `open`, until the returned function is called. */
-async function serveStore(t: Test, cwd: string, open: () => Promise<ServedStore>) {
+async function serveStore(
+  t: Test,
+  cwd: string,
+  open: () => Promise<ServedStore>,
+  settings: Environment = {},
+) {
   const lines: unknown[] = [];
   const stopping = new AbortController();
   let onServing = (): void => undefined;
   const isServing = new Promise<void>((resolve) => (onServing = resolve));
   t.capture(console, 'log', (line: unknown) => lines.push(line));
+  const given = { PLANT_STORE_PORT: '0', PLANT_STORE_FILE: join(cwd, 'data/log'), ...settings };
   const ended = serve(
-    await readServerSettings({ PLANT_STORE_PORT: '0', PLANT_STORE_FILE: join(cwd, 'data/log') }),
+    await readServerSettings(given),
     {
       requested: stopping.signal,
       timeUp: new Promise(() => undefined),
@@ -148,10 +113,72 @@ async function serveStore(t: Test, cwd: string, open: () => Promise<ServedStore>
   };
 }
 
-t.test('a database is served under its name', async (t) => {
-  const store = { ...gatedStore(), name: 'db:5432/plants', check: () => Promise.resolve() };
+const openDatabase = async (): Promise<ServedStore> => ({
+  ...gatedStore(),
+  name: 'db:5432/plants',
+  check: () => Promise.resolve(),
+});
+
+t.test('a token file that cannot be read is refused, and not replaced', async (t) => {
+  const faults = {
+    'mkdir token': 'illegal operation on a directory (EISDIR)',
+    'ln -s missing token': 'no such file or directory (ENOENT)',
+  };
+  for (const [command, fault] of Object.entries(faults)) {
+    const cwd = t.testdir({ data: {} });
+    execFileSync('sh', ['-c', command], { cwd: join(cwd, 'data') });
+    const refused = faultsOf(serveStore(t, cwd, openDatabase));
+    t.strictSame(await refused, [`${cwd}/data/token: ${fault}`]);
+  }
+});
+
+t.test('an address on which the program cannot listen is named, with its setting', async (t) => {
   const cwd = t.testdir({ data: { token: TOKEN } });
-  const { lines, ended, stop } = await serveStore(t, cwd, () => Promise.resolve(store));
+  const port = await listen(t, createHttpServer());
+  const inUse = `cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`;
+  for (const [name, value, fault] of [
+    ['PLANT_STORE_PORT', `${port}`, inUse],
+    ['PLANT_STORE_MONITOR_PORT', `${port}`, inUse],
+    [
+      'PLANT_STORE_HOST',
+      '192.0.2.1',
+      'cannot listen on 192.0.2.1, port 0: address not available (EADDRNOTAVAIL)',
+    ],
+  ] as const)
+    await t.rejects(serveStore(t, cwd, openDatabase, { [name]: value }), {
+      message: `${name}: ${fault}`,
+    });
+});
+
+t.test('a log that cannot be opened is named, with its setting', async (t) => {
+  const cwd = t.testdir({ folder: {} });
+  const fault = `PLANT_STORE_FILE: ${cwd}/folder: illegal operation on a directory (EISDIR)`;
+  await failsHere(t, FAILED, [fault], { cwd, env: { ...ENV, PLANT_STORE_FILE: 'folder' } });
+});
+
+/** From now on, the program takes this for the limits of the process. */
+function limitTo(t: Test, userLimits: object | undefined): void {
+  t.intercept(process.report, 'getReport', { value: () => ({ userLimits }) });
+}
+
+t.test('connections are limited to the open files that are allowed', async (t) => {
+  const cwd = t.testdir({ data: { token: TOKEN } });
+  limitTo(t, { open_files: { soft: 200 } });
+  const fault = 'ulimit -n: must be more than 200, the files that the program opens itself';
+  await failsHere(t, FAILED, [fault], { cwd });
+  const reports = t.capture(console, 'error', () => undefined);
+  for (const userLimits of [undefined, { open_files: { soft: 'unlimited' } }]) {
+    limitTo(t, userLimits);
+    const { ended, stop } = await serveStore(t, cwd, openDatabase);
+    stop();
+    t.equal(await ended, EXIT.done);
+  }
+  t.strictSame(reports(), [], 'without a limit, nothing is lowered');
+});
+
+t.test('a database is served under its name', async (t) => {
+  const cwd = t.testdir({ data: { token: TOKEN } });
+  const { lines, ended, stop } = await serveStore(t, cwd, openDatabase);
   t.equal(lines[1], 'database: db:5432/plants');
   stop();
   t.equal(await ended, 0);
@@ -178,13 +205,18 @@ t.test('if writing to the log has failed, the exit code is 1', async (t) => {
   t.equal(await ended, FAILED);
 });
 
-t.test('if the log is modified, all plants get 503 and the exit code is 4', async (t) => {
-  const program = await startHere(t);
+t.test('if the log is modified, all plants get 503, and the program ends with 4', async (t) => {
+  const program = await startHere(t, { env: { ...ENV, PLANT_STORE_MONITOR_PORT: '0' } });
+  const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
   const clients = [await connect(t, program.port), await connect(t, program.port)];
   for (const client of clients) {
     client.send(message());
     t.match(await client.answer(), { status: 200 });
   }
+  // It delays the end.
+  const waiting = await connect(t, program.port);
+  waiting.send(message({ headers: { Expect: '100-continue' } }).subarray(0, -5));
+  t.match(await waiting.answer(), { status: 100 });
   truncateSync(program.log, 10);
   for (const [id, client] of clients.entries())
     client.send(message({ body: `{"id":1${id},"name":"fern"}` }));
@@ -193,6 +225,10 @@ t.test('if the log is modified, all plants get 503 and the exit code is 4', asyn
     t.match({ status, headers }, { status: 503, headers: { 'retry-after': '1' } });
     await client.closed;
   }
+  t.equal(await (await fetch(`${monitor}/readyz`)).text(), 'stopping');
+  t.equal(await (await fetch(`${monitor}/livez`)).text(), 'ok');
+  t.equal((await scrape(monitor)).get('plant_store_commit_failures_total'), 1);
+  waiting.socket.destroy();
   t.strictSame(await program.ended, MODIFIED);
   t.equal(
     program.stderr,
@@ -216,21 +252,6 @@ t.test('if the log is modified during shutdown, plants get 503, the exit code is
   t.strictSame(await program.ended, MODIFIED);
 });
 
-t.test('SIGHUP reads the token file again', async (t) => {
-  const cwd = t.testdir({ data: { token: 'old\n' } });
-  const program = await startHere(t, { cwd, env: {} });
-  for (const [content, accepts, ofOld, ofNew] of [
-    ['old\nnew\n', '2 tokens', 200, 200],
-    ['new\n', '1 token', 401, 200],
-  ] as const) {
-    writeFileSync(join(cwd, 'data/token'), content);
-    program.send('SIGHUP');
-    await program.says('stderr', new RegExp(`token: accepts ${accepts}\n`));
-    t.equal(await statusWith(t, program.port, 'old'), ofOld);
-    t.equal(await statusWith(t, program.port, 'new'), ofNew);
-  }
-});
-
 /** Shell commands that make the file `token` faulty if there is none, and the faults. */
 const FAULTY = {
   'echo "new\n???" > token': 'line 2 has characters .+',
@@ -238,28 +259,28 @@ const FAULTY = {
   'mkdir token': 'illegal operation on a directory .+',
 };
 
-t.test(
-  'SIGHUP reports a faulty token file, the old tokens are kept, and it works again',
-  async (t) => {
-    const cwd = t.testdir({ data: { token: 'old\n' } });
-    const data = join(cwd, 'data');
-    const program = await startHere(t, { cwd, env: {} });
-    for (const [command, fault] of Object.entries(FAULTY)) {
-      execFileSync('sh', ['-c', `rm -r token; ${command}`], { cwd: data });
-      program.send('SIGHUP');
-      await program.says('stderr', new RegExp(`token: ${fault}; the tokens stay as they were\n$`));
-      t.equal(await statusWith(t, program.port, 'old'), 200);
-      t.equal(await statusWith(t, program.port, 'new'), 401);
-      if (command === 'true') t.notOk(readdirSync(data).includes('token'), 'none is created');
-
-      rmSync(join(data, 'token'), { force: true, recursive: true });
-      writeFileSync(join(data, 'token'), 'old\nthird\n');
-      program.send('SIGHUP');
-      await program.says('stderr', /token: accepts 2 tokens\n$/);
-      t.equal(await statusWith(t, program.port, 'third'), 200);
-    }
-  },
-);
+t.test('SIGHUP reads the token file again; if it is faulty, the old tokens are kept', async (t) => {
+  const cwd = t.testdir({ data: { token: 'old\n' } });
+  const data = join(cwd, 'data');
+  const program = await startHere(t, { cwd, env: {} });
+  /** Hangs up, and checks what is reported, and the status of each token after that. */
+  async function hangsUp(reported: string, statuses: Record<string, number>): Promise<void> {
+    program.send('SIGHUP');
+    await program.says('stderr', new RegExp(`token: ${reported}\n$`));
+    for (const [token, status] of Object.entries(statuses))
+      t.equal(await statusWith(t, program.port, token), status, `${reported}: ${token}`);
+  }
+  for (const [command, fault] of Object.entries(FAULTY)) {
+    execFileSync('sh', ['-c', `rm -r token; ${command}`], { cwd: data });
+    await hangsUp(`${fault}; the tokens stay as they were`, { old: 200, new: 401 });
+    if (command === 'true') t.notOk(readdirSync(data).includes('token'), 'none is created');
+    rmSync(join(data, 'token'), { force: true, recursive: true });
+    writeFileSync(join(data, 'token'), 'new\nnewer\n');
+    await hangsUp('accepts 2 tokens', { old: 401, new: 200, newer: 200 });
+    writeFileSync(join(data, 'token'), 'old\n');
+    await hangsUp('accepts 1 token', { old: 200, new: 401 });
+  }
+});
 
 t.test(
   'while reading the token file hangs, plants are stored, whatever SIGHUP comes',
@@ -286,17 +307,10 @@ t.test(
 );
 
 t.test('SIGHUP reports that tokens of the environment cannot be read again', async (t) => {
-  const env = { ...ENV, PLANT_STORE_TOKEN: ' one\ttwo\n' };
-  const program = await startHere(t, { env });
-  t.match(program.stdout, /^token: from PLANT_STORE_TOKEN$/m);
+  const program = await startHere(t);
   program.send('SIGHUP');
-  await program.says('stderr', /PLANT_STORE_TOKEN change only with a restart\n/);
-  for (const [token, status] of Object.entries({ one: 200, two: 200, three: 401 }))
-    t.equal(await statusWith(t, program.port, token), status, token);
-  t.equal(
-    program.stderr,
-    'plant-store: SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart\n',
-  );
+  const report = 'SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart';
+  await t.resolves(program.says('stderr', RegExp(`^plant-store: ${report}\n$`)));
 });
 
 t.test('the program serves with stdout and stderr closed', async (t) => {

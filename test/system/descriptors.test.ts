@@ -5,8 +5,7 @@ import t, { type Test } from 'tap';
 
 import { connect, exchange, message, type Client } from '../client.js';
 import { scrape } from '../metrics.js';
-import { failsHere, startHere } from '../program/here.js';
-import { DONE, ENV, FAILED, start } from './program.js';
+import { DONE, ENV, start } from './program.js';
 
 /** The program keeps 200 for everything but connections. */
 const FEW = 230;
@@ -49,21 +48,3 @@ t.test('connections are limited to the descriptors that are there', { skip }, as
   await t.resolves(exchange(t, program.port, message()), 'those to the monitor leave some');
   t.strictSame(await program.stop('SIGTERM'), DONE);
 });
-
-/** From now on, the program takes this for the report about its process. */
-function reportAs(t: Test, report: object): void {
-  t.intercept(process.report, 'getReport', { value: () => report });
-}
-
-t.test('too few descriptors are named at the start', async (t) => {
-  reportAs(t, { userLimits: { open_files: { soft: 200 } } });
-  const fault = 'ulimit -n: must be more than 200, the files that the program opens itself';
-  await failsHere(t, FAILED, [fault], { cwd: t.testdir() });
-});
-
-for (const report of [{}, { userLimits: { open_files: { soft: 'unlimited' } } }])
-  t.test('without a limit of descriptors, that of connections is kept', async (t) => {
-    reportAs(t, report);
-    const { stderr } = await startHere(t);
-    t.equal(stderr, '');
-  });

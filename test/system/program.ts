@@ -1,13 +1,10 @@
-import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
-import { closeSync, openSync, readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
-import { text } from 'node:stream/consumers';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 
 import type { Test } from 'tap';
 
 import { TOKEN } from '../client.js';
-import { ONE_THREAD } from '../faults/strace.js';
 
 export interface LaunchOptions {
   readonly args?: readonly string[];
@@ -104,9 +101,8 @@ export const LARGE_LOG = Array.from(
   (_, id) => `{"id":${id},"name":"${'x'.repeat(990)}"}\n`,
 ).join('');
 
-/** A preload that runs code when the program first reports its progress in reading the log. */
-export const onceReading = (code: string): string => `import { writeFileSync } from 'node:fs';
-let now = 0;
+/** A preload that runs code when the program first reports its progress in reading a file. */
+export const onProgress = (code: string): string => `let now = 0;
 performance.now = () => (now += 1000);
 const { error } = console;
 console.error = () => {
@@ -118,39 +114,6 @@ console.error = () => {
 export const toItself = (signal: NodeJS.Signals): string =>
   `process.kill(process.pid, '${signal}')`;
 
-/** The disk of a program: the working directory `cwd`. */
-export interface Disk {
-  readonly cwd: string;
-  /** The settings with which the program can be blocked. */
-  readonly env: Readonly<Record<string, string>>;
-  readonly preload: string;
-  /** From now on, no file operation of the program returns. */
-  hang(program: Process): Promise<void>;
-  readonly respond: () => void;
-}
-
-/** A disk that can hang: opening a FIFO blocks the only thread for file operations until there is a writer. */
-export function createDisk(t: Test): Disk {
-  const cwd = t.testdir();
-  const pipe = join(cwd, 'pipe');
-  execFileSync('mkfifo', [pipe]);
-  const preload = `import { open } from 'node:fs';
-process.on('SIGUSR2', () => {
-  open('pipe', 'r', () => undefined);
-  console.log('the disk hangs');
-});`;
-  return {
-    cwd,
-    env: ONE_THREAD,
-    preload,
-    async hang(program) {
-      program.send('SIGUSR2');
-      await program.says('stdout', /the disk hangs/);
-    },
-    respond: () => closeSync(openSync(pipe, 'w')),
-  };
-}
-
 export const SERVER = resolve('dist/server.js');
 
 /** A log in the working directory, and a token. */
@@ -159,6 +122,16 @@ export const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' 
 /** The URL of a module with this source. */
 export const asModule = (source: string): string =>
   `data:text/javascript,${encodeURIComponent(source)}`;
+
+/** A preload that runs code before each import, of `specifier`. */
+export const beforeImports = (code: string): string => {
+  const hooks = `export async function resolve(specifier, context, next) {
+  ${code};
+  return next(specifier, context);
+}`;
+  return `import { register } from 'node:module';
+register(${JSON.stringify(asModule(hooks))});`;
+};
 
 /** Starts the program. The process is killed when the test ends. */
 export function launch(t: Test, options: LaunchOptions = {}): Process {
@@ -201,6 +174,12 @@ export function follow(t: Test, child: ChildProcess): Process {
     send: (signal: NodeJS.Signals) => void child.kill(signal),
     leave: (output: Output) => void child[output]?.destroy(),
   });
+}
+
+/** Sends a signal to the only child of a process. */
+export function sendToChild(pid: number, signal: NodeJS.Signals): void {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  process.kill(Number.parseInt(children), signal);
 }
 
 /** A preload with which the clock stands still, so that no progress is reported. */
@@ -251,43 +230,6 @@ export async function run(
   const program = begin(t, options);
   const ending = await program.ended;
   return { ...program, ...ending, stdout: program.stdout, stderr: program.stderr };
-}
-
-/** Reports the first line that the reader of stdout does not take at once, and at the end how many bytes waited. */
-const MEASURE_OUTPUT = `
-import { writeSync } from 'node:fs';
-const { stdout } = process;
-const write = stdout.write.bind(stdout);
-let most = 0;
-stdout.write = (...args) => {
-  const hasRoom = write(...args);
-  if (!hasRoom && most === 0) writeSync(2, 'full\\n');
-  if (!hasRoom) most = Math.max(most, stdout.writableLength);
-  return hasRoom;
-};
-process.on('exit', () => writeSync(2, String(most)));`;
-
-/**
- * Runs the program, and reads its output only once the pipe is full. Resolves to the exit code, the lines,
- * and the largest number of bytes that waited in the program.
- */
-export async function runWithLateReader(
-  t: Test,
-  { args = [], env = {}, cwd = process.cwd(), script = SERVER, preload = '' }: LaunchOptions,
-): Promise<{ code: number | null; lines: string[]; waiting: number }> {
-  const source = asModule(MEASURE_OUTPUT + preload);
-  const child = spawn(process.execPath, ['--import', source, script, ...args], {
-    cwd,
-    env: { ...process.env, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  t.teardown(() => child.kill('SIGKILL'));
-  const ended = once(child, 'close') as Promise<[code: number | null]>;
-  const errors = text(child.stderr);
-  await Promise.race([once(child.stderr, 'data'), ended]);
-  const lines = (await text(child.stdout)).trimEnd().split('\n');
-  const [code] = await ended;
-  return { code, lines, waiting: Number((await errors).split('\n').at(-1)) };
 }
 
 /** Checks that the program fails, and writes these sentences to stderr and nothing else. */

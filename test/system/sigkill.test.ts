@@ -12,7 +12,7 @@ import { settingsFor } from '../faults/support.js';
 import { byLength, seed } from '../length.js';
 import { start } from './program.js';
 
-const ROUNDS = byLength(2, 25, 200);
+const ROUNDS = byLength(1, 25, 200);
 
 /** The longest time from the first plant to the SIGKILL, in ms. */
 const MAX_LIFE_MS = 250;

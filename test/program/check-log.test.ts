@@ -1,0 +1,225 @@
+/* The commands verify and repair, and what they have in common with a start. */
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+
+import t from 'tap';
+
+import { encodeRecord } from '../../dist/log/record.js';
+import { EXIT } from '../../dist/program/exit.js';
+import { nameOfKept } from '../log/support.js';
+import { ENV, FAILED, LARGE_LOG, launch, MISUSED, STILL } from '../system/program.js';
+import { failsHere, launchHere, runHere, startHere, stepClock } from './here.js';
+
+const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>
+  encodeRecord({ id: BigInt(id), name }),
+) as [string, string, string];
+const DAMAGED_IVY = IVY.replace('ivy', 'ivi');
+const NO_PLANT = 'it must be one JSON text in UTF-8; it is not valid';
+
+// No progress is reported.
+stepClock(t, 0);
+
+t.test('verify prints what a log holds, and changes nothing', async (t) => {
+  const examples: Record<string, readonly [content: string, code: number, ...lines: string[]]> = {
+    whole: [FERN + IVY, 0, `FILE: 2 plants, ${FERN.length + IVY.length} bytes, 0 damaged lines`],
+    torn: [
+      `${FERN}{"id":8`,
+      0,
+      `FILE: 1 plant, ${FERN.length + 7} bytes, 0 damaged lines`,
+      'after the last line, 7 bytes of an incomplete write',
+    ],
+    'without its last newline': [
+      FERN.trimEnd(),
+      0,
+      `FILE: 1 plant, ${FERN.length - 1} bytes, 0 damaged lines`,
+      'the last line has no newline; it gets one when the log is opened or repaired',
+    ],
+    'saved with CR LF': [
+      `${FERN.trimEnd()}\r\n`,
+      FAILED,
+      'line 1, byte 0: it ends with CR LF, where a record ends with LF',
+      `FILE: 1 plant, ${FERN.length + 1} bytes, 1 damaged line`,
+    ],
+    empty: ['', 0, 'FILE: 0 plants, 0 bytes, 0 damaged lines'],
+    'no log': [
+      'some text',
+      FAILED,
+      'FILE: 0 plants, 9 bytes, 0 damaged lines',
+      'after the last line, 9 bytes of an incomplete write',
+      'no line is a record: it is not a log of plants',
+    ],
+    'damaged and torn': [
+      [FERN, 'x\n', IVY, FERN, '{"id":'].join(''),
+      FAILED,
+      `line 2, byte ${FERN.length}: ${NO_PLANT}`,
+      `line 4, byte ${FERN.length + 2 + IVY.length}: it repeats the id of the line at byte 0`,
+      `FILE: 2 plants, ${2 * FERN.length + 2 + IVY.length + 6} bytes, 2 damaged lines`,
+      'after the last line, 6 bytes of an incomplete write',
+    ],
+  };
+  const cwd = t.testdir();
+  const path = join(cwd, 'plants.jsonl');
+  for (const [what, [content, code, ...lines]] of Object.entries(examples)) {
+    writeFileSync(path, content);
+    const ended = await runHere(t, { args: ['verify'], cwd });
+    t.strictSame(ended.stdout.replaceAll(path, 'FILE').split('\n'), [...lines, ''], what);
+    t.match(ended, { code, stderr: /^$/ }, what);
+    t.equal(readFileSync(path, 'utf8'), content, what);
+    t.strictSame(readdirSync(cwd), ['plants.jsonl'], what);
+  }
+});
+
+t.test('repair moves damaged lines beside the log, and writes others again', async (t) => {
+  type Row = readonly [content: string, done: string, kept: string, moved?: string];
+  const damaged = `\n${DAMAGED_IVY}`;
+  const examples: Record<string, Row> = {
+    'damaged lines, and a torn one': [
+      [FERN, '\n', IVY, DAMAGED_IVY, OAK, '{"id":4,'].join(''),
+      'kept 3 plants, moved 2 damaged lines to MOVED',
+      [FERN, IVY, OAK, '{"id":4,'].join(''),
+      damaged,
+    ],
+    'saved with CR LF': [
+      [FERN, DAMAGED_IVY, OAK].join('').replaceAll('\n', '\r\n'),
+      'kept 2 plants, wrote 2 lines again, moved 1 damaged line to MOVED',
+      FERN + OAK,
+      DAMAGED_IVY.replace('\n', '\r\n'),
+    ],
+    'no damage': [FERN, 'no line is damaged; nothing was changed', FERN],
+  };
+  for (const [what, [content, done, kept, moved]] of Object.entries(examples)) {
+    const cwd = t.testdir({ 'plants.jsonl': content });
+    const path = join(cwd, 'plants.jsonl');
+    const files = moved === undefined ? {} : { [nameOfKept('damaged', moved)]: moved };
+    const [movedTo] = Object.keys(files);
+    const hint =
+      'plants of moved lines that were acknowledged come back with import, from a backup';
+    const { code, stdout, stderr } = await runHere(t, { args: ['repair'], cwd });
+    const said = [`${path}: ${done.replace('MOVED', `${cwd}/${movedTo}`)}`, movedTo && hint, ''];
+    t.strictSame(
+      { code, stderr, stdout: stdout.split('\n') },
+      { code: 0, stderr: '', stdout: said.filter((line) => line !== undefined) },
+      what,
+    );
+    const left = readdirSync(cwd).map((name) => [name, readFileSync(join(cwd, name), 'utf8')]);
+    t.strictSame(Object.fromEntries(left), { ...files, 'plants.jsonl': kept }, what);
+  }
+});
+
+t.test('after a repair the log serves, and lost plants come back from a backup', async (t) => {
+  const content = [FERN, DAMAGED_IVY, OAK, '{"id":4,'].join('');
+  const cwd = t.testdir({ 'plants.jsonl': content, 'backup.jsonl': FERN + IVY });
+  const log = join(cwd, 'plants.jsonl');
+  t.equal((await runHere(t, { args: ['repair'], cwd })).code, EXIT.done);
+  const program = await startHere(t, { cwd });
+  t.equal(program.plants, 2);
+  t.equal(readFileSync(log, 'utf8'), FERN + OAK);
+  await program.stop('SIGTERM');
+  const imported = await runHere(t, { args: ['import', 'backup.jsonl'], cwd });
+  t.match(imported, { code: 0, stdout: /: 1 plant imported, 1 unchanged, 0 lines refused$/m });
+  t.equal(readFileSync(log, 'utf8'), FERN + OAK + IVY);
+});
+
+t.test('a file that is no log is not changed, and named as that', async (t) => {
+  const content = '{"host":"127.0.0.1","port":8080}';
+  const cwd = t.testdir({ 'settings.json': content });
+  const env = { ...ENV, PLANT_STORE_FILE: 'settings.json' };
+  const sentence = `PLANT_STORE_FILE: ${cwd}/settings.json: it is not a log of plants; nothing was changed`;
+  for (const args of [[], ['repair']]) await failsHere(t, FAILED, [sentence], { cwd, env, args });
+  const verified = await runHere(t, { args: ['verify'], cwd, env });
+  t.match(verified, { code: FAILED, stdout: /^no line is a record: it is not a log of plants$/m });
+  t.equal(readFileSync(join(cwd, 'settings.json'), 'utf8'), content);
+  t.strictSame(readdirSync(cwd), ['settings.json']);
+});
+
+t.test('a log that a server has open can be verified, not repaired or served', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': FERN });
+  const program = await startHere(t, { cwd });
+  const verify = { args: ['verify'], cwd };
+  t.match(await runHere(t, verify), { code: 0, stdout: /: 1 plant, /, stderr: /^$/ });
+  appendFileSync(program.log, 'x\n');
+  t.match(await runHere(t, verify), { code: FAILED, stdout: /1 damaged line$/m, stderr: /^$/ });
+  const sentence = `${program.log}: a process has the log open ("fuser ${program.log}" shows which one); one log serves one process, PostgreSQL serves several`;
+  for (const args of [[], ['repair'], ['repair', program.log]])
+    await failsHere(t, FAILED, [sentence], { args, cwd });
+  t.equal(readFileSync(program.log, 'utf8'), `${FERN}x\n`);
+});
+
+for (const command of ['verify', 'repair'])
+  t.test(`${command} refuses what is not a log, names it, and creates none`, async (t) => {
+    const cwd = t.testdir({ folder: {} });
+    execFileSync('mkfifo', [join(cwd, 'pipe')]);
+    const sentences = {
+      none: 'no such file or directory (ENOENT)',
+      folder: 'it is not a regular file',
+      pipe: 'it is not a regular file',
+    };
+    for (const [name, sentence] of Object.entries(sentences)) {
+      const fault = `${cwd}/${name}: ${sentence}`;
+      await failsHere(t, FAILED, [fault], { args: [command, name], cwd });
+      const env = { PLANT_STORE_FILE: name, PLANT_STORE_PORT: 'wrong' };
+      await failsHere(t, FAILED, [`PLANT_STORE_FILE: ${fault}`], { args: [command], cwd, env });
+    }
+    const fault = 'PLANT_STORE_FILE: must not be empty; leave it out instead';
+    await failsHere(t, MISUSED, [fault], { args: [command], cwd, env: { PLANT_STORE_FILE: ' ' } });
+    t.strictSame(readdirSync(cwd).toSorted(), ['folder', 'pipe']);
+  });
+
+for (const [command, interrupted] of [
+  ['', EXIT.done],
+  ['verify', EXIT.interrupted],
+  ['repair', EXIT.interrupted],
+] as const)
+  t.test(`plant-store ${command} shows its progress, and a signal ends it meanwhile`, async (t) => {
+    stepClock(t, 1_000);
+    const content = command ? `x\n${LARGE_LOG}` : LARGE_LOG;
+    const cwd = t.testdir({ 'plants.jsonl': content });
+    const options = { args: command ? [command] : [], cwd };
+    const program = launchHere(t, options);
+    await program.says('stderr', / %\n/);
+    program.send('SIGTERM');
+    t.equal((await program.ended).code, interrupted);
+    t.match(program.stderr, command ? /: interrupted; run the same command again .+\n$/ : / %\n$/);
+    t.notMatch(program.stdout, 'plants.jsonl', 'there is no summary');
+    t.strictSame(readdirSync(cwd), ['plants.jsonl'], 'the lock is released');
+    t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), content);
+
+    const again = launchHere(t, options);
+    await again.says('stdout', command ? / 1 damaged line/ : /plants: 2000/);
+    const reports = again.stderr.match(/(?<=^plant-store: reading .+plants\.jsonl: )\d+(?= %$)/gm);
+    const percentages = reports?.map(Number) ?? [];
+    t.ok(percentages.length > 2, percentages.join(', '));
+    t.strictSame(
+      percentages,
+      percentages.toSorted((a, b) => a - b),
+    );
+    t.equal(percentages.at(-1), 100);
+  });
+
+t.test('verify waits for the reader of its output, and prints every damaged line', async (t) => {
+  const COUNT = 10_000;
+  const cwd = t.testdir({ 'plants.jsonl': 'x\n'.repeat(COUNT) });
+  const program = launchHere(t, { args: ['verify'], cwd });
+  let waiting = 0;
+  for (let isOver = false; !isOver; waiting = Math.max(waiting, process.stdout.writableLength))
+    isOver = await Promise.race([program.ended.then(() => true), setImmediate(false)]);
+  const lines = program.stdout.trimEnd().split('\n');
+  t.equal(lines.filter((line) => line.endsWith(NO_PLANT)).length, COUNT);
+  t.match(lines.at(-2), `: 0 plants, ${2 * COUNT} bytes, ${COUNT} damaged lines`);
+  t.ok(waiting > 0 && waiting < 100_000, `${waiting} bytes waited in the program`);
+});
+
+t.test(
+  'verify ends quietly, without reading on, once the reader of its output is gone',
+  async (t) => {
+    const cwd = t.testdir({ 'plants.jsonl': 'x\n' });
+    // Eight tebibytes, which take hours to read and no space.
+    truncateSync(join(cwd, 'plants.jsonl'), 2 ** 43);
+    const program = launch(t, { args: ['verify'], cwd, env: ENV, preload: STILL });
+    program.leave('stdout');
+    t.strictSame(await program.ended, { code: FAILED, signal: null });
+    t.equal(program.stderr, '');
+  },
+);
