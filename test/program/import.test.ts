@@ -196,7 +196,7 @@ t.test('a file that cannot be read is named, and what came before is stored', as
 });
 
 t.test('an interrupted import is completed by the same command', async (t) => {
-  const COUNT = 50_000;
+  const COUNT = 20_000;
   const ids = Array.from({ length: COUNT }, (_, id) => id);
   const content = ids.map((id) => `{"id": ${id}, "name": "fern"}\n`).join('');
   const cwd = t.testdir({ 'given.jsonl': content });
