@@ -101,6 +101,9 @@ export function createCommitter(options: CommitterOptions): Committer {
   let running: Promise<void> | undefined;
   /** Whether lack of room has been reported. */
   let isFull = false;
+  // One for all commits, because starting one takes 2 µs. It may expire while there is none. If the event loop was
+  // blocked, the commit may have returned, and its result not been read yet.
+  const timer = system.startTimer(() => setImmediate(refusePending, batches[0]), HANG_MS);
 
   // Bound to the asynchronous context that opened the log: a batch belongs to many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {
@@ -108,10 +111,8 @@ export function createCommitter(options: CommitterOptions): Committer {
     await Promise.resolve();
     for (let batch; (batch = batches[0]);) {
       if (batch === filling) filling = undefined;
-      // If the event loop was blocked, the commit may have returned, and its result not been read yet.
-      const stopTimer = system.startTimer(() => setImmediate(refusePending, batch), HANG_MS);
+      timer.refresh();
       const failure = await commit(batch);
-      stopTimer();
       if (state.is === 'hanging') state = { is: 'open' };
       batches.shift();
       if (failure) batch.reject(failure);
@@ -121,8 +122,8 @@ export function createCommitter(options: CommitterOptions): Committer {
   });
 
   /** The commit that hangs goes on: its plants may be stored. Those that wait behind it will not be. */
-  function refusePending(hanging: Batch): void {
-    if (hanging !== batches[0]) return;
+  function refusePending(hanging: Batch | undefined): void {
+    if (!hanging || hanging !== batches[0]) return;
     const error = storeErrors.hanging(path, HANG_MS);
     if (state.is === 'open') state = { is: 'hanging', error };
     report(`${error.message}; plants are refused until it does`);

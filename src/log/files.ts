@@ -49,8 +49,8 @@ export interface System extends FileSystem {
   /** Rejects if no process listens on a Unix socket. */
   connect(path: string): Promise<void>;
   readonly sleep: (ms: number) => Promise<unknown>;
-  /** Starts a timer, and returns a function that stops it. */
-  startTimer(onExpiry: () => void, ms: number): () => void;
+  /** Starts a timer, which does not keep the process running. `refresh` starts it anew. */
+  startTimer(onExpiry: () => void, ms: number): Pick<NodeJS.Timeout, 'refresh'>;
   readonly randomBytes: (size: number) => Buffer;
 }
 
@@ -69,10 +69,7 @@ export const nodeSystem: System = {
   listen,
   connect,
   sleep,
-  startTimer(onExpiry, ms) {
-    const timer = setTimeout(onExpiry, ms);
-    return () => clearTimeout(timer);
-  },
+  startTimer: (onExpiry, ms) => setTimeout(onExpiry, ms).unref(),
   randomBytes,
 };
 

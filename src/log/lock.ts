@@ -48,7 +48,7 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
   const handle = await openToRead(system, folder);
   const claims = { system, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.fd };
   const time = { isUp: false };
-  const stopTimer = system.startTimer(() => (time.isUp = true), ACQUIRE_TIMEOUT_MS);
+  system.startTimer(() => (time.isUp = true), ACQUIRE_TIMEOUT_MS);
   try {
     for (let pause = FIRST_PAUSE_MS; !time.isUp; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
       const lock = await tryToLock(claims);
@@ -57,7 +57,6 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
     }
     throw storeErrors.locked(path);
   } finally {
-    stopTimer();
     // Nothing was written through the handle, so a failure to close it has no consequences.
     await handle.close().catch(() => undefined);
   }

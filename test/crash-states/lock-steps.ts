@@ -105,7 +105,7 @@ function nextStep(
       },
       startTimer(onExpiry: () => void) {
         expire = onExpiry;
-        return () => undefined;
+        return { refresh: () => undefined };
       },
       /** Time passes only while a process sleeps. */
       async sleep() {

@@ -213,8 +213,9 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     },
     listen: async () => ({ close: () => undefined }),
     startTimer(onExpiry: () => void) {
-      timers.add(onExpiry);
-      return () => timers.delete(onExpiry);
+      const refresh = () => timers.add(onExpiry);
+      refresh();
+      return { refresh };
     },
     randomBytes,
     dsyncIsDurable,

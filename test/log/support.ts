@@ -206,8 +206,9 @@ export function faultyFileSystem(
     startTimer(onExpiry) {
       // As Node's timers, it expires in the asynchronous context in which it was started.
       const expire = AsyncResource.bind(onExpiry);
-      running.add(expire);
-      return () => running.delete(expire);
+      const refresh = (): unknown => running.add(expire);
+      refresh();
+      return { refresh };
     },
     randomBytes,
     operations,
@@ -299,7 +300,7 @@ export function givingUp(isOver: () => boolean): System {
     ...nodeSystem,
     startTimer(onExpiry) {
       expire = onExpiry;
-      return ignore;
+      return { refresh: ignore };
     },
     async sleep(ms) {
       await nodeSystem.sleep(ms);
