@@ -1,10 +1,9 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
-import { createServer, Server } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import * as http2 from 'node:http2';
 import type { Socket } from 'node:net';
-import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
@@ -16,15 +15,21 @@ import {
   type PlantStore,
   type ResponseMessage,
 } from '../dist/index.js';
-import { openLog } from '../dist/log/log.js';
 import { createListener } from '../dist/program/listener.js';
 import { anyAnswer, CHUNKED, connect, exchange, message, TOKEN } from './client.js';
+import { exactly } from './exactly.js';
 import { http2Answer, http2Post, http2Session } from './http2.js';
-import { createGate, faultyFileSystem, plantsNamed, untilAvailable } from './log/support.js';
+import {
+  FERN,
+  hangNext,
+  holdNext,
+  IVY,
+  MOSS,
+  openWithFaults,
+  untilAvailable,
+} from './log/support.js';
 import { LISTENER, listen, serve } from './service.js';
 import { gatedStore, storeOf } from './stores.js';
-import { start } from './system/program.js';
-import { exactly } from './exactly.js';
 
 /** The request whose asynchronous context is current. */
 const contexts = new AsyncLocalStorage<unknown>();
@@ -52,51 +57,72 @@ const observeCommits = (t: Test) => observe<CommitMessage>(t, 'plant-store:commi
 const outcomes = (seen: readonly Observed<ResponseMessage>[]): number[][] =>
   seen.map(({ message: { status, error } }) => [status, error]);
 
-/** A server that calls the handler in a context for each request, which is the request itself. */
-function contextualServer(store: PlantStore): Server {
-  const handler = createPlantHandler({ store, tokens: [TOKEN], report: () => undefined });
-  return createServer((req, res) =>
-    contexts.run(req, () => handler(req, res, req.url === '/next' ? () => res.end() : undefined)),
-  );
-}
+/** What was published: plants, bytes and error. */
+const batches = (seen: readonly Observed<CommitMessage>[]): unknown[][] =>
+  seen.map(({ message: { plants, bytes, error } }) => [plants, bytes, error]);
 
-const storesAll = storeOf(async ({ id }) => {
-  await nextTurn();
-  if (id === 0n) throw new Error('a fault');
-  return 'created';
-});
+const storesAll = storeOf(async () => 'created');
 
-t.test('each answer is published once, in the asynchronous context of its request', async (t) => {
+/** The number that a client has given to a request. */
+const numberOf = (request: unknown): string =>
+  String((request as IncomingMessage | undefined)?.headers['x-number']);
+
+t.test('what is called or published for a request is so in its asynchronous context', async (t) => {
   const seen = observeResponses(t);
-  const port = await listen(t, contextualServer(storesAll));
-  const client = await connect(t, port, anyAnswer);
-  const requests = [
-    message(),
-    message({ headers: { Authorization: undefined } }),
-    message({ target: '/next' }),
-    message({ target: '/elsewhere' }),
-    message({ body: '{}' }),
-    message({ body: '{"id":0,"name":"ivy"}' }),
-    message(),
-  ];
-  for (const request of requests) {
-    client.send(request.subarray(0, 20));
+  const calls: string[] = [];
+  const called = (what: string, number: unknown): void =>
+    void calls.push(`${what} for ${String(number)} in ${numberOf(contexts.getStore())}`);
+  const store = storeOf(async ({ id }) => {
+    called('add', id);
     await nextTurn();
-    client.send(request.subarray(20));
-    await client.answer();
+    if (id === 5n) throw new Error('5');
+    return 'created';
+  });
+  const report = (_: string, cause: unknown) => called('report', (cause as Error).message);
+  const handler = createPlantHandler({ store, tokens: [TOKEN], report });
+  const server = createServer((req, res) => {
+    const next = (): void => {
+      called('next', numberOf(req));
+      res.end();
+    };
+    contexts.run(req, () => void handler(req, res, req.url === '/next' ? next : undefined));
+  });
+  const client = await connect(t, await listen(t, server), anyAnswer);
+  const parts = [
+    {},
+    { headers: { Authorization: undefined } },
+    { target: '/next' },
+    { target: '/elsewhere' },
+    { body: '{}' },
+    {},
+    {},
+  ];
+  const requests = parts.map(({ headers, ...rest }, id) => {
+    const body = `{"id":${id},"name":"ivy"}`;
+    return message({ body, ...rest, headers: { ...headers, 'X-Number': String(id) } });
+  });
+  // All at once, so that several begin in one turn of the event loop, and each of them in pieces.
+  client.send(Buffer.concat(requests));
+  for (const request of requests) {
+    client.send(request.subarray(0, -3));
+    await nextTurn();
+    client.send(request.subarray(-3));
   }
-  t.strictSame(outcomes(seen), [
-    [200, 0],
-    [401, 401],
-    [404, 404],
-    [400, 422],
-    [500, 500],
-    [200, 0],
-  ]);
+  for (let n = 0; n < 2 * requests.length; n++) await client.answer();
+
+  const published = seen.map(({ message: { status, error, request }, context }) => {
+    return `${status} ${error} for ${numberOf(request)} in ${numberOf(context)}`;
+  });
+  const expected = [
+    ...['add for 0 in 0', '200 0 for 0 in 0', '401 401 for 1 in 1', 'next for 2 in 2'],
+    ...['404 404 for 3 in 3', '400 422 for 4 in 4', 'add for 5 in 5', 'report for 5 in 5'],
+    ...['500 500 for 5 in 5', 'add for 6 in 6', '200 0 for 6 in 6'],
+  ];
+  t.strictSame([...calls, ...published].sort(), [...expected, ...expected].sort());
   for (const { message, context } of seen) {
     t.strictSame(Object.keys(message), ['request', 'response', 'status', 'error']);
-    t.ok(message.request && message.request === context, 'the context of the request');
-    t.equal((message.response as { req: unknown }).req, message.request);
+    t.equal(message.request, context);
+    t.equal((message.response as { req: unknown }).req, context);
   }
 });
 
@@ -127,59 +153,54 @@ t.test('an answer in HTTP/2 is published', async (t) => {
   for (const { message, context } of seen) t.equal(message.request, context);
 });
 
-t.test('an answer is not published if', async (t) => {
-  await t.test('the client has closed the connection before', async (t) => {
-    const seen = observeResponses(t);
-    const store = gatedStore();
-    const server = contextualServer(store);
-    const port = await listen(t, server);
-    const closed = once(server, 'connection').then(([socket]) => once(socket as Socket, 'close'));
-    const client = await connect(t, port);
-    client.send(message(), message());
-    await store.arrived(2);
-    client.socket.destroy();
-    await closed;
-    store.letGo();
-    await nextTurn();
-    t.strictSame(seen, []);
-  });
+t.test('an answer is not published if the client has closed the connection before', async (t) => {
+  const seen = observeResponses(t);
+  const store = gatedStore();
+  const { server, port } = await serve(t, { store });
+  const closed = once(server, 'connection').then(([socket]) => once(socket as Socket, 'close'));
+  const client = await connect(t, port);
+  client.send(message(), message());
+  await store.arrived(2);
+  client.socket.destroy();
+  await closed;
+  store.letGo();
+  await nextTurn();
+  t.strictSame(seen, []);
+});
 
-  await t.test('the application has destroyed the response while it is queued', async (t) => {
-    const seen = observeResponses(t);
-    const store = gatedStore();
-    const handler = createPlantHandler({ store, tokens: [TOKEN] });
+t.test('an answer is not published if the application has destroyed the response', async (t) => {
+  const seen = observeResponses(t);
+  const store = gatedStore();
+  const { handler } = await serve(t, { store });
+  const server = createServer((req, res) => {
+    void handler(req, res);
+    if (req.url === '/plants?destroyed') res.destroy();
+  });
+  const client = await connect(t, await listen(t, server));
+  client.send(message(), message({ target: '/plants?destroyed', body: '{}' }));
+  await store.arrived(1);
+  store.letGo();
+  await client.closed;
+  t.strictSame(outcomes(seen), [[200, 0]]);
+});
+
+t.test('an answer is not published if the application has begun or changed it', async (t) => {
+  const seen = observeResponses(t);
+  const { handler } = await serve(t);
+  const changes: readonly ((res: ServerResponse) => unknown)[] = [
+    (res) => res.writeHead(200),
+    (res) => Object.assign(res, { writeHead: null }),
+  ];
+  for (const change of changes) {
     const server = createServer((req, res) => {
+      change(res);
       void handler(req, res);
-      if (req.headers['x-application'] === 'destroys') res.destroy();
     });
     const client = await connect(t, await listen(t, server));
-    const destroyed = message({ headers: { 'X-Application': 'destroys' }, body: '{}' });
-    client.send(message(), destroyed);
-    await store.arrived(1);
-    store.letGo();
+    client.send(message());
     await client.closed;
-    t.strictSame(outcomes(seen), [[200, 0]]);
-  });
-
-  await t.test('the application has begun the response, or has changed it', async (t) => {
-    const seen = observeResponses(t);
-    const handler = createPlantHandler({ store: storesAll, tokens: [TOKEN], report: () => 0 });
-    const server = createServer((req, res) => {
-      if (req.headers['x-application'] === 'begins') res.writeHead(200);
-      else
-        res.writeHead = () => {
-          throw new Error('changed');
-        };
-      void handler(req, res);
-    });
-    const port = await listen(t, server);
-    for (const does of ['begins', 'changes']) {
-      const client = await connect(t, port);
-      client.send(message({ headers: { 'X-Application': does } }));
-      await client.closed;
-    }
-    t.strictSame(seen, []);
-  });
+  }
+  t.strictSame(seen, []);
 });
 
 /** The listener of the program. */
@@ -215,44 +236,32 @@ t.test('answers of the listener itself are published without request and respons
   );
 });
 
-t.test('a 503 because the program stops is published once, with its request', async (t) => {
+t.test('a stop publishes a 503, with its request, for what has no answer yet', async (t) => {
   const seen = observeResponses(t);
   const store = gatedStore();
   const { listener, port } = await startListener(t, store);
-  const client = await connect(t, port);
-  client.send(message());
+  const malformed = await connect(t, port);
+  malformed.send(message({ headers: CHUNKED, body: 'not a chunk\r\n' }));
+  t.match(await malformed.answer(), { status: 400 });
+  const pending = await connect(t, port);
+  pending.send(message());
   await store.arrived(1);
   const stopped = listener.stop(1);
-  t.match(await client.answer(), { status: 503 });
+  t.match(await pending.answer(), { status: 503 });
   store.letGo();
   await stopped;
-  t.match(seen, exactly({ message: { status: 503, error: 503 } }));
-  t.equal(seen[0]?.message.request?.method, 'POST');
+  t.strictSame(outcomes(seen), [
+    [400, 400],
+    [503, 503],
+  ]);
+  t.equal(seen[1]?.message.request?.method, 'POST');
 });
-
-t.test(
-  'a request that turns out to be malformed while the program stops is answered once',
-  async (t) => {
-    const seen = observeResponses(t);
-    const { listener, port } = await startListener(t, storesAll);
-    const client = await connect(t, port);
-    client.send(message({ headers: CHUNKED, body: 'not a chunk\r\n' }));
-    t.match(await client.answer(), { status: 400 });
-    await listener.stop(1);
-    t.strictSame(outcomes(seen), [[400, 400]]);
-  },
-);
-
-const [FERN, IVY, MOSS] = plantsNamed('fern', 'ivy', 'moss') as [NewPlant, NewPlant, NewPlant];
 
 t.test('each batch of the log is published, in the context that opened the log', async (t) => {
   const seen = observeCommits(t);
-  const gate = createGate();
-  const fs = faultyFileSystem({ 'write 1': { hangs: gate } });
-  const path = join(t.testdir(), 'plants.jsonl');
-  const log = await contexts.run('open', () => openLog(fs, path));
-  t.teardown(() => log.close());
+  const { fs, log, content } = await contexts.run('open', () => openWithFaults(t));
   const add = (plant: NewPlant) => contexts.run('add', () => log.add(plant));
+  const gate = holdNext(fs, 'write');
   const first = add(FERN);
   await gate.reached;
   t.strictSame(seen, [], 'not before it is durable');
@@ -260,73 +269,55 @@ t.test('each batch of the log is published, in the context that opened the log',
   gate.open();
   await Promise.all([first, ...others]);
   await add(IVY);
-  const line = Buffer.byteLength('{"id":1,"name":"fern","crc32":1234567890}\n');
-  t.match(
-    seen,
-    exactly(
-      { context: 'open', message: { store: log.path, plants: 1, bytes: Number } },
-      { context: 'open', message: { store: log.path, plants: 2, bytes: Number } },
-    ),
-    'a plant that is stored already is in no batch',
-  );
-  for (const { message } of seen) {
-    t.ok((message.bytes ?? 0) > message.plants * (line - 10), 'bytes');
-    t.ok(message.durationMs >= 0);
-    t.notOk('error' in message);
-  }
+  const sizes = content()
+    .split(/(?<=\n)/)
+    .map((line) => line.length) as [number, number, number];
+  const batch = { context: 'open', message: { store: log.path, durationMs: Number } };
+  t.match(seen, exactly(batch, batch));
+  // What is stored already is in no batch.
+  t.strictSame(batches(seen), [
+    [1, sizes[0], undefined],
+    [2, sizes[1] + sizes[2], undefined],
+  ]);
 });
 
-t.test('a batch of the log that hangs is published once its outcome is known', async (t) => {
+t.test('a batch that hangs or fails is published once its outcome is known', async (t) => {
   const seen = observeCommits(t);
-  const gate = createGate();
-  const fs = faultyFileSystem({ 'write 1': { hangs: gate } });
-  const log = await openLog(fs, join(t.testdir(), 'plants.jsonl'), { report: () => undefined });
-  t.teardown(() => log.close());
-  const refused = [t.rejects(log.add(FERN), { code: 'unavailable' })];
-  await gate.reached;
-  refused.push(t.rejects(log.add(IVY), { code: 'unavailable' }));
-  await fs.expire();
-  await Promise.all(refused);
+  const faults = { 'write 2': { fails: 'ENOSPC' }, 'write 3': { fails: 'EIO' } };
+  const { fs, log } = await openWithFaults(t, faults);
+  const gate = await hangNext(t, { fs, log }, 'write', [FERN]);
   t.strictSame(seen, []);
   gate.open();
   await untilAvailable(log);
-  t.match(seen, exactly({ message: { plants: 1, bytes: log.bytes } }), 'it was stored');
-  t.notOk('error' in (seen[0]?.message ?? {}));
-});
-
-t.test('a batch of the log that fails is published with its error', async (t) => {
-  const seen = observeCommits(t);
-  const fs = faultyFileSystem({ 'write 1': { fails: 'ENOSPC' }, 'write 2': { fails: 'EIO' } });
-  const log = await openLog(fs, join(t.testdir(), 'plants.jsonl'), { report: () => undefined });
-  t.teardown(() => log.close());
+  const { bytes } = log;
   const errors: unknown[] = [];
-  for (const plant of [FERN, IVY])
+  for (const plant of [IVY, MOSS])
     await log.add(plant).catch((error: unknown) => errors.push(error));
-  t.equal(errors.length, 2);
-  t.strictSame(
-    seen.map(({ message: { plants, bytes, error } }) => ({ plants, bytes, error })),
-    errors.map((error) => ({ plants: 0, bytes: 0, error })),
-  );
+  t.strictSame(batches(seen), [
+    [1, bytes, undefined],
+    [0, 0, errors[0]],
+    [0, 0, errors[1]],
+  ]);
 });
-
-/** Subscribers that throw. */
-const THROWING = `
-import { subscribe } from 'node:diagnostics_channel';
-for (const name of ['response', 'commit'])
-  subscribe('plant-store:' + name, () => { throw new Error(name + ' subscriber'); });`;
 
 t.test('a subscriber that throws changes no answer and no commit', async (t) => {
-  const preload = `${THROWING}
-process.on('uncaughtException', ({ message }) => console.error('uncaught:', message));`;
-  const program = await start(t, { cwd: t.testdir(), preload });
-  const headers = { Authorization: `Bearer ${program.token}` };
-  for (let id = 1; id <= 3; id++) {
-    const request = message({ headers, body: `{"id":${id},"name":"ivy"}` });
-    t.equal((await exchange(t, program.port, request)).status, 200);
+  const uncaught: string[] = [];
+  process.setUncaughtExceptionCaptureCallback(({ message }) => uncaught.push(message));
+  t.teardown(() => process.setUncaughtExceptionCaptureCallback(null));
+  for (const name of ['plant-store:response', 'plant-store:commit']) {
+    const subscriber = (): void => {
+      throw new Error(name);
+    };
+    subscribe(name, subscriber);
+    t.teardown(() => unsubscribe(name, subscriber));
   }
-  t.match(await exchange(t, program.port, Buffer.from('malformed\r\n\r\n')), { status: 400 });
-  t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
-  const count = (name: string): number => program.stderr.split(`uncaught: ${name}`).length - 1;
-  t.equal(count('response subscriber'), 4);
-  t.equal(count('commit subscriber'), 3);
+  const { log } = await serve(t);
+  const { port } = await startListener(t, log);
+  for (let id = 1; id <= 3; id++) {
+    const request = message({ body: `{"id":${id},"name":"ivy"}` });
+    t.equal((await exchange(t, port, request)).status, 200);
+  }
+  t.match(await exchange(t, port, Buffer.from('malformed\r\n\r\n')), { status: 400 });
+  const commits = Array<string>(3).fill('plant-store:commit');
+  t.strictSame(uncaught.sort(), [...commits, ...Array<string>(4).fill('plant-store:response')]);
 });

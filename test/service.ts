@@ -90,6 +90,11 @@ export async function serve(t: Test, options: Partial<PlantHandlerOptions> = {})
   return { port: await listen(t, server), server, handler, log, reported };
 }
 
+/** Resolves once no memory is reserved for requests. */
+export async function isReleased({ handler }: Pick<Service, 'handler'>): Promise<void> {
+  while (handler.bufferedBytes() > 0) await new Promise(setImmediate);
+}
+
 /** The status of a request once there is memory for it: the server may be the last to see an end. */
 export async function whenServed(t: Test, port: number, request: Buffer): Promise<number> {
   for (;;) {

@@ -20,11 +20,12 @@ export function storeOf(add: PlantStore['add']): PlantStore {
 export interface GatedStore extends PlantStore {
   /** Resolves once `count` plants have been added. */
   arrived(count: number): Promise<void>;
-  /** Stores all pending plants, and from now on every plant at once. */
+  /** Settles all pending plants, and from now on every plant at once. */
   letGo(): void;
 }
 
-export function gatedStore(): GatedStore {
+/** Its plants are stored in the end, or fail with an error. */
+export function gatedStore(failure?: Error): GatedStore {
   let letGo = (): void => undefined;
   const gate = new Promise<void>((resolve) => (letGo = resolve));
   let plants = 0;
@@ -34,6 +35,7 @@ export function gatedStore(): GatedStore {
       plants++;
       onArrival();
       await gate;
+      if (failure) throw failure;
       return 'created';
     },
     async close() {

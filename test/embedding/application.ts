@@ -9,13 +9,14 @@ import type { Test } from 'tap';
 
 import type { PlantStore } from '../../dist/index.js';
 import { selfSigned } from '../certificate.js';
+import { FERN } from '../client.js';
 import type { Received } from '../conformance.js';
 import { runExample } from '../example.js';
 import { http2Answer, http2Post } from '../http2.js';
+import { TOKEN } from './embeddings.js';
 
 /** A documented server, on a port of its own. */
 export interface Application {
-  readonly server: Server;
   readonly port: number;
   /** The certificate of a server that speaks TLS. */
   readonly cert: string;
@@ -27,10 +28,9 @@ export interface Application {
  */
 export async function startApplication(t: Test, lines: string): Promise<Application> {
   const { key, cert } = selfSigned();
+  const servers = captureServers(t);
   const files = { 'key.pem': key, 'cert.pem': cert };
-  const { servers, release } = captureServers();
   const { store } = await runExample(t, `${lines}\nexport { store };`, files);
-  release();
   const [server] = servers;
   if (!server) throw new Error('the lines start no server');
   if (!server.listening) await once(server, 'listening');
@@ -42,56 +42,52 @@ export async function startApplication(t: Test, lines: string): Promise<Applicat
     for (const socket of sockets) socket.destroy();
     await (store as PlantStore).close();
   });
-  return { server, port: (server.address() as AddressInfo).port, cert };
+  return { port: (server.address() as AddressInfo).port, cert };
 }
 
-type Listen = (this: Server, ...args: unknown[]) => Server;
-
-/** From now on, every server listens on a free port instead of the given one. */
-function captureServers(): { readonly servers: Server[]; readonly release: () => void } {
+/** Until the test ends, every server listens on a free port instead of the given one. */
+function captureServers(t: Test): readonly Server[] {
   const servers: Server[] = [];
-  const original = Object.getOwnPropertyDescriptor(Server.prototype, 'listen');
-  const { value: listen } = original as { value: Listen };
-  const listenOnFreePort: Listen = function (first, ...rest) {
+  const listen = Reflect.get(Server.prototype, 'listen') as (...args: unknown[]) => Server;
+  function listenOnFreePort(this: Server, first: unknown, ...rest: unknown[]): Server {
     const options = typeof first === 'number' ? { port: first } : first;
     const hasPort = typeof options === 'object' && options !== null && 'port' in options;
     if (hasPort) servers.push(this);
     return listen.call(this, hasPort ? { ...options, port: 0 } : first, ...rest);
-  };
-  Server.prototype.listen = listenOnFreePort;
-  return { servers, release: () => (Server.prototype.listen = listen) };
+  }
+  t.intercept(Server.prototype, 'listen', { value: listenOnFreePort });
+  return servers;
 }
 
 export type Protocol = 'HTTP/1.1' | 'HTTP/1.1 over TLS' | 'HTTP/2';
 
-export interface Message {
-  readonly path: string;
-  readonly token: string;
-  readonly body: string;
+/** A request that stores a plant, unless it has other parts. */
+export interface Parts {
+  readonly method?: string;
+  readonly path?: string;
+  readonly token?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
 }
 
-/** Sends a plant to an application. */
+/** Sends a request to an application. */
 export async function send(
   { port, cert }: Application,
-  protocol: Protocol,
-  { path, token, body }: Message,
+  { method = 'POST', path = '/plants', token = TOKEN, body = FERN, ...parts }: Parts,
+  protocol: Protocol = 'HTTP/1.1',
 ): Promise<Received> {
-  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+  const authorization = `Bearer ${token}`;
+  const headers = { authorization, 'content-type': 'application/json', ...parts.headers };
   if (protocol === 'HTTP/2') {
     const session = connectHttp2(`https://localhost:${port}`, { ca: cert });
-    const stream = http2Post(session, { ':path': path, ...headers }).end(body);
-    const answer = await http2Answer(stream);
+    const stream = http2Post(session, { ':method': method, ':path': path, ...headers });
+    const answer = await http2Answer(stream.end(body));
     session.destroy();
     return answer;
   }
-  const options = { host: 'localhost', port, path, method: 'POST', headers, agent: false };
-  const request =
-    protocol === 'HTTP/1.1' ? httpRequest(options) : httpsRequest({ ...options, ca: cert });
-  request.end(body);
-  const [response] = (await once(request, 'response')) as [IncomingMessage];
-  return {
-    status: response.statusCode ?? 0,
-    headers: response.headers,
-    body: await text(response),
-  };
+  const request: typeof httpsRequest = protocol === 'HTTP/1.1' ? httpRequest : httpsRequest;
+  const options = { host: 'localhost', port, path, method, headers, agent: false, ca: cert };
+  const [response] = (await once(request(options).end(body), 'response')) as [IncomingMessage];
+  const { statusCode: status = 0, headers: received } = response;
+  return { status, headers: received, body: await text(response) };
 }
