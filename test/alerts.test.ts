@@ -6,6 +6,7 @@ import t, { type Test } from 'tap';
 import { parse } from 'yaml';
 
 import { startMetrics } from '../dist/program/metrics.js';
+import { exactly } from './exactly.js';
 import { noPromtool, samplesIn } from './metrics.js';
 import { block, blocks } from './readme.js';
 
@@ -39,11 +40,11 @@ t.test('Prometheus accepts the configurations and the rules', { skip: noPromtool
 });
 
 t.test('each alert has a severity, a summary, and a sentence that says what to do', async (t) => {
-  for (const { alert, labels, annotations } of rules) {
-    t.match(labels.severity, /^(?:critical|warning)$/, alert);
-    t.match(annotations.summary, /\S/, alert);
-    t.match(annotations.description, /^[A-Z][^.]+\.$/, alert);
-  }
+  const documented = {
+    labels: { severity: /^(?:critical|warning)$/ },
+    annotations: { summary: /\S/, description: /^[A-Z][^.]+\.$/ },
+  };
+  t.match(rules, exactly(...rules.map(() => documented)));
 });
 
 t.test('the program exports every series of the rules', async (t) => {
@@ -100,10 +101,12 @@ const NORMAL = {
   'node_filesystem_size_bytes{mountpoint="/var/lib/plant-store"}': steady(1000),
 };
 
+const ABSENT = 'PlantStoreAbsent';
+
 /** For each alert, a series, its values in the incident, and values that look like it but are normal. */
 const INCIDENTS: Readonly<Record<string, readonly [keyof typeof NORMAL, string, string]>> = {
   PlantStoreDown: [UP, changing(1, 0), '1x39 0 1x38'],
-  PlantStoreAbsent: [UP, '1x39 stale', '1x39 stale 1x38'],
+  [ABSENT]: [UP, '1x39 stale', '1x39 stale 1x38'],
   PlantStoreRestarts: [STARTED, '5x39 601 612 624x37', changing(5, 601)],
   PlantStoreCommitsFail: [FAILURES, changing(0, 1), steady(9)],
   PlantStoreCommitsSlow: [IN_128_MS, growing(989), growing(991)],
@@ -115,21 +118,33 @@ const INCIDENTS: Readonly<Record<string, readonly [keyof typeof NORMAL, string, 
   PlantStoreFileSystemNearlyFull: [AVAILABLE, changing(500, 99), changing(500, 101)],
 };
 
-/** A test of promtool: if a series has these values, exactly these alerts have fired a minute after the change. */
-function fires(series: keyof typeof NORMAL, values: string, alerts: readonly string[]): object {
-  const labels = 'job="plant-store",instance="a"';
+/** An instance for each incident, named after its alert, and one for what only looks like it. */
+const INSTANCES = Object.entries(INCIDENTS).flatMap(([alert, [series, incident, normal]]) => [
+  { name: alert, fires: true, series, values: incident },
+  { name: `not ${alert}`, fires: false, series, values: normal },
+]);
+
+/** The labels of an alert that has fired in the instance of its name. */
+const labelsOf = (alert: string): string =>
+  alert === ABSENT ? `{alertname="${alert}"}` : `{alertname="${alert}",instance="${alert}"}`;
+
+/** A test of promtool: a minute after the change, exactly the alerts of these instances have fired. */
+function fire(instances: typeof INSTANCES): object {
   return {
-    name: `${series}: ${values}`,
     interval: '15s',
-    input_series: Object.entries({ ...NORMAL, [series]: values }).map(([name, values]) => ({
-      series: name.startsWith('node_') ? name : name.replace('{', `{${labels},`).replace(',}', '}'),
-      values,
-    })),
+    input_series: instances.flatMap(({ name, series, values }) =>
+      Object.entries({ ...NORMAL, [series]: values }).map(([each, values]) => ({
+        series: each.replace('{', `{job="plant-store",instance="${name}",`),
+        values,
+      })),
+    ),
     promql_expr_test: [
       {
-        expr: 'count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[20m]))',
+        expr: 'count by (alertname, instance) (count_over_time(ALERTS{alertstate="firing"}[20m]))',
         eval_time: `${BEGIN_SECONDS + 60}s`,
-        exp_samples: alerts.map((name) => ({ labels: `{alertname="${name}"}`, value: 1 })),
+        exp_samples: instances
+          .filter(({ fires }) => fires)
+          .map(({ name }) => ({ labels: labelsOf(name), value: 1 })),
       },
     ],
   };
@@ -139,14 +154,12 @@ t.test(
   'each alert fires in its incident, and no alert in what only looks like it',
   { skip: noPromtool },
   async (t) => {
-    t.strictSame(
-      Object.keys(INCIDENTS),
-      rules.map(({ alert }) => alert),
-    );
-    const tests = Object.entries(INCIDENTS).flatMap(([alert, [series, incident, normal]]) => [
-      fires(series, incident, [alert]),
-      fires(series, normal, []),
-    ]);
+    const alerts = rules.map(({ alert }) => alert);
+    t.strictSame(Object.keys(INCIDENTS), alerts);
+    // Nothing is absent while another instance is there.
+    const isAlone = ({ name }: { name: string }) => name.endsWith(ABSENT);
+    const others = INSTANCES.filter((instance) => !isAlone(instance));
+    const tests = [others, ...INSTANCES.filter(isAlone).map((instance) => [instance])].map(fire);
     const options = { rule_files: ['rules.yml'], evaluation_interval: '15s', tests };
     const cwd = t.testdir({ 'rules.yml': FILE, 'tests.json': JSON.stringify(options) });
     promtool(t, 'test', 'rules', join(cwd, 'tests.json'));

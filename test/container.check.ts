@@ -28,16 +28,9 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
 
   const left = [...DOCKERIGNORE.split('\n'), ...CREATED];
   cpSync(ROOT, app, { recursive: true, filter: (path) => !left.includes(basename(path)) });
+  const env = ['npm_config_prefer_offline=true', 'NODE_ENV=production'];
   for (const [, step = ''] of BUILD.matchAll(/^RUN (.*)$/gm))
-    await run(
-      app,
-      'env',
-      'npm_config_prefer_offline=true',
-      'NODE_ENV=production',
-      'sh',
-      '-euc',
-      step,
-    );
+    await run(app, 'env', ...env, 'sh', '-euc', step);
   for (const [, from = '', to = ''] of FINAL.matchAll(/^COPY --from=build \/app\/(\S+) (\S+)$/gm))
     cpSync(join(app, from), join(image, to), { recursive: true });
   const [, data = ''] = /^VOLUME (.*)$/m.exec(FINAL) ?? [];
@@ -50,11 +43,7 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
 
   await t.test('the log', async (t) => {
     const env = { ...settingsIn(FINAL), PLANT_STORE_TOKEN: TOKEN };
-    const program = await start(t, {
-      cwd: image,
-      env,
-      command: [process.execPath, join(image, script)],
-    });
+    const program = await start(t, { cwd: image, env, script: join(image, script) });
     t.match(program.url, '0.0.0.0');
     t.equal(program.log, join(image, data, 'plants.jsonl'));
     t.equal((await exchange(t, program.port, message())).status, 200);

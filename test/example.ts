@@ -13,19 +13,23 @@ export interface Example {
   readonly path: string;
 }
 
+/** The JavaScript of code of a document. */
+export function compiled(code: string): string {
+  return ts.transpileModule(code, {
+    compilerOptions: { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2023 },
+  }).outputText;
+}
+
 /** Compiles code of a document to a module that lasts as long as the test, with these files beside it. */
 export function writeExample(
   t: Test,
   code: string,
   files: Readonly<Record<string, string>> = {},
 ): Example {
-  const { outputText } = ts.transpileModule(code, {
-    compilerOptions: { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2023 },
-  });
   // Within the package, so that it can be imported by its name.
   const folder = mkdtempSync(join(COMPILED_TESTS, 'example-'));
   t.teardown(() => rmSync(folder, { recursive: true }));
-  for (const [name, content] of Object.entries({ ...files, 'example.js': outputText }))
+  for (const [name, content] of Object.entries({ ...files, 'example.js': compiled(code) }))
     writeFileSync(join(folder, name), content);
   return { folder, path: join(folder, 'example.js') };
 }

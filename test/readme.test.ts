@@ -18,17 +18,20 @@ import { HANG_MS } from '../dist/log/commit.js';
 import { STOPPING } from '../dist/program/exit.js';
 import { CONNECTION_LIMITS } from '../dist/program/listener.js';
 import { MONITOR_LIMITS } from '../dist/program/monitor.js';
-import { settingsHelp } from '../dist/program/settings.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { conforms } from './conformance.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
 import { block, blocks, DOCUMENTS, read, rows } from './readme.js';
-import { launch, run, serving, start } from './system/program.js';
+import { runHere } from './program/here.js';
+import { launch, serving, start } from './system/program.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
   scripts: Record<string, string>;
 };
+
+/** The program in a folder, as the commands name it. */
+const DIST = t.fixture('symlink', resolve('dist'));
 
 const noSqlite = spawnSync('sqlite3', ['--version']).status !== 0 && 'needs sqlite3';
 
@@ -109,12 +112,19 @@ t.test('the command that runs one test names one that exists', async (t) => {
   t.match(readFileSync(`${file}.ts`, 'utf8'), new RegExp(`t\\.test\\('.*${name}`));
 });
 
-t.test('the oldest and the newest release of PostgreSQL are tested', async (t) => {
+t.test('the numbers in these sentences are those of the code and of the tests', async (t) => {
   const tested = /for release in (\d+)\.\S+ (\d+)\.\S+; do\n.*x86_64/;
   const [, oldest, newest] = tested.exec(readFileSync('.ci/run', 'utf8')) ?? [];
-  const range = `${oldest} to ${newest}`;
-  t.match(read('src/postgres/README.md'), `PostgreSQL ${range} are supported`);
-  t.match(read('README.md'), `[PostgreSQL](src/postgres/README.md) ${range}.`);
+  const releases = `${oldest} to ${newest}`;
+  const seconds = `${HANG_MS / 1000} s`;
+  const sentences: readonly (readonly [Parameters<typeof read>[0], sentence: string])[] = [
+    ['README.md', `[PostgreSQL](src/postgres/README.md) ${releases}.`],
+    ['src/postgres/README.md', `PostgreSQL ${releases} are supported`],
+    ['src/log/README.md', `A write has ${seconds},`],
+    ['.github/OPERATING.md', `once a write to the log has taken ${seconds}, plants`],
+    ['.github/SECURITY.md', `parsing 1 MiB can block the event loop for ${MAX_BLOCK_MS} ms`],
+  ];
+  for (const [document, sentence] of sentences) t.match(read(document), sentence, document);
 });
 
 t.test('the table of options lists every option and its default', async (t) => {
@@ -129,21 +139,15 @@ t.test('the table of options lists every option and its default', async (t) => {
   );
 });
 
-/** The table under a heading, as `--help` shows it. */
-function helpIn(heading: string): string {
-  const shown = rows(heading).map((cells) => cells.map((cell) => cell.replaceAll('`', '')));
-  const width = Math.max(...shown.map(([name = '']) => name.length));
-  return shown
-    .map(
-      ([name = '', fallback = '', about = '']) =>
-        `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`,
-    )
-    .join('\n');
-}
-
 t.test('the table of settings is the one that --help prints', async (t) => {
-  t.equal(helpIn('Settings'), settingsHelp());
-  t.match(await run(t, { args: ['--help'] }), { code: 0, stdout: settingsHelp() });
+  const shown = rows('Settings').map((cells) => cells.map((cell) => cell.replaceAll('`', '')));
+  const width = Math.max(...shown.map(([name = '']) => name.length));
+  const lines = shown.map(([name = '', fallback = '', about = '']) => {
+    return `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`;
+  });
+  const { code, stdout } = await runHere(t, { args: ['--help'] });
+  t.match(stdout, `variables:\n\n${lines.join('\n')}\n\n`);
+  t.equal(code, 0);
 });
 
 t.test('the table of limits has the numbers in the code', async (t) => {
@@ -181,24 +185,8 @@ t.test('the table of limits has the numbers in the code', async (t) => {
   ]);
 });
 
-t.test('the documents name the time after which the disk hangs', async (t) => {
-  const seconds = `${HANG_MS / 1000} s`;
-  t.match(read('.github/OPERATING.md'), `once a write to the log has taken ${seconds}, plants`);
-  t.match(read('src/log/README.md'), `A write has ${seconds},`);
-});
-
-t.test(
-  'the longest time that a body blocks the event loop is the one that is measured',
-  async (t) => {
-    t.match(
-      read('.github/SECURITY.md'),
-      `parsing 1 MiB can block the event loop for ${MAX_BLOCK_MS} ms`,
-    );
-  },
-);
-
 t.test('tokens rotate, and the log is copied, with the documented commands', async (t) => {
-  const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });
+  const cwd = t.testdir({ dist: DIST });
   const [starting = '', operating = ''] = blocks('Tokens and certificates', 'sh');
   const script = `${starting}echo "$PID" >&2; wait "$PID"`;
   const program = await serving(launch(t, { cwd, command: ['sh', '-euc', script] }));
@@ -231,11 +219,10 @@ t.test('SQLite reads a log with the command of its document', { skip: noSqlite }
 });
 
 t.test('a damaged log is verified and repaired with the commands of its document', async (t) => {
-  const cwd = t.testdir({ data: { 'plants.jsonl': '{"id":1,"name":"ivy"}\nx\n' } });
-  const [verify = [], repair = []] = blocks('Commands', 'sh').map((command) =>
-    command.replace('node dist/server.js ', '').trim().split(' '),
-  );
-  t.match(await run(t, { cwd, args: verify }), { code: 1, stdout: /line 2, byte 22: / });
-  t.match(await run(t, { cwd, args: repair }), { code: 0, stdout: /damaged-[0-9a-f]+/ });
-  t.match(await run(t, { cwd, args: verify }), { code: 0, stdout: /1 plant, 22 bytes/ });
+  const [verify = '', repair = ''] = blocks('Commands', 'sh');
+  const data = { 'plants.jsonl': '{"id":1,"name":"ivy"}\nx\n' };
+  const cwd = t.testdir({ dist: DIST, data });
+  await t.rejects(shell(verify, cwd), { code: 1, stdout: /line 2, byte 22: / });
+  t.match(await shell(repair, cwd), /damaged-[0-9a-f]+/);
+  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), '{"id":1,"name":"ivy"}\n');
 });

@@ -36,25 +36,15 @@ export function block(heading: string, language: string): string {
 
 /** The cells of the only table under a heading, without the names of its columns. */
 export function rows(heading: string): string[][] {
-  const [table, ...more] = tables(heading);
+  const [table, ...more] = section(heading).match(/(?:^\|.*\n)+/gm) ?? [];
   if (table === undefined || more.length > 0)
     throw new Error(`there is not one table under the heading ${heading}`);
-  return table;
-}
-
-/** The cells of each table under a heading, without the names of its columns. */
-function tables(heading: string): string[][][] {
-  return [...section(heading).matchAll(/(?:^\|.*\n)+/gm)].map(([table]) =>
-    table
-      .trim()
-      .split('\n')
-      .slice(2)
-      .map((line) =>
-        line
-          .split('|')
-          .slice(1, -1)
-          .map((cell) => cell.trim()),
-      ),
+  const [, , ...lines] = table.trim().split('\n');
+  return lines.map((line) =>
+    line
+      .split('|')
+      .slice(1, -1)
+      .map((cell) => cell.trim()),
   );
 }
 

@@ -1,8 +1,10 @@
+import { readFile } from 'node:fs/promises';
 import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
 
 import { limitRate, reportToConsole } from '../dist/report.js';
+import { codeOf, messageOf, reasonOf } from '../dist/system-error.js';
 
 t.test('reports beyond the limit of a period are dropped', async (t) => {
   const heard: string[] = [];
@@ -27,10 +29,7 @@ t.test(
     const cause = new Error('the cause');
     limitRate(reportToConsole)('it failed', cause);
     reportToConsole('it works');
-    t.strictSame(
-      shown().map(({ args }) => args as unknown),
-      [['plant-store: it failed', cause], ['plant-store: it works']],
-    );
+    t.strictSame(shown.args(), [['plant-store: it failed', cause], ['plant-store: it works']]);
   },
 );
 
@@ -45,13 +44,10 @@ t.test(
     })('it failed');
     limitRate(rejects)('it failed again');
     await setImmediate();
-    t.strictSame(
-      shown().map(({ args }) => args as unknown),
-      [
-        ['plant-store: it failed', fault],
-        ['plant-store: it failed again', fault],
-      ],
-    );
+    t.strictSame(shown.args(), [
+      ['plant-store: it failed', fault],
+      ['plant-store: it failed again', fault],
+    ]);
   },
 );
 
@@ -78,4 +74,15 @@ t.test('a cause that cannot be printed is left out', async (t) => {
   report('two');
   await setImmediate();
   t.strictSame(shown().at(-1)?.args as unknown, ['plant-store: dropped 1 more report']);
+});
+
+t.test('a report names an error by its reason in words, its message or its code', async (t) => {
+  const missing: unknown = await readFile('no/such/file').catch((error: unknown) => error);
+  const unreachable = Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' });
+  const others = [new Error('text'), undefined, null, 'text'];
+  t.equal(reasonOf(missing), 'no such file or directory (ENOENT)');
+  t.equal(reasonOf(others[0]), 'text');
+  t.strictSame([others[0], unreachable].map(messageOf), ['text', 'ECONNREFUSED']);
+  const none = others.map(() => undefined);
+  t.strictSame([missing, ...others].map(codeOf), ['ENOENT', ...none]);
 });
