@@ -6,41 +6,10 @@ import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { storeErrors, faults, isForLackOfRoom, toStoreError } from './errors.js';
-import {
-  sizeOf,
-  truncateFile,
-  writeAll,
-  type FileId,
-  type OpenFile,
-  type System,
-} from './files.js';
+import * as files from './files.js';
+import type { FileId, OpenFile, System } from './files.js';
 import type { IdIndex } from './ids.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
-
-/** Group commit: all plants that arrive during one write are written together in the next one. */
-export interface Committer {
-  readonly state: CommitterState;
-  /** The byte offset of the line with an id, or the pending plant once it is durable. */
-  find(id: bigint): number | Promise<NewPlant> | undefined;
-  /**
-   * Resolves once the plant is durable. Only for an id that is not found, while the state is `open`.
-   *
-   * Rejects with `unavailable` if its line is not in the log, or if that is unknown.
-   *
-   * @throws RangeError if its line would be longer than {@link MAX_RECORD_BYTES}.
-   */
-  append(plant: NewPlant): Promise<'created'>;
-  /** The byte offset before which everything is durable. What follows it may still be cut off. */
-  readonly end: number;
-  /** Aborted, with the cause, when the log is poisoned. */
-  readonly poisoned: AbortSignal;
-  /** Poisons the log and throws if the file was replaced or truncated. */
-  checkFile(): void;
-  /** Refuses all plants from now on, because it is unknown what the file holds. */
-  poison(cause: unknown): PlantStoreError;
-  /** Refuses all plants from now on, and waits for the pending ones. */
-  close(): Promise<void>;
-}
 
 /** Plants are taken only in the state `open`. A commit that hangs may still return. */
 export type CommitterState =
@@ -88,7 +57,8 @@ const FULL_BATCH_BYTES = 4_194_304;
 /** How long a commit may take, in milliseconds: a busy disk needs less, and many clients wait at most 30 s. */
 export const HANG_MS = 10_000;
 
-export function createCommitter(options: CommitterOptions): Committer {
+/** Group commit: all plants that arrive during one write are written together in the next one. */
+export function createCommitter(options: CommitterOptions) {
   const { system, file, path, fileId, index, report } = options;
   const poisoning = new AbortController();
   let state: CommitterState = { is: 'open' };
@@ -149,7 +119,7 @@ export function createCommitter(options: CommitterOptions): Committer {
   async function writeBatch({ plants, lines, starts, bytes }: Batch): Promise<void> {
     if (state.is === 'poisoned') throw state.error;
     checkSize(end, end);
-    await writeAll(system, file, Buffer.from(lines));
+    await files.writeAll(system, file, Buffer.from(lines));
     if (state.is === 'hanging') report(`${path}: the write has returned; plants are stored again`);
     if (isFull) report(`${path}: there is room again`);
     isFull = false;
@@ -161,7 +131,7 @@ export function createCommitter(options: CommitterOptions): Committer {
   /** Poisons the log and throws if `path` is another file by now, or if its size is not in the range. */
   function checkSize(min: number, max: number): void {
     try {
-      const size = sizeOf(system, path, fileId);
+      const size = files.sizeOf(system, path, fileId);
       if (size < min || size > max) throw faults.changed();
     } catch (error) {
       throw poison(error);
@@ -181,7 +151,7 @@ export function createCommitter(options: CommitterOptions): Committer {
       const { bytesRead } = await file.read(left, 0, left.length, end);
       if (left.compare(written, 0, bytesRead, 0, bytesRead) !== 0) throw faults.changed();
       checkSize(end + bytesRead, end + bytesRead);
-      if (bytesRead > 0) await truncateFile(file, end);
+      if (bytesRead > 0) await files.truncateFile(file, end);
     } catch (error) {
       return poison(error);
     }
@@ -204,14 +174,22 @@ export function createCommitter(options: CommitterOptions): Committer {
     get state() {
       return state;
     },
-    find(id) {
+    /** The byte offset of the line with an id, or the pending plant once it is durable. */
+    find(id: bigint): number | Promise<NewPlant> | undefined {
       for (const { plants, stored } of batches) {
         const plant = plants.get(id);
         if (plant) return stored.then(() => plant);
       }
       return index.get(id);
     },
-    append(plant) {
+    /**
+     * Resolves once the plant is durable. Only for an id that is not found, while the state is `open`.
+     *
+     * Rejects with `unavailable` if its line is not in the log, or if that is unknown.
+     *
+     * @throws RangeError if its line would be longer than {@link MAX_RECORD_BYTES}.
+     */
+    append(plant: NewPlant): Promise<'created'> {
       const line = encodeRecord(plant);
       const bytes = Buffer.byteLength(line);
       if (bytes > MAX_RECORD_BYTES) throw storeErrors.tooLarge();
@@ -225,12 +203,19 @@ export function createCommitter(options: CommitterOptions): Committer {
       running ??= run();
       return stored;
     },
+    /** The byte offset before which everything is durable. What follows it may still be cut off. */
     get end() {
       return end;
     },
-    poisoned: poisoning.signal,
+    /** Aborted, with the cause, when the log is poisoned. */
+    get poisoned(): AbortSignal {
+      return poisoning.signal;
+    },
+    /** Poisons the log and throws if the file was replaced or truncated. */
     checkFile: () => checkSize(end, Infinity),
+    /** Refuses all plants from now on, because it is unknown what the file holds. */
     poison,
+    /** Refuses all plants from now on, and waits for the pending ones. */
     async close() {
       if (state.is !== 'poisoned') state = { is: 'closed', error: storeErrors.closed(path) };
       await running;

@@ -1,16 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { constants, statSync, write, type BigIntStats } from 'node:fs';
-import {
-  chmod,
-  mkdir,
-  open,
-  readdir,
-  realpath,
-  rename,
-  unlink,
-  type FileHandle,
-} from 'node:fs/promises';
+import * as fs from 'node:fs/promises';
 import { createConnection, createServer, type Server } from 'node:net';
 import { platform } from 'node:os';
 import { dirname } from 'node:path';
@@ -21,11 +12,12 @@ import { codeOf } from '../system-error.js';
 import { faults } from './errors.js';
 
 export type OpenFile = Pick<
-  FileHandle,
+  fs.FileHandle,
   'fd' | 'stat' | 'chmod' | 'chown' | 'read' | 'truncate' | 'sync' | 'close'
 >;
 
-export interface FileSystem {
+/** What the log needs of the system: files, sockets, timers and random numbers. Tests simulate all of it. */
+export interface System {
   open(path: string, flags: number, mode?: number): Promise<OpenFile>;
   /** Creates a folder and its ancestors if they are missing. Resolves to the first one that it created. */
   mkdir(path: string, options: { recursive: true }): Promise<string | undefined>;
@@ -40,28 +32,24 @@ export interface FileSystem {
   statSync(path: string, options: { bigint: true; throwIfNoEntry: false }): BigIntStats | undefined;
   /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
   readonly dsyncIsDurable: boolean;
-}
-
-/** What the log needs of the system: files, sockets, timers and random numbers. Tests simulate all of it. */
-export interface System extends FileSystem {
   /** Binds a Unix socket, and listens on it until that is closed. */
   listen(path: string): Promise<{ close(): void }>;
   /** Rejects if no process listens on a Unix socket. */
   connect(path: string): Promise<void>;
   readonly sleep: (ms: number) => Promise<unknown>;
   /** Starts a timer, which does not keep the process running. `refresh` starts it anew. */
-  startTimer(onExpiry: () => void, ms: number): Pick<NodeJS.Timeout, 'refresh'>;
+  startTimer(onExpiry: () => void, ms: number): { refresh(): unknown };
   readonly randomBytes: (size: number) => Buffer;
 }
 
 export const nodeSystem: System = {
-  open,
-  mkdir,
-  realpath,
-  readdir,
-  chmod,
-  rename,
-  unlink,
+  open: fs.open,
+  mkdir: fs.mkdir,
+  realpath: fs.realpath,
+  readdir: fs.readdir,
+  chmod: fs.chmod,
+  rename: fs.rename,
+  unlink: fs.unlink,
   write: promisify(write),
   statSync,
   // On macOS, O_DSYNC leaves the data in the disk's cache; libuv's fsync uses F_FULLFSYNC.
@@ -89,11 +77,11 @@ async function connect(path: string): Promise<void> {
 const { O_APPEND, O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } = constants;
 
 /** Creates a folder and its ancestors if they are missing, and makes their directory entries durable. */
-export async function createFolder(fs: FileSystem, path: string): Promise<void> {
-  const first = await fs.mkdir(path, { recursive: true });
+export async function createFolder(system: System, path: string): Promise<void> {
+  const first = await system.mkdir(path, { recursive: true });
   for (let folder = path; folder !== dirname(folder); folder = dirname(folder)) {
     const isCreated = first !== undefined && folder.length >= first.length;
-    const synced = syncFolder(fs, dirname(folder));
+    const synced = syncFolder(system, dirname(folder));
     // Existing folders are synced as well: the process that created them may have been killed before it did
     // so. That may fail for those that an operator created, which may not be readable.
     await (isCreated ? synced : synced.catch(() => undefined));
@@ -101,14 +89,14 @@ export async function createFolder(fs: FileSystem, path: string): Promise<void> 
 }
 
 /** Opens the file of a log for durable appends. Creates it, mode 0600, if it is missing. */
-export function openLogFile(fs: FileSystem, path: string): Promise<OpenFile> {
-  return fs.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
+export function openLogFile(system: System, path: string): Promise<OpenFile> {
+  return system.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
 }
 
 /** Opens a file or a folder to read it. */
-export function openToRead(fs: FileSystem, path: string): Promise<OpenFile> {
+export function openToRead(system: System, path: string): Promise<OpenFile> {
   // O_NONBLOCK: opening a FIFO that has no writer would block forever.
-  return fs.open(path, O_RDONLY | O_NONBLOCK);
+  return system.open(path, O_RDONLY | O_NONBLOCK);
 }
 
 /** @throws Error if the file is not a regular one: only a regular file keeps what is written to it. */
@@ -126,8 +114,8 @@ export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
  *
  * @throws Error if it is not the given file: that one was moved or replaced, or its volume was.
  */
-export function sizeOf(fs: FileSystem, path: string, { dev, ino }: FileId): number {
-  const now = fs.statSync(path, { bigint: true, throwIfNoEntry: false });
+export function sizeOf(system: System, path: string, { dev, ino }: FileId): number {
+  const now = system.statSync(path, { bigint: true, throwIfNoEntry: false });
   if (now?.dev !== dev || now.ino !== ino) throw faults.changed();
   return Number(now.size);
 }
@@ -137,44 +125,44 @@ export function sizeOf(fs: FileSystem, path: string, { dev, ino }: FileId): numb
  * to which `write` resolves, and with it the place of another file. Resolves to that path.
  */
 export async function createFile(
-  fs: FileSystem,
+  system: System,
   unfinished: string,
   write: (file: OpenFile) => Promise<string>,
 ): Promise<string> {
   // A killed process may have left one.
-  await removeIfPresent(fs, unfinished);
+  await removeIfPresent(system, unfinished);
   try {
     // O_EXCL: a user who can write to the folder must not be able to redirect the bytes by a link.
-    const file = await fs.open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, 0o600);
+    const file = await system.open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, 0o600);
     const path = await write(file).finally(() => file.close());
-    await fs.rename(unfinished, path);
-    await syncFolder(fs, dirname(path));
+    await system.rename(unfinished, path);
+    await syncFolder(system, dirname(path));
     return path;
   } catch (error) {
-    await removeIfPresent(fs, unfinished);
+    await removeIfPresent(system, unfinished);
     throw error;
   }
 }
 
 /** Removes a file. If that fails, it is left: nothing depends on it. */
-export async function removeIfPresent(fs: FileSystem, path: string): Promise<void> {
-  await fs.unlink(path).catch(() => undefined);
+export async function removeIfPresent(system: System, path: string): Promise<void> {
+  await system.unlink(path).catch(() => undefined);
 }
 
 /** Writes all of `bytes` durably to a file that was opened with `O_DSYNC`. */
-export async function writeAll(fs: FileSystem, file: OpenFile, bytes: Buffer): Promise<void> {
+export async function writeAll(system: System, file: OpenFile, bytes: Buffer): Promise<void> {
   for (let rest = bytes; rest.length > 0;) {
-    const { bytesWritten } = await fs.write(file.fd, rest);
+    const { bytesWritten } = await system.write(file.fd, rest);
     if (bytesWritten === 0) throw new Error('the system wrote 0 bytes');
     rest = rest.subarray(bytesWritten);
   }
-  if (!fs.dsyncIsDurable) await file.sync();
+  if (!system.dsyncIsDurable) await file.sync();
 }
 
 /** Makes the directory entries of a folder durable. */
-export async function syncFolder(fs: FileSystem, path: string): Promise<void> {
+export async function syncFolder(system: System, path: string): Promise<void> {
   try {
-    const folder = await openToRead(fs, path);
+    const folder = await openToRead(system, path);
     await folder.sync().finally(() => folder.close());
   } catch (error) {
     // On ext4, XFS and Btrfs, the first durable write to a new file makes its entry durable, too.

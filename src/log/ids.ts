@@ -1,19 +1,14 @@
 import { randomFillSync } from 'node:crypto';
 
-/** Maps the id of each record, an int64, to its byte offset. */
-export interface IdIndex {
-  readonly size: number;
-  get(id: bigint): number | undefined;
-  /** Adds an id. If the index has it already, returns the offset of the earlier record instead. */
-  add(id: bigint, offset: number): number | undefined;
-}
+export type IdIndex = ReturnType<typeof createIdIndex>;
 
 /*
  * Many small hash tables, of which each doubles on its own: at ten million plants, one growth moves 13,000
  * ids. A Map would stall while it grows, take 47 bytes a plant, or 71 with bigints as keys, and end at 2^24.
  */
 const TABLE_BITS = 10;
-const HASH_BITS = 32;
+/** The first bits of a hash select its table, and the last ones its slot. */
+const TABLE_SHIFT = 32 - TABLE_BITS;
 const FIRST_SLOTS = 16;
 /** A plant takes 16 bytes / 0.8 = 20 bytes just before its table doubles, and 40 bytes right after. */
 const MAX_LOAD = 0.8;
@@ -39,15 +34,11 @@ interface Table {
   readonly offsets: Float64Array;
 }
 
-export function createIdIndex(): IdIndex {
+/** Maps the id of each record, an int64, to its byte offset. */
+export function createIdIndex() {
   const hash = createHash();
   const tables = Array<Table | undefined>(2 ** TABLE_BITS).fill(undefined);
   let size = 0;
-
-  /** The number of the table, which the first bits of a hash select. The last ones select the slot. */
-  function numberOf(hashed: number): number {
-    return hashed >>> (HASH_BITS - TABLE_BITS);
-  }
 
   function doubled({ slots, words, offsets }: Table): Table {
     const table = createTable(2 * slots);
@@ -65,22 +56,24 @@ export function createIdIndex(): IdIndex {
     get size() {
       return size;
     },
-    get(id) {
+    /** The byte offset of the record with an id. */
+    get(id: bigint) {
       const [low, high] = wordsOf(id);
       const hashed = hash(low, high);
-      const table = tables[numberOf(hashed)];
+      const table = tables[hashed >>> TABLE_SHIFT];
       return table && offsetAt(table, slotOf(table, hashed, low, high));
     },
-    add(id, offset) {
+    /** Adds an id. If the index has it already, returns the offset of the earlier record instead. */
+    add(id: bigint, offset: number) {
       const [low, high] = wordsOf(id);
       const hashed = hash(low, high);
-      const table = (tables[numberOf(hashed)] ??= createTable(FIRST_SLOTS));
+      const table = (tables[hashed >>> TABLE_SHIFT] ??= createTable(FIRST_SLOTS));
       const slot = slotOf(table, hashed, low, high);
       const earlier = offsetAt(table, slot);
       if (earlier !== undefined) return earlier;
       put(table, slot, low, high, offset);
       size++;
-      if (table.used > MAX_LOAD * table.slots) tables[numberOf(hashed)] = doubled(table);
+      if (table.used > MAX_LOAD * table.slots) tables[hashed >>> TABLE_SHIFT] = doubled(table);
       return undefined;
     },
   };

@@ -11,10 +11,8 @@ export interface Lines {
   readonly lines: readonly Line[];
   /** The byte offset at which the last one ends. */
   readonly end: number;
-  /** The byte offset at which the next ones start, or the end of the file. */
-  readonly next: number;
-  /** Whether the bytes are no lines: of a write that is in progress, or was never completed. They come last. */
-  readonly isTorn: boolean;
+  /** Bytes behind the last line of the file: of a write that is in progress, or was never completed. */
+  readonly torn: Buffer;
 }
 
 /**
@@ -26,15 +24,15 @@ const CHUNK_BYTES = 114_688;
 /**
  * Reads the lines of a file up to `end`, or to its own end if that comes first, without a gap. What follows the
  * last newline comes on its own: a last line without its newline, or a torn one. While the caller handles lines, the
- * next ones are read. Two buffers of 112 KiB are enough for that; a line that does not fit into one of them gets a
- * larger buffer of its own.
+ * next ones are read. Two buffers of 112 KiB are enough for that; only a long line gets a larger one of its own.
  *
  * @throws RangeError that names the byte offset of a line longer than {@link MAX_RECORD_BYTES}.
  */
 export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<Lines, void> {
-  /** The first `held` bytes are those at `offset` in the file: the start of an incomplete line. */
-  let buffer: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
+  let chunk: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   let spare: Buffer = Buffer.allocUnsafe(CHUNK_BYTES);
+  /** The first `held` bytes are those at `offset` in the file: the start of an incomplete line. */
+  let buffer = chunk;
   let offset = 0;
   let held = 0;
   let reading = readMore();
@@ -42,68 +40,50 @@ export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<L
     for (;;) {
       const { bytesRead } = await reading;
       if (bytesRead === 0) break;
-      const newline = buffer.subarray(held, held + bytesRead).lastIndexOf(NEWLINE);
-      const length = newline === -1 ? 0 : held + newline + 1;
       held += bytesRead;
-      if (length > 0) {
-        const start = offset;
-        const bytes = take(length);
-        reading = readMore();
-        yield parted(start, bytes);
-      } else {
-        if (held === buffer.length) buffer = doubled(buffer, offset);
-        reading = readMore();
+      const start = offset;
+      const bytes = buffer.subarray(0, buffer.lastIndexOf(NEWLINE, held - 1) + 1);
+      if (bytes.length > 0 || held === buffer.length) {
+        const rest = buffer.subarray(bytes.length, held);
+        buffer = roomFor(rest);
+        held = rest.copy(buffer);
+        offset += bytes.length;
       }
+      reading = readMore();
+      if (bytes.length > 0) yield linesAt(start, bytes);
     }
-    if (held > 0) {
-      const tail = buffer.subarray(0, held);
-      const line = withoutZeros(tail);
-      const next = offset + held;
-      yield isTornRecord(line)
-        ? { offset, bytes: tail, lines: [], end: offset, next, isTorn: true }
-        : { ...parted(offset, line), next };
-    }
+    if (held > 0) yield lastLine(offset, buffer.subarray(0, held));
   } finally {
     await Promise.allSettled([reading]);
+  }
+
+  /** A buffer with room for at least as many bytes more as the start of a line has. */
+  function roomFor(start: Buffer): Buffer {
+    if (start.length === MAX_RECORD_BYTES) throw faults.lineTooLong(offset);
+    const size = Math.min(2 * start.length, MAX_RECORD_BYTES);
+    if (size > CHUNK_BYTES) return Buffer.allocUnsafe(size);
+    [chunk, spare] = [spare, chunk];
+    return chunk;
   }
 
   function readMore(): ReturnType<OpenFile['read']> {
     const position = offset + held;
     const length = Math.min(buffer.length - held, end - position);
     const read = file.read(buffer, held, length, position);
-    // It may fail while the caller handles a part, before it is awaited: that must not end the process.
+    // It may fail while the caller handles lines, before it is awaited: that must not end the process.
     read.catch(() => undefined);
     return read;
   }
-
-  /** Takes the first bytes for the caller, and moves the rest to another buffer. */
-  function take(length: number): Buffer {
-    const taken = buffer.subarray(0, length);
-    const rest = buffer.subarray(length, held);
-    if (rest.length < CHUNK_BYTES) {
-      const full = buffer;
-      buffer = spare;
-      spare = full.length === CHUNK_BYTES ? full : Buffer.allocUnsafe(CHUNK_BYTES);
-    } else buffer = Buffer.allocUnsafe(buffer.length);
-    held = rest.copy(buffer);
-    offset += length;
-    return taken;
-  }
 }
 
-function parted(offset: number, bytes: Buffer): Lines {
-  const end = offset + bytes.length;
-  return { offset, bytes, lines: linesIn(bytes), end, next: end, isTorn: false };
+function linesAt(offset: number, bytes: Buffer, torn: Buffer = Buffer.alloc(0)): Lines {
+  return { offset, bytes, lines: linesIn(bytes), end: offset + bytes.length, torn };
 }
 
-/** Without the zeros at the end: a power cut may leave one in place of a newline that was being added. */
-function withoutZeros(bytes: Buffer): Buffer {
-  let end = bytes.length;
-  while (bytes[end - 1] === 0) end--;
-  return bytes.subarray(0, end);
-}
-
-function doubled(buffer: Buffer, offset: number): Buffer {
-  if (buffer.length >= MAX_RECORD_BYTES) throw faults.lineTooLong(offset);
-  return Buffer.concat([buffer], Math.min(2 * buffer.length, MAX_RECORD_BYTES));
+/** A last line without its newline, in place of which a power cut may leave zeros while it is added; or a torn one. */
+function lastLine(offset: number, tail: Buffer): Lines {
+  let end = tail.length;
+  while (tail[end - 1] === 0) end--;
+  if (isTornRecord(tail.subarray(0, end))) end = 0;
+  return linesAt(offset, tail.subarray(0, end), tail.subarray(end));
 }

@@ -2,7 +2,8 @@ import { dirname, join } from 'node:path';
 
 import { codeOf } from '../system-error.js';
 import { isForLackOfRoom, storeErrors } from './errors.js';
-import { openToRead, removeIfPresent, type System } from './files.js';
+import * as files from './files.js';
+import type { System } from './files.js';
 
 /** Held by the only writer of a log. */
 export interface Lock {
@@ -45,7 +46,7 @@ const MAX_SOCKET_PATH_BYTES = 103;
  */
 export async function acquireLock(system: System, path: string, ino: bigint): Promise<Lock> {
   const folder = dirname(path);
-  const handle = await openToRead(system, folder);
+  const handle = await files.openToRead(system, folder);
   const claims = { system, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.fd };
   const time = { isUp: false };
   system.startTimer(() => (time.isUp = true), ACQUIRE_TIMEOUT_MS);
@@ -93,7 +94,7 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Lock | un
   const path = join(folder, name);
   // Both bind(2) here and unlink(2) when the listener is closed run on the main thread, which a file system
   // that hangs would block. Before each of them, this asynchronous call waits until the file system responds.
-  await removeIfPresent(system, path + HIDDEN);
+  await files.removeIfPresent(system, path + HIDDEN);
   const listener = await system
     .listen(socketPath(claims, name + HIDDEN))
     .catch((cause: unknown) => refuse(claims, path + HIDDEN, cause));
@@ -108,7 +109,7 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Lock | un
   }
   return {
     async release() {
-      await removeIfPresent(system, path);
+      await files.removeIfPresent(system, path);
       listener.close();
     },
   };
@@ -120,7 +121,7 @@ async function refuse(
   path: string,
   cause: unknown,
 ): Promise<never> {
-  await removeIfPresent(system, path);
+  await files.removeIfPresent(system, path);
   throw isForLackOfRoom(cause) || NO_ACCESS.includes(codeOf(cause))
     ? cause
     : storeErrors.noSockets(folder, cause);
@@ -143,7 +144,7 @@ async function isAlive(claims: ClaimFolder, name: string): Promise<boolean> {
     return true;
   } catch (error) {
     if (!DEAD.includes(codeOf(error))) return true;
-    await removeIfPresent(system, join(folder, name));
+    await files.removeIfPresent(system, join(folder, name));
     return false;
   }
 }

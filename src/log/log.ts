@@ -5,16 +5,8 @@ import { limitRate, type Report } from '../report.js';
 import { copyPlant, isSame, type PlantStore } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
 import { faults, requirePath, storeErrors, toStoreError } from './errors.js';
-import {
-  createFolder,
-  nodeSystem,
-  openLogFile,
-  statRegularFile,
-  syncFile,
-  syncFolder,
-  type OpenFile,
-  type System,
-} from './files.js';
+import * as files from './files.js';
+import { nodeSystem, type OpenFile, type System } from './files.js';
 import { createIdIndex } from './ids.js';
 import { acquireLock, type Lock } from './lock.js';
 import { plantsIn } from './read.js';
@@ -125,14 +117,14 @@ export async function openLog(
   let file: OpenFile | undefined;
   let lock: Lock | undefined;
   try {
-    await createFolder(system, dirname(path));
-    file = await openLogFile(system, path);
-    const fileId = await statRegularFile(file);
+    await files.createFolder(system, dirname(path));
+    file = await files.openLogFile(system, path);
+    const fileId = await files.statRegularFile(file);
     path = await system.realpath(path);
-    await syncFolder(system, dirname(path));
+    await files.syncFolder(system, dirname(path));
     lock = await acquireLock(system, path, fileId.ino);
     // A killed process may have left lines that only the page cache holds.
-    await syncFile(file);
+    await files.syncFile(file);
     const index = createIdIndex();
     const end = await recover({ system, file, path, fileId, report, index }, onProgress);
     return createLog({ system, file, path, fileId, report, end, index, lock });

@@ -1,12 +1,7 @@
 import type { NewPlant, Plant } from '../plant.js';
 import { requirePath, storeErrors, toStoreError } from './errors.js';
-import {
-  nodeSystem,
-  openToRead,
-  statRegularFile,
-  type FileSystem,
-  type OpenFile,
-} from './files.js';
+import * as files from './files.js';
+import { nodeSystem, type OpenFile, type System } from './files.js';
 import { linesOf } from './lines.js';
 
 /**
@@ -31,11 +26,11 @@ export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
 }
 
 /** As {@link readPlantLog}, from the given file system. */
-export async function* readPlants(fs: FileSystem, path: string): AsyncGenerator<NewPlant> {
+export async function* readPlants(system: System, path: string): AsyncGenerator<NewPlant> {
   let file: OpenFile | undefined;
   try {
-    file = await openToRead(fs, path);
-    const { size } = await statRegularFile(file);
+    file = await files.openToRead(system, path);
+    const { size } = await files.statRegularFile(file);
     yield* plantsIn(path, file, Number(size));
   } catch (error) {
     throw toStoreError(path, error);

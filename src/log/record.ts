@@ -48,8 +48,6 @@ export type Line = Found & {
 /** A line that holds a plant. */
 export interface ParsedLine {
   readonly plant: NewPlant;
-  /** Whether it has a `crc32`. */
-  readonly isSigned: boolean;
   /** Whether it is a record: whether it encodes to itself, with its `crc32` or without. The newline may be missing. */
   readonly isRecord: boolean;
 }
@@ -69,7 +67,7 @@ export function parseLine(line: Buffer): ParsedLine {
   if (isSigned && sum !== zlibCrc32(members)) throw wrongChecksum;
   const record = isSigned ? sign(members) : `${members}}\n`;
   const isRecord = json === line && (text === record || `${text}\n` === record);
-  return { plant, isSigned, isRecord };
+  return { plant, isRecord };
 }
 
 const wrongChecksum = new PlantFault('plant', 'has a crc32 that does not match its plant');
@@ -156,7 +154,7 @@ export function linesIn(bytes: Buffer): Line[] {
 
 const ID_START = Buffer.from('{"id":');
 /** Begins the checksum of a record. In a string, its quotes would be escaped. */
-export const CRC32_MEMBER = ',"crc32":';
+const CRC32_MEMBER = ',"crc32":';
 /** The bytes after the last digit or quote: a brace and the newline. */
 const END_BYTES = 2;
 const MINUS = 0x2d;

@@ -3,16 +3,8 @@ import { createHash } from 'node:crypto';
 import { pluralize } from '../report.js';
 import type { CommitterOptions } from './commit.js';
 import { damages, faults, storeErrors, toStoreError, type Damage } from './errors.js';
-import {
-  createFile,
-  openToRead,
-  sizeOf,
-  statRegularFile,
-  truncateFile,
-  writeAll,
-  type FileSystem,
-  type OpenFile,
-} from './files.js';
+import * as files from './files.js';
+import type { OpenFile, System } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { linesOf, type Lines } from './lines.js';
 import { beginsAsRecord, NEWLINE } from './record.js';
@@ -42,11 +34,11 @@ export async function* checkLines(
   index: IdIndex,
   onProgress?: OnProgress,
 ): AsyncGenerator<Checked, void> {
-  const size = Number((await statRegularFile(file)).size);
+  const size = Number((await files.statRegularFile(file)).size);
   let number = 0;
   let isLog = false;
   for await (const part of linesOf(file)) {
-    const { offset, bytes, lines, isTorn } = part;
+    const { offset, bytes, lines, torn } = part;
     const damaged: Damage[] = [];
     for (const { start, end, id, reason, plant } of lines) {
       number++;
@@ -59,8 +51,8 @@ export async function* checkLines(
       damaged.push({ line: number, offset: at, bytes: line, reason: why, plant: rewritten });
       isLog ||= id !== undefined || beginsAsRecord(line, at);
     }
-    isLog ||= lines.length > damaged.length || beginsAsRecord(bytes, offset);
-    const lacksNewline = !isTorn && damaged.length === 0 && bytes.at(-1) !== NEWLINE;
+    isLog ||= lines.length > damaged.length || (torn.length > 0 && beginsAsRecord(torn, part.end));
+    const lacksNewline = lines.length > damaged.length && bytes.at(-1) !== NEWLINE;
     yield { ...part, plants: index.size, damaged, lacksNewline, isLog };
     // A server may append to the file meanwhile.
     onProgress?.(Math.min(part.end, size), size);
@@ -75,12 +67,12 @@ function otherLine(index: IdIndex, id: bigint, offset: number): number | undefin
 
 /** Checks every line of a log and changes nothing. A server may have the log open. */
 export async function* verifyLog(
-  fs: FileSystem,
+  system: System,
   path: string,
   onProgress: OnProgress,
 ): AsyncGenerator<Checked, void> {
   try {
-    const file = await openToRead(fs, path);
+    const file = await files.openToRead(system, path);
     try {
       yield* checkLines(file, createIdIndex(), onProgress);
     } finally {
@@ -116,7 +108,7 @@ export async function recover(log: UnreadLog, onProgress?: OnProgress): Promise<
   }
   if (!last) return 0;
   if (!last.isLog) throw faults.noLog();
-  if (last.isTorn) await cutTornTail(log, last);
+  if (last.torn.length > 0) await cutTornTail(log, last);
   return last.lacksNewline ? addNewline(log, last) : last.end;
 }
 
@@ -127,15 +119,14 @@ export async function recover(log: UnreadLog, onProgress?: OnProgress): Promise<
  */
 async function addNewline(
   { system, file, path, fileId, report }: UnreadLog,
-  { end, next }: Checked,
+  { end }: Checked,
 ): Promise<number> {
-  if (sizeOf(system, path, fileId) !== next) throw faults.changed();
-  if (next > end) await truncateFile(file, end);
+  if (files.sizeOf(system, path, fileId) !== end) throw faults.changed();
   try {
-    await writeAll(system, file, Buffer.of(NEWLINE));
+    await files.writeAll(system, file, Buffer.of(NEWLINE));
   } catch (error) {
     // The page cache may hold the newline, although the disk does not, and the next process would rely on it.
-    if (sizeOf(system, path, fileId) === end + 1) await truncateFile(file, end);
+    if (files.sizeOf(system, path, fileId) === end + 1) await files.truncateFile(file, end);
     throw error;
   }
   report(`${path}: the last line lacked its newline, which was added`);
@@ -149,13 +140,13 @@ async function addNewline(
  */
 async function cutTornTail(
   { system, file, path, fileId, report }: UnreadLog,
-  { offset, bytes, next }: Checked,
+  { end, torn }: Checked,
 ): Promise<void> {
-  const copy = await keepAside(system, path, 'torn', [bytes]);
+  const copy = await keepAside(system, path, 'torn', [torn]);
   // A process that has opened a hard link in another folder may have completed its write.
-  if (sizeOf(system, path, fileId) !== next) throw faults.changed();
-  await truncateFile(file, offset);
-  const length = pluralize(bytes.length, 'byte');
+  if (files.sizeOf(system, path, fileId) !== end + torn.length) throw faults.changed();
+  await files.truncateFile(file, end);
+  const length = pluralize(torn.length, 'byte');
   report(`${path}: moved ${length} of an incomplete write to ${copy}`);
 }
 
@@ -164,16 +155,16 @@ async function cutTornTail(
  * replaced. Resolves to its path.
  */
 export function keepAside(
-  fs: FileSystem,
+  system: System,
   path: string,
   kind: 'torn' | 'damaged',
   chunks: AsyncIterable<Buffer> | Iterable<Buffer>,
 ): Promise<string> {
-  return createFile(fs, `${path}.${kind}.new`, async (file) => {
+  return files.createFile(system, `${path}.${kind}.new`, async (file) => {
     const hash = createHash('sha256');
     for await (const chunk of chunks) {
       hash.update(chunk);
-      await writeAll(fs, file, chunk);
+      await files.writeAll(system, file, chunk);
     }
     return `${path}.${kind}-${hash.digest('hex').slice(0, 16)}`;
   });

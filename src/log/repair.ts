@@ -1,19 +1,12 @@
 import type { Stats } from 'node:fs';
 
+import type { CommitterOptions } from './commit.js';
 import { faults, toStoreError } from './errors.js';
-import {
-  createFile,
-  openToRead,
-  sizeOf,
-  statRegularFile,
-  writeAll,
-  type OpenFile,
-  type System,
-} from './files.js';
+import * as files from './files.js';
+import type { OpenFile, System } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
-import { linesOf } from './lines.js';
-import { acquireLock } from './lock.js';
-import { CRC32_MEMBER, encodeRecord, NEWLINE, parseLine } from './record.js';
+import { acquireLock, type Lock } from './lock.js';
+import { encodeRecord, NEWLINE } from './record.js';
 import { checkLines, keepAside, type Checked, type OnProgress } from './recover.js';
 
 export interface Repair {
@@ -39,77 +32,53 @@ export async function repairLog(
   givenPath: string,
   onProgress?: OnProgress,
 ): Promise<Repair | undefined> {
+  let file: OpenFile | undefined;
+  let lock: Lock | undefined;
   try {
-    const file = await openToRead(system, givenPath);
-    try {
-      return await repairFile(system, givenPath, file, onProgress);
-    } finally {
-      await file.close();
-    }
+    file = await files.openToRead(system, givenPath);
+    const fileId = await files.statRegularFile(file);
+    const path = await system.realpath(givenPath);
+    lock = await acquireLock(system, path, fileId.ino);
+    return await repairFile({ system, file, path, fileId }, onProgress);
   } catch (error) {
     throw toStoreError(givenPath, error);
+  } finally {
+    await lock?.release();
+    // Nothing was written through it, so a failure has no consequences.
+    await file?.close().catch(() => undefined);
   }
 }
 
 async function repairFile(
-  system: System,
-  givenPath: string,
-  file: OpenFile,
+  { system, file, path, fileId }: Pick<CommitterOptions, 'system' | 'file' | 'path' | 'fileId'>,
   onProgress?: OnProgress,
 ): Promise<Repair | undefined> {
-  const { dev, ino } = await statRegularFile(file);
-  const path = await system.realpath(givenPath);
-  const lock = await acquireLock(system, path, ino);
-  try {
-    const index = await indexOfSigned(file);
-    let bytes = 0;
-    let [rewritten, moved] = [0, 0];
-    let isLog = true;
-    for await (const part of checkLines(file, index, onProgress)) {
-      const withoutPlant = part.damaged.filter(({ plant }) => !plant).length;
-      moved += withoutPlant;
-      rewritten += part.damaged.length - withoutPlant + Number(part.lacksNewline);
-      isLog = part.isLog;
-      bytes = part.next;
-    }
-    if (!isLog) throw faults.noLog();
-    if (rewritten + moved === 0) return undefined;
-
-    // The lock is on an inode: before this repair took it, another one may have replaced the file.
-    const throwIfChanged = (): void => {
-      if (sizeOf(system, path, { dev, ino }) !== bytes) throw faults.changed();
-    };
-    throwIfChanged();
-    const movedTo =
-      moved > 0
-        ? await keepAside(system, path, 'damaged', partsOf(file, index, movedFrom))
-        : undefined;
-    await createFile(system, `${path}.repair.new`, async (copy) => {
-      await giveTo(copy, await file.stat());
-      for await (const chunk of partsOf(file, index, repairedFrom))
-        await writeAll(system, copy, chunk);
-      throwIfChanged();
-      return path;
-    });
-    return { plants: index.size, rewritten, moved, movedTo };
-  } finally {
-    await lock.release();
-  }
-}
-
-/**
- * An index of the lines with a checksum that matches, which may have been acknowledged: they win over others with
- * their id, which may have been written by hand before them.
- */
-async function indexOfSigned(file: OpenFile): Promise<IdIndex> {
   const index = createIdIndex();
-  for await (const { offset, bytes, lines } of linesOf(file))
-    for (const { start, end, id, plant } of lines) {
-      const line = bytes.subarray(start, end);
-      const isSigned = plant ? parseLine(line).isSigned : line.includes(CRC32_MEMBER);
-      if (id !== undefined && isSigned) index.add(id, offset + start);
-    }
-  return index;
+  let last: Checked | undefined;
+  let [rewritten, moved] = [0, 0];
+  for await (const part of checkLines(file, index, onProgress)) {
+    const withoutPlant = part.damaged.filter(({ plant }) => !plant).length;
+    moved += withoutPlant + Number(part.torn.length > 0);
+    rewritten += part.damaged.length - withoutPlant + Number(part.lacksNewline);
+    last = part;
+  }
+  if (!last || rewritten + moved === 0) return undefined;
+  if (!last.isLog) throw faults.noLog();
+
+  const size = last.end + last.torn.length;
+  const movedTo =
+    moved > 0
+      ? await keepAside(system, path, 'damaged', partsOf(file, index, movedFrom))
+      : undefined;
+  await files.createFile(system, `${path}.repair.new`, async (copy) => {
+    await giveTo(copy, await file.stat());
+    for await (const chunk of partsOf(file, index, repairedFrom))
+      await files.writeAll(system, copy, chunk);
+    // The lock is on an inode: before this repair took it, another one may have replaced the file.
+    if (files.sizeOf(system, path, fileId) !== size) throw faults.changed();
+    return path;
+  });
+  return { plants: index.size, rewritten, moved, movedTo };
 }
 
 async function* partsOf(
@@ -120,12 +89,13 @@ async function* partsOf(
   for await (const part of checkLines(file, index)) yield select(part);
 }
 
-/** The damaged lines that are not written again. */
-function movedFrom({ damaged }: Checked): Buffer {
-  return Buffer.concat(damaged.filter(({ plant }) => !plant).map(({ bytes }) => bytes));
+/** The damaged lines that are not written again, and the torn tail. */
+function movedFrom({ damaged, torn }: Checked): Buffer {
+  const lines = damaged.filter(({ plant }) => !plant).map(({ bytes }) => bytes);
+  return Buffer.concat([...lines, torn]);
 }
 
-/** All other lines, each of which is a record, and the torn tail. */
+/** All other lines, each of which is a record. */
 function repairedFrom({ offset, bytes, damaged, lacksNewline }: Checked): Buffer {
   const parts: Buffer[] = [];
   let start = 0;

@@ -26,12 +26,12 @@ export async function verify(path: string, stop: AbortSignal): Promise<ExitCode>
     if (readerGone.signal.aborted) return EXIT.failed;
     throw error;
   }
-  const counts = [pluralize(last?.plants ?? 0, 'plant'), pluralize(last?.next ?? 0, 'byte')];
+  const torn = last?.torn.length ?? 0;
+  const bytes = (last?.end ?? 0) + torn;
+  const counts = [pluralize(last?.plants ?? 0, 'plant'), pluralize(bytes, 'byte')];
   console.log(`${path}: ${counts.join(', ')}, ${pluralize(damagedLines, 'damaged line')}`);
-  if (last?.isTorn)
-    console.log(
-      `after the last line, ${pluralize(last.bytes.length, 'byte')} of an incomplete write`,
-    );
+  if (torn > 0)
+    console.log(`after the last line, ${pluralize(torn, 'byte')} of an incomplete write`);
   if (last?.lacksNewline)
     console.log('the last line has no newline; it gets one when the log is opened or repaired');
   if (last?.isLog === false) console.log('no line is a record: it is not a log of plants');

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { createCommitter, type Committer } from '../../dist/log/commit.js';
+import { createCommitter } from '../../dist/log/commit.js';
 import { nodeSystem, type OpenFile } from '../../dist/log/files.js';
 import { createIdIndex } from '../../dist/log/ids.js';
 import { openLog } from '../../dist/log/log.js';
@@ -427,7 +427,7 @@ t.test('a modified line poisons the log, but a write in progress is completed', 
 });
 
 /** A committer for a file that keeps no bytes. */
-function bottomless(): Committer {
+function bottomless(): ReturnType<typeof createCommitter> {
   let size = 0;
   const write = async (_descriptor: number, bytes: Buffer) => {
     size += bytes.length;

@@ -11,7 +11,8 @@ const FERN = '{"id":7,"name":"fern"}\n';
 /** What is read together from a file: the offset at which it starts, and its bytes. */
 async function partsIn(file: OpenFile, end?: number): Promise<[offset: number, bytes: string][]> {
   const parts: [number, string][] = [];
-  for await (const { offset, bytes } of linesOf(file, end)) parts.push([offset, String(bytes)]);
+  for await (const { offset, bytes, torn } of linesOf(file, end))
+    parts.push([offset, `${String(bytes)}${String(torn)}`]);
   return parts;
 }
 

@@ -71,7 +71,7 @@ function changingOnceKept(fs: System, change: () => unknown): System {
   };
 }
 
-/** The lines of a log: those that begin with a cross are damaged, and the last one may be torn. */
+/** The lines of a log: those that begin with a cross are damaged or torn. */
 const DAMAGED_LOGS = [
   'x fern ivy',
   'fern ivy x',
@@ -80,31 +80,31 @@ const DAMAGED_LOGS = [
   'x',
   'x1 x2 x3',
   'x fern x',
-  'x fern torn',
+  'x fern xtorn',
+  'fern xtorn',
+  'x xtorn',
 ];
 
-t.test('a repair moves the damaged lines, and no others', async (t) => {
+t.test('a repair moves the damaged lines and the torn one, and no others', async (t) => {
   for (const names of DAMAGED_LOGS) {
     const lines = names.split(' ').map((name, n) => {
-      if (name.startsWith('x')) return `{"id":${name}\n`;
-      return name === 'torn' ? '{"id":9,"na' : encodeRecord({ id: BigInt(n), name });
+      if (name.startsWith('x')) return `{"id":${name}${name === 'xtorn' ? '' : '\n'}`;
+      return encodeRecord({ id: BigInt(n), name });
     });
     const isDamaged = (line: string): boolean => line.startsWith('{"id":x');
     const damaged = lines.filter(isDamaged).join('');
     const kept = lines.filter((line) => !isDamaged(line));
-    const plants = kept.filter((line) => line.endsWith('\n'));
     const path = logAt(t, lines.join(''));
     const shortWrites = { 'write 1': { writes: 1 }, 'write 2': { writes: 1 } };
     const moved = lines.length - kept.length;
     const movedTo = damagedPathOf(path, damaged);
-    const expected = { plants: plants.length, rewritten: 0, moved, movedTo };
+    const expected = { plants: kept.length, rewritten: 0, moved, movedTo };
     t.strictSame(await repair(path, faultyFileSystem(shortWrites)), expected, names);
     const files = { 'plants.jsonl': kept.join(''), ...movedLines(path, damaged) };
     t.strictSame(contentOf(dirname(path)), files, names);
     const log = await openPlantLog(path, { report: ignore });
-    t.equal(log.size, plants.length, 'it opens with all undamaged plants');
+    t.equal(log.size, kept.length, 'it opens with all undamaged plants');
     await log.close();
-    t.equal(readFileSync(path, 'utf8'), plants.join(''));
   }
 });
 
@@ -156,20 +156,16 @@ t.test('a repair moves lines that hold another plant than was written', async (t
   });
 });
 
-t.test('of lines with one id, the first with a checksum is kept, or else the first', async (t) => {
+t.test('of lines with one id, the first is kept', async (t) => {
   const fern = encodeRecord(FERN);
   const moss = encodeRecord({ ...MOSS, id: FERN.id });
   const crlf = fern.replace('\n', '\r\n');
   const byHand = '{"id":1,"name":"reed"}\n';
   const rows: readonly (readonly [lines: readonly string[], kept: string])[] = [
-    [[byHand, fern], fern],
-    [[byHand, crlf], fern],
-    [[byHand.replace('\n', '\r\n'), byHand, crlf, moss], fern],
-    [[fern, byHand], fern],
-    [[moss, crlf], moss],
-    [[byHand, '{"id":1,"name":"crc32"}\n'], byHand],
-    [[byHand, '{"id":1, "name":"a", "a":{"crc32":1}}\n'], byHand],
-    [[byHand, fern.replace('fern', 'farn')], byHand],
+    [[byHand, fern], byHand],
+    [[fern, byHand, moss], fern],
+    [[crlf, moss], fern],
+    [[fern.replace('fern', 'farn'), byHand], byHand],
   ];
   for (const [lines, kept] of rows)
     for (const before of ['', encodeRecord(IVY)]) {
@@ -187,7 +183,7 @@ t.test('a log that is missing is not repaired, and not created', async (t) => {
 });
 
 t.test('a log without damaged lines is not repaired', async (t) => {
-  for (const content of ['', REPAIRED, `${REPAIRED}{"id":8,"na`, '{"id":8,"na', '\0\0']) {
+  for (const content of ['', REPAIRED]) {
     const path = logAt(t, content);
     const { ino } = statSync(path);
     t.equal(await repair(path), undefined);
@@ -349,10 +345,10 @@ for (const [what, faultsFrom] of Object.entries(FAILURES))
   t.test(`the log is either unchanged or completely repaired if ${what} fails`, async (t) => {
     const [fern, ivy, torn] = [encodeRecord(FERN), encodeRecord(IVY), '{"id":'];
     const before = ['x1\n', fern, 'x2\n', ivy, torn].join('');
-    const after = [fern, ivy, torn].join('');
+    const after = fern + ivy;
     for (let nth = 1; ; nth++) {
       const path = logAt(t, before);
-      const moved = movedLines(path, 'x1\nx2\n');
+      const moved = movedLines(path, `x1\nx2\n${torn}`);
       const fs = faultyFileSystem(faultsFrom(nth));
       const outcome = await repair(path, fs).catch((error: unknown) => error);
       const about = `operation ${nth}, ${fs.operations[nth - 1] ?? 'none'}`;

@@ -12,10 +12,10 @@ import { faultyFileSystem, ignore, logAt, logOf, plantsNamed, UNAVAILABLE } from
 async function verified(path: string, fs: System = nodeSystem) {
   const all: object[] = [];
   let found = { plants: 0, end: 0, torn: '' };
-  for await (const { plants, end, damaged, isTorn, bytes } of verifyLog(fs, path, ignore)) {
+  for await (const { plants, end, damaged, torn } of verifyLog(fs, path, ignore)) {
     for (const { bytes, line, offset, reason } of damaged)
       all.push({ line, offset, reason, text: bytes.toString('latin1') });
-    found = { plants, end, torn: isTorn ? String(bytes) : '' };
+    found = { plants, end, torn: String(torn) };
   }
   return { ...found, damaged: all };
 }

@@ -73,13 +73,12 @@ t.test('verify prints what a log holds, and changes nothing', async (t) => {
 
 t.test('repair moves damaged lines beside the log, and writes others again', async (t) => {
   type Row = readonly [content: string, done: string, kept: string, moved?: string];
-  const damaged = `\n${DAMAGED_IVY}`;
   const examples: Record<string, Row> = {
     'damaged lines, and a torn one': [
       [FERN, '\n', IVY, DAMAGED_IVY, OAK, '{"id":4,'].join(''),
-      'kept 3 plants, moved 2 damaged lines to MOVED',
-      [FERN, IVY, OAK, '{"id":4,'].join(''),
-      damaged,
+      'kept 3 plants, moved 3 damaged lines to MOVED',
+      FERN + IVY + OAK,
+      `\n${DAMAGED_IVY}{"id":4,`,
     ],
     'saved with CR LF': [
       [FERN, DAMAGED_IVY, OAK].join('').replaceAll('\n', '\r\n'),
