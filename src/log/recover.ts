@@ -117,10 +117,8 @@ export async function recover(log: UnreadLog, onProgress?: OnProgress): Promise<
  *
  * @throws Error if the file was modified meanwhile, or cannot be written.
  */
-async function addNewline(
-  { system, file, path, fileId, report }: UnreadLog,
-  { end }: Checked,
-): Promise<number> {
+async function addNewline(log: UnreadLog, { end }: Checked): Promise<number> {
+  const { system, file, path, fileId, report } = log;
   if (files.sizeOf(system, path, fileId) !== end) throw faults.changed();
   try {
     await files.writeAll(system, file, Buffer.of(NEWLINE));
@@ -138,10 +136,8 @@ async function addNewline(
  *
  * @throws Error if the file was modified meanwhile. It is not cut then.
  */
-async function cutTornTail(
-  { system, file, path, fileId, report }: UnreadLog,
-  { end, torn }: Checked,
-): Promise<void> {
+async function cutTornTail(log: UnreadLog, { end, torn }: Checked): Promise<void> {
+  const { system, file, path, fileId, report } = log;
   const copy = await keepAside(system, path, 'torn', [torn]);
   // A process that has opened a hard link in another folder may have completed its write.
   if (files.sizeOf(system, path, fileId) !== end + torn.length) throw faults.changed();
