@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect as connectTo, type Socket } from 'node:net';
+import { connect as connectSecurely } from 'node:tls';
 
 import type { Test } from 'tap';
 
@@ -109,6 +110,35 @@ export async function connect(t: Test, port: number, check = conforms): Promise<
       }
     },
   };
+}
+
+/** Opens a connection, over TLS if it is `secure`. An error only closes it. */
+export async function openSocket(port: number, secure = false): Promise<Socket> {
+  const socket = secure
+    ? connectSecurely({ port, host: '127.0.0.1', rejectUnauthorized: false })
+    : connectTo(port, '127.0.0.1');
+  socket.on('error', () => undefined);
+  await eventOrClose(socket, secure ? 'secureConnect' : 'connect');
+  return socket.setNoDelay();
+}
+
+/** Resolves once a connection emits an event, or is closed. */
+export function eventOrClose(socket: Socket, event: string): Promise<void> {
+  return new Promise((resolve) => {
+    if (socket.destroyed) resolve();
+    for (const each of [event, 'close']) socket.once(each, () => resolve());
+  });
+}
+
+/** All whole answers to requests other than HEAD, without interim ones, and the bytes behind them. */
+export function parseAnswers(bytes: Buffer): { answers: Answer[]; rest: Buffer } {
+  const answers: Answer[] = [];
+  let rest = bytes;
+  for (let answer; (answer = parseAnswer(rest));) {
+    if (answer.status !== CONTINUE) answers.push(answer);
+    rest = rest.subarray(Buffer.byteLength(answer.text));
+  }
+  return { answers, rest };
 }
 
 function parseAnswer(bytes: Buffer, method?: string): Answer | undefined {

@@ -25,18 +25,6 @@ export function hastenTimers(t: Test, ms: number): void {
   t.intercept(globalThis, 'setTimeout', { value });
 }
 
-/** Until the test ends, timers of `ms` milliseconds fire when the returned function is called. */
-export function holdTimers(t: Test, ms: number): () => void {
-  const { setTimeout } = globalThis;
-  const held: (() => void)[] = [];
-  const value = (callback: () => void, delay?: number): NodeJS.Timeout => {
-    if (delay === ms) held.push(callback);
-    return setTimeout(callback, delay);
-  };
-  t.intercept(globalThis, 'setTimeout', { value });
-  return () => held.splice(0).forEach((callback) => callback());
-}
-
 /** Listens on a free port until the test is over. */
 export async function listen(t: Test, server: Server): Promise<number> {
   const sockets = new Set<Socket>();

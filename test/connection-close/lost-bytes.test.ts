@@ -6,11 +6,10 @@ import t, { type Test } from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
 import { createPlantHandler } from '../../dist/index.js';
-import { selfSigned } from '../certificate.js';
 import { chunk, CHUNKED, message, TOKEN } from '../client.js';
 import { gatedStore, storeOf } from '../stores.js';
 import { connectWithRecords } from '../tls-records.js';
-import { listener } from './support.js';
+import { listener, tlsMaterial } from './support.js';
 
 /*
  * Once the responses that wait on a connection exceed a high-water mark, node:http pauses its parser. TLS records
@@ -43,7 +42,6 @@ function onParseError(t: Test, callback: () => void): void {
 }
 
 t.test('over TLS, nothing is processed behind bytes that node:http loses', async (t) => {
-  const { cert, key } = selfSigned();
   const gated = gatedStore();
   const plants: NewPlant[] = [];
   const store = storeOf((plant) => {
@@ -52,9 +50,7 @@ t.test('over TLS, nothing is processed behind bytes that node:http loses', async
     return plants.length === 1 ? gated.add(plant) : Promise.resolve('created');
   });
   const handler = createPlantHandler({ store, tokens: [TOKEN] });
-  const port = await listener(t, handler, {
-    tls: { cert: Buffer.from(cert), key: Buffer.from(key) },
-  });
+  const port = await listener(t, handler, { tls: tlsMaterial() });
   onParseError(t, () => setImmediate(() => gated.letGo()));
   const ids = Array.from({ length: REQUESTS }, (_, id) => id);
   const client = await connectWithRecords(port);

@@ -1,15 +1,22 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
-import * as https from 'node:https';
-import { connect as connectTo, type Socket } from 'node:net';
-import { connect as connectSecurely } from 'node:tls';
+import type { Socket } from 'node:net';
+import { buffer } from 'node:stream/consumers';
+import { once } from 'node:events';
 
 import type { Test } from 'tap';
 
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { createListener, type ListenerOptions } from '../../dist/program/listener.js';
 import { selfSigned } from '../certificate.js';
-import { chunk, CHUNKED, message, TOKEN, type Message } from '../client.js';
+import {
+  chunk,
+  CHUNKED,
+  message,
+  openSocket,
+  parseAnswers,
+  TOKEN,
+  type Message,
+} from '../client.js';
 import { LISTENER, listen } from '../service.js';
 import { storeOf } from '../stores.js';
 
@@ -30,37 +37,38 @@ export function makeService(store = storeOf(async () => 'created')): Service {
   return { handler, stored };
 }
 
-/** A request with a chunked body, empty unless another one is given. */
-export function chunked({ headers, body = '', ...rest }: Message): Buffer {
-  const chunks = body === '' ? [''] : [body, ''];
-  return message({
-    ...rest,
-    headers: { ...CHUNKED, ...headers },
-    body: Buffer.concat(chunks.map(chunk)),
-  });
-}
+export const plant = (id: number, parts: Message = {}): Buffer =>
+  message({ body: `{"id":${id},"name":"fern"}`, ...parts });
 
-export const plant = (id: number): Buffer => message({ body: `{"id":${id},"name":"fern"}` });
+/** A request with a chunked body, which is empty. */
+export const chunked = (headers: Message['headers'] = {}): Buffer =>
+  message({ headers: { ...CHUNKED, ...headers }, body: chunk('') });
+
+/** The same request in HTTP/1.0. */
+export const inHttp10 = (request: Buffer): Buffer =>
+  Buffer.from(request.toString().replace('HTTP/1.1', 'HTTP/1.0'));
 
 export interface Response {
-  readonly status: number;
+  /** Of a 200, which has no `error`, the status. */
   readonly error: number;
   readonly closes: boolean;
 }
 
-/** Splits the bytes that a client has received into responses. */
-export function parseResponses(received: string): Response[] {
-  return received
-    .split(/(?=HTTP\/1\.1 \d{3} )/)
-    .filter((each) => each !== '' && !each.startsWith('HTTP/1.1 100 '))
-    .map((each) => {
-      const [head = '', body = ''] = each.split('\r\n\r\n');
-      const status = Number(head.split(' ')[1]);
-      const { error = status } = JSON.parse(body) as { error?: number };
-      return { status, error, closes: /^connection: close$/im.test(head) };
-    });
+/** Resolves to the responses on a connection once it is closed. */
+export async function responsesOn(socket: Socket): Promise<Response[]> {
+  const { answers } = parseAnswers(await buffer(socket));
+  return answers.map(({ status, headers, body }) => {
+    const { error = status } = JSON.parse(body) as { error?: number };
+    return { error, closes: headers.connection === 'close' };
+  });
 }
 
+export function tlsMaterial(): { cert: Buffer; key: Buffer } {
+  const { cert, key } = selfSigned();
+  return { cert: Buffer.from(cert), key: Buffer.from(key) };
+}
+
+/** Starts the server of the program, and resolves to its port. */
 export async function listener(
   t: Test,
   handler: PlantHandler,
@@ -71,11 +79,6 @@ export async function listener(
   return Number(new URL(await started.listen('127.0.0.1', 0)).port);
 }
 
-const tls = (): { cert: Buffer; key: Buffer } => {
-  const { cert, key } = selfSigned();
-  return { cert: Buffer.from(cert), key: Buffer.from(key) };
-};
-
 export interface TestServer {
   readonly start: (t: Test, handler: PlantHandler) => Promise<number>;
   readonly secure?: boolean;
@@ -85,32 +88,19 @@ export interface TestServer {
 export const LISTENERS: Readonly<Record<string, TestServer>> = {
   'the listener': { start: listener },
   'the listener with TLS': {
-    start: (t, handler) => listener(t, handler, { tls: tls() }),
+    start: (t, handler) => listener(t, handler, { tls: tlsMaterial() }),
     secure: true,
   },
 };
 
-/** Servers of applications. */
-export const APPLICATIONS: Readonly<Record<string, TestServer>> = {
-  'node:http': { start: (t, handler) => listen(t, createServer(handler)) },
-  'node:https': {
-    start: (t, handler) => listen(t, https.createServer(tls(), handler)),
-    secure: true,
-  },
+/** The server of an application. */
+export const APPLICATION: TestServer = {
+  start: (t, handler) => listen(t, createServer(handler)),
 };
-
-/** Resolves once the connection, and the TLS handshake on it, are complete. */
-export async function connectSocket(port: number, secure = false): Promise<Socket> {
-  const socket = secure
-    ? connectSecurely({ port, host: '127.0.0.1', rejectUnauthorized: false })
-    : connectTo(port, '127.0.0.1');
-  await once(socket, secure ? 'secureConnect' : 'connect');
-  return socket.setNoDelay();
-}
 
 /** Resolves once a server has answered on another connection, so that it has read what came before. */
 export async function serveAnother(port: number, secure?: boolean): Promise<void> {
-  const socket = await connectSocket(port, secure);
+  const socket = await openSocket(port, secure);
   socket.write(message({ headers: { Authorization: undefined } }));
   await once(socket, 'data');
   socket.destroy();

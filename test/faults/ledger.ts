@@ -27,6 +27,8 @@ export interface Ledger {
   next(bytes?: number): Plant;
   /** Sends a plant and records its answer. */
   post(program: Program, plant: Plant): Promise<Status>;
+  /** Records that a plant was sent, and its answer. */
+  record(plant: Plant, status: Status): void;
   /**
    * The number of acknowledged plants that are missing from a log.
    *
@@ -67,9 +69,13 @@ export function createLedger(): Ledger {
     async post({ port }, plant) {
       sent.set(plant.id, plant);
       const status = await post(agent, port, plant);
+      this.record(plant, status);
+      return status;
+    },
+    record(plant, status) {
+      sent.set(plant.id, plant);
       statuses.set(status, (statuses.get(status) ?? 0) + 1);
       if (status === 200 && this.acknowledges) acknowledged.add(plant.id);
-      return status;
     },
     lost,
     check(log) {

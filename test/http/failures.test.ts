@@ -38,16 +38,8 @@ t.test('a message names only settings that exist', async (t) => {
   for (const name of names) t.ok(name in SETTINGS, name);
 });
 
-const headers = { 'content-type': 'application/json' };
-
-t.test('the OpenAPI document describes each failure by its status', async (t) => {
-  for (const { status, error, body } of all) {
-    conforms({ status, headers, body });
-    t.ok(error === status || status === 400, body);
-  }
-});
-
 t.test('an answer that is not an Error does not conform to the document', async (t) => {
+  const headers = { 'content-type': 'application/json' };
   const answer = (status: number, error: unknown) => () =>
     conforms({ status, headers, body: JSON.stringify({ error, message: 'No.' }) });
   for (const error of ['400', 4.5, undefined]) t.throws(answer(400, error), /status 400/);
