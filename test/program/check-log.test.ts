@@ -127,8 +127,6 @@ t.test('a file that is no log is not changed, and named as that', async (t) => {
   const env = { ...ENV, PLANT_STORE_FILE: 'settings.json' };
   const sentence = `PLANT_STORE_FILE: ${cwd}/settings.json: it is not a log of plants; nothing was changed`;
   for (const args of [[], ['repair']]) await failsHere(t, FAILED, [sentence], { cwd, env, args });
-  const verified = await runHere(t, { args: ['verify'], cwd, env });
-  t.match(verified, { code: FAILED, stdout: /^no line is a record: it is not a log of plants$/m });
   t.equal(readFileSync(join(cwd, 'settings.json'), 'utf8'), content);
   t.strictSame(readdirSync(cwd), ['settings.json']);
 });
@@ -178,7 +176,8 @@ for (const [command, interrupted] of [
     const options = { args: command ? [command] : [], cwd };
     const program = launchHere(t, options);
     await program.says('stderr', / %\n/);
-    program.send('SIGTERM');
+    // Only the server reads anything again on SIGHUP.
+    program.send(command ? 'SIGHUP' : 'SIGTERM');
     t.equal((await program.ended).code, interrupted);
     t.match(program.stderr, command ? /: interrupted; run the same command again .+\n$/ : / %\n$/);
     t.notMatch(program.stdout, 'plants.jsonl', 'there is no summary');

@@ -19,7 +19,6 @@ import t, { type Test } from 'tap';
 
 import { openPlantLog } from '../../dist/index.js';
 import { readServerSettings, type Environment } from '../../dist/program/environment.js';
-import { EXIT } from '../../dist/program/exit.js';
 import { serve, type ServedStore } from '../../dist/program/serve.js';
 import { PlantStoreError } from '../../dist/store.js';
 import { connect, exchange, FERN, message, refusesConnections, TOKEN } from '../client.js';
@@ -113,11 +112,8 @@ async function serveStore(
   };
 }
 
-const openDatabase = async (): Promise<ServedStore> => ({
-  ...gatedStore(),
-  name: 'db:5432/plants',
-  check: () => Promise.resolve(),
-});
+const DATABASE = { ...gatedStore(), name: 'db:5432/plants', check: async () => undefined };
+const openDatabase = async (): Promise<ServedStore> => DATABASE;
 
 t.test('a token file that cannot be read is refused, and not replaced', async (t) => {
   const faults = {
@@ -162,18 +158,15 @@ function limitTo(t: Test, userLimits: object | undefined): void {
 }
 
 t.test('connections are limited to the open files that are allowed', async (t) => {
-  const cwd = t.testdir({ data: { token: TOKEN } });
   limitTo(t, { open_files: { soft: 200 } });
   const fault = 'ulimit -n: must be more than 200, the files that the program opens itself';
-  await failsHere(t, FAILED, [fault], { cwd });
-  const reports = t.capture(console, 'error', () => undefined);
+  await failsHere(t, FAILED, [fault], {});
   for (const userLimits of [undefined, { open_files: { soft: 'unlimited' } }]) {
     limitTo(t, userLimits);
-    const { ended, stop } = await serveStore(t, cwd, openDatabase);
-    stop();
-    t.equal(await ended, EXIT.done);
+    const program = await startHere(t);
+    t.equal(program.stderr, '', 'without a limit, nothing is lowered');
+    await program.stop('SIGTERM');
   }
-  t.strictSame(reports(), [], 'without a limit, nothing is lowered');
 });
 
 t.test('a database is served under its name', async (t) => {

@@ -86,9 +86,7 @@ const logAt = (file: string): Partial<ServerSettings> => ({
 const pem = (name: string, text: string) => ({ path: resolve(name), pem: Buffer.from(text) });
 
 const accepted: Record<string, readonly [Environment, Partial<ServerSettings>]> = {
-  'an address': [{ PLANT_STORE_HOST: '::1' }, { PLANT_STORE_HOST: '::1' }],
   'a relative path': [{ PLANT_STORE_FILE: 'log/of plants' }, logAt('log/of plants')],
-  'a path to the parent folder': [{ PLANT_STORE_FILE: '../log' }, logAt('../log')],
   'an absolute path': [{ PLANT_STORE_FILE: '/var/lib/plants/log' }, logAt('/var/lib/plants/log')],
   'a path that begins with ~ after a folder': [{ PLANT_STORE_FILE: './~log' }, logAt('~log')],
   'a token file': [
@@ -239,8 +237,6 @@ t.test('a path that only a shell or a URL parser would understand is refused', a
 
 t.test('the commands on a log read only its path', async (t) => {
   t.equal(await readLogPath({ PLANT_STORE_FILE: 'log', PLANT_STORE_PORT: 'x' }), resolve('log'));
-  const fault = 'PLANT_STORE_FILE: must not be empty; leave it out instead';
-  t.strictSame(await faultsOf(readLogPath({ PLANT_STORE_FILE: ' ' })), [fault]);
   t.strictSame(await faultsOf(readLogPath(DATABASE)), [
     'PLANT_STORE_DATABASE_URL: is set, so the command has to name its log',
   ]);
