@@ -96,12 +96,13 @@ t.test(
     const folder = t.testdir();
     const before = join(folder, 'before');
     await makeTornLog(t, before, createLedger());
-    const intact = readFileSync(join(before, 'plants.jsonl'));
-    const middle = intact.indexOf('\n', intact.length / 2) + 1;
+    const torn = readFileSync(join(before, 'plants.jsonl'));
+    const intact = torn.subarray(0, torn.lastIndexOf('\n') + 1);
+    const middle = torn.indexOf('\n', torn.length / 2) + 1;
     const damaged = Buffer.concat([
-      intact.subarray(0, middle),
+      torn.subarray(0, middle),
       Buffer.from('x\n'),
-      intact.subarray(middle),
+      torn.subarray(middle),
     ]);
     writeFileSync(join(before, 'plants.jsonl'), damaged);
     await killedAnywhere(t, { folder, before, args: ['repair'], killsLock: false }, async (log) => {
