@@ -1,24 +1,13 @@
-import { statSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { join } from 'node:path';
 
 import t from 'tap';
 
-import { createFolder, syncFolder } from '../../dist/log/files.js';
-import { faultyFileSystem, notingSyncs } from './support.js';
+import { createFolder, nodeSystem, syncFolder } from '../../dist/log/files.js';
+import { keepAside } from '../../dist/log/recover.js';
+import { contentOf, faultyFileSystem, nameOfKept } from './support.js';
 
-/* That what is written is durable, and a folder with it, is shown by ../crash-states/. */
-
-t.test('a folder is created with its ancestors, and all of them are durable', async (t) => {
-  const root = t.testdir();
-  const { fs, synced } = notingSyncs();
-  await createFolder(fs, join(root, 'a', 'b'));
-  t.ok(statSync(join(root, 'a', 'b')).isDirectory());
-  t.strictSame(synced.slice(0, 3), [join(root, 'a'), root, dirname(root)]);
-  t.equal(synced.at(-1), '/');
-  const first = [...synced];
-  await createFolder(fs, join(root, 'a', 'b'));
-  t.strictSame(synced, [...first, ...first], 'folders that exist may not be durable yet');
-});
+/* That what is written is durable, and the folders with it, is shown by ../crash-states/. */
 
 t.test('the folders above those that are created need not be readable', async (t) => {
   const root = t.testdir({ here: {} });
@@ -28,20 +17,34 @@ t.test('the folders above those that are created need not be readable', async (t
   await t.rejects(createFolder(fs, join(root, 'here', 'new')), { code: 'EACCES' });
 });
 
-t.test('syncFolder ignores that fsync is forbidden, and rejects on any other error', async (t) => {
-  const path = t.testdir();
-  const denied = faultyFileSystem({ 'sync 1': { fails: 'ERR_ACCESS_DENIED' } });
-  await syncFolder(denied, path);
-  t.strictSame(denied.operations, ['open', 'sync', 'close']);
-  t.equal(denied.openFiles, 0);
-  const faults = [
-    { 'open 1': { fails: 'EACCES' } },
-    { 'sync 1': { fails: 'EIO' } },
-    { 'close 1': { fails: 'EIO' } },
-  ];
-  for (const each of faults) {
-    const fs = faultyFileSystem(each);
-    await t.rejects(syncFolder(fs, path), { code: /EACCES|EIO/ });
-    t.equal(fs.openFiles, 0);
-  }
+t.test('a sync of a folder that the permission model forbids is no error', async (t) => {
+  const fs = faultyFileSystem({ 'sync 1': { fails: 'ERR_ACCESS_DENIED' } });
+  await syncFolder(fs, t.testdir());
+  t.strictSame(fs.operations, ['open', 'sync', 'close']);
+});
+
+const KEPT = Buffer.from('2389');
+const NAME = nameOfKept('torn', KEPT);
+
+function keep(folder: string): Promise<string> {
+  return keepAside(nodeSystem, join(folder, 'plants.jsonl'), 'torn', [KEPT]);
+}
+
+t.test('what is moved aside again is kept once, and replaces nothing else', async (t) => {
+  const other = nameOfKept('torn', '238');
+  const folder = t.testdir({
+    [NAME]: String(KEPT),
+    [other]: '238',
+    'plants.jsonl.torn.new': 'interrupted',
+  });
+  t.equal(await keep(folder), join(folder, NAME));
+  t.strictSame(contentOf(folder), { [NAME]: String(KEPT), [other]: '238' });
+});
+
+t.test('a folder is not replaced, and nothing is written through a link', async (t) => {
+  const folder = t.testdir({ other: 'not kept', [NAME]: {} });
+  symlinkSync('other', join(folder, 'plants.jsonl.torn.new'));
+  await t.rejects(keep(folder), { code: /EISDIR|EEXIST/ });
+  t.strictSame(readdirSync(folder).toSorted(), ['other', NAME], 'nothing is left');
+  t.equal(readFileSync(join(folder, 'other'), 'utf8'), 'not kept');
 });

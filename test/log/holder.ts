@@ -3,10 +3,10 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
+import { nodeSystem, type System } from '../../dist/log/files.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { PlantStoreError } from '../../dist/store.js';
-import { hurried } from './lock-support.js';
-import { givingUp } from './support.js';
+import { givingUp } from './lock-support.js';
 
 /*
  * A process that executes the commands on stdin on the log at argv[2], and writes the result of
@@ -15,22 +15,21 @@ import { givingUp } from './support.js';
  */
 
 const [, , path = ''] = process.argv;
+const marker = `${path}.holder`;
 let log: PlantLog | undefined;
 
-const markerOf = (opened: PlantLog): string => `${opened.path}.holder`;
-
-async function open(opening: Promise<PlantLog>): Promise<string> {
+async function open(system: System): Promise<string> {
   try {
-    log = await opening;
+    log = await openLog(system, path);
   } catch (error) {
     return error instanceof PlantStoreError ? error.code : String(error);
   }
-  const other = takeMarker(markerOf(log));
+  const other = takeMarker();
   await log.add({ id: BigInt(log.size), name: `kept by ${process.pid}` });
   return other === undefined ? 'open' : `open beside ${other}`;
 }
 
-function takeMarker(marker: string): string | undefined {
+function takeMarker(): string | undefined {
   try {
     writeFileSync(marker, String(process.pid), { flag: 'wx' });
     return undefined;
@@ -41,56 +40,28 @@ function takeMarker(marker: string): string | undefined {
   }
 }
 
-async function close(): Promise<string> {
-  if (log) rmSync(markerOf(log));
-  await log?.close();
-  return 'closed';
-}
+/** The real system, on which time passes ten times as fast: a lock is tried for 0.3 s. */
+const hurried: System = {
+  ...nodeSystem,
+  startTimer: (onExpiry, ms) => nodeSystem.startTimer(onExpiry, ms / 10),
+  sleep: (ms) => nodeSystem.sleep(ms / 10),
+};
 
-let stopLoad = (): Promise<number> => Promise.resolve(0);
-
-/** Adds plants without a pause, 64 at a time, until `unload`. */
-function load(): string {
-  const opened = log;
-  if (!opened) return 'not open';
-  let loading = true;
-  let id = BigInt(opened.size);
-  let acknowledged = 0;
-  const adding = Array.from({ length: 64 }, async () => {
-    for (; loading; acknowledged++) await opened.add({ id: id++, name: 'fern' });
-  });
-  stopLoad = async () => {
-    loading = false;
-    await Promise.all(adding);
-    return acknowledged;
-  };
-  return 'loading';
-}
-
-/** Leaves the cluster, as for a graceful restart. */
-async function disconnect(): Promise<string> {
-  const { worker } = cluster;
-  if (!worker) return 'not a worker';
-  worker.disconnect();
-  await once(worker, 'disconnect');
-  return 'disconnected';
-}
-
-const commands: Record<string, () => string | Promise<string>> = {
-  open: () => open(openLog(hurried, path)),
+const commands: Record<string, () => Promise<string>> = {
+  open: () => open(hurried),
   /** Does not give up before another process has the log open, however busy the machine is. */
-  contend: () =>
-    open(
-      openLog(
-        givingUp(() => existsSync(`${path}.holder`)),
-        path,
-      ),
-    ),
-  close,
-  load,
-  unload: async () => `${await stopLoad()} acknowledged`,
-  disconnect,
-  pid: () => String(process.pid),
+  contend: () => open(givingUp(() => existsSync(marker))),
+  async close() {
+    rmSync(marker);
+    await log?.close();
+    return 'closed';
+  },
+  /** Leaves the cluster, as for a graceful restart. */
+  async disconnect() {
+    cluster.worker?.disconnect();
+    await once(process, 'disconnect');
+    return 'disconnected';
+  },
 };
 
 console.log('ready');

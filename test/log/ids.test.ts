@@ -3,16 +3,11 @@ import { runInNewContext } from 'node:vm';
 
 import t from 'tap';
 
-import { createIdIndex, type IdIndex } from '../../dist/log/ids.js';
+import { createIdIndex } from '../../dist/log/ids.js';
 import { MAX_ID, MIN_ID } from '../../dist/plant.js';
 
 /** Enough for every table to double several times. */
 const COUNT = 100_000;
-
-/** Adds ids from 0 on, each at an offset of its own. */
-function fill(index: IdIndex, from: number, to: number): void {
-  for (let id = from; id < to; id++) index.add(BigInt(id), 64 * id);
-}
 
 t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
   setFlagsFromString('--expose-gc');
@@ -26,11 +21,10 @@ t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
   const before = arrayBuffers();
   const index = createIdIndex();
   const bytesPerPlant: number[] = [];
-  for (let size = 0; size < 1_200_000; size += 100_000) {
-    fill(index, size, size + 100_000);
+  for (let size = 0; size < 600_000; size += 50_000) {
+    for (let id = size; id < size + 50_000; id++) index.add(BigInt(id), 64 * id);
     bytesPerPlant.push((arrayBuffers() - before) / index.size);
   }
-  t.equal(index.size, 1_200_000);
   t.ok(Math.max(...bytesPerPlant) <= 40, `${bytesPerPlant.map(Math.round).join(', ')} bytes`);
 });
 
@@ -44,17 +38,17 @@ t.test('an id keeps the offset with which it was added first', async (t) => {
   t.equal(index.get(7n << 32n), 128);
   t.equal(index.get((7n << 32n) | 7n), undefined);
   t.equal(index.size, 2);
-  for (const [n, id] of [MIN_ID, MAX_ID, -1n, -(2n ** 32n)].entries()) {
-    t.equal(index.add(id, n), undefined, `${id} is new`);
-    t.equal(index.get(id), n);
-  }
 });
 
-t.test('offsets are exact far beyond 4 GiB', async (t) => {
+t.test('ids of 64 bits and offsets far beyond 4 GiB are exact', async (t) => {
   const index = createIdIndex();
   const offsets = [2 ** 32 - 1, 2 ** 32, 2 ** 32 + 1, 2 ** 40 + 1, Number.MAX_SAFE_INTEGER - 1];
-  for (const [id, offset] of offsets.entries()) index.add(BigInt(id), offset);
-  for (const [id, offset] of offsets.entries()) t.equal(index.get(BigInt(id)), offset);
+  const ids = [MIN_ID, MAX_ID, -1n, -(2n ** 32n), 2n ** 32n];
+  for (const [n, id] of ids.entries()) index.add(id, offsets[n] as number);
+  t.strictSame(
+    ids.map((id) => index.get(id)),
+    offsets,
+  );
 });
 
 /** Sequences of ids, in which some may be repeated. */

@@ -2,7 +2,6 @@ import { execFileSync } from 'node:child_process';
 import {
   closeSync,
   openSync,
-  readdirSync,
   readFileSync,
   renameSync,
   statSync,
@@ -10,9 +9,8 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs';
-import { dirname } from 'node:path';
 
-import t, { type Test } from 'tap';
+import t from 'tap';
 
 import { damages } from '../../dist/log/errors.js';
 import { nodeSystem, type System } from '../../dist/log/files.js';
@@ -45,7 +43,8 @@ const PLANTS: readonly NewPlant[] = [
   { id: -1n, name: '\0' },
   { id: 0n, name: 'é', tag: 'indoor' },
 ];
-const MANY = plantsNamed(...Array.from({ length: 5_000 }, (_, n) => `fern ${n} `.repeat(20)));
+/** Their lines are read in three parts. */
+const MANY = plantsNamed(...Array.from({ length: 1_500 }, (_, n) => `fern ${n} `.repeat(20)));
 
 /** The two ways to read a log. The first one reads it through the process that has it open. */
 const READERS = {
@@ -61,10 +60,6 @@ for (const [name, read] of Object.entries(READERS)) {
     for (const plant of PLANTS) await log.add(plant);
     t.strictSame(await collect(read(log)), PLANTS, 'all ids and strings are exact');
     await log.close();
-
-    const again = await openPlantLog(path);
-    t.strictSame(await collect(read(again)), PLANTS, 'also after reopening');
-    await again.close();
   });
 
   t.test(
@@ -77,9 +72,10 @@ for (const [name, read] of Object.entries(READERS)) {
       const later: NewPlant[] = [];
       const seen: NewPlant[] = [];
       for await (const plant of plants) {
-        if (seen.push(plant) % 10 !== 0) continue;
-        later.push({ id: -1n - plant.id, name: 'moss' });
-        await log.add({ id: -1n - plant.id, name: 'moss' });
+        if (seen.push(plant) % 100 !== 0) continue;
+        const moss = { id: -1n - plant.id, name: 'moss' };
+        later.push(moss);
+        await log.add(moss);
       }
       t.strictSame(seen, [...MANY, first]);
       t.strictSame((await collect(read(log))).slice(seen.length), later);
@@ -113,33 +109,14 @@ t.test('a file that cannot be read rejects at once', async (t) => {
     t.throws(() => readPlantLog(path as never), new TypeError('path: must be a string'));
 });
 
-/** What an example of the document prints. */
-async function printedBy(
-  t: Test,
-  code: string,
-  files?: Readonly<Record<string, string>>,
-): Promise<unknown[][]> {
-  const { args } = t.capture(console, 'log') as unknown as { args: () => unknown[][] };
-  await runExample(t, code, files);
-  return args();
-}
-
-const PRINTED = PLANTS.map(({ id, name, tag }) => [id, name, tag]);
-
-t.test('the plants of a log are printed by the example of its document', async (t) => {
-  const code = block('Reading a log', 'ts').replace('data/plants', 'plants');
-  const printed = await printedBy(t, code, { 'plants.jsonl': String(logOf(PLANTS)) });
-  t.strictSame(printed, PRINTED);
-});
-
-t.test('the example of its document reads a log that is open', async (t) => {
-  const log = await openPlantLog(logAt(t, logOf(PLANTS)));
-  const files = readdirSync(dirname(log.path));
-  const code = block('While another process has it open', 'ts');
-  t.strictSame(await printedBy(t, code.replace('data/plants.jsonl', log.path)), PRINTED);
-  t.strictSame(readdirSync(dirname(log.path)), files, 'it leaves no file');
-  await log.close();
-});
+for (const heading of ['Reading a log', 'While another process has it open'])
+  t.test(`the plants of a log are printed by the example under "${heading}"`, async (t) => {
+    const { args } = t.capture(console, 'log') as unknown as { args: () => unknown[][] };
+    const code = block(heading, 'ts').replace('data/plants', 'plants');
+    await runExample(t, code, { 'plants.jsonl': String(logOf(PLANTS)) });
+    const printed = PLANTS.map(({ id, name, tag }) => [id, name, tag]);
+    t.strictSame(args(), printed);
+  });
 
 const HAS_SOURCE = Number(process.versions.node.split('.')[0]) >= 22;
 const skip = HAS_SOURCE ? false : 'JSON.parse has no source text access before Node 22';
@@ -183,8 +160,8 @@ t.test('several iterations run at once, each at its own pace', async (t) => {
   const { fs, log } = await openWithFaults(t, {}, { content: logOf(MANY) });
   const slow = log.plants()[Symbol.asyncIterator]();
   t.match(await slow.next(), { value: MANY[0] });
-  const all = await Promise.all(Array.from({ length: 10 }, () => collect(log.plants())));
-  for (const plants of all) t.strictSame(plants, MANY);
+  const all = await Promise.all([collect(log.plants()), collect(log.plants())]);
+  t.strictSame(all, [MANY, MANY]);
   t.match(await slow.next(), { value: MANY[1] });
   t.equal(fs.openFiles, 1, 'they open no file');
 });
@@ -197,33 +174,14 @@ t.test('an iteration that is not finished does not delay close', async (t) => {
   t.equal(fs.openFiles, 0, 'it keeps no file open');
 });
 
-/** Reads the plants of a log, and does something after the first one. Resolves when the reading has rejected. */
-async function rejectsAfterFirst(
-  t: Test,
-  plants: AsyncIterable<NewPlant>,
-  then: () => unknown,
-  error: { code: string; message: string | RegExp },
-): Promise<number> {
-  let read = 0;
-  const reading = (async () => {
-    for await (const { id } of plants) {
-      read++;
-      if (id === 1n) await then();
-    }
-  })();
-  await t.rejects(reading, error);
-  return read;
-}
-
 t.test('an iteration rejects if the log is closed before its last read', async (t) => {
   const { log, path } = await openWithFaults(t, {}, { content: logOf(MANY) });
   const error = { ...UNAVAILABLE, message: `${path}: the log is closed` };
-  async function closeAndMove(): Promise<void> {
-    await log.close();
-    renameSync(path, `${path}.old`);
-  }
-  const read = await rejectsAfterFirst(t, log.plants(), closeAndMove, error);
-  t.ok(read < MANY.length, `${read} plants are read`);
+  const plants = log.plants();
+  t.match(await plants[Symbol.asyncIterator]().next(), { value: MANY[0] });
+  await log.close();
+  renameSync(path, `${path}.old`);
+  await t.rejects(collect(plants), error, 'one that has begun');
   await t.rejects(collect(log.plants()), error);
   t.notOk(log.poisoned.aborted, 'the file of a closed log may be moved');
 });
@@ -256,42 +214,37 @@ function overwrite(path: string, offset: number, bytes: string): void {
   closeSync(file);
 }
 
+const TRUNCATED = { ...UNAVAILABLE, message: /truncated/ };
+const damagedAt = (line: number, reason: string) => ({
+  name: 'PlantStoreError',
+  code: 'damaged',
+  message: new RegExp(`: line ${line}, at byte \\d+: ${reason}`),
+});
+
 /** What another process may do to an open log, so that plants of it can no longer be read. */
-const MODIFICATIONS: Record<
-  string,
-  [change: (path: string) => void, error: { code: string; message: RegExp }]
-> = {
-  'truncated to nothing': [(path) => truncateSync(path), { ...UNAVAILABLE, message: /truncated/ }],
-  'truncated by one byte': [
-    (path) => truncateSync(path, statSync(path).size - 1),
-    { ...UNAVAILABLE, message: /truncated/ },
-  ],
+const MODIFICATIONS: Record<string, [change: (path: string) => void, error: typeof TRUNCATED]> = {
+  'truncated to nothing': [(path) => truncateSync(path), TRUNCATED],
+  'truncated by one byte': [(path) => truncateSync(path, statSync(path).size - 1), TRUNCATED],
   'modified in a line': [
-    (path) => overwrite(path, readFileSync(path).indexOf('fern 4000'), 'Fern'),
-    {
-      code: 'damaged',
-      message: /line 4001, at byte \d+: it has a crc32 that does not match its plant$/,
-    },
+    (path) => overwrite(path, readFileSync(path).indexOf('fern 1400'), 'Fern'),
+    damagedAt(1401, 'it has a crc32 that does not match its plant$'),
   ],
   'modified in its last newline': [
     (path) => overwrite(path, statSync(path).size - 1, ' '),
-    { code: 'damaged', message: /line 5000, at byte \d+: it holds a plant/ },
+    damagedAt(1500, 'it holds a plant'),
   ],
 };
 
 for (const [what, [change, error]] of Object.entries(MODIFICATIONS))
-  for (const moment of ['before', 'during'])
-    t.test(`an iteration rejects if the file is ${what} ${moment} it`, async (t) => {
-      const log = await openPlantLog(logAt(t, logOf(MANY)), { report: ignore });
-      if (moment === 'before') {
-        change(log.path);
-        await t.rejects(collect(log.plants()), error);
-      } else {
-        const read = await rejectsAfterFirst(t, log.plants(), () => change(log.path), error);
-        t.ok(read <= MANY.length, `it ends after ${read} plants`);
-      }
-      await log.close();
-    });
+  t.test(`an iteration rejects if the file is ${what} before or during it`, async (t) => {
+    const log = await openPlantLog(logAt(t, logOf(MANY)), { report: ignore });
+    const begun = log.plants();
+    t.match(await begun[Symbol.asyncIterator]().next(), { value: MANY[0] });
+    change(log.path);
+    await t.rejects(collect(log.plants()), error);
+    await t.rejects(collect(begun), error);
+    await log.close();
+  });
 
 t.test('an iteration reads the log that is open, even if its path leads elsewhere', async (t) => {
   const log = await openPlantLog(logAt(t, logOf(MANY)), { report: ignore });

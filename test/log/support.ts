@@ -1,19 +1,6 @@
 import { AsyncResource } from 'node:async_hooks';
 import { createHash } from 'node:crypto';
-import {
-  appendFileSync,
-  chmodSync,
-  constants,
-  copyFileSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  truncateSync,
-} from 'node:fs';
+import { chmodSync, constants, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { constants as systemConstants, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -247,84 +234,6 @@ function intercept<T extends object>(
       return (...args: unknown[]) => perform(String(name), operation, args);
     },
   });
-}
-
-/**
- * The real file system, on which something happens once a file has been read up to a number of bytes: after
- * that read, and before the next one.
- */
-export function changingAfter(bytes: number, change: () => unknown): System {
-  let isDue = true;
-  const open: System['open'] = async (...args) => {
-    const file = await nodeSystem.open(...args);
-    const read = file.read.bind(file) as (...args: unknown[]) => Promise<{ bytesRead: number }>;
-    const readThenChange = async (...args: unknown[]): Promise<unknown> => {
-      const result = await read(...args);
-      if (isDue && Number(args[3]) + result.bytesRead >= bytes) {
-        isDue = false;
-        await change();
-      }
-      return result;
-    };
-    return Object.assign(file, { read: readThenChange });
-  };
-  return { ...nodeSystem, open };
-}
-
-/** Cuts a log back to some size, then appends to it, as a server does after a failed write. */
-export function rewriteEnd(path: string, size: number, lines: string): void {
-  truncateSync(path, size);
-  appendFileSync(path, lines);
-}
-
-/** What another process may do to the file of an open log, by which plants are lost. */
-export const LOSSES: Record<string, (path: string) => void> = {
-  'truncated to nothing': (path) => truncateSync(path),
-  'truncated by one byte': (path) => truncateSync(path, statSync(path).size - 1),
-  removed: (path) => rmSync(path),
-  renamed: (path) => renameSync(path, `${path}.old`),
-  'replaced by a copy'(path) {
-    renameSync(path, `${path}.old`);
-    copyFileSync(`${path}.old`, path);
-  },
-  'replaced by a link'(path) {
-    renameSync(path, `${path}.old`);
-    symlinkSync('/dev/null', path);
-  },
-};
-
-/** The real system, on which it is not time that ends the attempts to lock a log, but `isOver`, after each of them. */
-export function givingUp(isOver: () => boolean): System {
-  let expire = ignore;
-  return {
-    ...nodeSystem,
-    startTimer(onExpiry) {
-      expire = onExpiry;
-      return { refresh: ignore };
-    },
-    async sleep(ms) {
-      await nodeSystem.sleep(ms);
-      if (isOver()) expire();
-    },
-  };
-}
-
-/** The real system, on which a log is tried to be locked once. */
-export const hasty = (): System => givingUp(() => true);
-
-/** A file system that records what is synced. */
-export function notingSyncs(): { fs: System; synced: string[] } {
-  const synced: string[] = [];
-  const open: System['open'] = async (path, flags, mode) => {
-    const file = await nodeSystem.open(path, flags, mode);
-    const sync = file.sync.bind(file);
-    file.sync = () => {
-      synced.push(path);
-      return sync();
-    };
-    return file;
-  };
-  return { fs: { ...nodeSystem, open }, synced };
 }
 
 /** A file system whose volume can be replaced by a copy: another device with the same inodes. */
