@@ -64,7 +64,7 @@ export function givingUp(isOver: () => boolean): System {
     ...nodeSystem,
     startTimer(onExpiry) {
       expire = onExpiry;
-      return () => undefined;
+      return { refresh: () => undefined };
     },
     async sleep(ms) {
       await nodeSystem.sleep(ms);

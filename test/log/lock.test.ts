@@ -5,6 +5,7 @@ import {
   linkSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -173,9 +174,16 @@ t.test(`of ${PROCESSES} processes that open a log at once`, async (t) => {
 
 t.test('a log can be locked however long the path of its folder is', async (t) => {
   const root = shortFolder(t);
-  // The path of a socket has at most 103 bytes, of which the name of a claim takes about 50.
-  for (let length = Math.max(35, root.length + 2); length <= 65; length++) {
-    const folder = join(root, 'x'.repeat(length - root.length));
+  let folder = join(root, 'first');
+  await (await openPlantLog(join(folder, 'plants.jsonl'))).close();
+  // With the inode, the name of a claim has about 50 of the 103 bytes that the path of a socket may have.
+  const { ino } = statSync(join(folder, 'plants.jsonl'));
+  const claimBytes = `/.plant-store-${ino}-0123456789abcdef`.length;
+  const longest = 103 - claimBytes;
+  for (let length = longest - '.new'.length; length <= longest + 6; length++) {
+    const next = join(root, 'x'.repeat(length - root.length - 1));
+    renameSync(folder, next);
+    folder = next;
     const log = await openPlantLog(join(folder, 'plants.jsonl'));
     t.equal(claimsIn(folder).length, 1, `a folder of ${length} bytes`);
     await t.rejects(openLog(hasty(), log.path), LOCKED);

@@ -20,11 +20,15 @@ import { MODIFIED } from '../../dist/log/errors.js';
 import { nodeSystem, type System } from '../../dist/log/files.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
+import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
 import {
+  failNext,
   FERN,
+  holdNext,
   ignore,
+  isPending,
   IVY,
   logAt,
   logOf,
@@ -99,22 +103,29 @@ t.test('a log is opened by its real path, whatever path is given', async (t) => 
   t.equal(readFileSync(real, 'utf8'), FERN_LINE);
 });
 
+/** The real system, which notes the path of each file of which a method is called, and the arguments. */
+function noting(method: 'read' | 'sync'): { system: System; calls: unknown[][] } {
+  const calls: unknown[][] = [];
+  const open: System['open'] = async (path, flags, mode) => {
+    const file = await nodeSystem.open(path, flags, mode);
+    const call = file[method].bind(file) as (...args: unknown[]) => Promise<unknown>;
+    return Object.assign(file, {
+      [method](...args: unknown[]) {
+        calls.push([path, ...args]);
+        return call(...args);
+      },
+    });
+  };
+  return { system: { ...nodeSystem, open }, calls };
+}
+
 t.test('opening a log through a link syncs the folder in which its file is', async (t) => {
   const folder = t.testdir({ real: {} });
   const [real, link] = [join(folder, 'real'), join(folder, 'link')];
   symlinkSync(join('real', 'plants.jsonl'), link);
-  const synced: string[] = [];
-  const open: System['open'] = async (path, flags, mode) => {
-    const file = await nodeSystem.open(path, flags, mode);
-    const sync = file.sync.bind(file);
-    file.sync = () => {
-      synced.push(path);
-      return sync();
-    };
-    return file;
-  };
-  await (await openLog({ ...nodeSystem, open }, link)).close();
-  t.strictSame(synced.slice(-2), [real, link]);
+  const { system, calls } = noting('sync');
+  await (await openLog(system, link)).close();
+  t.strictSame(calls.slice(-2), [[real], [link]]);
 });
 
 t.test('opening a file that cannot be used rejects with unavailable and the reason', async (t) => {
@@ -154,6 +165,7 @@ t.test('reports are written to the console by default', async (t) => {
   );
 });
 
+const STORED = logOf([MOSS, IVY]);
 const REED = { id: 4n, name: 'reed' };
 
 /** What another process may do to the file of an open log, by which plants are lost. */
@@ -180,7 +192,7 @@ const ADDITIONS: typeof LOSSES = {
 
 for (const [what, change] of Object.entries({ ...LOSSES, ...ADDITIONS })) {
   t.test(`a log that was ${what} while it was open is never written to again`, async (t) => {
-    const { log, path, reports } = await openWithFaults(t, {}, { content: logOf([MOSS, IVY]) });
+    const { log, path, reports } = await openWithFaults(t, {}, { content: STORED });
     change(path);
     const left = filesIn(dirname(path));
     await t.rejects(log.add(REED), UNAVAILABLE);
@@ -193,7 +205,7 @@ for (const [what, change] of Object.entries({ ...LOSSES, ...ADDITIONS })) {
   });
 
   t.test(`in a log that was ${what}, a plant is acknowledged only if it is there`, async (t) => {
-    const { log, path } = await openWithFaults(t, {}, { content: logOf([MOSS, IVY]) });
+    const { log, path } = await openWithFaults(t, {}, { content: STORED });
     change(path);
     const loses = what in LOSSES;
     if (loses) await t.rejects(log.add(MOSS), UNAVAILABLE);
@@ -213,18 +225,91 @@ t.test('a log whose volume was replaced by a copy is never written to again', as
   t.equal(readFileSync(path, 'utf8'), String(logOf([MOSS])));
 });
 
-const STORED = String(logOf([MOSS, IVY]));
+/*
+ * Whether a plant is the one that is stored with its id is settled by comparing bytes: those to which it
+ * encodes with those of the line in the file.
+ */
+
+/** Lines of records, which may be written by hand: without a checksum. The plant has the id 7. */
+const LINES: Record<string, string> = {
+  written: String(logOf([{ id: 7n, name: 'fern', tag: 'indoor' }])),
+  'written by hand, without a checksum': '{"id":7,"name":"fern","tag":"indoor"}\n',
+};
+
+const OTHERS: Record<string, Omit<NewPlant, 'id'>> = {
+  'another name of the same length': { name: 'reed', tag: 'indoor' },
+  'the start of its name': { name: 'fer', tag: 'indoor' },
+  'a longer name': { name: 'ferns', tag: 'indoor' },
+  'no tag': { name: 'fern' },
+  'an empty tag': { name: 'fern', tag: '' },
+  'another tag': { name: 'fern', tag: 'ind' },
+  'a longer tag': { name: 'fern', tag: 'indoors' },
+  'a name that looks like the rest of the line': { name: 'fern","tag":"indoor' },
+  'a name that is much longer than all lines': { name: 'fern'.repeat(1_000) },
+};
+
+for (const [how, line] of Object.entries(LINES))
+  t.test(`a plant whose line was ${how} is unchanged, and any other a conflict`, async (t) => {
+    const content = Buffer.concat([logOf([MOSS]), Buffer.from(line), logOf([IVY])]);
+    const { log } = await openWithFaults(t, {}, { content });
+    t.equal(await log.add({ id: 7n, name: 'fern', tag: 'indoor' }), 'unchanged');
+    for (const [what, other] of Object.entries(OTHERS))
+      await t.rejects(log.add({ id: 7n, ...other }), { code: 'conflict' }, what);
+    t.notOk(log.poisoned.aborted);
+  });
+
+t.test('no more is read than the sent plant takes, however long the stored line is', async (t) => {
+  const { system, calls } = noting('read');
+  const log = await openLog(system, logAt(t, logOf([{ id: 7n, name: 'x'.repeat(2 ** 20) }])));
+  calls.length = 0;
+  await t.rejects(log.add({ id: 7n, name: 'x' }), { code: 'conflict' });
+  const length = '{"id":7,"name":"x","crc32":'.length;
+  t.match(calls, exactly(exactly(log.path, Buffer, 0, length, 0)));
+  await log.close();
+});
+
+t.test('add rejects if a line cannot be read, and the log stays usable', async (t) => {
+  const { fs, log } = await openWithFaults(t, {}, { content: STORED });
+  failNext(fs, 'read', { fails: 'EIO' });
+  await t.rejects(log.add(MOSS), { ...UNAVAILABLE, message: /EIO/ });
+  t.equal(await log.add(MOSS), 'unchanged');
+  t.equal(await log.add(FERN), 'created');
+  t.notOk(log.poisoned.aborted);
+});
+
+t.test('a read that hangs delays only the plant that is compared', async (t) => {
+  const { fs, log, reports } = await openWithFaults(t, {}, { content: STORED });
+  const gate = holdNext(fs, 'read');
+  const compared = log.add(MOSS);
+  await gate.reached;
+  t.equal(await log.add(IVY), 'unchanged');
+  t.equal(await log.add(FERN), 'created');
+  await fs.expire();
+  await log.check();
+  t.ok(await isPending(compared));
+  gate.open();
+  t.equal(await compared, 'unchanged');
+  t.strictSame(reports, []);
+});
+
+t.test('plants that are compared when the log is closed are answered', async (t) => {
+  const plants = Array.from({ length: 8 }, (_, n) => ({ id: BigInt(n), name: 'x'.repeat(1e6) }));
+  const log = await openLog(nodeSystem, logAt(t, logOf(plants)));
+  const outcomes = Promise.all(plants.map((plant) => log.add(plant)));
+  await log.close();
+  t.strictSame(await outcomes, Array<string>(8).fill('unchanged'));
+});
+
+const TEXT = String(STORED);
 const modifications: Record<string, string> = {
-  'cut in its name': STORED.slice(0, -20),
-  'cut at its newline': STORED.slice(0, -1),
-  'cut off': '',
-  'overwritten by NUL bytes': STORED.replace(/(?<=\n).*/, (line) => '\0'.repeat(line.length)),
-  'replaced by another plant': STORED.replace(/"id":2(.*),"crc32":\d+/, '"id":9$1'),
+  'cut in its name': TEXT.slice(0, -20),
+  'overwritten by NUL bytes': TEXT.replace(/(?<=\n).*/, (line) => '\0'.repeat(line.length)),
+  'replaced by another plant': TEXT.replace(/"id":2(.*),"crc32":\d+/, '"id":9$1'),
 };
 
 for (const [what, modified] of Object.entries(modifications))
   t.test(`comparing a plant with a line that was ${what} poisons the log`, async (t) => {
-    const opened = await openWithFaults(t, {}, { content: Buffer.from(STORED) });
+    const opened = await openWithFaults(t, {}, { content: STORED });
     const { log, path, reports, content } = opened;
     writeFileSync(path, modified);
     const message = /: the (?:line at byte \d+|file) was modified/;

@@ -86,7 +86,7 @@ t.test('every encoded plant is read unchanged, wherever it is in a buffer', asyn
         isDeepStrictEqual(recordIn(line), plant)
       );
     }),
-    { numRuns: 2_000 },
+    { numRuns: 1_000 },
   );
   t.pass();
 });
@@ -113,7 +113,7 @@ t.test('a line is a record if and only if it encodes to itself', async (t) => {
         return edited === again || edited === unsigned(again);
       },
     ),
-    { numRuns: 5_000 },
+    { numRuns: 3_000 },
   );
   t.pass();
 });
@@ -296,7 +296,7 @@ t.test('a line in another layout holds its plant, unless its checksum is another
         (layout > 4 || found(ofOther)?.reason === 'it has a crc32 that does not match its plant')
       );
     }),
-    { numRuns: 2_000 },
+    { numRuns: 1_000 },
   );
   t.pass();
 });

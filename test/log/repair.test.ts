@@ -16,7 +16,7 @@ import t from 'tap';
 
 import { nodeSystem, type System } from '../../dist/log/files.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
-import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/record.js';
 import { repairLog, type Repair } from '../../dist/log/repair.js';
 import { filesIn } from '../faults/support.js';
 import { hasty } from './lock-support.js';
@@ -186,14 +186,6 @@ t.test('a log without damaged lines is not repaired', async (t) => {
     t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content });
     t.equal(statSync(path).ino, ino);
   }
-});
-
-t.test('a log with a line that is longer than any record is not repaired', async (t) => {
-  const path = logAt(t, DAMAGED);
-  truncateSync(path, DAMAGED.length + MAX_RECORD_BYTES + 1);
-  const message = `${path}: the line at byte ${DAMAGED.length} is longer than any record`;
-  await t.rejects(repair(path), { ...UNAVAILABLE, message });
-  t.equal(statSync(path).size, DAMAGED.length + MAX_RECORD_BYTES + 1);
 });
 
 t.test('no server can open a log while it is being repaired', async (t) => {
