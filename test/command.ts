@@ -3,8 +3,8 @@ import { promisify } from 'node:util';
 
 const execute = promisify(execFile);
 
-/** Options of env(1) that remove the variables with which c8, npx and Node's test runner change every child. */
-const VARIABLES = ['NODE_V8_COVERAGE', 'npm_config_package', 'NODE_TEST_CONTEXT'];
+/** Options of env(1) that remove the variables with which npx and Node's test runner change every child. */
+const VARIABLES = ['npm_config_package', 'NODE_TEST_CONTEXT'];
 const PLAIN = VARIABLES.flatMap((name) => ['-u', name]);
 
 /** Runs a command to its end and resolves to its stdout; rejects with all its output if it fails. */

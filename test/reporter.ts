@@ -15,21 +15,16 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
   const failed: string[] = [];
   /** A command that runs one of the tests that failed. */
   let again = '';
-  /** The file whose tests are reported. */
-  let latest = '';
   let passed = 0;
   const files = new Map<string, FileReport>();
-  for await (const { type, data } of events) {
-    if (data === undefined) continue;
-    // tap names no file for an error without a place in one, nor for its first test if that is skipped.
-    const { file: path = type === 'test:fail' ? latest : '' } = data as { file?: string };
-    if (type === 'test:start') latest = path || latest;
+  for await (const { path, type, data } of withFiles(events)) {
     const isWholeFile = 'name' in data && resolve(data.name) === path;
     const file = files.get(path) ?? { titles: [], output: '', failed: 0 };
     if (path) files.set(path, file);
     const name = nameOf(path);
     if (type === 'test:start') {
-      file.titles.splice(data.nesting, Infinity, data.name);
+      file.titles.length = data.nesting;
+      file.titles.push(data.name);
     } else if (type === 'test:diagnostic') {
       file.output += `# ${data.message}\n`;
     } else if (type === 'test:stdout' || type === 'test:stderr') {
@@ -46,7 +41,7 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
       file.failed++;
       const title = isWholeFile ? 'its process failed' : titleOf(file, data);
       failed.push(`${name}: ${title}`);
-      again ||= commandOf(name, isWholeFile ? '' : (file.titles[0] ?? ''));
+      again ||= commandOf(name, isWholeFile ? undefined : file.titles[0]);
       file.output += `\n${title}\n${indent(messageOf(error))}\n\n`;
     } else if (type === 'test:complete' && isWholeFile) {
       const seconds = (data.details.duration_ms / 1_000).toFixed(1);
@@ -60,6 +55,34 @@ export default async function* report(events: AsyncIterable<TestEvent>): AsyncGe
   if (again) yield `\nTo run one of them again:\n  ${again}\n`;
   const seconds = ((performance.now() - started) / 1_000).toFixed(1);
   yield `\n${passed} passed, ${failed.length} failed, ${skipped.length} skipped, ${seconds} s\n`;
+}
+
+type DataEvent = Extract<TestEvent, { data: object }>;
+
+/**
+ * Adds to each event the path of its file of tests, which is not always its own `file`: that is where an error was
+ * thrown. Node reports one file after the other, and tap first what is outside of the tests of a file.
+ */
+async function* withFiles(
+  events: AsyncIterable<TestEvent>,
+): AsyncGenerator<DataEvent & { readonly path: string }> {
+  const outside: DataEvent[] = [];
+  /** The file of the test that is reported. */
+  let path = '';
+  for await (const event of events) {
+    const { type, data } = event;
+    if (data === undefined) continue;
+    const { file = '', nesting } = data as { file?: string; nesting?: number };
+    // Whenever the file is complete.
+    if (type === 'test:complete') yield { ...event, path: file };
+    else {
+      if (type === 'test:start' && nesting === 0) path = file;
+      outside.push(event);
+      if (path) for (const each of outside.splice(0)) yield { ...each, path };
+      if ((type === 'test:pass' || type === 'test:fail') && nesting === 0) path = '';
+    }
+  }
+  for (const event of outside) yield { ...event, path };
 }
 
 interface FileReport {
@@ -80,12 +103,13 @@ function nameOf(path: string): string {
 
 /** The title of a test behind those of the tests around it. */
 function titleOf(file: FileReport, test: { name: string; nesting: number }): string {
-  return [...file.titles.slice(0, test.nesting), test.name].join(' > ');
+  return [...file.titles.slice(0, test.nesting), test.name].filter(Boolean).join(' > ');
 }
 
-/** A command that runs the test of a file with this title, or those whose titles begin with it. */
-function commandOf(file: string, title: string): string {
-  return `npm run build:test && TAP_GREP='^${title.replace(/[^\w ,:-]/g, '.')}' test/run .test/${file}.js`;
+/** A command that runs a file again, or its tests whose titles begin with this one. */
+function commandOf(file: string, title?: string): string {
+  const grep = title === undefined ? '' : `TAP_GREP='^${title.replace(/[^\w ,:-]/g, '.')}' `;
+  return `npm run build:test && ${grep}test/run .test/${file}.js`;
 }
 
 function messageOf(error: Error): string {

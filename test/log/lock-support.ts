@@ -22,10 +22,8 @@ export interface Holder {
 
 /** Starts a holder. The wrapper is a command that runs another command, such as `unshare -n`. */
 export async function startHolder(t: Test, path: string, ...wrapper: string[]): Promise<Holder> {
-  // Its coverage would cost more than all the rest.
-  const plain = ['-u', 'NODE_V8_COVERAGE'];
   const holder = [process.execPath, join(import.meta.dirname, 'holder.js'), path];
-  const child = spawn('env', [...plain, ...wrapper, ...holder], {
+  const child = spawn('env', [...wrapper, ...holder], {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   // Emitted when the last of these processes has closed stdout.

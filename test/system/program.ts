@@ -133,6 +133,10 @@ export const beforeImports = (code: string): string => {
 register(${JSON.stringify(asModule(hooks))});`;
 };
 
+/** `test/run` names the folder for reports of coverage. */
+const { COVERAGE } = process.env;
+const COVERED = COVERAGE === undefined ? {} : { NODE_V8_COVERAGE: COVERAGE };
+
 /** Starts the program. The process is killed when the test ends. */
 export function launch(t: Test, options: LaunchOptions = {}): Process {
   const {
@@ -150,7 +154,7 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
   const [executable = '', ...rest] = [...under, ...command, ...args];
   const child = spawn(executable, rest, {
     cwd,
-    env: { ...Object.fromEntries(given), PLANT_STORE_PORT: '0', ...env },
+    env: { ...Object.fromEntries(given), ...COVERED, PLANT_STORE_PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'pipe', ...(descriptor === undefined ? [] : [descriptor])],
   });
   return follow(t, child);
