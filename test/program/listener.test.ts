@@ -19,7 +19,6 @@ import {
   type Listener,
   type ListenerOptions,
 } from '../../dist/program/listener.js';
-import type { Report } from '../../dist/report.js';
 import type { PlantStore } from '../../dist/store.js';
 import { selfSigned } from '../certificate.js';
 import {
@@ -287,7 +286,7 @@ t.test('a connection that its client resets does not end the program', async (t)
 
 t.test('connections beyond the maximum are closed at once', async (t) => {
   const reports: string[] = [];
-  const report: Report = (message) => reports.push(message);
+  const report = (message: string): unknown => reports.push(message);
   const { port } = await listen(t, { maxConnections: 2, report });
   const [first, second] = [await connect(t, port), await connect(t, port)];
   const third = await connect(t, port);

@@ -146,12 +146,6 @@ t.test('an address on which the program cannot listen is named, with its setting
     });
 });
 
-t.test('a log that cannot be opened is named, with its setting', async (t) => {
-  const cwd = t.testdir({ folder: {} });
-  const fault = `PLANT_STORE_FILE: ${cwd}/folder: illegal operation on a directory (EISDIR)`;
-  await failsHere(t, FAILED, [fault], { cwd, env: { ...ENV, PLANT_STORE_FILE: 'folder' } });
-});
-
 /** From now on, the program takes this for the limits of the process. */
 function limitTo(t: Test, userLimits: object | undefined): void {
   t.intercept(process.report, 'getReport', { value: () => ({ userLimits }) });

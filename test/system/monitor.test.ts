@@ -10,7 +10,7 @@ import { createGate, type Gate } from '../log/support.js';
 import { scrape } from '../metrics.js';
 import { until } from '../postgres/cluster.js';
 import { launchHere, startHere } from '../program/here.js';
-import { freePort, holdTimers } from '../service.js';
+import { freePort } from '../service.js';
 import { DONE, ENV, serving, type Program } from './program.js';
 
 /** Starts the program with a monitor, and resolves to the URL of that, too. */
@@ -152,7 +152,13 @@ t.test('the program is starting, ready, and stopping', async (t) => {
 });
 
 t.test('a program whose disk hangs is unavailable until the disk responds', async (t) => {
-  const expire = holdTimers(t, HANG_MS);
+  let expire = (): unknown => t.fail('the log has no timer');
+  const startTimer = nodeSystem.startTimer.bind(nodeSystem);
+  const value: typeof startTimer = (onExpiry, ms) => {
+    if (ms === HANG_MS) expire = onExpiry;
+    return startTimer(onExpiry, ms);
+  };
+  t.intercept(nodeSystem, 'startTimer', { value });
   const program = await startMonitored(t);
   const writing = hold(t, 'write');
   const statusOf = async (id: number): Promise<number> => {
