@@ -90,7 +90,7 @@ t.test('the id is the exact value of a number in any notation, or is refused', a
     const isId = tenths % 10n === 0n && tenths >= 10n * MIN && tenths <= 10n * MAX;
     return idOf(spelling) === (isId ? tenths / 10n : undefined);
   });
-  t.doesNotThrow(() => fc.assert(isExact, { numRuns: 5_000 }));
+  t.doesNotThrow(() => fc.assert(isExact, { numRuns: 3_000 }));
 });
 
 /** Ids, and unusual notations of them; those that are refused last. */
@@ -116,9 +116,9 @@ t.test('unusual notations of an id are read exactly', async (t) => {
   );
 });
 
-t.test('a number of millions of characters is read exactly', async (t) => {
+t.test('a number of 200,000 digits is read exactly', async (t) => {
   // At a cost that is not linear, the longest of these would not come to an end.
-  for (const length of [1_000, 1_000_000]) {
+  for (const length of [1_000, 200_000]) {
     const nines = '9'.repeat(length);
     const zeros = '0'.repeat(length);
     const space = ' '.repeat(length);
@@ -207,7 +207,7 @@ const STRINGS: Readonly<Record<string, string>> = {
   'noncharacters and a byte order mark': '\ufeff\ufffe\uffff\ufdd0',
   'separators of lines': '\u2028\u2029\u0085',
   'letters and their combined forms': 'e\u0301\u00e9',
-  'a megabyte': 'farn\u{1f33f}'.repeat(131_072),
+  'a hundred kilobytes': 'farn\u{1f33f}'.repeat(12_800),
 };
 
 t.test('name and tag can be any strings, and are read unchanged', async (t) => {
@@ -271,10 +271,10 @@ t.test('a body that is not JSON in UTF-8 is refused, without any of its text', a
 });
 
 t.test('JSON with any depth of nesting is read or refused', async (t) => {
-  const depth = 500_000;
+  const depth = 100_000;
   const arrays = '['.repeat(depth) + ']'.repeat(depth);
-  const objects = '{"a":'.repeat(depth / 3) + '1' + '}'.repeat(depth / 3);
-  for (const endless of ['['.repeat(1_048_576), '{"id":'.repeat(170_000)])
+  const objects = '{"a":'.repeat(depth) + '1' + '}'.repeat(depth);
+  for (const endless of ['['.repeat(depth), '{"id":'.repeat(depth)])
     t.match(read(endless), { kind: 'json' });
   t.strictSame(read(arrays), NOT_OBJECT);
   for (const deep of [arrays, objects]) {

@@ -1,7 +1,6 @@
 import { appendFileSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
-import { Validator } from '@seriousme/openapi-schema-validator';
 import fastify, { type InjectOptions } from 'fastify';
 import t, { type Test } from 'tap';
 
@@ -128,7 +127,6 @@ t.test('@fastify/swagger describes the operation', async (t) => {
   const { port } = await startApplication(t, EMBEDDINGS.fastifySwagger);
   const response = await fetch(`http://localhost:${port}/openapi.json`);
   const document = (await response.json()) as Record<string, object>;
-  t.strictSame(await new Validator().validate(document), { valid: true });
   const content = (schema: object) => ({ content: { 'application/json': { schema } } });
   const post = { requestBody: content(NewPlantSchema), responses: { 200: content(PlantSchema) } };
   t.match(document.paths, { '/plants': { post } });
