@@ -9,18 +9,18 @@ import { explore } from './crash.js';
 import { workloads, type Workload } from './workloads.js';
 
 const names = Object.keys(workloads);
-/** With two crashes. The others are explored with one. */
-const twice = byLength(['a log is created, in folders of its own', 'a write fails'], names, names);
+/** What a short run explores with two crashes: there, a second one finds most. */
+const TWICE = ['a log is created, in folders of its own', 'a write fails'];
 
 t.setTimeout(1_800_000);
 
 for (const dsyncIsDurable of [true, false])
   for (const [what, workload] of Object.entries<Workload>(workloads)) {
     const condition = dsyncIsDurable ? '' : ', and O_DSYNC is not enough';
+    const twice = byLength(dsyncIsDurable ? TWICE : [], names, names);
     t.test(`no acknowledged plant is lost in any crash when ${what}${condition}`, async (t) => {
       const crashes = twice.includes(what) ? 2 : 1;
-      const { states, violations } = await explore(workload, { crashes, dsyncIsDurable });
+      const { violations } = await explore(workload, { crashes, dsyncIsDurable });
       t.strictSame(violations, []);
-      t.comment(`${states} states`);
     });
   }

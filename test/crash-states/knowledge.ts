@@ -1,6 +1,6 @@
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
-import { digestOf } from './disk.js';
+import type { WriteEffect } from './disk.js';
 
 /** What clients and operators know. No crash takes it away. Bytes are in latin1. */
 export interface Knowledge {
@@ -8,29 +8,25 @@ export interface Knowledge {
   readonly sent: Map<string, NewPlant>;
   /** The lines of the plants that were acknowledged, by their ids. */
   readonly acknowledged: Map<bigint, string>;
-  /** What once followed the last newline of the log, durably. */
-  readonly tails: Set<string>;
-  /** The damaged lines, and where they are. */
-  readonly damaged: Map<string, 'in the log' | 'moved'>;
+  /** The damaged lines that are in the log. */
+  readonly damaged: Set<string>;
+  /** These lines, those that were moved, and durable torn tails. All of them are in the log, or in another file. */
+  readonly kept: Set<string>;
   /** The writes to the log that the last power cut interrupted. */
-  readonly interrupted: readonly InterruptedWrite[];
+  readonly interrupted: readonly WriteEffect[];
 }
 
-export interface InterruptedWrite {
-  readonly offset: number;
-  readonly bytes: Buffer;
-}
-
-/** What is known of a log with these plants, and perhaps a tail or damaged lines. */
+/** What is known of a log with these plants, and perhaps damaged lines and a tail. */
 export function knowledgeOf(
   plants: readonly NewPlant[] = [],
-  { tails = [], damaged = [] }: Partial<Record<'tails' | 'damaged', readonly string[]>> = {},
+  damaged: readonly string[] = [],
+  tail = '',
 ): Knowledge {
   return {
     sent: new Map(plants.map((plant) => [lineOf(plant), plant])),
     acknowledged: new Map(plants.map((plant) => [plant.id, lineOf(plant)])),
-    tails: new Set(tails),
-    damaged: new Map(damaged.map((line) => [line, 'in the log'])),
+    damaged: new Set(damaged),
+    kept: new Set([...damaged, tail]),
     interrupted: [],
   };
 }
@@ -39,22 +35,19 @@ export function lineOf(plant: NewPlant): string {
   return Buffer.from(encodeRecord(plant)).toString('latin1');
 }
 
-export function copyOf({ sent, acknowledged, tails, damaged, interrupted }: Knowledge): Knowledge {
+export function copyOf({ sent, acknowledged, damaged, kept, interrupted }: Knowledge): Knowledge {
   return {
     sent: new Map(sent),
     acknowledged: new Map(acknowledged),
-    tails: new Set(tails),
-    damaged: new Map(damaged),
+    damaged: new Set(damaged),
+    kept: new Set(kept),
     interrupted,
   };
 }
 
 /** A text that is the same for equal knowledge. */
 export function keyOfKnowledge(knowledge: Knowledge): string {
-  const { sent, acknowledged, tails, damaged, interrupted } = knowledge;
-  const sets = [sent.keys(), acknowledged.values(), tails, damaged].map((set) => [...set].sort());
-  return JSON.stringify([
-    ...sets,
-    interrupted.map(({ offset, bytes }) => [offset, digestOf(bytes)]),
-  ]);
+  const { sent, acknowledged, damaged, kept, interrupted } = knowledge;
+  const sets = [sent.keys(), acknowledged.values(), damaged, kept].map((set) => [...set].sort());
+  return JSON.stringify([...sets, interrupted.map((write) => Object.values(write).join(' '))]);
 }

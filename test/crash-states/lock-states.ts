@@ -19,25 +19,20 @@ export interface LockExploration {
 /** A process that has neither ended nor been killed. */
 interface Contender {
   readonly position: Position;
-  /** In the middle of a step: the socket that it has bound, or the names that it has listed. */
-  readonly halfway?: string;
+  /** The names in the folder when it began to list them. */
+  readonly listed?: readonly string[];
   /** How often it may look at the clock before it is late. */
   readonly looks: number;
-}
-
-interface Socket {
-  readonly owner: number;
-  readonly listens: boolean;
 }
 
 /** All processes and their folder, at one moment. */
 interface LockState {
   /** The processes that want the lock; `undefined` once they have ended or were killed. */
   readonly contenders: readonly (Contender | undefined)[];
-  /** The names in the folder, each with the name under which its socket was bound. */
-  readonly folder: ReadonlyMap<string, string>;
-  /** The sockets that are open. */
-  readonly sockets: ReadonlyMap<string, Socket>;
+  /** The names in the folder. */
+  readonly folder: ReadonlySet<string>;
+  /** The sockets that are open, and whether they listen. */
+  readonly sockets: ReadonlyMap<string, boolean>;
   /** The state from which it was reached. */
   readonly from?: LockState;
 }
@@ -59,20 +54,18 @@ export async function exploreLock(options: LockOptions): Promise<LockExploration
     if (wrong && !violations.has(wrong)) violations.set(wrong, trailOf(state));
   }
 
-  for (let from; (from = states.pop());) {
-    const next = nextStates(from);
-    for (const state of Array.isArray(next) ? next : await next) {
+  for (let from; (from = states.pop());)
+    for (const state of await nextStates(from)) {
       const key = keyOf(state);
       if (seen.has(key)) continue;
       seen.add(key);
       states.push(state);
       if (holdersIn(state) > 1) note('two hold the lock', state);
-      const left = [...state.folder.keys()].sort();
-      if (foldersSeen.has(left.join(' '))) continue;
-      foldersSeen.add(left.join(' '));
+      const left = namesIn(state);
+      if (foldersSeen.has(left.join())) continue;
+      foldersSeen.add(left.join());
       note(await succeed(await beginningOf(processes + 1, mutate), left), state);
     }
-  }
   return { states: seen.size, violations };
 }
 
@@ -95,20 +88,20 @@ function startOf(
   looks: number,
   left: readonly string[] = [],
 ): LockState {
-  return {
-    contenders: positions.map((position) => ({ position, looks })),
-    folder: new Map(left.map((name) => [name, name])),
-    sockets: new Map(),
-  };
+  const contenders = positions.map((position) => ({ position, looks }));
+  return { contenders, folder: new Set(left), sockets: new Map() };
+}
+
+function namesIn({ folder }: LockState): string[] {
+  return [...folder].sort();
 }
 
 /** A text that is the same for equal states. */
-function keyOf({ contenders, folder, sockets }: LockState): string {
-  let key = '';
-  for (const each of contenders)
-    key += each ? `${each.position.number} ${each.halfway ?? ''} ${each.looks};` : ';';
-  for (const name of [...folder.keys()].sort()) key += `${name};`;
-  for (const [name, { listens }] of sockets) if (!listens) key += name;
+function keyOf(state: LockState): string {
+  let key = namesIn(state).join();
+  for (const each of state.contenders)
+    key += each ? `;${each.position.number} ${each.looks} ${each.listed?.join() ?? ''}` : ';';
+  for (const [name, listens] of state.sockets) if (!listens) key += `;${name}`;
   return key;
 }
 
@@ -126,17 +119,14 @@ function holdersIn({ contenders }: LockState): number {
  * one that takes no step. If a process can take a step that no other process can observe, only that step
  * is taken: its place in the order makes no difference.
  */
-function nextStates(from: LockState): LockState[] | Promise<LockState[]> {
-  const unknown: Promise<void>[] = [];
+async function nextStates(from: LockState): Promise<LockState[]> {
   const { contenders } = from;
   const alone = contenders.findIndex((each) => each && isUnnoticed(from, each));
-  const next =
-    alone === -1
-      ? contenders.flatMap((each, n) =>
-          each ? [...stepsOf(from, n, unknown), ended(from, n)] : [],
-        )
-      : stepsOf(from, alone, unknown);
-  return unknown.length === 0 ? next : Promise.all(unknown).then(() => nextStates(from));
+  if (alone !== -1) return statesAfter(from, alone);
+  const next = contenders.map(async (each, n) =>
+    each ? [...(await statesAfter(from, n)), ended(from, n)] : [],
+  );
+  return (await Promise.all(next)).flat();
 }
 
 /** Whether a step has the same result whenever it is taken, and changes nothing for others. */
@@ -146,64 +136,54 @@ function isUnnoticed({ folder }: LockState, { position: { step } }: Contender): 
   return (step.kind === 'connect' || step.kind === 'unlink') && !folder.has(step.name);
 }
 
-/** The states after a process has taken its step, one for each result that it may have, if they are known. */
-function stepsOf(from: LockState, n: number, unknown: Promise<void>[]): LockState[] {
-  const contender = from.contenders[n];
-  if (!contender) return [];
-  const { position, halfway, looks } = contender;
+/** The states after a process has taken its step, one for each result that it may have. */
+async function statesAfter(from: LockState, n: number): Promise<LockState[]> {
+  const contender = from.contenders[n] as Contender;
+  const { position, looks, listed } = contender;
   const { step } = position;
-  const { folder, sockets } = from;
-  type Changes = Partial<Pick<LockState, 'folder' | 'sockets'>>;
+  if (step.kind === 'list' && !listed)
+    return [withContender(from, n, { ...contender, listed: namesIn(from) })];
+  const left = looks - Number(step.kind === 'clock');
+  const states = resultsOf(from, n, contender).map(async ([result, changes]) => {
+    const after = await position.after(result);
+    const changed = { ...from, ...changes };
+    if (after.step.kind === 'end') return ended(changed, n);
+    return withContender(changed, n, { position: after, looks: left });
+  });
+  return Promise.all(states);
+}
 
-  function done(result: Result, changes: Changes = {}, left = looks): LockState[] {
-    const after = position.after(result);
-    if (after instanceof Promise) {
-      unknown.push(after);
-      return [];
-    }
-    if (after.step.kind === 'end') return [ended({ ...from, ...changes, from }, n)];
-    const contenders = from.contenders.with(n, { position: after, looks: left });
-    return [{ ...from, ...changes, contenders, from }];
+/** The results that the step of a process can have, each with what it changes. */
+function resultsOf(
+  state: LockState,
+  n: number,
+  { position: { step }, listed = [], looks }: Contender,
+): [result: Result, changes?: Partial<LockState>][] {
+  const { folder, sockets } = state;
+  if (step.kind === 'bind') {
+    const bound = new Map(sockets).set(socketOf(step.name), false);
+    return [['', { folder: new Set([...folder, step.name]), sockets: bound }]];
   }
-  function half(what: string, changes: Changes = {}): LockState[] {
-    const contenders = from.contenders.with(n, { position, looks, halfway: what });
-    return [{ ...from, ...changes, contenders, from }];
-  }
-
+  if (step.kind === 'listen')
+    return [['', { sockets: new Map(sockets).set(socketOf(step.name), true) }]];
+  if ('name' in step && !folder.has(step.name)) return [['ENOENT']];
   switch (step.kind) {
-    case 'listen': {
-      const { name } = step;
-      const listens = halfway !== undefined;
-      const opened = new Map(sockets).set(name, { owner: n, listens });
-      if (listens) return done('', { sockets: opened });
-      return half(name, { folder: new Map(folder).set(name, name), sockets: opened });
-    }
     case 'chmod':
-      return done(folder.has(step.name) ? '' : 'ENOENT');
-    case 'rename': {
-      const socket = folder.get(step.name);
-      if (socket === undefined) return done('ENOENT');
-      return done('', { folder: without(folder, step.name).set(step.to, socket) });
-    }
+      return [['']];
+    case 'rename':
+      return [['', { folder: new Set([...without(folder, step.name), step.to]) }]];
     case 'unlink':
-      if (!folder.has(step.name)) return done('ENOENT');
-      return done('', { folder: without(folder, step.name) });
-    case 'list': {
-      const names = [...folder.keys()].sort();
-      if (halfway === undefined) return half(names.join(' '));
-      return listings(halfway.split(' '), names).flatMap((each) => done(each));
-    }
-    case 'connect': {
-      const socket = folder.get(step.name);
-      if (socket === undefined) return done('ENOENT');
-      return done(sockets.get(socket)?.listens ? '' : 'ECONNREFUSED');
-    }
+      return [['', { folder: without(folder, step.name) }]];
+    case 'connect':
+      return [[sockets.get(socketOf(step.name)) ? '' : 'ECONNREFUSED']];
+    case 'list':
+      return listings(listed, namesIn(state)).map((names) => [names]);
     case 'clock':
-      return [...(looks > 0 ? done(false, {}, looks - 1) : []), ...done(true, {}, 0)];
+      return looks > 0 ? [[false], [true]] : [[true]];
     case 'close':
-      return done('', { sockets: withoutThoseOf(sockets, n) });
+      return [['', { sockets: withoutThoseOf(sockets, n) }]];
     case 'hold':
-      return done('');
+      return [['']];
     case 'end':
       return [];
   }
@@ -212,7 +192,7 @@ function stepsOf(from: LockState, n: number, unknown: Promise<void>[]): LockStat
 /** The possible lists of a folder: a name that comes or goes meanwhile is listed or not. */
 function listings(before: readonly string[], after: readonly string[]): string[][] {
   let all: string[][] = [[]];
-  for (const name of [...new Set([...before, ...after])].filter(Boolean).sort()) {
+  for (const name of [...new Set([...before, ...after])].sort()) {
     const isStable = before.includes(name) && after.includes(name);
     const withName = all.map((each) => [...each, name]);
     all = isStable ? withName : [...all, ...withName];
@@ -220,18 +200,24 @@ function listings(before: readonly string[], after: readonly string[]): string[]
   return all;
 }
 
+function withContender(from: LockState, n: number, contender?: Contender): LockState {
+  return { ...from, contenders: from.contenders.with(n, contender), from };
+}
+
 /** The state once a process has ended or was killed. */
 function ended(from: LockState, n: number): LockState {
-  const contenders = from.contenders.with(n, undefined);
-  return { ...from, contenders, sockets: withoutThoseOf(from.sockets, n), from };
+  return { ...withContender(from, n), sockets: withoutThoseOf(from.sockets, n) };
+}
+
+/** A socket, which keeps its owner and its number when it is renamed. */
+function socketOf(name: string): string {
+  return name.replace(/\..*/, '');
 }
 
 function withoutThoseOf(sockets: LockState['sockets'], n: number): LockState['sockets'] {
-  return new Map([...sockets].filter(([, { owner }]) => owner !== n));
+  return new Map([...sockets].filter(([name]) => !name.startsWith(`${n + 1}-`)));
 }
 
-function without(folder: LockState['folder'], name: string): Map<string, string> {
-  const rest = new Map(folder);
-  rest.delete(name);
-  return rest;
+function without(folder: LockState['folder'], name: string): Set<string> {
+  return new Set([...folder].filter((each) => each !== name));
 }

@@ -11,7 +11,7 @@ import { systemError } from '../log/support.js';
 
 /** What a process does next. Sockets have short names: `2-1` is the first one of the process 2. */
 export type Step =
-  | { readonly kind: 'listen' | 'chmod' | 'connect' | 'unlink'; readonly name: string }
+  | { readonly kind: 'bind' | 'listen' | 'chmod' | 'connect' | 'unlink'; readonly name: string }
   | { readonly kind: 'rename'; readonly name: string; readonly to: string }
   /** Reads the names in the folder. */
   | { readonly kind: 'list' }
@@ -31,8 +31,8 @@ export interface Position {
   /** Different for each position. */
   readonly number: number;
   readonly step: Step;
-  /** Where the process is after its step had a result; a promise until that is known. */
-  after(result: Result): Position | Promise<void>;
+  /** Where the process is after its step had a result. */
+  after(result: Result): Promise<Position>;
 }
 
 export type Mutate = (fs: System) => System;
@@ -49,17 +49,16 @@ export function beginningOf(process: number, mutate?: Mutate): Promise<Position>
     const step = await nextStep(process, results, mutate);
     const known = step.kind === 'clock' ? pauses.get(claims) : undefined;
     if (known) return known;
-    const next = new Map<string, Position>();
+    const next = new Map<string, Promise<Position>>();
+    const claimed = claims + Number(step.kind === 'bind');
     const position: Position = {
       number: ++positions,
       step,
       after(result) {
         const key = String(result);
-        const claimed = claims + Number(step.kind === 'listen');
-        return (
-          next.get(key) ??
-          positionAfter([...results, result], claimed).then((after) => void next.set(key, after))
-        );
+        const after = next.get(key) ?? positionAfter([...results, result], claimed);
+        next.set(key, after);
+        return after;
       },
     };
     if (step.kind === 'clock') pauses.set(claims, position);
@@ -98,8 +97,10 @@ function nextStep(
         change({ kind: 'rename', name: shortName(from), to: shortName(to) }),
       unlink: (path: string) => change({ kind: 'unlink', name: shortName(path) }),
       connect: (path: string) => change({ kind: 'connect', name: shortName(path) }),
-      readdir: async () => ((await take({ kind: 'list' })) as string[]).map(fullName),
+      readdir: async () =>
+        ((await take({ kind: 'list' })) as string[]).map((name) => PREFIX + name),
       async listen(path: string) {
+        await take({ kind: 'bind', name: shortName(path) });
         await take({ kind: 'listen', name: shortName(path) });
         return { close: () => void take({ kind: 'close' }) };
       },
@@ -111,7 +112,7 @@ function nextStep(
       async sleep() {
         if ((await take({ kind: 'clock' })) === true) expire();
       },
-      randomBytes: () => Buffer.from([0, 0, 0, process, 0, 0, 0, ++claims]),
+      randomBytes: () => ({ toString: () => `${process}-${++claims}` }),
     };
 
     async function useLock(): Promise<void> {
@@ -132,14 +133,7 @@ function nextStep(
   });
 }
 
-function fullName(name: string): string {
-  const [, process = '', nth = '', rest = ''] = /^(\d+)-(\d+)(.*)$/.exec(name) ?? [];
-  const random = Buffer.from([0, 0, 0, Number(process), 0, 0, 0, Number(nth)]);
-  return `${PREFIX}${random.toString('hex')}${rest}`;
-}
-
+/** The name of a socket without what is the same for all. */
 function shortName(path: string): string {
-  const [, process = '', nth = '', rest = ''] =
-    /^0{6}(..)0{6}(..)(.*)$/.exec(basename(path).slice(PREFIX.length)) ?? [];
-  return `${parseInt(process, 16)}-${parseInt(nth, 16)}${rest}`;
+  return basename(path).slice(PREFIX.length);
 }

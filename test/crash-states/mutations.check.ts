@@ -18,18 +18,11 @@ interface Mutation extends Partial<ExploreOptions> {
   readonly finds: RegExp;
 }
 
-const { O_APPEND, O_DSYNC, O_RDWR, O_WRONLY } = constants;
+const { O_DSYNC, O_RDWR, O_WRONLY } = constants;
 
 /** Of what is opened only to read, only folders are synced. */
 const isFolder = (flags: number): boolean => (flags & (O_RDWR | O_WRONLY)) === 0;
 const isFile = (flags: number): boolean => !isFolder(flags);
-
-/** Opens the files whose paths match without `O_DSYNC`. */
-function withoutDsync(fs: System, paths: RegExp): System {
-  const open: System['open'] = (path, flags, mode) =>
-    fs.open(path, paths.test(path) ? flags & ~O_DSYNC : flags, mode);
-  return { ...fs, open };
-}
 
 /** Changes what the files do that are opened. */
 function changingFiles(
@@ -52,47 +45,28 @@ function withoutSyncs(fs: System, isLeftOut: (flags: number) => boolean): System
   }));
 }
 
-/** Leaves out the sync of the folder that follows a rename to a path that matches. */
-function withoutSyncAfterRename(fs: System, to: RegExp): System {
-  let isNext = false;
-  function isLeftOut(flags: number): boolean {
-    const isIt = isNext && isFolder(flags);
-    if (isIt) isNext = false;
-    return isIt;
-  }
+/** Leaves out all syncs once a log has been replaced by a repaired one. */
+function withoutSyncAfterRename(fs: System): System {
+  let isReplaced = false;
   return {
-    ...withoutSyncs(fs, isLeftOut),
-    async rename(from, path) {
-      isNext = to.test(path);
-      await fs.rename(from, path);
+    ...withoutSyncs(fs, () => isReplaced),
+    async rename(from, to) {
+      await fs.rename(from, to);
+      isReplaced ||= from.endsWith('.repair.new');
     },
   };
 }
 
-/** Leaves out the sync that follows a cut. */
-function withoutSyncAfterCut(fs: System): System {
-  return changingFiles(fs, (file) => {
-    let isCut = false;
-    return {
-      sync: async () => (isCut ? undefined : file.sync()),
-      truncate(size) {
-        isCut = true;
-        return file.truncate(size);
-      },
-    };
-  });
-}
-
 /** Cuts off a torn tail before the file for its copy is created. */
 function cuttingFirst(fs: System): System {
-  let log: OpenFile | undefined;
   return {
     ...fs,
     async open(path, flags, mode) {
-      if (path.endsWith('.torn.new')) await log?.truncate(TORN_AT);
-      const file = await fs.open(path, flags, mode);
-      if (flags & O_APPEND) log = file;
-      return file;
+      if (path.endsWith('.torn.new')) {
+        const log = await fs.open(path.replace('.torn.new', ''), O_RDWR);
+        await log.truncate(TORN_AT);
+      }
+      return fs.open(path, flags, mode);
     },
   };
 }
@@ -111,7 +85,10 @@ function returningTooEarly(fs: System): System {
 const mutations: Record<string, Mutation> = {
   'the log is opened without O_DSYNC': {
     workload: 'a log is created, in folders of its own',
-    mutate: (fs) => withoutDsync(fs, /jsonl$/),
+    mutate: (fs) => ({
+      ...fs,
+      open: (path, flags, mode) => fs.open(path, flags & ~O_DSYNC, mode),
+    }),
     finds: /fern.* was lost/,
   },
   'a write is not synced, though O_DSYNC does not reach the disk': {
@@ -136,19 +113,14 @@ const mutations: Record<string, Mutation> = {
     mutate: (fs) => withoutSyncs(fs, isFile),
     finds: /fern.* was lost/,
   },
-  'the copy of a torn tail is not synced': {
-    workload: 'a log with a torn tail is opened',
-    mutate: (fs) => withoutDsync(fs, /\.torn\.new$/),
-    finds: /the torn tail .* was lost/,
-  },
   'a torn tail is cut off before it is copied': {
-    workload: 'a log with a torn tail is opened',
+    workload: 'a torn tail is copied, once a full disk has room',
     mutate: cuttingFirst,
-    finds: /the torn tail .* was lost/,
+    finds: /oak.* was not kept/,
   },
   'a cut is not synced': {
     workload: 'a disk is full, and has room again',
-    mutate: withoutSyncAfterCut,
+    mutate: (fs) => withoutSyncs(fs, isFile),
     finds: /line 3 is damaged/,
   },
   'a failed write is not cut off': {
@@ -157,15 +129,10 @@ const mutations: Record<string, Mutation> = {
     mutate: (fs) => changingFiles(fs, () => ({ truncate: async () => undefined })),
     finds: /ivy.* was lost/,
   },
-  'the folder is not synced after the damaged lines were moved': {
-    workload: 'a damaged log is repaired',
-    mutate: (fs) => withoutSyncAfterRename(fs, /\.damaged-/),
-    finds: /the damaged line .* was lost/,
-  },
   'the folder is not synced after a repaired log was renamed': {
-    workload: 'a damaged log is repaired',
-    mutate: (fs) => withoutSyncAfterRename(fs, /jsonl$/),
-    finds: /line 2 is damaged/,
+    workload: 'a damaged log is repaired, once a full disk has room',
+    mutate: withoutSyncAfterRename,
+    finds: /moss.* was lost/,
   },
 };
 

@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import { nodeSystem, type OpenFile, type System } from '../../dist/log/files.js';
 import { systemError } from '../log/support.js';
-import { fileIn, folderIn, ROOT, SECTOR_BYTES, type Effect, type Inode } from './disk.js';
+import { fileIn, folderIn, ROOT, type Effect, type EntryChange, type Inode } from './disk.js';
 import { flushed, withEffect, withFailed, withNewInode, type World } from './world.js';
 
 /*
@@ -19,43 +19,30 @@ export interface Machine {
   readonly world: World;
   /** How many more bytes of data fit on the disk. */
   room: number;
-  /** Which of the next writes fails with EIO: 1 is the next one, 0 none. */
-  failingWrite: number;
+  /** Whether the next write fails with EIO. */
+  failsToWrite: boolean;
   /** Whether operations take so long that they hang. */
   hangs: boolean;
-  /** What the files in a folder hold, by their names. */
-  filesIn(path: string): Map<string, Buffer>;
+  /** What the files in a folder hold, by their names, in latin1. */
+  filesIn(path: string): Map<string, string>;
   inoOf(path: string): number | undefined;
 }
 
 export interface MachineOptions {
   /** Whether a write to a file opened with `O_DSYNC` is durable when it returns. */
-  readonly dsyncIsDurable?: boolean;
+  readonly dsyncIsDurable: boolean;
   /** Called during each operation that changes something or makes it durable. */
-  readonly onOperation?: (name: string, inFlight?: Effect) => Promise<void>;
-}
-
-interface Descriptor {
-  readonly ino: number;
-  readonly flags: number;
+  readonly onOperation: (name: string, inFlight?: Effect) => Promise<void>;
 }
 
 const { O_CREAT, O_DSYNC, O_EXCL } = constants;
 const { randomBytes } = nodeSystem;
 
-function isSocket(path: string): boolean {
-  return basename(path).startsWith('.plant-store-');
-}
-
-/** A folder and those that it is in, the outermost first. */
-function withAncestors(path: string): string[] {
-  const parent = dirname(path);
-  return parent === path ? [] : [...withAncestors(parent), path];
-}
-
-export function createMachine(start: World, options: MachineOptions = {}): Machine {
-  const { dsyncIsDurable = true, onOperation } = options;
-  const openFiles: Descriptor[] = [];
+export function createMachine(
+  start: World,
+  { dsyncIsDurable, onOperation }: MachineOptions,
+): Machine {
+  const openFiles: { readonly ino: number; readonly flags: number }[] = [];
   const timers = new Set<() => void>();
   let world = start;
 
@@ -63,7 +50,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
   async function change(name: string, effect: Effect): Promise<void> {
     world = withEffect(world, effect);
     await takeTime();
-    await onOperation?.(name, effect);
+    await onOperation(name, effect);
   }
 
   /** If the operation hangs, all timers expire. It is in progress until then, and may crash afterwards. */
@@ -78,7 +65,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
 
   async function sync(ino: number): Promise<void> {
     await takeTime();
-    await onOperation?.('sync');
+    await onOperation('sync');
     world = flushed(world, ino);
   }
 
@@ -91,46 +78,42 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     return ino;
   }
 
-  function find(path: string, syscall: string): number {
+  function find(path: string): number {
     const ino = inoOf(path);
-    if (ino === undefined) throw systemError('ENOENT', syscall);
+    if (ino === undefined) throw systemError('ENOENT', path);
     return ino;
   }
 
-  async function create(path: string, inode: Inode, syscall: string): Promise<number> {
-    const folder = find(dirname(path), syscall);
-    if (inoOf(path) !== undefined) throw systemError('EEXIST', syscall);
-    const created = withNewInode(world, inode);
-    world = created.world;
-    const changes = [[basename(path), created.ino]] as const;
-    await change(`${syscall} ${basename(path)}`, { kind: 'entries', ino: folder, changes });
-    return created.ino;
+  /** Changes entries of the folder that a path is in. */
+  function changeEntries(name: string, path: string, ...changes: EntryChange[]): Promise<void> {
+    const ino = find(dirname(path));
+    return change(`${name} ${basename(path)}`, { kind: 'entries', ino, changes });
+  }
+
+  async function create(name: string, path: string, inode: Inode): Promise<number> {
+    const ino = Math.max(...world.visible.keys()) + 1;
+    world = withNewInode(world, ino, inode);
+    await changeEntries(name, path, [basename(path), ino]);
+    return ino;
   }
 
   async function rename(from: string, to: string): Promise<void> {
-    if (isSocket(from)) return;
-    const changes = [
-      [basename(from), undefined],
-      [basename(to), find(from, 'rename')],
-    ] as const;
-    const ino = find(dirname(to), 'rename');
-    await change(`rename to ${basename(to)}`, { kind: 'entries', ino, changes });
+    if (basename(from).startsWith('.plant-store-')) return;
+    const ino = find(from);
+    await changeEntries('rename to', to, [basename(from), undefined], [basename(to), ino]);
   }
 
   async function unlink(path: string): Promise<void> {
-    if (isSocket(path)) return;
-    find(path, 'unlink');
-    const changes = [[basename(path), undefined]] as const;
-    const ino = find(dirname(path), 'unlink');
-    await change(`unlink ${basename(path)}`, { kind: 'entries', ino, changes });
+    find(path);
+    await changeEntries('unlink', path, [basename(path), undefined]);
   }
 
   async function open(path: string, flags: number): Promise<OpenFile> {
     let ino = inoOf(path);
-    if (ino !== undefined && flags & O_EXCL) throw systemError('EEXIST', 'open');
+    if (ino !== undefined && flags & O_EXCL) throw systemError('EEXIST', path);
     if (ino === undefined && flags & O_CREAT)
-      ino = await create(path, { kind: 'file', content: Buffer.alloc(0) }, 'open');
-    return handleOf({ ino: ino ?? find(path, 'open'), flags });
+      ino = await create('open', path, { kind: 'file', content: Buffer.alloc(0) });
+    return handleOf(ino ?? find(path), flags);
   }
 
   async function truncate(ino: number, size: number): Promise<void> {
@@ -141,16 +124,15 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
 
   /** Appends to a file: the log never writes anywhere else. */
   async function write(fd: number, given: Buffer): Promise<{ readonly bytesWritten: number }> {
-    const { ino, flags } = openFiles[fd] as Descriptor;
+    const { ino = 0, flags = 0 } = openFiles[fd] ?? {};
     if (machine.room === 0) throw systemError('ENOSPC', 'write');
     // A copy, because the caller may use its buffer again.
     const bytes = Buffer.from(given.subarray(0, machine.room));
     machine.room -= bytes.length;
-    const before = fileIn(world.visible, ino);
-    const offset = before.length;
-    const sectors = Buffer.concat([before.subarray(offset - (offset % SECTOR_BYTES)), bytes]);
-    const fails = --machine.failingWrite === 0;
-    const effect = { kind: 'write', ino, offset, bytes, sectors, failed: false } as const;
+    const offset = fileIn(world.visible, ino).length;
+    const fails = machine.failsToWrite;
+    machine.failsToWrite = false;
+    const effect = { kind: 'write', ino, offset, bytes } as const;
     await change(`write ${bytes.length} bytes`, effect);
     if (fails) {
       world = withFailed(world, effect);
@@ -160,19 +142,18 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     return { bytesWritten: bytes.length };
   }
 
-  function statOf(ino: number, options?: { bigint: boolean }): unknown {
+  function statOf(ino: number): unknown {
     const inode = world.visible.get(ino);
-    const isFile = (): boolean => inode?.kind === 'file';
-    const size = inode?.kind === 'file' ? inode.content.length : 0;
-    if (options?.bigint) return { dev: 1n, ino: BigInt(ino), size: BigInt(size), isFile };
-    return { ino, size, isFile, mode: 0o600, uid: 0, gid: 0 };
+    const isFile = inode?.kind === 'file';
+    const size = BigInt(isFile ? inode.content.length : 0);
+    const owned = { mode: 0o600, uid: 0, gid: 0 };
+    return { ...owned, dev: 1n, ino: BigInt(ino), size, isFile: () => isFile };
   }
 
-  function handleOf(file: Descriptor): OpenFile {
-    const { ino } = file;
+  function handleOf(ino: number, flags: number): OpenFile {
     const handle = {
-      fd: openFiles.push(file) - 1,
-      stat: async (options?: { bigint: boolean }) => statOf(ino, options),
+      fd: openFiles.push({ ino, flags }) - 1,
+      stat: async () => statOf(ino),
       chmod: async () => undefined,
       chown: async () => undefined,
       async read(buffer: Buffer, at: number, length: number, position: number) {
@@ -189,17 +170,14 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
 
   const fs = {
     open,
-    async mkdir(path: string) {
-      let first: string | undefined;
-      for (const folder of withAncestors(path)) {
-        if (inoOf(folder) !== undefined) continue;
-        await create(folder, { kind: 'folder', entries: new Map() }, 'mkdir');
-        first ??= folder;
-      }
-      return first;
+    async mkdir(path: string): Promise<string | undefined> {
+      if (inoOf(path) !== undefined) return undefined;
+      const first = await fs.mkdir(dirname(path));
+      await create('mkdir', path, { kind: 'folder', entries: new Map() });
+      return first ?? path;
     },
     async realpath(path: string) {
-      find(path, 'realpath');
+      find(path);
       return path;
     },
     readdir: async () => [],
@@ -209,7 +187,7 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
     write,
     statSync(path: string) {
       const ino = inoOf(path);
-      return ino === undefined ? undefined : statOf(ino, { bigint: true });
+      return ino === undefined ? undefined : statOf(ino);
     },
     listen: async () => ({ close: () => undefined }),
     startTimer(onExpiry: () => void) {
@@ -227,15 +205,14 @@ export function createMachine(start: World, options: MachineOptions = {}): Machi
       return world;
     },
     room: Infinity,
-    failingWrite: 0,
+    failsToWrite: false,
     hangs: false,
     filesIn(path) {
-      const files = new Map<string, Buffer>();
       const ino = inoOf(path);
-      if (ino === undefined) return files;
-      for (const [name, target] of folderIn(world.visible, ino))
-        files.set(name, fileIn(world.visible, target));
-      return files;
+      const entries = ino === undefined ? [] : [...folderIn(world.visible, ino)];
+      return new Map(
+        entries.map(([name, file]) => [name, fileIn(world.visible, file).toString('latin1')]),
+      );
     },
     inoOf,
   };

@@ -1,22 +1,21 @@
 import { ok, rejects } from 'node:assert/strict';
+import { dirname } from 'node:path';
 
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { untilAvailable } from '../log/support.js';
-import { open, send, type Process } from './invariants.js';
+import { LOG, open, send, type Process } from './invariants.js';
 import { knowledgeOf, lineOf, type Knowledge } from './knowledge.js';
 import { worldWith, type World } from './world.js';
 
 /** What a process does with a log, and the state that it starts from. */
 export interface Workload {
   readonly start: World;
-  readonly path: string;
   readonly knowledge: Knowledge;
   readonly run: (process: Process) => Promise<unknown>;
+  /** What a process does after it has recovered the log from a crash. */
+  readonly goOn?: Workload['run'];
 }
-
-const FOLDER = '/srv/data';
-const path = `${FOLDER}/plants.jsonl`;
 
 const FERN: NewPlant = { id: 1n, name: 'fern' };
 const IVY: NewPlant = { id: 2n, name: 'ivy', tag: 'indoor' };
@@ -27,7 +26,6 @@ const OAK: NewPlant = { id: 4n, name: 'oak'.repeat(200) };
 const TORN = lineOf(OAK).slice(0, 500);
 /** The byte offset of a torn tail behind a line. */
 export const TORN_AT = lineOf(FERN).length;
-const ZEROS = '\0'.repeat(300);
 
 interface Given {
   /** Acknowledged plants. */
@@ -38,15 +36,16 @@ interface Given {
 }
 
 /** A workload on a log with the lines of some plants, then those that are damaged, and a torn tail. */
-function onLog(given: Given, run: Workload['run']): Workload {
+export function onLog(given: Given, run: Workload['run']): Workload {
   const { plants, damaged = [], tail = '', lacksNewline = false } = given;
   const content = [...plants.map(lineOf), ...damaged, tail].join('');
-  return {
-    start: worldWith(FOLDER, { 'plants.jsonl': lacksNewline ? content.slice(0, -1) : content }),
-    path,
-    knowledge: knowledgeOf(plants, { tails: tail === '' ? [] : [tail], damaged }),
-    run,
-  };
+  const start = worldWith(dirname(LOG), lacksNewline ? content.slice(0, -1) : content);
+  return { start, knowledge: knowledgeOf(plants, damaged, tail), run };
+}
+
+/** A workload without a log. Two of its folders are missing as well. */
+export function onNothing(run: Workload['run']): Workload {
+  return { start: worldWith('/srv'), knowledge: knowledgeOf(), run };
 }
 
 /** Opens the log and sends groups of plants, each group at once. */
@@ -58,39 +57,23 @@ function storing(...groups: readonly NewPlant[][]): Workload['run'] {
   };
 }
 
-async function repair({ fs, knowledge }: Process): Promise<void> {
-  await repairLog(fs, path, () => undefined);
-  knowledge.damaged.set('x\n', 'moved');
-}
-
 export const workloads = {
-  'a log is created, in folders of its own': {
-    start: worldWith('/srv', {}),
-    path: '/srv/garden/data/plants.jsonl',
-    knowledge: knowledgeOf(),
-    run: storing([FERN], [OAK, IVY, MOSS]),
-  },
-  'a log with a torn tail is opened': onLog({ plants: [FERN], tail: TORN }, storing([IVY], [OAK])),
-  'a log whose last line lacks its newline is opened': onLog(
-    { plants: [FERN, OAK], lacksNewline: true },
-    storing([IVY], [OAK, MOSS]),
-  ),
-  'a newline is to be added to the last line, and the write fails': onLog(
-    { plants: [FERN], lacksNewline: true },
-    async (process) => {
-      process.machine.failingWrite = 1;
-      await rejects(open(process));
-      await storing([IVY])(process);
-    },
-  ),
-  'a log with a tail of zeros is opened': onLog({ plants: [FERN], tail: ZEROS }, storing([IVY])),
-  'a torn tail is to be copied to a full disk': onLog(
+  'a log is created, in folders of its own': onNothing(storing([FERN], [OAK, IVY, MOSS])),
+  'a torn tail is copied, once a full disk has room': onLog(
     { plants: [FERN], tail: TORN },
     async (process) => {
       process.machine.room = 20;
       await rejects(open(process));
       process.machine.room = Infinity;
-      await storing([IVY])(process);
+      await storing([IVY], [OAK])(process);
+    },
+  ),
+  'a last line lacks its newline, and a write fails': onLog(
+    { plants: [FERN, OAK], lacksNewline: true },
+    async (process) => {
+      process.machine.failsToWrite = true;
+      await rejects(open(process));
+      await storing([IVY], [MOSS])(process);
     },
   ),
   'a disk is full, and has room again': onLog({ plants: [FERN] }, async (process) => {
@@ -105,46 +88,32 @@ export const workloads = {
   }),
   'a write fails': onLog({ plants: [FERN] }, async (process) => {
     const log = await open(process);
-    process.machine.failingWrite = 1;
+    process.machine.failsToWrite = true;
     await send(process, log, [IVY, OAK]);
     await log.close();
   }),
-  'a disk hangs, and responds again': onLog({ plants: [FERN] }, async (process) => {
+  'a full disk hangs, and responds again': onLog({ plants: [FERN] }, async (process) => {
     const { machine, knowledge } = process;
-    const log = await open(process);
-    machine.hangs = true;
-    await send(process, log, [IVY, OAK]);
-    ok(!knowledge.acknowledged.has(IVY.id), 'they were refused');
-    machine.hangs = false;
-    await untilAvailable(log);
-    await send(process, log, [IVY, MOSS]);
-    await log.close();
-  }),
-  'a full disk hangs': onLog({ plants: [FERN] }, async (process) => {
-    const { machine } = process;
     const log = await open(process);
     machine.room = lineOf(IVY).length + 20;
     machine.hangs = true;
     await send(process, log, [IVY, OAK]);
+    ok(!knowledge.acknowledged.has(IVY.id), 'they were refused');
     await untilAvailable(log);
     machine.hangs = false;
     machine.room = Infinity;
-    await send(process, log, [OAK]);
+    await send(process, log, [IVY, OAK]);
     await log.close();
   }),
-  'a damaged log is to be repaired on a full disk': onLog(
-    { plants: [FERN], damaged: ['x\n'] },
-    async (process) => {
-      process.machine.room = 30;
-      await rejects(repair(process));
-      process.machine.room = Infinity;
-      await repair(process);
-    },
-  ),
-  'a damaged log is repaired': onLog(
+  'a damaged log is repaired, once a full disk has room': onLog(
     { plants: [FERN], damaged: ['x\n'], tail: '{"id":3' },
     async (process) => {
-      await repair(process);
+      const { fs, machine, knowledge } = process;
+      machine.room = 30;
+      await rejects(repairLog(fs, LOG, () => undefined));
+      machine.room = Infinity;
+      await repairLog(fs, LOG, () => undefined);
+      knowledge.damaged.clear();
       await storing([MOSS])(process);
     },
   ),

@@ -2,7 +2,6 @@ import {
   applied,
   beginningsOf,
   keyOf,
-  keyOfEffect,
   reachable,
   ROOT,
   withInode,
@@ -10,7 +9,6 @@ import {
   type Effect,
   type Inode,
   type Outcomes,
-  type WriteEffect,
 } from './disk.js';
 
 /** What a file system holds at one moment: a disk, and the page cache above it. Immutable, like a disk. */
@@ -28,30 +26,25 @@ export function worldOf(disk: Disk): World {
   return { durable: disk, pending: [], visible: disk };
 }
 
-/** A world with these files in a folder. */
-export function worldWith(path: string, files: Readonly<Record<string, string>>): World {
+/** A world with a folder, and perhaps a log in it. */
+export function worldWith(folder: string, log?: string): World {
   const inodes = new Map<number, Inode>();
   let ino = ROOT;
-  for (const name of path.split('/').filter(Boolean))
+  for (const name of folder.split('/').filter(Boolean))
     inodes.set(ino, { kind: 'folder', entries: new Map([[name, ++ino]]) });
-  const entries = new Map(Object.keys(files).map((name, n) => [name, ino + 1 + n]));
+  const entries = new Map(log === undefined ? [] : [['plants.jsonl', ino + 1]]);
   inodes.set(ino, { kind: 'folder', entries });
-  for (const content of Object.values(files))
-    inodes.set(++ino, { kind: 'file', content: Buffer.from(content, 'latin1') });
+  if (log !== undefined) inodes.set(ino + 1, { kind: 'file', content: Buffer.from(log, 'latin1') });
   return worldOf(inodes);
 }
 
 /** Adds an inode that no folder leads to yet. */
-export function withNewInode(world: World, inode: Inode): { world: World; ino: number } {
+export function withNewInode(world: World, ino: number, inode: Inode): World {
   const { durable, pending, visible } = world;
-  const ino = Math.max(...durable.keys(), ...visible.keys()) + 1;
   return {
-    ino,
-    world: {
-      durable: withInode(durable, ino, inode),
-      pending,
-      visible: withInode(visible, ino, inode),
-    },
+    durable: withInode(durable, ino, inode),
+    pending,
+    visible: withInode(visible, ino, inode),
   };
 }
 
@@ -60,46 +53,33 @@ export function withEffect({ durable, pending, visible }: World, effect: Effect)
 }
 
 /** Makes the effects on an inode durable: all of them, or those up to one of them. */
-export function flushed(world: World, ino: number, last?: Effect): World {
-  const end = last ? world.pending.indexOf(last) : world.pending.length - 1;
-  let { durable } = world;
-  let rest: Effect[] = [];
-  for (const [n, effect] of world.pending.entries())
-    if (n > end || effect.ino !== ino || hasFailed(effect)) rest.push(effect);
-    else {
-      durable = applied(durable, effect);
-      if (effect.kind === 'truncate')
-        rest = rest.filter((other) => other.ino !== ino || !hasFailed(other));
-    }
-  return { durable, pending: rest, visible: world.visible };
+export function flushed({ durable, pending, visible }: World, ino: number, last?: Effect): World {
+  const end = last ? pending.indexOf(last) : pending.length;
+  const isFlushed = (effect: Effect, n: number): boolean => effect.ino === ino && n <= end;
+  return {
+    durable: pending.filter(isFlushed).reduce(applied, durable),
+    pending: pending.filter((effect, n) => !isFlushed(effect, n)),
+    visible,
+  };
 }
 
-function hasFailed(effect: Effect): boolean {
-  return effect.kind === 'write' && effect.failed;
+/** The world after a write has failed: the page cache holds its bytes, and never writes them to the disk. */
+export function withFailed({ durable, pending, visible }: World, failed: Effect): World {
+  return { durable, pending: pending.filter((effect) => effect !== failed), visible };
 }
 
-/** The world after a write has failed: the page cache holds its bytes, and never writes them again. */
-export function withFailed({ durable, pending, visible }: World, failed: WriteEffect): World {
-  const effects = pending.map((effect) =>
-    effect === failed ? { ...failed, failed: true } : effect,
-  );
-  return { durable, pending: effects, visible };
-}
-
-/** Whether the bytes of a failed write are visible to processes. */
-export function showsFailedWrite({ pending }: World): boolean {
-  const failed = pending.findLastIndex(hasFailed);
-  return failed !== -1 && !pending.slice(failed).some(({ kind }) => kind === 'truncate');
-}
-
-/** The worlds that can be left when a process is killed in the middle of an operation. */
-export function afterKill(world: World, inFlight: Effect): World[] {
+/**
+ * The worlds that can be left when a process is killed, perhaps in the middle of an operation. If that is the cut that
+ * undoes a failed write, it has happened: the log promises nothing for the time between the two.
+ */
+export function afterKill(world: World, inFlight?: Effect): World[] {
+  if (!inFlight) return [world];
   const n = world.pending.indexOf(inFlight);
-  const instead = (effects: readonly Effect[]): World => {
+  const instead = (...effects: readonly Effect[]): World => {
     const pending = world.pending.toSpliced(n, 1, ...effects);
     return { durable: world.durable, pending, visible: pending.reduce(applied, world.durable) };
   };
-  return [instead([]), ...[...beginningsOf(inFlight)].map((effect) => instead([effect])), world];
+  return [instead(), ...beginningsOf(inFlight).map((effect) => instead(effect)), world];
 }
 
 /** The worlds that a power cut can leave. */
@@ -115,6 +95,7 @@ export function afterPowerCut({ durable, pending }: World, outcomes: Outcomes): 
 }
 
 /** A text that is the same for equal worlds. */
-export function keyOfWorld({ durable, pending }: World): string {
-  return [keyOf(durable), ...pending.map(keyOfEffect)].join('\n\n');
+export function keyOfWorld({ durable, pending, visible }: World): string {
+  const effects = pending.map((effect) => Object.values(effect).join(' '));
+  return [keyOf(durable), ...effects, keyOf(visible)].join(';');
 }

@@ -112,7 +112,6 @@ function post(agent: Agent, port: number, plant: Plant): Promise<Status> {
 }
 
 export interface LoadOptions {
-  readonly clients?: number;
   /** The number of plants to send. */
   readonly plants?: number;
   /** The length of the name of every tenth plant, in bytes. */
@@ -129,7 +128,7 @@ export interface Load {
 }
 
 export function startLoad(ledger: Ledger, program: Program, options: LoadOptions = {}): Load {
-  const { clients = CLIENTS, plants = Infinity, bytes = 10_000 } = options;
+  const { plants = Infinity, bytes = 10_000 } = options;
   let left = plants;
   let acknowledged = 0;
   let target = Infinity;
@@ -147,7 +146,7 @@ export function startLoad(ledger: Ledger, program: Program, options: LoadOptions
     }
   }
 
-  const ended = Promise.all(Array.from({ length: clients }, client)).then(() => undefined);
+  const ended = Promise.all(Array.from({ length: CLIENTS }, client)).then(() => undefined);
   return {
     reached: (count) =>
       Promise.race([

@@ -85,7 +85,9 @@ for (const type of FILE_SYSTEMS) {
     const repair = await run(t, { args: ['repair'], env: settingsFor(disk.log) });
     t.equal(repair.code, 0, repair.stderr);
     const repaired = filesIn(dirname(disk.log));
-    await disk.cutPower();
+    await (
+      await disk.prepareCut()
+    )();
     disk.mountAgain();
     t.strictSame(filesIn(dirname(disk.log)), repaired);
     ledger.check(disk.log);
@@ -98,7 +100,9 @@ for (const type of FILE_SYSTEMS) {
       await stopCleanly(t, await serveOnePlant(t, disk, ledger));
       appendFileSync(disk.log, `{"id":9,"name":"${'x'.repeat(100_000)}`, { flush: true });
       const program = await serveOnePlant(t, disk, ledger);
-      await disk.cutPower();
+      await (
+        await disk.prepareCut()
+      )();
       await program.stop('SIGKILL');
       disk.mountAgain();
       ledger.check(disk.log);
@@ -139,7 +143,6 @@ interface Disk {
   readonly log: string;
   /** Resolves to a function that cuts the power at once: nothing more reaches the disk. */
   prepareCut(): Promise<() => Promise<void>>;
-  cutPower(): Promise<void>;
   /** Mounts the file system again; no process may use it. */
   mountAgain(): void;
 }
@@ -159,10 +162,6 @@ function makeDisk(t: Test, type: (typeof FILE_SYSTEMS)[number]): Disk | undefine
         perl.stdin.end('\n');
         t.strictSame(await ended, [0, null], 'the power is cut');
       };
-    },
-    async cutPower() {
-      const cut = await this.prepareCut();
-      await cut();
     },
     mountAgain() {
       execFileSync('umount', [folder]);

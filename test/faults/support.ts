@@ -64,14 +64,10 @@ export function makeFileSystem(
 
 /** The content of every file in a folder, except the sockets that are locks. */
 export function filesIn(folder: string): Record<string, string> {
-  const names = readdirSync(folder).filter((name) => !isLock(name));
+  const names = readdirSync(folder).filter((name) => !name.startsWith('.plant-store-'));
   return Object.fromEntries(
     names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
   );
-}
-
-export function isLock(name: string): boolean {
-  return name.startsWith('.plant-store-');
 }
 
 /** The number of torn tails that recoveries have moved aside. */
