@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { once } from 'node:events';
-import { appendFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, writeFileSync } from 'node:fs';
 
 import t from 'tap';
 
@@ -233,19 +233,6 @@ for (const [what, fault] of Object.entries(failedWrites))
           t.equal(content(), order === 'after' ? left + line : line + left);
         },
       );
-
-t.test('a write that fails does not lengthen a file that was cut meanwhile', async (t) => {
-  const gate = createGate();
-  const faults = { 'write 2': { fails: 'ENOSPC', hangs: gate } };
-  const { log, path, content } = await openWithFaults(t, faults);
-  await log.add(FERN);
-  const refused = t.rejects(log.add(IVY), { ...UNAVAILABLE, message: /modified/ });
-  await gate.reached;
-  truncateSync(path, 3);
-  gate.open();
-  await refused;
-  t.equal(content(), FERN_LINE.slice(0, 3));
-});
 
 const HANG_REPORT = /: a write has not returned for 10 s; plants are refused until it does$/;
 const RETURN_REPORT = /: the write has returned; plants are stored again$/;

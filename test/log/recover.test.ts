@@ -5,22 +5,26 @@ import { gzipSync } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
-import type { IdIndex } from '../../dist/log/ids.js';
+import { createIdIndex } from '../../dist/log/ids.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
-import { checkLines } from '../../dist/log/recover.js';
+import { checkLines, verifyLog } from '../../dist/log/recover.js';
 import { repairLog } from '../../dist/log/repair.js';
 import { nodeSystem, type System } from '../../dist/log/files.js';
 import type { NewPlant } from '../../dist/plant.js';
+import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
 import {
   contentOf,
   createGate,
   faultyFileSystem,
+  ignore,
   logAt,
   logOf,
   memoryFile,
   nameOfKept,
+  plantsNamed,
+  UNAVAILABLE,
 } from './support.js';
 
 const PLANTS: NewPlant[] = [
@@ -82,25 +86,11 @@ function isTorn(tail: string): boolean {
   }
 }
 
-/** An index that is created faster than that of a log. */
-function smallIndex(): IdIndex {
-  const offsets = new Map<bigint, number>();
-  return {
-    size: 0,
-    get: (id) => offsets.get(id),
-    add(id, offset) {
-      const earlier = offsets.get(id);
-      if (earlier === undefined) offsets.set(id, offset);
-      return earlier;
-    },
-  };
-}
-
 /** What it comes to without a disk. */
 async function openingOf(content: Buffer): Promise<Opening> {
   const ids: bigint[] = [];
   let last = 0;
-  for await (const { lines, end, damaged } of checkLines(memoryFile(content), smallIndex())) {
+  for await (const { lines, end, damaged } of checkLines(memoryFile(content), createIdIndex())) {
     const [damage] = damaged;
     if (damage) return { line: damage.line, offset: damage.offset };
     for (const { id } of lines) if (id !== undefined) ids.push(id);
@@ -124,16 +114,10 @@ async function checkOnDisk(t: Test, content: Buffer, expected: Opening): Promise
   const reports: string[] = [];
   const opening = openPlantLog(path, { report: (message) => reports.push(message) });
   if ('line' in expected) {
-    const { line, offset } = expected;
-    const start = `${path}: line ${line}, at byte ${offset}: `;
-    const error: unknown = await opening.catch((error: unknown) => error);
-    t.match(error, { name: 'PlantStoreError', code: 'damaged' }, 'it is refused');
-    t.ok(error instanceof Error && error.message.startsWith(start), start);
-    t.strictSame(
-      contentOf(dirname(path)),
-      recovered(content, content.length),
-      'nothing is changed',
-    );
+    const message = new RegExp(`: line ${expected.line}, at byte ${expected.offset}: `);
+    await t.rejects(opening, { name: 'PlantStoreError', code: 'damaged', message });
+    const unchanged = { 'plants.jsonl': content.toString('latin1') };
+    t.strictSame(contentOf(dirname(path)), unchanged, 'nothing is changed');
     t.equal(reports.length, 0);
     return;
   }
@@ -400,4 +384,84 @@ t.test('the torn tail of a damaged log is not cut off', async (t) => {
   const offset = logOf(PLANTS.slice(0, -1)).length;
   for (const tail of [String(TORN), '\0'.repeat(100)])
     await checkOnDisk(t, Buffer.from(damaged + tail), { line: LINES.length, offset });
+});
+
+/** What verifying finds: the plants, the byte offset at which the last line ends, what is torn, and all damage. */
+async function verified(path: string, fs: System = nodeSystem) {
+  const all: object[] = [];
+  let found = { plants: 0, end: 0, torn: '' };
+  for await (const { plants, end, damaged, torn } of verifyLog(fs, path, ignore)) {
+    for (const { bytes, line, offset, reason } of damaged)
+      all.push({ line, offset, reason, text: bytes.toString('latin1') });
+    found = { plants, end, torn: String(torn) };
+  }
+  return { ...found, damaged: all };
+}
+
+t.test('verifying finds each damaged line with its number, offset and reason', async (t) => {
+  const [fern, ivy, oak] = plantsNamed('fern', 'ivy'.repeat(20), '\ud800').map(encodeRecord) as [
+    string,
+    string,
+    string,
+  ];
+  const flipped = fern.replace('fern', 'farn');
+  const noJson = /^it must be one JSON text in UTF-8; it is not valid/;
+  const lines: readonly (readonly [line: string, reason?: string | RegExp])[] = [
+    [flipped, 'it has a crc32 that does not match its plant'],
+    [ivy],
+    ['\n', 'it is blank'],
+    [ivy, `it repeats the id of the line at byte ${flipped.length}`],
+    [oak],
+    [`${'x'.repeat(300_000)}\n`, noJson],
+    ['{}\n', /^id: must be an integer .*; name: must be a string$/],
+  ];
+  const torn = '{"id":';
+  const whole = lines.map(([line]) => line).join('');
+  const path = logAt(t, whole + torn);
+  let offset = 0;
+  const damaged = lines.flatMap(([text, reason], n) => {
+    offset += text.length;
+    return reason ? [{ line: n + 1, offset: offset - text.length, reason, text }] : [];
+  });
+  const found = await verified(path);
+  t.match(found, { plants: 2, end: whole.length, torn, damaged: exactly(...damaged) });
+  t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': whole + torn }, 'nothing is changed');
+});
+
+t.test('verifying ends when it is left, and closes the file', async (t) => {
+  const fs = faultyFileSystem();
+  const path = logAt(t, logOf(plantsNamed(...Array<string>(40_000).fill('fern'))));
+  for await (const { plants } of verifyLog(fs, path, ignore)) {
+    t.ok(plants < 40_000);
+    break;
+  }
+  t.equal(fs.openFiles, 0);
+});
+
+t.test('lines that a server appends meanwhile are checked, and progress ends at 1', async (t) => {
+  const plants = plantsNamed(...Array<string>(40_000).fill('fern'));
+  const first = logOf(plants.slice(0, 20_000));
+  const path = logAt(t, first);
+  const progress: [bytes: number, totalBytes: number][] = [];
+  let found = 0;
+  for await (const part of verifyLog(nodeSystem, path, (...each) => progress.push(each))) {
+    if (found === 0) appendFileSync(path, logOf(plants.slice(20_000)));
+    found = part.plants;
+  }
+  t.equal(found, plants.length);
+  t.ok(progress.every(([bytes, total]) => bytes <= total && total === first.length));
+  t.strictSame(progress.at(-1), [first.length, first.length]);
+});
+
+t.test('a log that cannot be read is not verified, and not created', async (t) => {
+  const missing = logAt(t);
+  await t.rejects(verified(missing), { ...UNAVAILABLE, message: /plants\.jsonl: .*ENOENT/ });
+  t.strictSame(readdirSync(dirname(missing)), []);
+
+  const path = logAt(t, '{}\n');
+  for (const kind of ['open', 'stat', 'read', 'close']) {
+    const fs = faultyFileSystem({ [`${kind} 1`]: { fails: 'EIO' } });
+    await t.rejects(verified(path, fs), { ...UNAVAILABLE, message: /EIO/ }, kind);
+    t.equal(fs.openFiles, 0, 'the file is closed');
+  }
 });

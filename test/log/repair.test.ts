@@ -25,7 +25,6 @@ import {
   countOf,
   faultyFileSystem,
   FERN,
-  ignore,
   IVY,
   LOCKED,
   logAt,
@@ -67,109 +66,82 @@ function changingOnceKept(fs: System, change: () => unknown): System {
   };
 }
 
-/** The lines of a log: those that begin with a cross are damaged or torn. */
-const DAMAGED_LOGS = [
-  'x fern ivy',
-  'fern ivy x',
-  'fern x1 x2 x3 ivy x4 x5',
-  'x1 fern x2 ivy x3 oak x4',
-  'x',
-  'x1 x2 x3',
-  'x fern x',
-  'x fern xtorn',
-  'fern xtorn',
-  'x xtorn',
-];
+/** A line, and what a repair makes of it: nothing if it moves it aside. */
+type Repaired = readonly [before: string, after: string];
 
-t.test('a repair moves the damaged lines and the torn one, and no others', async (t) => {
-  for (const names of DAMAGED_LOGS) {
-    const lines = names.split(' ').map((name, n) => {
-      if (name.startsWith('x')) return `{"id":${name}${name === 'xtorn' ? '' : '\n'}`;
-      return encodeRecord({ id: BigInt(n), name });
+const kept = (line: string): Repaired => [line, line];
+const moved = (line: string): Repaired => [line, ''];
+
+const [fern, ivy] = [FERN, IVY].map(encodeRecord) as [string, string];
+const mossOfSameId = encodeRecord({ ...MOSS, id: FERN.id });
+const byHand = '{"id":1,"name":"reed"}\n';
+const crlf = (line: string): string => line.replace('\n', '\r\n');
+
+const REPAIRS: Readonly<Record<string, readonly Repaired[]>> = {
+  'a damaged line at the start': [moved('x\n'), kept(fern), kept(ivy)],
+  'a damaged line at the end': [kept(fern), kept(ivy), moved('x\n')],
+  'several damaged lines': [moved('1\n'), kept(fern), moved('2\n'), moved('3\n'), kept(ivy)],
+  'damaged lines only': [moved('{"id":x\n'), moved('x\n')],
+  'a torn tail': [kept(fern), moved('{"id":2,"na')],
+  'a damaged line and a torn tail': [moved('{"id":x\n'), moved('{"id":')],
+  'CR LF': [
+    [crlf(fern), fern],
+    [crlf(ivy), ivy],
+  ],
+  'CR LF, but for the end': [
+    [crlf(fern), fern],
+    [ivy.trimEnd(), ivy],
+  ],
+  'a byte order mark': [[`\ufeff${fern}`, fern], kept(ivy)],
+  'no newline at the end': [kept(fern), [ivy.trimEnd(), ivy]],
+  'spaces and no newline': [kept(fern), [ivy.replaceAll(',', ', ').trimEnd(), ivy]],
+  'another order': [[fern.replace(/^\{("id":\d+),(.*)\}/, '{$2,$1}'), fern], kept(ivy)],
+  'an escape and no checksum': [['{"id":1,"name":"f\\u0065rn"}\n', fern], kept(ivy)],
+  'other plants than were written': [
+    moved(crlf(fern.replace('fern', 'Fern'))),
+    [crlf(fern), fern],
+    kept(ivy),
+    moved(ivy.replace('"id":2', '"id":9')),
+    moved('\n'),
+    moved(`${fern.trimEnd()}${ivy}`),
+  ],
+  'an id twice': [kept(byHand), moved(fern)],
+  'an id three times': [[crlf(fern), fern], moved(byHand), moved(mossOfSameId)],
+  'an id of a damaged line': [moved(fern.replace('fern', 'farn')), kept(byHand)],
+};
+
+for (const [what, lines] of Object.entries(REPAIRS))
+  t.test(`a repair keeps records, writes plants again and moves the rest: ${what}`, async (t) => {
+    const path = logAt(t, lines.map(([before]) => before).join(''));
+    const others = lines.filter(([, after]) => after === '').map(([before]) => before);
+    const plants = lines.filter(([, after]) => after !== '');
+    const rewritten = plants.filter(([before, after]) => before !== after).length;
+    const movedTo = others.length > 0 ? damagedPathOf(path, others.join('')) : undefined;
+    const shortWrites = faultyFileSystem({ 'write 1': { writes: 1 }, 'write 2': { writes: 1 } });
+    t.strictSame(await repair(path, shortWrites), {
+      plants: plants.length,
+      rewritten,
+      moved: others.length,
+      movedTo,
     });
-    const isDamaged = (line: string): boolean => line.startsWith('{"id":x');
-    const damaged = lines.filter(isDamaged).join('');
-    const kept = lines.filter((line) => !isDamaged(line));
-    const path = logAt(t, lines.join(''));
-    const shortWrites = { 'write 1': { writes: 1 }, 'write 2': { writes: 1 } };
-    const moved = lines.length - kept.length;
-    const movedTo = damagedPathOf(path, damaged);
-    const expected = { plants: kept.length, rewritten: 0, moved, movedTo };
-    t.strictSame(await repair(path, faultyFileSystem(shortWrites)), expected, names);
-    const files = { 'plants.jsonl': kept.join(''), ...movedLines(path, damaged) };
-    t.strictSame(contentOf(dirname(path)), files, names);
-    const log = await openPlantLog(path, { report: ignore });
-    t.equal(log.size, kept.length, 'it opens with all undamaged plants');
-    await log.close();
-  }
-});
+    t.strictSame(contentOf(dirname(path)), {
+      'plants.jsonl': plants.map(([, after]) => after).join(''),
+      ...(others.length > 0 && movedLines(path, others.join(''))),
+    });
+    t.equal(await repair(path), undefined, 'it is repaired');
+  });
 
 t.test('a repair of many damaged lines takes few writes', async (t) => {
-  const names = Array.from({ length: 3_000 }, (_, n) => `fern ${n}`.repeat(90));
+  const names = Array.from({ length: 1_000 }, (_, n) => `fern ${n}`.repeat(90));
   const whole = plantsNamed(...names).map(encodeRecord);
   const damaged = whole.map((line) => line.replace('fern', 'farn'));
   const path = logAt(t, whole.map((line, n) => `${line}${damaged[n]}`).join(''));
   const fs = faultyFileSystem();
-  t.match(await repair(path, fs), { plants: 3_000, moved: 3_000 });
+  t.match(await repair(path, fs), { plants: 1_000, moved: 1_000 });
   t.equal(readFileSync(path, 'utf8'), whole.join(''));
   t.equal(readFileSync(damagedPathOf(path, damaged.join('')), 'utf8'), damaged.join(''));
   const writes = countOf(fs, 'write');
-  t.ok(writes < 100, `${writes} writes`);
-});
-
-t.test('a repair writes lines that hold a plant again as records', async (t) => {
-  const [fern, ivy] = [FERN, IVY].map(encodeRecord) as [string, string];
-  const spaced = ivy.replaceAll(',', ', ');
-  const edited: readonly (readonly [content: string, rewritten: number])[] = [
-    [(fern + ivy).replaceAll('\n', '\r\n'), 2],
-    [`\ufeff${fern}${ivy}`, 1],
-    [fern + ivy.trimEnd(), 1],
-    [`${fern.trimEnd()}\r\n${ivy.trimEnd()}`, 2],
-    [fern + spaced.trimEnd(), 1],
-    [fern.replace(/^\{("id":\d+),(.*)\}/, '{$2,$1}') + ivy, 1],
-    [fern + ivy.replace(/,"crc32":\d+/, ' ').replace('v', '\\u0076'), 1],
-  ];
-  for (const [content, rewritten] of edited) {
-    const path = logAt(t, content);
-    const expected = { plants: 2, rewritten, moved: 0, movedTo: undefined };
-    t.strictSame(await repair(path), expected, content);
-    t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': fern + ivy });
-    t.equal(await repair(path), undefined, 'it is repaired');
-  }
-});
-
-t.test('a repair moves lines that hold another plant than was written', async (t) => {
-  const [fern, ivy] = [FERN, IVY].map(encodeRecord) as [string, string];
-  const edited = fern.replace('fern', 'Fern').replace('\n', '\r\n');
-  const moved = [edited, ivy.replace(/"id":\d+/, '"id":9'), '\n', `${fern.trimEnd()}${ivy}`];
-  const content = [edited, fern.replace('\n', '\r\n'), ivy, ...moved.slice(1)].join('');
-  const path = logAt(t, content);
-  const movedTo = damagedPathOf(path, moved.join(''));
-  t.strictSame(await repair(path), { plants: 2, rewritten: 1, moved: moved.length, movedTo });
-  t.strictSame(contentOf(dirname(path)), {
-    'plants.jsonl': fern + ivy,
-    ...movedLines(path, moved.join('')),
-  });
-});
-
-t.test('of lines with one id, the first is kept', async (t) => {
-  const fern = encodeRecord(FERN);
-  const moss = encodeRecord({ ...MOSS, id: FERN.id });
-  const crlf = fern.replace('\n', '\r\n');
-  const byHand = '{"id":1,"name":"reed"}\n';
-  const rows: readonly (readonly [lines: readonly string[], kept: string])[] = [
-    [[byHand, fern], byHand],
-    [[fern, byHand, moss], fern],
-    [[crlf, moss], fern],
-    [[fern.replace('fern', 'farn'), byHand], byHand],
-  ];
-  for (const [lines, kept] of rows)
-    for (const before of ['', encodeRecord(IVY)]) {
-      const path = logAt(t, before + lines.join(''));
-      await t.rejects(openPlantLog(path), { code: 'damaged' }, 'a start refuses all of them');
-      t.match(await repair(path), { plants: before === '' ? 1 : 2, moved: lines.length - 1 });
-      t.equal(readFileSync(path, 'utf8'), before + kept, lines.join(''));
-    }
+  t.ok(writes < 40, `${writes} writes`);
 });
 
 t.test('a log that is missing is not repaired, and not created', async (t) => {
@@ -286,18 +258,17 @@ const FAILURES: Record<string, (nth: number) => Record<number, Fault>> = {
 
 for (const [what, faultsFrom] of Object.entries(FAILURES))
   t.test(`the log is either unchanged or completely repaired if ${what} fails`, async (t) => {
-    const [fern, ivy, torn] = [encodeRecord(FERN), encodeRecord(IVY), '{"id":'];
+    const torn = '{"id":';
     const before = ['x1\n', fern, 'x2\n', ivy, torn].join('');
     const after = fern + ivy;
     for (let nth = 1; ; nth++) {
       const path = logAt(t, before);
       const given = giveAway(path, 0o640);
-      const moved = movedLines(path, `x1\nx2\n${torn}`);
+      const aside = movedLines(path, `x1\nx2\n${torn}`);
       const fs = faultyFileSystem(faultsFrom(nth));
       const outcome = await repair(path, fs).catch((error: unknown) => error);
       const about = `operation ${nth}, ${fs.operations[nth - 1] ?? 'none'}`;
       if (outcome instanceof Error) t.match(outcome, UNAVAILABLE, about);
-      t.equal(fs.openFiles, 0, `${about}: files are closed`);
 
       // A lock that could not be removed is removed by the next one. So is an unfinished file.
       const left = filesIn(dirname(path));
@@ -306,18 +277,16 @@ for (const [what, faultsFrom] of Object.entries(FAILURES))
           Reflect.deleteProperty(left, `plants.jsonl.${kind}.new`);
       const allowed = [
         { 'plants.jsonl': before },
-        { 'plants.jsonl': before, ...moved },
-        { 'plants.jsonl': after, ...moved },
+        { 'plants.jsonl': before, ...aside },
+        { 'plants.jsonl': after, ...aside },
       ];
-      t.ok(
-        allowed.some((each) => isDeepStrictEqual(left, each)),
-        about,
-      );
-
-      t.match(statSync(path), given, about);
+      const isAllowed = allowed.some((each) => isDeepStrictEqual(left, each));
+      const { mode, uid, gid } = statSync(path);
+      const found = { openFiles: fs.openFiles, isAllowed, mode, uid, gid };
+      t.strictSame(found, { openFiles: 0, isAllowed: true, ...given }, about);
 
       await repair(path);
-      t.strictSame(filesIn(dirname(path)), { 'plants.jsonl': after, ...moved }, about);
+      t.strictSame(filesIn(dirname(path)), { 'plants.jsonl': after, ...aside }, about);
       if (fs.operations.length < nth) {
         t.not(outcome, undefined, 'it is repaired if nothing fails');
         break;
