@@ -152,10 +152,17 @@ async function serve(t: Test, folder: string) {
     await until(async () => (rows = await sql(text)).length > 0);
     return rows;
   }
+  /** Makes the server read its settings again. Resolves once all its processes do so before their next statement. */
+  async function reload(): Promise<void> {
+    const [row] = await sql('SELECT pg_conf_load_time()::text AS before, pg_reload_conf()');
+    await finds(`SELECT WHERE pg_conf_load_time() <> '${String(row?.before)}'`);
+  }
   const start = (): Promise<string> => control('--log', join(folder, 'log'), 'start');
   /** The process id of the postmaster. */
   const pid = (): number =>
     Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')[0]);
+
+  let pids: string[] = [];
 
   stopAtEnd(t, data);
   await start();
@@ -168,6 +175,7 @@ async function serve(t: Test, folder: string) {
     urlOf,
     sql,
     finds,
+    reload,
     start,
     pid,
     stop: (mode: 'fast' | 'immediate' = 'fast') => control('--mode', mode, 'stop'),
@@ -178,7 +186,7 @@ async function serve(t: Test, folder: string) {
     /** Changes a setting of the server: `SET fsync = off`. */
     async configure(setting: string) {
       await sql(`ALTER SYSTEM ${setting}`);
-      await sql('SELECT pg_reload_conf()');
+      await reload();
     },
     /**
      * Creates an empty schema, which takes less time than a database, and returns the URL of its superuser, who may
@@ -192,15 +200,14 @@ async function serve(t: Test, folder: string) {
       );
       return urlOf('postgres', name);
     },
-    /** Suspends all processes of the server, and returns what resumes them. */
+    /** Suspends all processes of the server. */
     async suspend() {
       const rows = await sql('SELECT pid FROM pg_stat_activity');
-      const pids = [pid(), ...rows.map(({ pid }) => pid)].map(String);
-      // The process that has answered is gone by then, which makes the command fail in the end.
-      const signal = (name: string): unknown => spawnSync('kill', ['-s', name, ...pids]);
-      signal('STOP');
-      return () => signal('CONT');
+      pids = [pid(), ...rows.map(({ pid }) => pid)].map(String);
+      // It fails in the end, because the process that has answered is gone by then.
+      spawnSync('kill', ['-s', 'STOP', ...pids]);
     },
+    resume: async () => spawnSync('kill', ['-s', 'CONT', ...pids]),
   };
 }
 

@@ -93,12 +93,11 @@ t.test('with a database', { skip: missing() }, async (t) => {
     await cluster.sql('TRUNCATE client.plants');
     const lines = Array.from({ length: COUNT }, (_, id) => `{"id":${id},"name":"fern"}\n`);
     const cwd = t.testdir({ 'plants.jsonl': lines.join('') });
-    const proxy = await startProxy(t, cluster.port);
+    const proxy = await startProxy(t, env.PLANT_STORE_DATABASE_URL);
     proxy.nextCut = () => ({ bytes: 300_000, mode: 'silence' });
-    const url = env.PLANT_STORE_DATABASE_URL.replace(`${cluster.port}`, `${proxy.port}`);
     const importing = {
       cwd,
-      env: { ...env, PLANT_STORE_DATABASE_URL: url },
+      env: { ...env, PLANT_STORE_DATABASE_URL: proxy.url },
       args: ['import', 'plants.jsonl'],
     };
     const first = launch(t, importing);
@@ -127,7 +126,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
     await cluster.sql(`ALTER ROLE client PASSWORD '${CHANGED}'`);
     t.equal(await program.post(1), 200, 'a connection outlives its password');
     const terminated = await cluster.sql(
-      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'client'`,
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'plant-store'`,
     );
     t.equal(terminated.length, 1);
     t.equal(await program.post(2), 503);

@@ -11,15 +11,17 @@ export interface Cut {
 }
 
 export interface Proxy {
-  readonly port: number;
+  /** The URL of the database behind it. */
+  readonly url: string;
   /** Called for each new connection. */
   nextCut: () => Cut | undefined;
 }
 
-/** Forwards connections to a port on the loopback interface, and cuts them on request. */
-export async function startProxy(t: Test, target: number): Promise<Proxy> {
+/** Forwards connections to a database on the loopback interface, and cuts them on request. */
+export async function startProxy(t: Test, database: string): Promise<Proxy> {
+  const { port } = new URL(database);
   const server = createServer((client) => {
-    const upstream = connect(target, '127.0.0.1');
+    const upstream = connect(Number(port), '127.0.0.1');
     const cut = proxy.nextCut();
     let left = cut?.bytes ?? Infinity;
     const forward = (from: Socket, to: Socket): void => {
@@ -44,6 +46,7 @@ export async function startProxy(t: Test, target: number): Promise<Proxy> {
     forward(client, upstream);
     forward(upstream, client);
   });
-  const proxy: Proxy = { port: await listen(t, server), nextCut: () => undefined };
+  const url = database.replace(port, String(await listen(t, server)));
+  const proxy: Proxy = { url, nextCut: () => undefined };
   return proxy;
 }

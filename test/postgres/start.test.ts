@@ -61,7 +61,10 @@ t.test('opening a store', { skip: missing() }, async (t) => {
       );
     const url = await prepared(TABLE, GRANT);
     const changed = (changes: Partial<URL>): string => Object.assign(new URL(url), changes).href;
-    const urls: [reason: RegExp, url: string][] = [
+    // What Node gives if a host has several addresses.
+    const withoutMessage = Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' });
+    const nothing = undefined as unknown as Error & string;
+    const refusals: [reason: RegExp, url: string, options?: Partial<PostgresStoreOptions>][] = [
       [
         /: the table plants is missing and cannot be created: permission denied for schema \w+; as an administrator, run CREATE TABLE plants \(id bigint .*\); GRANT .* TO client_\d+$/,
         await prepared(),
@@ -81,24 +84,14 @@ t.test('opening a store', { skip: missing() }, async (t) => {
       [/does not exist/, changed({ username: 'nobody' })],
       [/ECONNREFUSED/, changed({ port: String(await freePort()) })],
       [/does not support SSL/, changed({ search: 'sslmode=verify-full' })],
+      [/: no such file$/, url, { password: () => Promise.reject(new Error('no such file')) }],
+      [/: ECONNREFUSED$/, url, { password: () => Promise.reject(withoutMessage) }],
+      [/password must be a string$/, url, { password: () => nothing }],
+      [/timeout expired$/, url, { password: () => new Promise(() => undefined), timeoutMs: 300 }],
+      [/timeout/, url, { password: () => Promise.reject(nothing), timeoutMs: 300 }],
     ];
-    for (const [reason, url] of urls) t.match(await refusalOf({ url }), reason);
-
-    const nothing = undefined as unknown as Error;
-    // What Node gives if a host has several addresses.
-    const withoutMessage = Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' });
-    const passwords: [reason: RegExp, password: () => unknown, timeoutMs?: number][] = [
-      [/: no such file$/, () => Promise.reject(new Error('no such file'))],
-      [/: ECONNREFUSED$/, () => Promise.reject(withoutMessage)],
-      [/password must be a string$/, () => undefined],
-      [/Password must be a string$/, () => Promise.resolve(Buffer.from(SECRET))],
-      [/timeout expired$/, () => new Promise(() => undefined), 300],
-      [/timeout/, () => Promise.reject(nothing), 300],
-    ];
-    for (const [reason, given, timeoutMs = 60_000] of passwords) {
-      const password = given as () => string;
-      t.match(await refusalOf({ url, password, timeoutMs }), reason);
-    }
+    for (const [reason, url, options] of refusals)
+      t.match(await refusalOf({ url, timeoutMs: 60_000, ...options }), reason);
     const store = await openStore(t, { url: changed({ password: 'wrong' }), password: SECRET });
     t.equal(await store.add(FERN), 'created', 'nothing else was wrong');
   });

@@ -14,7 +14,7 @@ import { storeContract } from '../../dist/store-contract.js';
 import { codeOf } from '../../dist/system-error.js';
 import { exactly } from '../exactly.js';
 import { begin, missing, query, startCluster, trigger } from './cluster.js';
-import { addUntilStored, allOf, FERN, IVY, openStore } from './support.js';
+import { addUntilStored, allOf, FERN, IVY, openStore, plantsFrom } from './support.js';
 
 function plantsNamed(...names: readonly string[]): NewPlant[] {
   return names.map((name, n) => ({ id: BigInt(n), name }));
@@ -58,14 +58,12 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     const store = await openStore(t, { url });
     const plants: NewPlant[] = [
       FERN,
-      { id: 8n, name: '\\"{},\n', tag: '' },
       { id: 9n, name: '\0', tag: 'a\ud800b' },
       { id: 10n, name: 'é😀', tag: '\0' },
     ];
     for (const plant of plants) await store.add(plant);
     t.strictSame(await query(url, 'SELECT id::int, name, tag, exact FROM plants ORDER BY id'), [
       { id: 7, name: 'Boston fern', tag: 'indoor', exact: null },
-      { id: 8, name: '\\"{},\n', tag: '', exact: null },
       { id: 9, name: '\ufffd', tag: 'a\ufffdb', exact: '{"name":"\\u0000","tag":"a\\ud800b"}' },
       { id: 10, name: 'é😀', tag: '\ufffd', exact: '{"name":"é😀","tag":"\\u0000"}' },
     ]);
@@ -79,8 +77,8 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     const large = 'x'.repeat(3_000_000);
     const plants: NewPlant[] = [
       { id: -(2n ** 63n), name: 'first' },
-      ...Array.from({ length: 10_001 }, (_, n) => ({ id: BigInt(n), name: `plant ${n}` })),
-      ...Array.from({ length: 5 }, (_, n) => ({ id: BigInt(20_000 + n), name: large })),
+      ...plantsFrom(0, 10_001),
+      ...plantsFrom(20_000, 5).map(({ id }) => ({ id, name: large })),
       { id: 2n ** 63n - 1n, name: 'last' },
     ];
     await Promise.all(plants.map((plant) => store.add(plant)));
@@ -249,9 +247,6 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     await failing(10, `RAISE SQLSTATE '40001'`);
     await t.rejects(store.add({ ...FERN, id: 3n }), { code: 'unavailable' });
     t.match(store.reports, exactly(/the database refuses a plant/));
-    // Without a connection, the client does not know whether it has run.
-    await failing(1, 'PERFORM pg_terminate_backend(pg_backend_pid())');
-    await t.rejects(store.add({ ...FERN, id: 4n }), { code: 'unavailable' });
   });
 
   t.test('a success that began before a failure does not end it', async (t) => {
@@ -264,6 +259,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     );
     const slow = store.add({ id: 0n, name: 'slow' });
     await nextTurn();
+    // It is not sent again: without an answer, it is unknown whether it has run.
     await t.rejects(store.add({ id: 1n, name: 'terminated' }), { code: 'unavailable' });
     t.equal(await slow, 'created');
     t.match(store.reports, exactly(/plants are refused/));
@@ -274,8 +270,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   t.test('a batch holds at most 2,000 plants', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url, connections: 1 });
-    const ids = Array.from({ length: 4_500 }, (_, n) => BigInt(n));
-    await Promise.all(ids.map((id) => store.add({ id, name: 'fern' })));
+    await Promise.all(plantsFrom(0, 4_500).map((plant) => store.add(plant)));
     // xmin is the transaction that inserted a row.
     const batches = await query(url, 'SELECT count(*)::int AS n FROM plants GROUP BY xmin::text');
     t.strictSame(batches.map(({ n }) => n).toSorted(), [2_000, 2_000, 500]);

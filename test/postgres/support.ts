@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 
 import type { Test } from 'tap';
@@ -53,10 +54,8 @@ export async function addUntilStored(
     }
 }
 
-export async function allOf(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
-  const all: NewPlant[] = [];
-  for await (const plant of plants) all.push(plant);
-  return all;
+export function allOf(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
+  return Readable.from(plants).toArray() as Promise<NewPlant[]>;
 }
 
 export function plantsFrom(first: number, count: number): NewPlant[] {

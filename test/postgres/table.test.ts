@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap';
 
 import { openPostgresStore } from '../../dist/postgres/index.js';
-import { missing, query, startCluster, succeeds, until } from './cluster.js';
+import { missing, query, startCluster } from './cluster.js';
 import { addUntilStored, FERN, IVY, openStore } from './support.js';
 
 const COLUMNS = '(id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text)';
@@ -12,21 +12,7 @@ const OTHERS = 'FOR VALUES FROM (0) TO (MAXVALUE)';
 
 /** A table that is as good as the one that the store creates, what makes it lose plants, and what mends that. */
 const LOSING: Record<string, [create: string, change: string, mend: string]> = {
-  'the server does not write to the disk': [
-    TABLE,
-    'ALTER SYSTEM SET fsync = off',
-    'ALTER SYSTEM RESET fsync',
-  ],
-  'the server acknowledges before it writes': [
-    TABLE,
-    'ALTER SYSTEM SET synchronous_commit = off',
-    'ALTER SYSTEM RESET synchronous_commit',
-  ],
-  'the table is unlogged': [
-    TABLE,
-    'ALTER TABLE plants SET UNLOGGED',
-    'ALTER TABLE plants SET LOGGED',
-  ],
+  'it is unlogged': [TABLE, 'ALTER TABLE plants SET UNLOGGED', 'ALTER TABLE plants SET LOGGED'],
   'a partition of a partition is unlogged': [
     `${PARTITIONED}; CREATE TABLE a PARTITION OF plants ${OTHERS};
     CREATE TABLE b PARTITION OF plants ${NEGATIVE} PARTITION BY RANGE (id)`,
@@ -45,6 +31,9 @@ const LOSING: Record<string, [create: string, change: string, mend: string]> = {
     'DROP TABLE child',
   ],
 };
+
+for (const setting of ['fsync', 'synchronous_commit'])
+  LOSING[setting] = [TABLE, `ALTER SYSTEM SET ${setting} = off`, `ALTER SYSTEM RESET ${setting}`];
 
 /** Tables that are as good as the one that the store creates. */
 const PERMANENT: Record<string, string> = {
@@ -101,15 +90,14 @@ t.test('the table and its server', { skip: missing() }, async (t) => {
       const store = await openStore(t, { url, connections: 1 });
       t.equal(await store.add(FERN), 'created', what);
       await query(url, change);
-      await query(url, 'SELECT pg_reload_conf()');
-      await until(async () => !(await succeeds(store.add(FERN))));
+      await cluster.reload();
       for (const plant of [FERN, IVY]) await t.rejects(store.add(plant), refused, what);
       await t.rejects(store.check(), refused, what);
       await t.rejects(openPostgresStore({ url }), refused, what);
       const careless = await openStore(t, { url, acceptDataLoss: true });
       await t.resolves(careless.add(IVY), 'unless data loss is accepted');
       await query(url, mend);
-      await query(url, 'SELECT pg_reload_conf()');
+      await cluster.reload();
       t.equal(await addUntilStored(store, FERN), 'unchanged', what);
     }
   });
