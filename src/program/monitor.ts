@@ -100,8 +100,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   server.maxRequestsPerSocket = 1;
   server.maxConnections = MONITOR_LIMITS.maxConnections;
   server.on('connection', (socket) => {
-    socket.unref();
-    const timer = setTimeout(() => socket.destroy(), MONITOR_LIMITS.connectionMs).unref();
+    const timer = setTimeout(() => socket.destroy(), MONITOR_LIMITS.connectionMs);
     socket.once('close', () => clearTimeout(timer));
   });
 

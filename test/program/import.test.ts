@@ -10,7 +10,7 @@ import { importPlants, MAX_LISTED } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
 import { block } from '../readme.js';
 import { storeOf } from '../stores.js';
-import { ENV, FAILED, INTERRUPTED, onProgress, run, STILL, toItself } from '../system/program.js';
+import { ENV, FAILED, INTERRUPTED, onProgress, run, STILL } from '../system/program.js';
 import { failsHere, runHere, stepClock } from './here.js';
 
 // No progress is reported.
@@ -202,7 +202,7 @@ t.test('an interrupted import is completed by the same command', async (t) => {
   const cwd = t.testdir({ 'given.jsonl': content });
   const stored = (): string[] => readFileSync(join(cwd, 'plants.jsonl'), 'utf8').split('\n');
   const command = { cwd, env: ENV, args: ['import', 'given.jsonl'] };
-  const first = await run(t, { ...command, preload: onProgress(toItself('SIGTERM')) });
+  const first = await run(t, { ...command, preload: onProgress("process.emit('SIGTERM')") });
   t.equal(first.code, INTERRUPTED);
   const count = stored().length - 1;
   t.ok(count > 0 && count < COUNT, `${count} plants`);

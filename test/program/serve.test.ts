@@ -84,11 +84,12 @@ t.test('the next start finds the plants and the token, also behind a symbolic li
 async function serveStore(
   t: Test,
   cwd: string,
-  open: () => Promise<ServedStore>,
+  open: (stop: () => void) => Promise<ServedStore>,
   settings: Environment = {},
 ) {
   const lines: unknown[] = [];
   const stopping = new AbortController();
+  const stop = (): void => stopping.abort();
   let onServing = (): void => undefined;
   const isServing = new Promise<void>((resolve) => (onServing = resolve));
   t.capture(console, 'log', (line: unknown) => lines.push(line));
@@ -98,17 +99,17 @@ async function serveStore(
     {
       requested: stopping.signal,
       timeUp: new Promise(() => undefined),
-      request: () => stopping.abort(),
+      request: stop,
       onHangup: onServing,
     },
-    open,
+    () => open(stop),
   );
   await Promise.race([isServing, ended]);
   return {
     lines,
     port: Number(/\d+$/.exec(String(lines[0]))?.[0]),
     ended,
-    stop: () => stopping.abort(),
+    stop,
   };
 }
 
@@ -179,6 +180,15 @@ t.test('a token file that is written while the log is read is used', async (t) =
   });
   t.equal(await statusWith(t, port, 'new'), 200);
   stop();
+  t.equal(await ended, 0);
+});
+
+t.test('a signal that comes while the program begins to listen is not lost', async (t) => {
+  const cwd = t.testdir({ data: { token: TOKEN } });
+  const { ended } = await serveStore(t, cwd, async (stop) => {
+    process.nextTick(stop);
+    return DATABASE;
+  });
   t.equal(await ended, 0);
 });
 

@@ -110,9 +110,12 @@ console.error = () => {
   ${code};
 };`;
 
-/** Code with which a process sends itself a signal. */
-export const toItself = (signal: NodeJS.Signals): string =>
-  `process.kill(process.pid, '${signal}')`;
+/** Code with which a process sends itself a signal, and waits until that has arrived. */
+export const toItself = (signal: NodeJS.Signals): string => `{
+  process.kill(process.pid, '${signal}');
+  const { readFileSync } = process.getBuiltinModule('fs');
+  while (/^ShdPnd:.*[1-9a-f]/m.test(readFileSync('/proc/self/status', 'utf8')));
+}`;
 
 export const SERVER = resolve('dist/server.js');
 
