@@ -63,13 +63,6 @@ function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): s
   return createHash('md5').update(text).digest('base64');
 }
 
-export interface Exploration {
-  /** How many different states were checked. */
-  readonly states: number;
-  /** What went wrong, and after which crashes. */
-  readonly violations: readonly string[];
-}
-
 export interface ExploreOptions {
   /** How many crashes follow each other. */
   readonly crashes: number;
@@ -87,7 +80,8 @@ const allAt = (moment: Moment): CrashState[] => [
 
 /**
  * Runs a workload and recovers from every state that a crash at any moment can leave; then from every
- * state that a crash during one of these recoveries can leave, and so on.
+ * state that a crash during one of these recoveries can leave, and so on. Resolves to the number of different states
+ * that were checked, and to what went wrong after which crashes.
  *
  * A moment is during an operation, as late as possible: when all that remains to be done waits for it. The last
  * one is the end.
@@ -95,7 +89,7 @@ const allAt = (moment: Moment): CrashState[] => [
 export async function explore(
   { start, knowledge, run, goOn }: Workload,
   { crashes, choose = allAt, dsyncIsDurable = true, mutate = (fs) => fs }: ExploreOptions,
-): Promise<Exploration> {
+): Promise<{ states: number; violations: string[] }> {
   const seen = new Set<string>();
   const violations: string[] = [];
 

@@ -114,7 +114,9 @@ export function randomOutcome(random: Random): Outcomes {
       return [random.chance(0.5) ? disk : applied(disk, effect)];
     const share = random();
     const written = partsOf(effect).filter(() => random.chance(share));
-    return [withParts(disk, effect.ino, random.pick(sizesAfter(disk, effect)), written)];
+    const end = effect.offset + effect.bytes.length;
+    const size = random.pick([end, end, ...sizesAfter(disk, effect)]);
+    return [withParts(disk, effect.ino, size, written)];
   };
 }
 

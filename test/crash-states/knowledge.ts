@@ -16,17 +16,14 @@ export interface Knowledge {
   readonly interrupted: readonly WriteEffect[];
 }
 
-/** What is known of a log with these plants, and perhaps damaged lines and a tail. */
-export function knowledgeOf(
-  plants: readonly NewPlant[] = [],
-  damaged: readonly string[] = [],
-  tail = '',
-): Knowledge {
+/** What is known of a log with the lines of these plants, then other bytes: damaged lines, and a torn tail. */
+export function knowledgeOf(plants: readonly NewPlant[] = [], others = ''): Knowledge {
+  const kept = others.split(/(?<=\n)/);
   return {
     sent: new Map(plants.map((plant) => [lineOf(plant), plant])),
     acknowledged: new Map(plants.map((plant) => [plant.id, lineOf(plant)])),
-    damaged: new Set(damaged),
-    kept: new Set([...damaged, tail]),
+    damaged: new Set(kept.filter((text) => text.endsWith('\n'))),
+    kept: new Set(kept),
     interrupted: [],
   };
 }

@@ -54,8 +54,10 @@ export async function exploreLock(options: LockOptions): Promise<LockExploration
     if (wrong && !violations.has(wrong)) violations.set(wrong, trailOf(state));
   }
 
-  for (let from; (from = states.pop());)
-    for (const state of await nextStates(from)) {
+  for (let from; (from = states.pop());) {
+    const next = nextStates(from);
+    // Not awaited if it is known already: there are hundreds of thousands of states.
+    for (const state of Array.isArray(next) ? next : await next) {
       const key = keyOf(state);
       if (seen.has(key)) continue;
       seen.add(key);
@@ -66,6 +68,7 @@ export async function exploreLock(options: LockOptions): Promise<LockExploration
       foldersSeen.add(left.join());
       note(await succeed(await beginningOf(processes + 1, mutate), left), state);
     }
+  }
   return { states: seen.size, violations };
 }
 
@@ -119,14 +122,17 @@ function holdersIn({ contenders }: LockState): number {
  * one that takes no step. If a process can take a step that no other process can observe, only that step
  * is taken: its place in the order makes no difference.
  */
-async function nextStates(from: LockState): Promise<LockState[]> {
+function nextStates(from: LockState): LockState[] | Promise<LockState[]> {
   const { contenders } = from;
+  const unknown: Promise<Position>[] = [];
   const alone = contenders.findIndex((each) => each && isUnnoticed(from, each));
-  if (alone !== -1) return statesAfter(from, alone);
-  const next = contenders.map(async (each, n) =>
-    each ? [...(await statesAfter(from, n)), ended(from, n)] : [],
-  );
-  return (await Promise.all(next)).flat();
+  const next =
+    alone === -1
+      ? contenders.flatMap((each, n) =>
+          each ? [...statesAfter(from, n, unknown), ended(from, n)] : [],
+        )
+      : statesAfter(from, alone, unknown);
+  return unknown.length === 0 ? next : Promise.all(unknown).then(() => nextStates(from));
 }
 
 /** Whether a step has the same result whenever it is taken, and changes nothing for others. */
@@ -136,21 +142,24 @@ function isUnnoticed({ folder }: LockState, { position: { step } }: Contender): 
   return (step.kind === 'connect' || step.kind === 'unlink') && !folder.has(step.name);
 }
 
-/** The states after a process has taken its step, one for each result that it may have. */
-async function statesAfter(from: LockState, n: number): Promise<LockState[]> {
+/** The states after a process has taken its step, one for each result that it may have, if they are known. */
+function statesAfter(from: LockState, n: number, unknown: Promise<Position>[]): LockState[] {
   const contender = from.contenders[n] as Contender;
   const { position, looks, listed } = contender;
   const { step } = position;
   if (step.kind === 'list' && !listed)
     return [withContender(from, n, { ...contender, listed: namesIn(from) })];
   const left = looks - Number(step.kind === 'clock');
-  const states = resultsOf(from, n, contender).map(async ([result, changes]) => {
-    const after = await position.after(result);
+  return resultsOf(from, n, contender).flatMap(([result, changes]) => {
+    const after = position.after(result);
+    if (after instanceof Promise) {
+      unknown.push(after);
+      return [];
+    }
     const changed = { ...from, ...changes };
-    if (after.step.kind === 'end') return ended(changed, n);
-    return withContender(changed, n, { position: after, looks: left });
+    if (after.step.kind === 'end') return [ended(changed, n)];
+    return [withContender(changed, n, { position: after, looks: left })];
   });
-  return Promise.all(states);
 }
 
 /** The results that the step of a process can have, each with what it changes. */

@@ -31,8 +31,8 @@ export interface Position {
   /** Different for each position. */
   readonly number: number;
   readonly step: Step;
-  /** Where the process is after its step had a result. */
-  after(result: Result): Promise<Position>;
+  /** Where the process is after its step had a result; a promise until that is known. */
+  after(result: Result): Position | Promise<Position>;
 }
 
 export type Mutate = (fs: System) => System;
@@ -49,16 +49,20 @@ export function beginningOf(process: number, mutate?: Mutate): Promise<Position>
     const step = await nextStep(process, results, mutate);
     const known = step.kind === 'clock' ? pauses.get(claims) : undefined;
     if (known) return known;
-    const next = new Map<string, Promise<Position>>();
+    const next = new Map<string, Position>();
     const claimed = claims + Number(step.kind === 'bind');
     const position: Position = {
       number: ++positions,
       step,
       after(result) {
         const key = String(result);
-        const after = next.get(key) ?? positionAfter([...results, result], claimed);
-        next.set(key, after);
-        return after;
+        return (
+          next.get(key) ??
+          positionAfter([...results, result], claimed).then((after) => {
+            next.set(key, after);
+            return after;
+          })
+        );
       },
     };
     if (step.kind === 'clock') pauses.set(claims, position);

@@ -71,17 +71,6 @@ function cuttingFirst(fs: System): System {
   };
 }
 
-/** Returns from a write before it is complete. */
-function returningTooEarly(fs: System): System {
-  return {
-    ...fs,
-    async write(descriptor, bytes) {
-      void fs.write(descriptor, bytes);
-      return { bytesWritten: bytes.length };
-    },
-  };
-}
-
 const mutations: Record<string, Mutation> = {
   'the log is opened without O_DSYNC': {
     workload: 'a log is created, in folders of its own',
@@ -95,11 +84,6 @@ const mutations: Record<string, Mutation> = {
     workload: 'a log is created, in folders of its own',
     dsyncIsDurable: false,
     mutate: (fs) => withoutSyncs(fs, isFile),
-    finds: /fern.* was lost/,
-  },
-  'a plant is acknowledged before its write has returned': {
-    workload: 'a log is created, in folders of its own',
-    mutate: returningTooEarly,
     finds: /fern.* was lost/,
   },
   'the folder of a new log is not synced': {

@@ -26,7 +26,7 @@ function randomWorkload(random: Random): Workload {
   const plants = ids.map((id) => randomPlant(random, BigInt(id)));
   const tail = random.pick(['', '', '{"id":3,"na', '\0'.repeat(700)]);
   const use = (process: Process): Promise<void> => useLog(process, random);
-  const workload = random.chance(0.2) ? onNothing(use) : onLog({ plants, tail }, use);
+  const workload = random.chance(0.2) ? onNothing(use) : onLog(plants, tail, use);
   return { ...workload, goOn: use };
 }
 

@@ -27,20 +27,10 @@ const TORN = lineOf(OAK).slice(0, 500);
 /** The byte offset of a torn tail behind a line. */
 export const TORN_AT = lineOf(FERN).length;
 
-interface Given {
-  /** Acknowledged plants. */
-  readonly plants: readonly NewPlant[];
-  readonly damaged?: readonly string[];
-  readonly tail?: string;
-  readonly lacksNewline?: boolean;
-}
-
-/** A workload on a log with the lines of some plants, then those that are damaged, and a torn tail. */
-export function onLog(given: Given, run: Workload['run']): Workload {
-  const { plants, damaged = [], tail = '', lacksNewline = false } = given;
-  const content = [...plants.map(lineOf), ...damaged, tail].join('');
-  const start = worldWith(dirname(LOG), lacksNewline ? content.slice(0, -1) : content);
-  return { start, knowledge: knowledgeOf(plants, damaged, tail), run };
+/** A workload on a log with the lines of some plants, then other bytes: damaged lines, and a torn tail. */
+export function onLog(plants: readonly NewPlant[], others: string, run: Workload['run']): Workload {
+  const start = worldWith(dirname(LOG), plants.map(lineOf).join('') + others);
+  return { start, knowledge: knowledgeOf(plants, others), run };
 }
 
 /** A workload without a log. Two of its folders are missing as well. */
@@ -59,24 +49,21 @@ function storing(...groups: readonly NewPlant[][]): Workload['run'] {
 
 export const workloads = {
   'a log is created, in folders of its own': onNothing(storing([FERN], [OAK, IVY, MOSS])),
-  'a torn tail is copied, once a full disk has room': onLog(
-    { plants: [FERN], tail: TORN },
-    async (process) => {
-      process.machine.room = 20;
-      await rejects(open(process));
-      process.machine.room = Infinity;
-      await storing([IVY], [OAK])(process);
-    },
-  ),
-  'a last line lacks its newline, and a write fails': onLog(
-    { plants: [FERN, OAK], lacksNewline: true },
-    async (process) => {
+  'a torn tail is copied, once a full disk has room': onLog([FERN], TORN, async (process) => {
+    process.machine.room = 20;
+    await rejects(open(process));
+    process.machine.room = Infinity;
+    await storing([IVY], [OAK])(process);
+  }),
+  'a last line lacks its newline, and a write fails': {
+    ...onLog([FERN, OAK], '', async (process) => {
       process.machine.failsToWrite = true;
       await rejects(open(process));
       await storing([IVY], [MOSS])(process);
-    },
-  ),
-  'a disk is full, and has room again': onLog({ plants: [FERN] }, async (process) => {
+    }),
+    start: worldWith(dirname(LOG), (lineOf(FERN) + lineOf(OAK)).slice(0, -1)),
+  },
+  'a disk is full, and has room again': onLog([FERN], '', async (process) => {
     const { machine } = process;
     const log = await open(process);
     machine.room = lineOf(OAK).length + lineOf(IVY).length + 20;
@@ -86,13 +73,13 @@ export const workloads = {
     await send(process, log, [OAK]);
     await log.close();
   }),
-  'a write fails': onLog({ plants: [FERN] }, async (process) => {
+  'a write fails': onLog([FERN], '', async (process) => {
     const log = await open(process);
     process.machine.failsToWrite = true;
     await send(process, log, [IVY, OAK]);
     await log.close();
   }),
-  'a full disk hangs, and responds again': onLog({ plants: [FERN] }, async (process) => {
+  'a full disk hangs, and responds again': onLog([FERN], '', async (process) => {
     const { machine, knowledge } = process;
     const log = await open(process);
     machine.room = lineOf(IVY).length + 20;
@@ -106,7 +93,8 @@ export const workloads = {
     await log.close();
   }),
   'a damaged log is repaired, once a full disk has room': onLog(
-    { plants: [FERN], damaged: ['x\n'], tail: '{"id":3' },
+    [FERN],
+    'x\n{"id":3',
     async (process) => {
       const { fs, machine, knowledge } = process;
       machine.room = 30;
