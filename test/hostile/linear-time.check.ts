@@ -7,7 +7,6 @@ import { strict as assert } from 'node:assert';
 import t, { type Test } from 'tap';
 
 import { createAuthenticator } from '../../dist/http/auth.js';
-import { Failure } from '../../dist/http/failures.js';
 import { contentFailure, isForPlants, protocolFailure } from '../../dist/http/head.js';
 import { DEFAULT_LIMITS } from '../../dist/http/memory.js';
 import { checkNewPlant, parseNewPlant, PlantFault } from '../../dist/plant-json.js';
@@ -30,7 +29,6 @@ const MAX_OVER_V8 = 2;
 
 /** The largest head that node:http accepts unless an application changes that, in bytes. */
 const HEAD_BYTES = 16_384;
-const BODY_BYTES = DEFAULT_LIMITS.maxBodyBytes;
 
 t.setTimeout(1_800_000);
 
@@ -43,10 +41,7 @@ function timeOf(call: Call, input: string): number {
     call(input);
   } catch (error) {
     // What a client sends is refused. A RangeError would be a stack that has overflowed.
-    assert.ok(
-      [Failure, PlantFault, SyntaxError].some((kind) => error instanceof kind),
-      String(error),
-    );
+    assert.ok(error instanceof PlantFault || error instanceof SyntaxError, String(error));
   }
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1_000;
@@ -98,10 +93,25 @@ function isLinear(
 }
 
 const RUNS = [
-  ...[' ', '\t', '"', '\\', '\\"', '0', '9', ',', ':'],
-  ...['%', '%20', '[', ']', '{', '/', '@', '?', '#'],
-  ...[';', '=', ';a=', '; a=b', '.', '-', '+', '*'],
-  ...['a', 'aA', 'a ', ' a', '\u00e9', 'v1.', '::', ', ,'],
+  ...[' ', '\t', '"', '\\', '\\"', '0', '9', ',', ':', ';', '=', '.', '-', '+', '*', '%', '%20'],
+  ...[
+    '[',
+    ']',
+    '{',
+    '/',
+    '@',
+    '?',
+    '#',
+    'a',
+    'aA',
+    'a ',
+    ' a',
+    ';a=',
+    '; a=b',
+    '\u00e9',
+    'v1.',
+    ', ,',
+  ],
 ];
 
 /** Runs of characters, after each beginning and before each end. */
@@ -115,106 +125,58 @@ const runs = (beginnings: readonly string[], ends: readonly string[]) =>
         }
   };
 
-function requestWith(headers: Readonly<Record<string, string>>, url = '/plants'): HttpRequest {
-  const rawHeaders = Object.entries({ Host: 'a', ...headers }).flat();
-  const req: unknown = {
+/** Why the head of a request fails, whose headers or target have these values. */
+function judgeHead(headers: Readonly<Record<string, string>>, url = '/plants'): unknown {
+  const all = { host: 'a', 'content-type': 'application/json', ...headers };
+  const rawHeaders = Object.entries(all).flat();
+  // Of a request whose body is not read, nothing else is used.
+  const req = {
     method: 'POST',
     url,
     httpVersion: '1.1',
-    headers: { host: 'a', ...headers },
+    headers: all,
     rawHeaders,
-    socket: {},
-  };
-  return req as HttpRequest;
+  } as object as HttpRequest;
+  return [
+    isForPlants(req),
+    protocolFailure(req),
+    authenticate(req),
+    contentFailure(req, DEFAULT_LIMITS),
+  ];
 }
 
 const authenticate = createAuthenticator([TOKEN]);
-const checkContent = (req: HttpRequest): unknown => contentFailure(req, DEFAULT_LIMITS);
-const JSON_TYPE = { 'content-type': 'application/json' };
 
-/** By the part of a head: the functions that see it, and beginnings and ends of adversarial values. */
-const HEADS: Readonly<Record<string, readonly [call: Call, beginnings: string[], ends: string[]]>> =
-  {
-    'the target': [
-      (url) => {
-        const req = requestWith({}, url);
-        return [isForPlants(req), protocolFailure(req)];
-      },
-      ['', '/', '/plants', 'http://', 'http://a:', 'https://a@', 'http://[', 'http:///plants'],
-      ['', '/plants', '@', '@a', ':', ']', 'x'],
-    ],
-    Host: [
-      (host) => protocolFailure(requestWith({ host })),
-      ['', 'a', '[', '[::', '[v1.', '[v', 'a:', '%'],
-      ['', ']', ':', ':80', 'x', '"', '%'],
-    ],
-    Expect: [(expect) => protocolFailure(requestWith({ expect })), ['', '100-continue'], ['', 'x']],
-    Authorization: [
-      (authorization) => authenticate(requestWith({ authorization })),
-      ['', 'Bearer', 'Bearer ', 'bearer a', 'Bearer a='],
-      ['', 'x', ' ', '=', '!'],
-    ],
-    'Content-Type': [
-      (type) => checkContent(requestWith({ 'content-type': type })),
-      [
-        ...[
-          '',
-          'application/json',
-          'application/json;',
-          'application/json;a',
-          'application/json;a=',
-        ],
-        ...['application/json;a=b', 'application/json;a="', 'application/json;charset=utf-8;a=b'],
-      ],
-      ['', 'c', ' ', '"', '"c', ';charset=utf-8'],
-    ],
-    'Content-Encoding': [
-      (coding) => checkContent(requestWith({ ...JSON_TYPE, 'content-encoding': coding })),
-      ['', 'identity'],
-      ['', 'identity', 'x'],
-    ],
-    'Transfer-Encoding': [
-      (coding) => checkContent(requestWith({ ...JSON_TYPE, 'transfer-encoding': coding })),
-      ['', 'chunked'],
-      ['', 'chunked', 'x'],
-    ],
-    'Content-Length': [
-      (length) => checkContent(requestWith({ ...JSON_TYPE, 'content-length': length })),
-      ['', '1', '-', '0x', '1e', '.'],
-      ['', '1', 'x', 'e9'],
-    ],
-  };
-
-for (const [name, [call, beginnings, ends]] of Object.entries(HEADS))
-  t.test(`${name} is checked in linear time`, async (t) => {
-    isLinear(t, name, call, runs(beginnings, ends), HEAD_BYTES);
-  });
-
-/** Repeats a piece, which may depend on the number of pieces before it. */
-function repeated(piece: string | ((n: number) => string), length: number): string {
-  if (typeof piece === 'string')
-    return piece.repeat(Math.max(Math.floor(length / piece.length), 0));
-  const pieces: string[] = [];
-  for (let n = 0, room = length; room > 0; n++) {
-    const next = piece(n);
-    pieces.push(next);
-    room -= next.length;
-  }
-  return pieces.join('');
-}
-
-const MEMBERS: readonly (string | ((n: number) => string))[] = [
-  ...[
-    '"":0,',
-    '"a":0,',
-    '"i":{},',
-    '"\\u0069":0,',
-    '"\\\\":"\\"",',
-    '"a":[[[[]]]],',
-    '"a" : "," ,',
+/** Beginnings of adversarial values, by the header. */
+const BEGINNINGS: Readonly<Record<string, readonly string[]>> = {
+  host: ['', 'a', '[', '[::', '[v1.', 'a:', '%'],
+  expect: ['', '100-continue'],
+  authorization: ['', 'Bearer', 'Bearer ', 'bearer a', 'Bearer a='],
+  'content-type': [
+    ...['', 'application/json', 'application/json;', 'application/json;a=b'],
+    ...['application/json;charset=', 'application/json;charset=utf-8;a="'],
   ],
+  'content-encoding': ['', 'identity'],
+  'transfer-encoding': ['', 'chunked'],
+  'content-length': ['', '1', '-', '0x', '1e'],
+};
+const ENDS = ['', 'x', ':', ']', '=', '"', ' ', '!', ';charset=utf-8'];
+
+t.test('a head is checked in linear time', async (t) => {
+  const targets = ['', '/', '/plants', 'http://', 'http://a:', 'https://a@', 'http:///plants'];
+  const ends = ['', '/plants', '@', '?', 'x'];
+  isLinear(t, 'the target', (url) => judgeHead({}, url), runs(targets, ends), HEAD_BYTES);
+  for (const [name, beginnings] of Object.entries(BEGINNINGS))
+    isLinear(t, name, (value) => judgeHead({ [name]: value }), runs(beginnings, ENDS), HEAD_BYTES);
+});
+
+/** Members of an object, by their number. */
+const MEMBERS: readonly ((n: number) => string)[] = [
+  () => '"\\u0069":0,',
+  () => '"\\\\":"\\"",',
+  () => '"a":[[[[]]]],',
+  () => '"a" : "," ,',
   (n) => `"${n}":0,`,
-  (n) => `"a${n}":0,`,
   (n) => `"\\u0061${n}":0,`,
   // Array indexes whose hashes share their lower bits.
   (n) => `"${(n * 65_536) % 9_961_472}":0,`,
@@ -226,69 +188,55 @@ const MEMBERS: readonly (string | ((n: number) => string))[] = [
 function* bodies(length: number): Iterable<string> {
   const room = length - 60;
   for (const piece of [
-    ...RUNS,
-    '\\u0000',
-    '\\ud83c',
+    ' ',
+    '"',
+    '\\',
+    '\\"',
     '\\\\',
-    '\\n',
-    '\u0416',
+    '0',
+    '9',
+    ',',
+    ':',
+    '[',
+    '{',
+    '\\u0000',
     '\u{1f33f}',
-    '\ud83c',
     '\0',
   ]) {
-    const run = repeated(piece, (room / Buffer.byteLength(piece)) * piece.length);
+    const run = piece.repeat(room / Buffer.byteLength(piece));
     yield `{"id":1,"name":"${run}"}`;
-    yield `{"id":1,"name":"n","tag":"${run}","more":0}`;
     yield `{"id":${run},"name":"n"}`;
     yield `{"id":1${run}`;
-    yield `{"id":"${run}","name":"n"}`;
     yield `{"${run}":1,"id":1,"name":"n"}`;
     yield `{"id":1, "name": "n"${run}}`;
     yield run;
   }
-  for (const piece of MEMBERS) {
-    const run = repeated(piece, room);
+  for (const member of MEMBERS) {
+    let run = '';
+    for (let n = 0; run.length < room; n++) run += member(n);
     yield `{${run}"id":1,"name":"n"}`;
     yield `{"id":1,"name":"n","more":{${run}"":0}}`;
     yield `{${run}"id":1,"id":1}`;
-    yield `{${run}"":0}`;
   }
-  for (const id of ['9', '0', '-1']) {
-    const digits = id + repeated(id.slice(-1), room / 2);
-    for (const number of [
-      digits,
-      `1${digits.slice(1)}e-${room / 2 - 1}`,
-      `0.${'0'.repeat(room / 2)}7e${Math.floor(room / 2) + 1}`,
-      `7.${'0'.repeat(room)}`,
-      `1e${digits}`,
-      `1e-${digits.replace('-', '')}`,
-    ])
-      yield `{"id":${number},"name":"n"}`;
-  }
+  const [half, zeros] = [Math.floor(room / 2), '0'.repeat(room / 2)];
+  for (const id of [`1${zeros}e-${half}`, `0.${zeros}7e${half + 1}`, `7.${zeros}`, `1e${zeros}9`])
+    yield `{"id":${id},"name":"n"}`;
   for (const [open, close] of [
     ['[', ']'],
     ['{"":', '}'],
-    ['[{"id":', '}]'],
   ] as const) {
-    const depth = Math.floor(room / (open.length + close.length)) - 1;
+    const depth = Math.floor(room / (open.length + close.length));
     yield `{"id":1,"name":"n","more":${open.repeat(depth)}0${close.repeat(depth)}}`;
     yield open.repeat(depth);
-    yield `{"id":1,"name":"n","more":${open.repeat(depth)}`;
   }
-  const values = repeated('1,', room);
-  yield `{"id":1,"name":"n","more":[${values}1]}`;
-  yield `{"id":[${values}1],"name":"n"}`;
-  yield `{"id":1,"name":[${values}1],"tag":{}}`;
+  const values = '1,'.repeat(room / 2);
+  yield `{"id":[${values}1],"name":[${values}1],"tag":{}}`;
 }
 
-const parsers: Readonly<Record<string, Call>> = {
-  'a body': (text) => parseNewPlant(Buffer.from(text)),
-  'a body that a parser has left': (text) => checkNewPlant(JSON.parse(text)),
-};
-for (const [name, parse] of Object.entries(parsers))
-  t.test(`${name} is checked in linear time`, async (t) => {
-    isLinear(t, name, parse, bodies, BODY_BYTES, { parsesJson: true });
-  });
+t.test('a body is checked in linear time', async (t) => {
+  const parse: Call = (text) => parseNewPlant(Buffer.from(text));
+  isLinear(t, 'a body', parse, bodies, DEFAULT_LIMITS.maxBodyBytes, { parsesJson: true });
+});
 
 t.test('a plant is written and read in linear time', async (t) => {
   /** Names that take this length in JSON. */
@@ -297,11 +245,9 @@ t.test('a plant is written and read in linear time', async (t) => {
       yield run.repeat(length / (Buffer.byteLength(JSON.stringify(run)) - 2));
   }
   const calls: Readonly<Record<string, Call>> = {
+    'that a body parser has left': (name) => checkNewPlant({ id: 1, name, tag: name }),
     'to the log': (name) => encodeRecord({ id: 1n, name, tag: name }),
-    'from the log': (name) => {
-      const line = Buffer.from(encodeRecord({ id: 1n, name }));
-      return linesIn(line);
-    },
+    'from the log': (name) => linesIn(Buffer.from(encodeRecord({ id: 1n, name }))),
     'from a line with a long id': (name) => linesIn(Buffer.from(`{"id":1${name},"name":""}\n`)),
     'from a damaged line': (name) => {
       const line = Buffer.from(`{"id":1,"name":"${name}\n`);
@@ -314,5 +260,6 @@ t.test('a plant is written and read in linear time', async (t) => {
     'to PostgreSQL': (name) => rowsOf([{ id: 1n, name, tag: name }]),
     'to the client': (name) => JSON.stringify({ name, tag: name }),
   };
-  for (const [name, call] of Object.entries(calls)) isLinear(t, name, call, names, BODY_BYTES / 2);
+  const length = DEFAULT_LIMITS.maxBodyBytes / 2;
+  for (const [name, call] of Object.entries(calls)) isLinear(t, name, call, names, length);
 });

@@ -1,25 +1,21 @@
 /*
- * The answers that the program must give, computed independently of its code.
+ * The plant in a body, or the failure that a body gets, computed independently of the program's code.
  */
 
 export interface Plant {
   readonly id: bigint;
   readonly name: string;
-  readonly tag?: string | undefined;
+  readonly tag?: string;
 }
 
 /** The plant in a body, or the `error` of the 400 that answers it. */
-export type Verdict = Plant | number;
+export type Verdict = Plant | typeof NOT_JSON | typeof NOT_A_PLANT;
 
-/** In bytes. */
-const MAX_BODY = 1_048_576;
-const TOO_LARGE = 413;
 const NOT_JSON = 400;
 const NOT_A_PLANT = 422;
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 export function judgeBody(body: Uint8Array): Verdict {
-  if (body.length > MAX_BODY) return TOO_LARGE;
   let text: string;
   let value: unknown;
   try {
@@ -38,8 +34,8 @@ export function judgeBody(body: Uint8Array): Verdict {
   const name = own.get('name');
   const tag = own.get('tag');
   if (id === undefined || typeof name !== 'string') return NOT_A_PLANT;
-  if (own.has('tag') && typeof tag !== 'string') return NOT_A_PLANT;
-  return { id, name, tag: tag as string | undefined };
+  if (!own.has('tag')) return { id, name };
+  return typeof tag === 'string' ? { id, name, tag } : NOT_A_PLANT;
 }
 
 const TOKEN = /[\s,:]*([[\]{}]|"[^"\\]*(?:\\[^][^"\\]*)*"|[^\s,:[\]{}"]+)/y;
@@ -76,32 +72,4 @@ function int64(source: string): bigint | undefined {
   const size = power < 0n ? numerator / divisor : numerator * 10n ** power;
   const value = sign === '-' ? -size : size;
   return BigInt.asIntN(64, value) === value ? value : undefined;
-}
-
-/** What the program has stored, according to its answers. */
-export interface Model {
-  /** The answer that a plant must get now. */
-  expected(plant: Plant): 200 | 409;
-  /** Records an answer. */
-  answered(plant: Plant, error: number): void;
-  /** The plants that were answered with 200. */
-  readonly stored: ReadonlyMap<bigint, Plant>;
-}
-
-export function createModel(): Model {
-  const stored = new Map<bigint, Plant>();
-  return {
-    stored,
-    expected(plant) {
-      const before = stored.get(plant.id);
-      return before === undefined || same(before, plant) ? 200 : 409;
-    },
-    answered(plant, error) {
-      if (error === 200) stored.set(plant.id, plant);
-    },
-  };
-}
-
-export function same(one: Plant, other: Plant): boolean {
-  return one.id === other.id && one.name === other.name && one.tag === other.tag;
 }
