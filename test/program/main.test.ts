@@ -9,6 +9,7 @@ import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
 import { STOPPING } from '../../dist/program/exit.js';
+import { SETTING_NAMES } from '../../dist/program/settings.js';
 import { listen } from '../service.js';
 import {
   asModule,
@@ -34,9 +35,9 @@ t.test('--help lists the commands, settings and signals, even if a setting is wr
     const env = { PLANT_STORE_PORT: 'wrong' };
     const { code, stdout, stderr } = await runHere(t, { args: [arg], env });
     t.strictSame({ code, stderr }, { code: 0, stderr: '' });
-    const words = ['Usage: plant-store', 'verify', 'repair', 'import', '--help', '--version'];
-    const more = ['PLANT_STORE_PORT', 'SIGTERM', 'SIGINT', 'SIGHUP'];
-    for (const word of [...words, ...more]) t.match(stdout, word);
+    const commands = ['Usage: plant-store', 'verify', 'repair', 'import', '--help', '--version'];
+    for (const word of [...commands, ...SETTING_NAMES, 'SIGTERM', 'SIGINT', 'SIGHUP'])
+      t.match(stdout, word);
     t.strictSame(
       stdout.split('\n').filter((line) => line.length > 100),
       [],

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { connect as connectTo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { setImmediate } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
@@ -84,7 +85,7 @@ t.test('readiness follows the program and its store, liveness does not', async (
   check = succeeds;
   await isReady(200, 'ok');
 
-  check = async () => stopping.abort();
+  check = () => setImmediate().then(() => stopping.abort());
   await isReady(503, 'stopping');
   check = fails;
   await isReady(503, 'stopping');

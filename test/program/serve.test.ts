@@ -164,14 +164,6 @@ t.test('connections are limited to the open files that are allowed', async (t) =
   }
 });
 
-t.test('a database is served under its name', async (t) => {
-  const cwd = t.testdir({ data: { token: TOKEN } });
-  const { lines, ended, stop } = await serveStore(t, cwd, openDatabase);
-  t.equal(lines[1], 'database: db:5432/plants');
-  stop();
-  t.equal(await ended, 0);
-});
-
 t.test('a token file that is written while the log is read is used', async (t) => {
   const cwd = t.testdir({ data: {} });
   const { port, ended, stop } = await serveStore(t, cwd, () => {
@@ -183,14 +175,18 @@ t.test('a token file that is written while the log is read is used', async (t) =
   t.equal(await ended, 0);
 });
 
-t.test('a signal that comes while the program begins to listen is not lost', async (t) => {
-  const cwd = t.testdir({ data: { token: TOKEN } });
-  const { ended } = await serveStore(t, cwd, async (stop) => {
-    process.nextTick(stop);
-    return DATABASE;
-  });
-  t.equal(await ended, 0);
-});
+t.test(
+  'a database is served under its name until a signal, also if that came before',
+  async (t) => {
+    const cwd = t.testdir({ data: { token: TOKEN } });
+    const { lines, ended } = await serveStore(t, cwd, async (stop) => {
+      process.nextTick(stop);
+      return DATABASE;
+    });
+    t.equal(lines[1], 'database: db:5432/plants');
+    t.equal(await ended, 0);
+  },
+);
 
 t.test('if writing to the log has failed, the exit code is 1', async (t) => {
   const cwd = t.testdir({ data: { token: TOKEN } });
