@@ -20,8 +20,8 @@ import t, { type Test } from 'tap';
 import ts from 'typescript';
 
 import { selfSigned } from './certificate.js';
+import { exchange, message } from './client.js';
 import { run } from './command.js';
-import { conforms } from './conformance.js';
 import { scrape } from './metrics.js';
 import { block, codeSpans, read, rows } from './readme.js';
 import { launch, start, type LaunchOptions, type Program } from './system/program.js';
@@ -131,20 +131,17 @@ t.test('the program serves without code from strings, and with frozen intrinsics
 });
 
 const TRACED = 'trace=connect,execve,execveat,fork,vfork,clone,clone3';
-const canTrace = spawnSync('strace', ['-qq', '-e', 'trace=none', 'true']).status === 0;
+const noStrace =
+  spawnSync('strace', ['-qq', '-e', 'trace=none', 'true']).status !== 0 && 'needs strace';
 
-t.test(
-  'the program starts no process and opens no connection',
-  { skip: !canTrace && 'needs strace' },
-  async (t) => {
-    const options = ['-D', '-f', '-qq', '-e', TRACED, '-e', 'signal=none', '-o', 'trace'];
-    installProgram();
-    await serves(t, { under: ['strace', ...options] });
-    const [first, ...calls] = readFileSync(join(INSTALLATION, 'trace'), 'utf8').trim().split('\n');
-    t.match(first, 'execve(');
-    for (const call of calls) t.match(call, 'CLONE_THREAD');
-  },
-);
+t.test('the program starts no process and opens no connection', { skip: noStrace }, async (t) => {
+  const options = ['-D', '-f', '-qq', '-e', TRACED, '-e', 'signal=none', '-o', 'trace'];
+  installProgram();
+  await serves(t, { under: ['strace', ...options] });
+  const [first, ...calls] = readFileSync(join(INSTALLATION, 'trace'), 'utf8').trim().split('\n');
+  t.match(first, 'execve(');
+  for (const call of calls) t.match(call, 'CLONE_THREAD');
+});
 
 t.test('the program reads no environment variables but those that SECURITY.md lists', async (t) => {
   installProgram();
@@ -233,32 +230,30 @@ const permitted = PERMISSION.replace(
   `FLAGS='${codeSpans(flags).join(' ')}'`,
 ).replace(/^node/m, 'exec node');
 
-t.test(
-  "under Node's permission model",
-  { skip: flags === '' && `SECURITY.md has no flags for Node ${release}` },
-  async (t) => {
-    await t.test('the program serves plants, and the monitor answers', async (t) => {
-      installProgram();
-      const env = { ...NODE_FIRST, PLANT_STORE_MONITOR_PORT: '0' };
-      await serves(t, { command: ['sh', '-euc', permitted], env }, async (program) => {
-        const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
-        t.equal(await (await fetch(`${monitor}/readyz`)).text(), 'ok');
-        const samples = await scrape(monitor);
-        t.equal(samples.get('plant_store_log_plants'), 2);
-        t.ok((samples.get('process_resident_memory_bytes') ?? 0) > 1e6);
-      });
-    });
+const noFlags = flags === '' && `SECURITY.md has no flags for Node ${release}`;
 
-    await t.test('the program cannot write outside the data folder', async (t) => {
-      installProgram();
-      const env = { ...NODE_FIRST, PLANT_STORE_FILE: 'elsewhere/plants.jsonl' };
-      const program = launch(t, { cwd: INSTALLATION, env, command: ['sh', '-euc', permitted] });
-      t.match(await program.ended, { code: 2 });
-      t.match(program.stderr, /restricted/);
-      t.notOk(readdirSync(INSTALLATION).includes('elsewhere'));
+t.test("under Node's permission model", { skip: noFlags }, async (t) => {
+  await t.test('the program serves plants, and the monitor answers', async (t) => {
+    installProgram();
+    const env = { ...NODE_FIRST, PLANT_STORE_MONITOR_PORT: '0' };
+    await serves(t, { command: ['sh', '-euc', permitted], env }, async (program) => {
+      const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
+      t.equal(await (await fetch(`${monitor}/readyz`)).text(), 'ok');
+      const samples = await scrape(monitor);
+      t.equal(samples.get('plant_store_log_plants'), 2);
+      t.ok((samples.get('process_resident_memory_bytes') ?? 0) > 1e6);
     });
-  },
-);
+  });
+
+  await t.test('the program cannot write outside the data folder', async (t) => {
+    installProgram();
+    const env = { ...NODE_FIRST, PLANT_STORE_FILE: 'elsewhere/plants.jsonl' };
+    const program = launch(t, { cwd: INSTALLATION, env, command: ['sh', '-euc', permitted] });
+    t.match(await program.ended, { code: 2 });
+    t.match(program.stderr, /restricted/);
+    t.notOk(readdirSync(INSTALLATION).includes('elsewhere'));
+  });
+});
 
 const IVY = '{"id":1,"name":"Ivy"}\n';
 
@@ -281,11 +276,8 @@ async function serves(
 ): Promise<void> {
   const program = await start(t, { command: PROGRAM, ...options, cwd: INSTALLATION });
   const post = async (body: string, token = program.token): Promise<number> => {
-    const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
-    const answer = await fetch(`${program.url}/plants`, { method: 'POST', headers, body });
-    const { status } = answer;
-    conforms({ status, headers: Object.fromEntries(answer.headers), body: await answer.text() });
-    return status;
+    const headers = { Authorization: `Bearer ${token}` };
+    return (await exchange(t, program.port, message({ headers, body }))).status;
   };
   const fern = '{"id":7,"name":"Boston fern"';
   t.strictSame(

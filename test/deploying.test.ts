@@ -66,7 +66,7 @@ function directives(unit: string): ReadonlyMap<string, string> {
 }
 
 t.test(
-  'systemd accepts the units, and rates the exposure of the service at 2.0 or less',
+  'systemd accepts the units, and rates their exposure low',
   { skip: noSystemd },
   async (t) => {
     const folder = t.testdir();
@@ -82,6 +82,7 @@ t.test(
     const verified = analyze('verify', service, ...units);
     t.equal(verified.status, 0, verified.stderr);
     t.notMatch(verified.stderr, 'plant-store');
+    // At 2.0 or less, of 10.
     const rated = analyze('security', '--offline=yes', '--threshold=20', '--no-pager', service);
     t.equal(rated.status, 0, /→.*/.exec(rated.stdout)?.[0] ?? rated.stderr);
   },
@@ -201,11 +202,10 @@ t.test('a pod with the documented patch repairs the log', async (t) => {
     const parent = at(patched, dirname(path)) as Record<string, unknown>;
     const name = basename(path);
     t.equal(name in parent, op === 'remove', `${op} ${path}`);
-    if (op === 'remove') Reflect.deleteProperty(parent, name);
-    else parent[name] = value;
+    parent[name] = value;
   }
   const container = containerOf(patched);
-  t.notOk('livenessProbe' in container, 'nothing listens for it');
+  t.equal(container.livenessProbe, undefined, 'nothing listens for it');
 
   const cwd = t.testdir({ data: { 'plants.jsonl': '{"id":1,"name":"ivy"}\nx\n' } });
   const [node, script = '', ...args] = container.command;

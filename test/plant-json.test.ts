@@ -57,14 +57,10 @@ const MIN = -(2n ** 63n);
 const MAX = 2n ** 63n - 1n;
 
 const edge = fc
-  .tuple(fc.constantFrom(MIN, MAX, 2n ** 53n, -(2n ** 53n), 0n), fc.bigInt({ min: -3n, max: 3n }))
+  .tuple(fc.constantFrom(MIN, MAX, 2n ** 53n, -(2n ** 53n), 0n), fc.bigInt({ min: -9n, max: 9n }))
   .map(([at, beside]) => at + beside);
 
-const integer = fc.oneof(
-  edge,
-  fc.bigInt({ min: MIN, max: MAX }),
-  fc.bigInt({ min: -99n, max: 99n }),
-);
+const integer = fc.oneof(edge, fc.bigInt({ min: MIN, max: MAX }), fc.bigInt({ min: 0n, max: 99n }));
 
 /** An integer, ten times or a tenth of one: its tenths, and a notation with a point and an exponent. */
 const notation = fc
@@ -103,10 +99,8 @@ const NOTATIONS: readonly (readonly [id: bigint | undefined, spellings: readonly
   [MAX, ['9223372036854775807000e-3']],
   [MIN, ['-9223372036854775808.000']],
   [undefined, ['1e999999999999999999999', '-1e-999999999999999999999', '9223372036854775807.1']],
-  [
-    undefined,
-    ['7.0000000000000000000001', '"7"', 'null', 'true', '[7]', '{"id":7}', '""', '"\\"7"'],
-  ],
+  [undefined, ['7.0000000000000000000001', '"7"', 'null', 'true', '[7]', '{"id":7}', '""']],
+  [undefined, ['"\\"7"']],
 ];
 
 t.test('unusual notations of an id are read exactly', async (t) => {
@@ -249,16 +243,10 @@ t.test('a body that is not JSON in UTF-8 is refused, without any of its text', a
     t.match(read(body), { kind: 'json', message: faulty }, body);
   t.match(read(Buffer.from(plant, 'utf16le')), { kind: 'json', message: faulty });
   // Latin-1, a character cut short, an overlong NUL, a pair of surrogates (CESU-8), more than U+10FFFF, and no UTF-8.
-  for (const bytes of [
-    '\xe9',
-    '\xf0\x9f\x8c',
-    '\xc0\x80',
-    '\xed\xa0\xbc\xed\xbc\xbf',
-    '\xf4\x90\x80\x80',
-    '\xff',
-  ]) {
-    const body = Buffer.from(`{"id":1,"name":"${bytes}"}`, 'latin1');
-    t.strictSame(read(body), notJson('is not UTF-8'), body.toString('latin1'));
+  for (const hex of ['e9', 'f09f8c', 'c080', 'eda0bcedbcbf', 'f4908080', 'ff']) {
+    const name = Buffer.from(hex, 'hex').toString('latin1');
+    const body = Buffer.from(`{"id":1,"name":"${name}"}`, 'latin1');
+    t.strictSame(read(body), notJson('is not UTF-8'), hex);
   }
   areRead(t, notJson('ends too early'), ['']);
   areRead(t, notJson('is not valid at position 7'), ['{"id":1']);

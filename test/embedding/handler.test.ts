@@ -213,6 +213,8 @@ t.test('whatever a store rejects with or throws ends the request', async (t) => 
   }
 });
 
+const PENDING = [message(), message({ body: '{}' })];
+
 for (const application of [before, meanwhile])
   t.test(`a response that the application ends ${application.name} is not changed`, async (t) => {
     const { port, reported } = await embed(
@@ -220,8 +222,9 @@ for (const application of [before, meanwhile])
       application((res) => res.end('theirs')),
     );
     const client = await connect(t, port, anyAnswer);
-    for (const body of [FERN, '{}', FERN, '{}']) {
-      client.send(message({ body }));
+    const requests = application === before ? [NO_TOKEN, ...PENDING] : PENDING;
+    for (const request of [...requests, ...requests]) {
+      client.send(request);
       t.match(await client.answer(), { status: 200, body: 'theirs' });
     }
     t.strictSame(reported, []);
