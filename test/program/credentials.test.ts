@@ -124,6 +124,7 @@ t.test(
   'a file that is no certificate or no key in PEM is named, with what OpenSSL says',
   async (t) => {
     const own = selfSigned();
+    const der = Buffer.from(own.cert.split('\n')[1] ?? '', 'base64');
     const cipher = { cipher: 'aes-256-cbc', passphrase: 'secret' };
     const encrypted = createPrivateKey(own.key).export({ type: 'pkcs8', format: 'pem', ...cipher });
     const path = join(t.testdir(), 'file');
@@ -131,7 +132,7 @@ t.test(
       ['a key', readCertificate, own.key, 'no start line'],
       ['nothing', readCertificate, '', 'no start line'],
       ['a certificate that is cut off', readCertificate, own.cert.slice(0, -40), 'bad end line'],
-      ['a certificate in DER', readCertificate, derOf(own.cert), 'no start line'],
+      ['a certificate in DER', readCertificate, der, 'no start line'],
       ['a certificate', readPrivateKey, own.cert, /\w+/],
       ['nothing', readPrivateKey, '', /\w+/],
       ['a key that is cut off', readPrivateKey, own.key.slice(0, -40), /\w+/],
@@ -161,10 +162,6 @@ t.test('a key of any type that does not belong to the certificate is named', asy
     t.strictSame(await faultsOf(readTls(cert, key)), [fault]);
   }
 });
-
-function derOf(pem: string): Buffer {
-  return Buffer.from(pem.split('\n')[1] ?? '', 'base64');
-}
 
 t.test('a password is all of its file but a newline at the end', async (t) => {
   const path = join(t.testdir(), 'password');

@@ -21,13 +21,9 @@ async function imports(t: Test, content: string | Buffer, cwd = t.testdir()) {
   writeFileSync(join(cwd, 'given.jsonl'), content);
   const { code, stdout, stderr } = await runHere(t, { cwd, args: ['import', 'given.jsonl'] });
   t.equal(stderr, '');
-  return { code, lines: stdout.split('\n').slice(0, -1), plants: await plantsIn(cwd), cwd };
-}
-
-async function plantsIn(cwd: string): Promise<NewPlant[]> {
   const plants: NewPlant[] = [];
   for await (const plant of readPlantLog(join(cwd, 'plants.jsonl'))) plants.push(plant);
-  return plants;
+  return { code, lines: stdout.split('\n').slice(0, -1), plants, cwd };
 }
 
 const summary = (imported: string, unchanged: number, refused: string): string =>

@@ -133,18 +133,16 @@ t.test('an address on which the program cannot listen is named, with its setting
   const cwd = t.testdir({ data: { token: TOKEN } });
   const port = await listen(t, createHttpServer());
   const inUse = `cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`;
-  for (const [name, value, fault] of [
-    ['PLANT_STORE_PORT', `${port}`, inUse],
-    ['PLANT_STORE_MONITOR_PORT', `${port}`, inUse],
-    [
-      'PLANT_STORE_HOST',
-      '192.0.2.1',
-      'cannot listen on 192.0.2.1, port 0: address not available (EADDRNOTAVAIL)',
-    ],
-  ] as const)
-    await t.rejects(serveStore(t, cwd, openDatabase, { [name]: value }), {
-      message: `${name}: ${fault}`,
-    });
+  const elsewhere = 'cannot listen on 192.0.2.1, port 0: address not available (EADDRNOTAVAIL)';
+  const faults = {
+    PLANT_STORE_PORT: [`${port}`, inUse],
+    PLANT_STORE_MONITOR_PORT: [`${port}`, inUse],
+    PLANT_STORE_HOST: ['192.0.2.1', elsewhere],
+  } as const;
+  for (const [name, [value, fault]] of Object.entries(faults)) {
+    const message = `${name}: ${fault}`;
+    await t.rejects(serveStore(t, cwd, openDatabase, { [name]: value }), { message });
+  }
 });
 
 /** From now on, the program takes this for the limits of the process. */
@@ -324,13 +322,16 @@ t.test('the program serves with stdout and stderr closed', async (t) => {
 const hasIPv6 = Object.values(networkInterfaces())
   .flat()
   .some((each) => each?.address === '::1');
-const skip = !hasIPv6 && 'needs IPv6';
 
-t.test('the program listens only on the configured address', { skip }, async (t) => {
-  const program = await startHere(t, { env: { ...ENV, PLANT_STORE_HOST: '::1' } });
-  t.equal(program.url, `http://[::1]:${program.port}`);
-  await t.rejects(connect(t, program.port), { code: 'ECONNREFUSED' });
-});
+t.test(
+  'the program listens only on the configured address',
+  { skip: !hasIPv6 && 'needs IPv6' },
+  async (t) => {
+    const program = await startHere(t, { env: { ...ENV, PLANT_STORE_HOST: '::1' } });
+    t.equal(program.url, `http://[::1]:${program.port}`);
+    await t.rejects(connect(t, program.port), { code: 'ECONNREFUSED' });
+  },
+);
 
 t.test('the program applies the settings for the log and the limits', async (t) => {
   const env = {

@@ -20,9 +20,10 @@ const faultsIn = (environment: Environment): Promise<readonly string[]> =>
 
 /** Relative paths start from a folder with these files. */
 const { cert, key } = selfSigned();
-const other = selfSigned();
 const folderBefore = process.cwd();
-process.chdir(t.testdir({ secret: 'a\nb\n', 'a.pem': cert, 'b.pem': key, 'c.pem': other.key }));
+process.chdir(
+  t.testdir({ secret: 'a\nb\n', 'a.pem': cert, 'b.pem': key, 'c.pem': selfSigned().key }),
+);
 t.teardown(() => process.chdir(folderBefore));
 
 t.test('an empty environment is valid', async (t) => {
