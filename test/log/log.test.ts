@@ -155,16 +155,6 @@ t.test('only a regular file can be a log', async (t) => {
   t.strictSame(readdirSync(folder).toSorted(), ['link', 'pipe'], 'nothing is left');
 });
 
-t.test('reports are written to the console by default', async (t) => {
-  const { args } = t.capture(console, 'error') as unknown as { args: () => unknown[][] };
-  const path = logAt(t, '{"id');
-  await (await openPlantLog(path)).close();
-  t.match(
-    args(),
-    exactly(exactly(/^plant-store: .*plants\.jsonl: moved 4 bytes of an incomplete write/)),
-  );
-});
-
 const STORED = logOf([MOSS, IVY]);
 const REED = { id: 4n, name: 'reed' };
 

@@ -13,8 +13,7 @@ import {
 import t from 'tap';
 
 import { damages } from '../../dist/log/errors.js';
-import { nodeSystem, type System } from '../../dist/log/files.js';
-import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
+import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { readPlantLog } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -23,7 +22,6 @@ import { block } from '../readme.js';
 import {
   collect,
   countOf,
-  createGate,
   FERN,
   holdNext,
   ignore,
@@ -33,7 +31,6 @@ import {
   MOSS,
   openWithFaults,
   plantsNamed,
-  systemError,
   UNAVAILABLE,
 } from './support.js';
 
@@ -131,29 +128,17 @@ t.test('the reviver of the document keeps ids exact', { skip }, async (t) => {
 });
 
 t.test('an iteration yields no plant that is not durable yet, or that is cut off', async (t) => {
-  const path = logAt(t);
-  const gate = createGate();
-  const fs: System = {
-    ...nodeSystem,
-    // All bytes are in the file before the write returns.
-    async write(descriptor, bytes) {
-      const result = await nodeSystem.write(descriptor, bytes);
-      if (!bytes.includes('ivy')) return result;
-      await gate.pass();
-      throw systemError('ENOSPC', 'write');
-    },
-  };
-  const log = await openLog(fs, path, { report: ignore });
+  const { fs, log, content } = await openWithFaults(t, {}, { dsyncIsDurable: false });
   await log.add(FERN);
+  const gate = holdNext(fs, 'sync', { fails: 'ENOSPC' });
   const refused = t.rejects(log.add(IVY), UNAVAILABLE);
   await gate.reached;
-  t.match(readFileSync(path, 'utf8'), /ivy/);
+  t.match(content(), /ivy/);
   t.strictSame(await collect(log.plants()), [FERN]);
   gate.open();
   await refused;
   await log.add(MOSS);
   t.strictSame(await collect(log.plants()), [FERN, MOSS]);
-  await log.close();
 });
 
 t.test('several iterations run at once, each at its own pace', async (t) => {

@@ -15,10 +15,8 @@ import {
   parseLine,
   type Line,
 } from '../../dist/log/record.js';
-import type { NewPlant } from '../../dist/plant.js';
+import { MAX_ID, MIN_ID, type NewPlant } from '../../dist/plant.js';
 
-const MIN_ID = -(2n ** 63n);
-const MAX_ID = 2n ** 63n - 1n;
 const NEIGHBOUR = Buffer.from('{"id":5,"name":""}\n');
 
 /** What is found in a line among others. */

@@ -23,8 +23,10 @@ import { hasty } from './lock-support.js';
 import {
   contentOf,
   countOf,
+  createGate,
   faultyFileSystem,
   FERN,
+  isPending,
   IVY,
   LOCKED,
   logAt,
@@ -106,6 +108,7 @@ const REPAIRS: Readonly<Record<string, readonly Repaired[]>> = {
     moved(`${fern.trimEnd()}${ivy}`),
   ],
   'an id twice': [kept(byHand), moved(fern)],
+  'an id twice, and CR LF': [kept(mossOfSameId), moved(crlf(fern))],
   'an id three times': [[crlf(fern), fern], moved(byHand), moved(mossOfSameId)],
   'an id of a damaged line': [moved(fern.replace('fern', 'farn')), kept(byHand)],
 };
@@ -142,12 +145,6 @@ t.test('a repair of many damaged lines takes few writes', async (t) => {
   t.equal(readFileSync(damagedPathOf(path, damaged.join('')), 'utf8'), damaged.join(''));
   const writes = countOf(fs, 'write');
   t.ok(writes < 40, `${writes} writes`);
-});
-
-t.test('a log that is missing is not repaired, and not created', async (t) => {
-  const path = logAt(t);
-  await t.rejects(repair(path), { ...UNAVAILABLE, message: /plants\.jsonl: .*ENOENT/ });
-  t.strictSame(readdirSync(dirname(path)), []);
 });
 
 t.test('a log without damaged lines is not repaired', async (t) => {
@@ -237,6 +234,20 @@ t.test('a repair keeps the mode, the owner and the group of the log', async (t) 
     const given = giveAway(path, mode, uid, gid);
     await repair(path);
     t.match(statSync(path), given);
+  }
+});
+
+t.test('a repair has closed its file and released its lock when it ends', async (t) => {
+  const unhindered = faultyFileSystem();
+  await repair(logAt(t, DAMAGED), unhindered);
+  for (const kind of ['unlink', 'close']) {
+    const gate = createGate();
+    const last = `${kind} ${countOf(unhindered, kind)}` as const;
+    const repairing = repair(logAt(t, DAMAGED), faultyFileSystem({ [last]: { hangs: gate } }));
+    await gate.reached;
+    t.ok(await isPending(repairing), last);
+    gate.open();
+    await repairing;
   }
 });
 
