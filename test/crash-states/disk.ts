@@ -110,8 +110,7 @@ export function* allOutcomes(disk: Disk, effect: Effect): Iterable<Disk> {
 /** One of the disks that an effect can leave. */
 export function randomOutcome(random: Random): Outcomes {
   return (disk, effect) => {
-    if (effect.kind !== 'write' || random.chance(0.5))
-      return [random.chance(0.5) ? disk : applied(disk, effect)];
+    if (effect.kind !== 'write') return [random.chance(0.5) ? disk : applied(disk, effect)];
     const share = random();
     const written = partsOf(effect).filter(() => random.chance(share));
     const end = effect.offset + effect.bytes.length;

@@ -17,8 +17,8 @@ import { onLog, onNothing, type Workload } from './workloads.js';
 /** Few ids, so that plants are sent again, and different plants are sent with the same id. */
 const IDS = 10;
 const MOST_CRASHES = 5;
-/** The share of the moments at which a crash is tried. */
-const TRIED = 0.08;
+/** The shares of the moments at which a crash is tried: the middle of a write can leave most. */
+const TRIED = { inWrite: 0.25, otherwise: 0.04 };
 
 /** A log that is used, and used again after each crash and recovery. */
 function randomWorkload(random: Random): Workload {
@@ -31,8 +31,9 @@ function randomWorkload(random: Random): Workload {
 }
 
 function crashesAt(moment: Moment, random: Random): CrashState[] {
-  if (!random.chance(TRIED)) return [];
-  const isKilled = random.chance(0.4);
+  const isWriting = moment.inFlight?.kind === 'write';
+  if (!random.chance(isWriting ? TRIED.inWrite : TRIED.otherwise)) return [];
+  const isKilled = random.chance(0.3);
   return [random.pick(isKilled ? killsAt(moment) : powerCutsAt(moment, randomOutcome(random)))];
 }
 
