@@ -34,12 +34,13 @@ export async function repairLog(
 ): Promise<Repair | undefined> {
   let file: OpenFile | undefined;
   let lock: Lock | undefined;
+  let repair: Repair | undefined;
   try {
     file = await files.openToRead(system, givenPath);
     const fileId = await files.statRegularFile(file);
     const path = await system.realpath(givenPath);
     lock = await acquireLock(system, path, fileId.ino);
-    return await repairFile({ system, file, path, fileId }, onProgress);
+    repair = await repairFile({ system, file, path, fileId }, onProgress);
   } catch (error) {
     throw toStoreError(givenPath, error);
   } finally {
@@ -47,6 +48,7 @@ export async function repairLog(
     // Nothing was written through it, so a failure has no consequences.
     await file?.close().catch(() => undefined);
   }
+  return repair;
 }
 
 async function repairFile(
