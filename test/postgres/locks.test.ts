@@ -21,6 +21,9 @@ for (const code of ['P0001', '25006', '26000', '40001', '53100', '57014'])
 t.test('what is refused refuses no other plant', { skip: missing() }, async (t) => {
   const cluster = await startCluster(t);
 
+  /** How many statements the server has ended for a reason. */
+  const endedBy = (reason: string): number => cluster.log().split(`due to ${reason}`).length - 1;
+
   /** What another program does with the plant 1998. */
   const HELD: Record<string, string> = {
     'is deleted': 'DELETE FROM plants WHERE id = 1998',
@@ -33,7 +36,13 @@ t.test('what is refused refuses no other plant', { skip: missing() }, async (t) 
       const store = await openStore(t, { url, connections: 1, timeoutMs: 20_000 });
       if (how === 'is deleted') await store.add({ id: 1_998n, name: 'plant 1998' });
       const rollBack = await begin(t, url, sql);
+      const before = endedBy('lock timeout');
       const refused = await refusedOf(store, plantsFrom(0, 2_000));
+      t.equal(
+        endedBy('lock timeout'),
+        before + 3,
+        'for the batch, for its part, and for the plant',
+      );
       t.match(refused, { 0: { plant: { id: 1_998n }, error: LOCKED }, length: 1 });
       t.match(store.reports, { 0: /refuses a plant: .*lock timeout/, length: 1 });
       await rollBack();
@@ -79,9 +88,11 @@ t.test('what is refused refuses no other plant', { skip: missing() }, async (t) 
 
     const impatient = await openStore(t, { url, connections: 1, timeoutMs: 500 });
     await trigger(url, `IF NEW.name = 'Ivy' THEN PERFORM pg_sleep(3600); END IF; RETURN NEW;`);
+    const before = endedBy('statement timeout');
     await t.rejects(impatient.add(IVY), { code: 'unavailable', message: /time/ });
     const sleeping = `SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'`;
     await cluster.finds(`SELECT WHERE NOT EXISTS (${sleeping})`);
+    t.ok(endedBy('statement timeout') <= before + 1, 'it is not sent again');
     t.equal(await addUntilStored(impatient, FERN), 'created');
   });
 
