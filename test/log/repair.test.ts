@@ -237,15 +237,16 @@ t.test('a repair keeps the mode, the owner and the group of the log', async (t) 
   }
 });
 
-t.test('a repair has closed its file and released its lock when it ends', async (t) => {
+t.test('a repair has released its lock and closed its file when it ends', async (t) => {
   const unhindered = faultyFileSystem();
   await repair(logAt(t, DAMAGED), unhindered);
   for (const kind of ['unlink', 'close']) {
     const gate = createGate();
     const last = `${kind} ${countOf(unhindered, kind)}` as const;
-    const repairing = repair(logAt(t, DAMAGED), faultyFileSystem({ [last]: { hangs: gate } }));
+    const fs = faultyFileSystem({ [last]: { hangs: gate } });
+    const repairing = repair(logAt(t, DAMAGED), fs);
     await gate.reached;
-    t.ok(await isPending(repairing), last);
+    t.strictSame([await isPending(repairing), fs.operations.at(-1)], [true, kind], last);
     gate.open();
     await repairing;
   }
