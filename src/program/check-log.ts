@@ -48,12 +48,15 @@ export async function repair(path: string, stop: AbortSignal): Promise<ExitCode>
     console.log(`${path}: no line is damaged; nothing was changed`);
     return EXIT.done;
   }
-  const { plants, rewritten, moved, movedTo } = repaired;
+  const { plants, rewritten, moved, torn, movedTo } = repaired;
   const done = [`kept ${pluralize(plants, 'plant')}`];
   if (rewritten > 0) done.push(`wrote ${pluralize(rewritten, 'line')} again`);
-  if (movedTo !== undefined) done.push(`moved ${pluralize(moved, 'damaged line')} to ${movedTo}`);
+  const aside: string[] = [];
+  if (moved > 0) aside.push(pluralize(moved, 'damaged line'));
+  if (torn > 0) aside.push(`${pluralize(torn, 'byte')} of an incomplete write`);
+  if (movedTo !== undefined) done.push(`moved ${aside.join(' and ')} to ${movedTo}`);
   console.log(`${path}: ${done.join(', ')}`);
-  if (movedTo !== undefined)
+  if (moved > 0)
     console.log(
       'plants of moved lines that were acknowledged come back with import, from a backup',
     );

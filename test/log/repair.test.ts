@@ -84,8 +84,8 @@ const REPAIRS: Readonly<Record<string, readonly Repaired[]>> = {
   'a damaged line at the end': [kept(fern), kept(ivy), moved('x\n')],
   'several damaged lines': [moved('1\n'), kept(fern), moved('2\n'), moved('3\n'), kept(ivy)],
   'damaged lines only': [moved('{"id":x\n'), moved('x\n')],
-  'a torn tail': [kept(fern), moved('{"id":2,"na')],
   'a damaged line and a torn tail': [moved('{"id":x\n'), moved('{"id":')],
+  'CR LF and a torn tail': [[crlf(fern), fern], moved('x')],
   'CR LF': [
     [crlf(fern), fern],
     [crlf(ivy), ivy],
@@ -119,12 +119,14 @@ for (const [what, lines] of Object.entries(REPAIRS))
     const others = lines.filter(([, after]) => after === '').map(([before]) => before);
     const plants = lines.filter(([, after]) => after !== '');
     const rewritten = plants.filter(([before, after]) => before !== after).length;
+    const torn = others.find((line) => !line.endsWith('\n'))?.length ?? 0;
     const movedTo = others.length > 0 ? damagedPathOf(path, others.join('')) : undefined;
     const shortWrites = faultyFileSystem({ 'write 1': { writes: 1 }, 'write 2': { writes: 1 } });
     t.strictSame(await repair(path, shortWrites), {
       plants: plants.length,
       rewritten,
-      moved: others.length,
+      moved: others.filter((line) => line.endsWith('\n')).length,
+      torn,
       movedTo,
     });
     t.strictSame(contentOf(dirname(path)), {
@@ -148,13 +150,14 @@ t.test('a repair of many damaged lines takes few writes', async (t) => {
 });
 
 t.test('a log without damaged lines is not repaired', async (t) => {
-  for (const content of ['', REPAIRED]) {
+  for (const content of ['', REPAIRED, `${REPAIRED}{"id":8,"na`, '{"id":8,"na', '\0\0']) {
     const path = logAt(t, content);
     const { ino } = statSync(path);
     t.equal(await repair(path), undefined);
     t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content });
     t.equal(statSync(path).ino, ino);
   }
+  await t.rejects(repair(logAt(t, 'x')), { message: /: it is not a log of plants; nothing was/ });
 });
 
 t.test('no server can open a log while it is being repaired', async (t) => {

@@ -1,6 +1,6 @@
 /* The commands verify and repair, and what they have in common with a start. */
 import { execFileSync } from 'node:child_process';
-import { appendFileSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 
@@ -80,7 +80,7 @@ t.test('repair moves damaged lines beside the log, and writes others again', asy
       [FERN, '\n', IVY, DAMAGED_IVY, OAK, '{"id":4,'].join(''),
       FERN + IVY + OAK,
       `\n${DAMAGED_IVY}{"id":4,`,
-      'FILE: kept 3 plants, moved 3 damaged lines to MOVED',
+      'FILE: kept 3 plants, moved 2 damaged lines and 8 bytes of an incomplete write to MOVED',
       hint,
     ],
     'saved with CR LF': [
@@ -89,6 +89,12 @@ t.test('repair moves damaged lines beside the log, and writes others again', asy
       DAMAGED_IVY.replace('\n', '\r\n'),
       'FILE: kept 2 plants, wrote 2 lines again, moved 1 damaged line to MOVED',
       hint,
+    ],
+    'saved with CR LF, and a torn line': [
+      `${FERN.trimEnd()}\r\n{"id":4,`,
+      FERN,
+      '{"id":4,',
+      'FILE: kept 1 plant, wrote 1 line again, moved 8 bytes of an incomplete write to MOVED',
     ],
     'no damage': [FERN, FERN, '', 'FILE: no line is damaged; nothing was changed'],
   };
@@ -203,15 +209,10 @@ t.test('verify waits for the reader of its output, and prints every damaged line
   t.ok(waiting > room / 2 && waiting < 2 * room, `${waiting} bytes waited in the program`);
 });
 
-t.test(
-  'verify ends quietly, without reading on, once the reader of its output is gone',
-  async (t) => {
-    const cwd = t.testdir({ 'plants.jsonl': 'x\n' });
-    // Eight tebibytes, which take hours to read and no space.
-    truncateSync(join(cwd, 'plants.jsonl'), 2 ** 43);
-    const program = launch(t, { args: ['verify'], cwd, env: ENV, preload: STILL });
-    program.leave('stdout');
-    t.strictSame(await program.ended, { code: FAILED, signal: null });
-    t.equal(program.stderr, '');
-  },
-);
+t.test('verify ends quietly once the reader of its output is gone', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': 'x\n'.repeat(100_000) });
+  const program = launch(t, { args: ['verify'], cwd, env: ENV, preload: STILL });
+  program.leave('stdout');
+  t.strictSame(await program.ended, { code: FAILED, signal: null });
+  t.equal(program.stderr, '');
+});
