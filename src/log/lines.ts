@@ -57,7 +57,7 @@ export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<L
     await Promise.allSettled([reading]);
   }
 
-  /** A buffer with room for at least as many bytes more as the start of a line has. */
+  /** A buffer that the start of a line fills to a half at most, unless it is that of a very long one. */
   function roomFor(start: Buffer): Buffer {
     if (start.length === MAX_RECORD_BYTES) throw faults.lineTooLong(offset);
     const size = Math.min(2 * start.length, MAX_RECORD_BYTES);

@@ -20,7 +20,7 @@ export interface PlantLogOptions {
   /** Called while the log is opened, with the number of bytes read and the size of the file. */
   readonly onProgress?: (bytes: number, totalBytes: number) => void;
   /**
-   * Called with `(message, cause)` when a torn tail was cut off, when the disk is full and when there is room
+   * Called with `(message, cause)` when the end of the file was mended, when the disk is full and when there is room
    * again, when a write hangs and when it returns, and when the log is poisoned; at most 10 times in
    * 10 seconds. Default: `console.error`.
    */
@@ -85,8 +85,8 @@ export interface PlantLog extends PlantStore {
 /**
  * Opens the log of plants at `path`. Creates it (mode 0600) and its folder if they are missing.
  *
- * Every line is checked. Bytes after the last newline were never acknowledged: they are copied to a
- * file beside the log, then cut off. Only one process at a time can have a log open. Close a log that
+ * Every line is checked. An incomplete last line was never acknowledged: it is copied to a file beside
+ * the log, then cut off. Only one process at a time can have a log open. Close a log that
  * is no longer used: Node 26 throws when it finds an open file that nothing refers to any more.
  *
  * @throws {@link PlantStoreError} `locked` if another process, or this one, has the log open and keeps it for 3 s;

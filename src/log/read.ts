@@ -1,13 +1,13 @@
 import type { NewPlant, Plant } from '../plant.js';
 import { requirePath, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import { nodeSystem, type OpenFile, type System } from './files.js';
+import type { OpenFile } from './files.js';
 import { linesOf } from './lines.js';
 
 /**
  * Reads the plants of a log in the order in which they were stored. The file is neither locked nor changed, so
  * another process may have it open. What it appends after the first plant has been requested is not read, and
- * neither are bytes after the last newline, which were never acknowledged. But a plant that is read may be of a
+ * neither is an incomplete last line, which was never acknowledged. But a plant that is read may be of a
  * write that fails later, and then it is not stored.
  *
  * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if
@@ -22,14 +22,13 @@ import { linesOf } from './lines.js';
  */
 export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
   requirePath(path);
-  return readPlants(nodeSystem, path);
+  return readPlants(path);
 }
 
-/** As {@link readPlantLog}, from the given file system. */
-export async function* readPlants(system: System, path: string): AsyncGenerator<NewPlant> {
+async function* readPlants(path: string): AsyncGenerator<NewPlant> {
   let file: OpenFile | undefined;
   try {
-    file = await files.openToRead(system, path);
+    file = await files.openToRead(files.nodeSystem, path);
     const { size } = await files.statRegularFile(file);
     yield* plantsIn(path, file, Number(size));
   } catch (error) {

@@ -20,7 +20,7 @@ export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failu
 }
 
 /** Writes a failure to a connection, without a response of node:http. */
-export function endWith(socket: Duplex, { status, error, headers, body }: Failure): void {
+function endWith(socket: Duplex, { status, error, headers, body }: Failure): void {
   if (socket.writable && responseChannel.hasSubscribers) responseChannel.publish({ status, error });
   const lines = Object.entries({
     ...headers,
@@ -32,7 +32,7 @@ export function endWith(socket: Duplex, { status, error, headers, body }: Failur
 }
 
 /** Ends a connection but reads on for a while: a reset would discard the response. */
-export function endGently(socket: Duplex, lastBytes = ''): void {
+function endGently(socket: Duplex, lastBytes = ''): void {
   if (!socket.writable) {
     socket.destroy();
     return;

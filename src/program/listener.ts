@@ -60,7 +60,7 @@ export const CONNECTION_LIMITS = {
  * The largest number of requests behind last responses. Small ones are cheap to pipeline: thousands fit into one
  * read of a socket.
  */
-export const MAX_IGNORED_REQUESTS = 4_096;
+const MAX_IGNORED_REQUESTS = 4_096;
 
 /** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
 const BACKLOG = 4096;
