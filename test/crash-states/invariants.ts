@@ -118,7 +118,7 @@ function read({ machine, knowledge: { sent } }: Process): Reading {
   const line = `${tail.replace(/\0+$/, '')}\n`;
   if (sent.has(line)) {
     texts.push(line);
-    tail = '';
+    tail = tail.slice(line.length - 1);
   }
   const lines: string[] = [];
   const damaged: Reading['damaged'][number][] = [];

@@ -10,12 +10,6 @@ export interface LockOptions {
 
 export type Wrong = 'two hold the lock' | 'nobody can take the lock' | 'a dead claim is left';
 
-export interface LockExploration {
-  readonly states: number;
-  /** What went wrong, and the steps of all processes that first led there. */
-  readonly violations: ReadonlyMap<Wrong, string>;
-}
-
 /** A process that has neither ended nor been killed. */
 interface Contender {
   readonly position: Position;
@@ -41,7 +35,7 @@ interface LockState {
  * Lets processes acquire the lock at once, in every order of their steps, with each of them stopped or
  * killed at any moment. If all of them are killed in any state, the next process must get the lock.
  */
-export async function exploreLock(options: LockOptions): Promise<LockExploration> {
+export async function exploreLock(options: LockOptions): Promise<ReadonlyMap<Wrong, string>> {
   const { processes, looks, mutate } = options;
   const numbers = Array.from({ length: processes }, (_, n) => n + 1);
   const positions = await Promise.all(numbers.map((number) => beginningOf(number, mutate)));
@@ -69,7 +63,7 @@ export async function exploreLock(options: LockOptions): Promise<LockExploration
       note(await succeed(await beginningOf(processes + 1, mutate), left), state);
     }
   }
-  return { states: seen.size, violations };
+  return violations;
 }
 
 /** What goes wrong when a process takes and releases the lock among dead claims. */
@@ -79,7 +73,9 @@ async function succeed(position: Position, left: readonly string[]): Promise<Wro
   while (state.contenders[0]) {
     holds ||= holdersIn(state) > 0;
     // In the first state, the process takes its step; in others, it is late or killed.
-    [state = state] = await nextStates(state);
+    const [next] = await nextStates(state);
+    if (!next) break;
+    state = next;
   }
   if (!holds) return 'nobody can take the lock';
   return state.folder.size > 0 ? 'a dead claim is left' : undefined;

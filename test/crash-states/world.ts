@@ -22,7 +22,7 @@ export interface World {
 }
 
 /** A world in which everything is durable. */
-export function worldOf(disk: Disk): World {
+function worldOf(disk: Disk): World {
   return { durable: disk, pending: [], visible: disk };
 }
 

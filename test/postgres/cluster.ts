@@ -60,7 +60,7 @@ export function missing(...commands: readonly string[]): string | false {
 }
 
 /** Runs a command as the user of the servers. Rejects with its output if it fails. */
-export async function runAsServer(command: string, ...args: readonly string[]): Promise<string> {
+async function runAsServer(command: string, ...args: readonly string[]): Promise<string> {
   const { stdout } = await execute(find(command) ?? command, args, {
     ...USER,
     cwd: '/',

@@ -45,7 +45,7 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
       t.match(store.reports, exactly(/plants are refused/, /stored again/), 'each once');
     });
 
-  t.test('memory is bounded', async (t) => {
+  t.test('plants beyond the limit of memory are refused while the table is locked', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url, timeoutMs: 300 });
     const rollBack = await begin(t, url, 'LOCK TABLE plants');

@@ -85,13 +85,6 @@ for (const name of ['setTimeout', 'setInterval']) {
 export const hasten = (maxMs: number, minMs = 0, times = 20): string =>
   changeTimers(`ms >= ${minMs} && ms <= ${maxMs} ? ms / ${times} : ms`);
 
-/**
- * A preload that makes timers of `minMs` to `maxMs` fire earlier, all by the same time, so that on a busy machine
- * they fire in the same order.
- */
-export const skipTime = (minMs: number, maxMs: number): string =>
-  changeTimers(`ms >= ${minMs} && ms <= ${maxMs} ? ms - ${0.95 * minMs} : ms`);
-
 /** A preload with which the program waits ten times as long for clients, which a busy machine may need. */
 export const PATIENT = changeTimers('10 * ms');
 
