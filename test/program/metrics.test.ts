@@ -27,6 +27,12 @@ t.test('the metrics are valid, with a log and without', { skip: noPromtool }, as
   }
 });
 
+t.test('each metric is described by a sentence', async (t) => {
+  const page = render(GAUGES);
+  const sentences = [...page.matchAll(/^# HELP \S+ [A-Z][\w ,;:/()-]+\.$/gm)];
+  t.equal(sentences.length, page.match(/^# TYPE /gm)?.length);
+});
+
 /** A request that has begun. */
 function begin(): { request: IncomingMessage; end: () => Promise<void> } {
   const request = new IncomingMessage(new Socket());
