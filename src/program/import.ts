@@ -22,8 +22,8 @@ export const MAX_LISTED = 20;
  * that are refused, each with its number and the reason that the response would have, and the number of all. It
  * can be repeated: plants that were imported before are compared.
  *
- * @throws Error if the file cannot be read or does not hold JSON lines, or the first error of the store other than a
- * conflict.
+ * @throws Error if the file cannot be read or does not hold JSON lines, or the first error of the store that is not
+ * about a plant.
  */
 export async function importPlants(
   file: string,
@@ -40,6 +40,7 @@ export async function importPlants(
     for await (const lines of linesOf(file, stop)) {
       const opened = (store ??= await open());
       const outcomes = await Promise.allSettled(lines.map((bytes) => add(opened, bytes)));
+      let failed: PromiseRejectedResult | undefined;
       for (const outcome of outcomes) {
         line++;
         if (outcome.status === 'fulfilled') {
@@ -47,13 +48,11 @@ export async function importPlants(
           continue;
         }
         const reason = refusalFor(outcome.reason);
-        if (reason === undefined) {
-          stop.throwIfAborted();
-          throw outcome.reason;
-        }
-        if (++counts.refused <= MAX_LISTED) await printLine(`line ${line}: ${reason}`);
+        if (reason === undefined) failed ??= outcome;
+        else if (++counts.refused <= MAX_LISTED) await printLine(`line ${line}: ${reason}`);
       }
       stop.throwIfAborted();
+      if (failed) throw failed.reason;
       report();
     }
   } finally {
@@ -76,6 +75,8 @@ async function add(store: PlantStore, line: Buffer): Promise<'created' | 'unchan
 /** Why a line is refused; `undefined` for an error that is not about the line. */
 function refusalFor(error: unknown): string | undefined {
   if (error instanceof PlantFault) return error.describe('the line');
+  // The plant is too large for the store.
+  if (error instanceof RangeError) return error.message;
   return error instanceof PlantStoreError && error.code === 'conflict'
     ? failures.conflict.message
     : undefined;

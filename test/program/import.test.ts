@@ -208,16 +208,30 @@ t.test('an interrupted import is completed by the same command', async (t) => {
   t.equal(new Set(stored()).size - 1, COUNT);
 });
 
-t.test('an import ends with an error of its store that HTTP would not show', async (t) => {
-  const path = join(t.testdir({ 'given.jsonl': '{"id":1,"name":"fern"}' }), 'given.jsonl');
-  const store = storeOf(() => Promise.reject(new RangeError('the plant is too large')));
-  t.capture(console, 'log', () => undefined);
-  const never = new AbortController().signal;
-  await t.rejects(
-    importPlants(path, async () => store, never),
-    { message: 'the plant is too large' },
-  );
-});
+t.test(
+  'an import refuses a plant that is too large, and counts all plants before it fails',
+  async (t) => {
+    const given = [1, 2, 3, 4].map((id) => `{"id":${id},"name":"fern"}\n`).join('');
+    const path = join(t.testdir({ 'given.jsonl': given }), 'given.jsonl');
+    const failures = [new RangeError('the plant is too large'), new Error('the disk is gone')];
+    const store = storeOf(async ({ id }) => {
+      const failure = failures[Number(id) - 1];
+      if (failure) throw failure;
+      return 'created';
+    });
+    const printed = t.capture(console, 'log', () => undefined);
+    const listed: string[] = [];
+    const write = (text: string): boolean => listed.push(text) > 0;
+    t.intercept(process, 'stdout', { value: { write } });
+    const never = new AbortController().signal;
+    await t.rejects(
+      importPlants(path, async () => store, never),
+      { message: 'the disk is gone' },
+    );
+    t.strictSame(listed, ['line 1: the plant is too large\n']);
+    t.match(printed()[0]?.args[0], /: 2 plants imported, 0 unchanged, 1 line refused$/);
+  },
+);
 
 t.test('an import reports its progress', async (t) => {
   stepClock(t, 1_000);
