@@ -98,7 +98,7 @@ function failingLater(gate: Gate): OpenFile {
     async read(buffer: Buffer, at: number, length: number, position: number) {
       if (++reads > 1) {
         await gate.pass();
-        throw new Error('the disk is gone');
+        throw new Error('the disk failed');
       }
       return file.read(buffer, at, length, position);
     },
@@ -122,7 +122,7 @@ t.test('a read that fails while the caller is busy rejects when it is its turn',
   gate.open();
   // An unhandled rejection would be reported by now, and fail the test.
   await new Promise((resolve) => setImmediate(resolve));
-  await t.rejects(parts.next(), { message: 'the disk is gone' });
+  await t.rejects(parts.next(), { message: 'the disk failed' });
 });
 
 t.test('a line of the longest length is read; one byte more is an error', async (t) => {

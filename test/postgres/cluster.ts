@@ -204,7 +204,7 @@ async function serve(t: Test, folder: string) {
     async suspend() {
       const rows = await sql('SELECT pid FROM pg_stat_activity');
       pids = [pid(), ...rows.map(({ pid }) => pid)].map(String);
-      // It fails in the end, because the process that has answered is gone by then.
+      // It fails in the end: the process that answered has ended by then.
       spawnSync('kill', ['-s', 'STOP', ...pids]);
     },
     resume: async () => spawnSync('kill', ['-s', 'CONT', ...pids]),
