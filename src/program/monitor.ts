@@ -104,7 +104,8 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
     socket.once('close', () => clearTimeout(timer));
   });
 
-  // In a cluster, the primary would otherwise share the port between the workers.
+  // In a cluster, the primary would otherwise share the port between the workers. The server is never closed, so it must
+  // not keep the process alive.
   server.listen({ host, port, exclusive: true }).unref();
   try {
     await once(server, 'listening');

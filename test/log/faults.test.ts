@@ -142,7 +142,7 @@ function wrongsOf(
  * The nth operation of all, or the nth write, from 1 on. It is not the same one in every run, because a
  * plant may be read back while others are written.
  */
-function operationMet({ operations }: FaultyFileSystem, nth: number, onlyWrites: boolean) {
+function nthOperation({ operations }: FaultyFileSystem, nth: number, onlyWrites: boolean) {
   const places = operations.map((kind, index) => ({ kind, number: index + 1 }));
   return (onlyWrites ? places.filter(({ kind }) => kind === 'write') : places)[nth - 1];
 }
@@ -156,7 +156,7 @@ for (const [what, fault] of Object.entries({ ...failures, ...writeFailures }))
       const { path, fs, life } = begin(t, String(nth));
       fs.faults[onlyWrites ? (`write ${nth}` as const) : nth] = fault;
       await live(fs, path, life);
-      const met = operationMet(fs, nth, onlyWrites);
+      const met = nthOperation(fs, nth, onlyWrites);
       if (!met) {
         t.ok(hasStoredAll(life), 'all plants are stored without a fault');
         break;

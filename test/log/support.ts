@@ -159,12 +159,12 @@ export function faultyFileSystem(
     operations.push(kind);
     const nth = operations.filter((each) => each === kind).length;
     const fault = faults[operations.length] ?? faults[`${kind} ${nth}`] ?? {};
-    if (kind !== 'statSync') return meet(fault, kind, operation, args);
+    if (kind !== 'statSync') return performFaulty(fault, kind, operation, args);
     if (fault.fails !== undefined) throw systemError(fault.fails, kind);
     return operation(...args);
   }
 
-  async function meet(
+  async function performFaulty(
     { writes, fails, hangs }: Fault,
     kind: string,
     operation: Operation,
