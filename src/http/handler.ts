@@ -108,8 +108,9 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     const reservation = memory.reserve(headBytes);
     if (!reservation) return refuse(req, res, failures.overloaded);
     try {
+      // If it flows, a listener of the application takes the body.
       const plant =
-        req.readableDidRead || !isStream(req)
+        req.readableDidRead || req.readableFlowing || !isStream(req)
           ? plantLeftIn(req, limits, reservation)
           : parseNewPlant(await readBody(req, limits, reservation));
       await store.add(plant);

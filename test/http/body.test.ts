@@ -1,5 +1,6 @@
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage } from 'node:http';
+import { PassThrough } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -224,6 +225,28 @@ t.test('a body that the application decodes itself is refused, with what to do',
   for (const about of ['in one chunk', 'in two'])
     isFailure(t, await client.answer(), { status: 500 }, about);
   t.match(reports, exactly(...Array<RegExp>(2).fill(/mount the handler before what reads it$/)));
+  t.equal(log.size, 0);
+});
+
+t.test('a body that a listener of the application takes is refused, with what to do', async (t) => {
+  const reports: string[] = [];
+  const { handler, log } = await serve(t, { report: (message) => reports.push(message) });
+  const takers = {
+    'data listener': (req: IncomingMessage) => req.on('data', () => undefined),
+    pipe: (req: IncomingMessage) => req.pipe(new PassThrough()),
+    resume: (req: IncomingMessage) => req.resume(),
+  };
+  for (const [name, take] of Object.entries(takers)) {
+    const server = createServer((req, res) => {
+      take(req);
+      void handler(req, res);
+    });
+    const client = await connect(t, await listen(t, server));
+    client.send(message(), chunkedMessage(FERN.slice(0, 17), FERN.slice(17)));
+    for (const about of ['in one chunk', 'in two'])
+      isFailure(t, await client.answer(), { status: 500 }, `${name}, ${about}`);
+  }
+  t.match(reports, exactly(...Array<RegExp>(6).fill(/mount the handler before what reads it$/)));
   t.equal(log.size, 0);
 });
 
