@@ -34,7 +34,10 @@ const modified = (message: string): Error => Object.assign(new Error(message), {
 
 /** Why the file of a log cannot be used. {@link toStoreError} adds its path. */
 export const faults = {
-  changed: () => modified('the file was modified or replaced by another process'),
+  changed: () =>
+    modified(
+      'the file was modified, replaced or removed by another process; put back what is missing',
+    ),
   modifiedLine: (offset: number) => modified(`the line at byte ${offset} was modified`),
   lineTooLong: (offset: number) =>
     new RangeError(`the line at byte ${offset} is longer than any record`),

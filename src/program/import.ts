@@ -138,7 +138,7 @@ function holdsPlant(line: Buffer): boolean {
   }
 }
 
-/** The first bytes of files that are taken for JSON lines. */
+/** The first bytes of files that are taken for JSON lines. Before 1.7, jq rounds ids beyond 2^53. */
 const FORMATS: readonly (readonly [start: RegExp, what: string])[] = [
   [/^\x1f\x8b/, 'compressed by gzip'],
   [/^BZh/, 'compressed by bzip2'],
@@ -148,14 +148,14 @@ const FORMATS: readonly (readonly [start: RegExp, what: string])[] = [
   [/^SQLite format 3\0/, 'an SQLite database'],
   [/^(?:\xff\xfe|\xfe\xff|\{\0|\0\{)/, 'text in UTF-16'],
   [/^(?!\0*\{)[^]{0,99}[\0-\x08\x0e-\x1a]/, 'binary'],
-  [/^\s*\[/, 'a JSON array (jq -c ".[]" writes its elements on lines)'],
+  [/^\s*\[/, 'a JSON array (jq -c ".[]", from jq 1.7 on, writes its elements on lines)'],
   [
     /^\s*\{\s*"[^"\n]*"\s*:\s*\[\s*\{/,
-    'an object around a JSON array (jq -c ".[][]" writes its elements on lines)',
+    'an object around a JSON array (jq -c ".[][]", from jq 1.7 on, writes its elements on lines)',
   ],
   [
     /^\s*\{(?:[^\n]*[,:[{])?[ \t\r]*\n/,
-    'JSON that goes on after its first line (jq -c . writes each value on one)',
+    'JSON that goes on after its first line (jq -c ., from jq 1.7 on, writes each value on one)',
   ],
 ];
 

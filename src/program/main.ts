@@ -17,7 +17,7 @@ import {
   type Shutdown,
 } from './exit.js';
 import { importPlants } from './import.js';
-import { serve, type ServedStore } from './serve.js';
+import { placeOf, serve, type ServedStore } from './serve.js';
 import { settingsHelp, VERSION, type StoreSettings } from './settings.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
@@ -100,7 +100,12 @@ async function serveStore(shutdown: Shutdown): Promise<ExitCode> {
 
 async function importFile(file: string, stop: AbortSignal): Promise<ExitCode> {
   const settings = await readStoreSettings(process.env);
-  return importPlants(file, () => openStore(settings, stop), stop);
+  async function open(): Promise<ServedStore> {
+    const store = await openStore(settings, stop);
+    console.log(placeOf(store));
+    return store;
+  }
+  return importPlants(file, open, stop);
 }
 
 /** Runs a command on the given log, or else on the configured one. */

@@ -14,6 +14,11 @@ import { startMonitor } from './monitor.js';
 export type ServedStore =
   PlantLog | (PlantStore & { readonly name: string; readonly check: () => Promise<void> });
 
+/** Names the place where a store keeps its plants. */
+export function placeOf(store: ServedStore): string {
+  return 'name' in store ? `database: ${store.name}` : `log: ${store.path}`;
+}
+
 /**
  * Serves a store until a shutdown is requested; a store that is poisoned requests one, too. Resolves to the
  * exit code once the requests in flight are answered and the store is closed. `open` may reject once the
@@ -34,9 +39,10 @@ export async function serve(
   const log = 'poisoned' in store ? store : undefined;
 
   console.log(`plant-store listening on ${url}`);
-  if ('name' in store) console.log(`database: ${store.name}`);
-  else console.log(`log: ${store.path}\nplants: ${store.size}`);
-  console.log(`token: ${tokenFile ?? 'from PLANT_STORE_TOKEN'}`);
+  console.log(placeOf(store));
+  if (log) console.log(`plants: ${log.size}`);
+  const given = `from PLANT_STORE_TOKEN (${pluralize(settings.tokens.length, 'token')})`;
+  console.log(`token: ${tokenFile ?? given}`);
   if (monitor) console.log(`monitor: ${monitor.url}`);
   monitor?.watch({
     ...{ log, listener, stop: requested },

@@ -211,7 +211,7 @@ for (const [what, { change, after }] of Object.entries(CHANGES))
     const changing = changingOnceKept(fs, () => (change ? change(path) : replaceVolume()));
     await t.rejects(repair(path, changing), {
       ...UNAVAILABLE,
-      message: /modified or replaced|truncated/,
+      message: /modified, replaced or removed|truncated/,
     });
     const expected = { 'plants.jsonl': after, ...movedLines(path) };
     t.strictSame(contentOf(dirname(path)), expected, 'no other file is left');

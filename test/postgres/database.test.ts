@@ -55,7 +55,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
     await failsToRun(t, FAILED, [`PLANT_STORE_DATABASE_URL: ${name}: ${reason}`], { env });
     const more = { PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'true', NODE_PG_FORCE_NATIVE: '1' };
     const program = await start(t, { env: { ...env, ...more } }, launch);
-    await program.says('stdout', /^token: from PLANT_STORE_TOKEN\n/m);
+    await program.says('stdout', /^token: from PLANT_STORE_TOKEN \(1 token\)\n/m);
     t.match(program.stdout, `\ndatabase: ${name}\n`);
     t.equal(await program.post(7), 200);
     t.strictSame(await cluster.sql('TABLE client.plants'), [

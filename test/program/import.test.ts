@@ -23,7 +23,9 @@ async function imports(t: Test, content: string | Buffer, cwd = t.testdir()) {
   t.equal(stderr, '');
   const plants: NewPlant[] = [];
   for await (const plant of readPlantLog(join(cwd, 'plants.jsonl'))) plants.push(plant);
-  return { code, lines: stdout.split('\n').slice(0, -1), plants, cwd };
+  const [place, ...lines] = stdout.split('\n').slice(0, -1);
+  t.equal(place, `log: ${join(cwd, 'plants.jsonl')}`);
+  return { code, lines, plants, cwd };
 }
 
 const summary = (imported: string, unchanged: number, refused: string): string =>
@@ -99,8 +101,11 @@ t.test('the command of the document imports a file, and - stands for stdin', asy
   const command = block('Importing plants', 'sh').trim();
   const given = `${command}; cat plants.jsonl | ${command.replace('plants.jsonl', '-')}`;
   const { code, stdout } = await run(t, { cwd, command: ['sh', '-c', given] });
+  const log = `log: ${join(cwd, 'data/plants.jsonl')}`;
   t.strictSame(stdout.split('\n'), [
+    log,
     'plants.jsonl: 1 plant imported, 0 unchanged, 0 lines refused',
+    log,
     '-: 0 plants imported, 1 unchanged, 0 lines refused',
     '',
   ]);
@@ -112,15 +117,15 @@ const ONE_PLANT = '{"id":1,"name":"fern"}';
 
 /** What files hold that are not JSON lines, and how it is named. */
 const OTHERS: Readonly<Record<string, readonly (string | Buffer)[]>> = {
-  'a JSON array (jq -c ".[]" writes': [
+  'a JSON array (jq -c ".[]", from jq 1.7 on, writes': [
     `[\n${ONE_PLANT},\n${ONE_PLANT}\n]\n`,
     `\ufeff [${ONE_PLANT}]`,
   ],
-  'an object around a JSON array (jq -c ".[][]" writes': [
+  'an object around a JSON array (jq -c ".[][]", from jq 1.7 on, writes': [
     `{"plants":[${ONE_PLANT},\n${ONE_PLANT}\n]}`,
     `{"plants": [\n  ${ONE_PLANT}\n]}\n`,
   ],
-  'JSON that goes on after its first line (jq -c . writes': [
+  'JSON that goes on after its first line (jq -c ., from jq 1.7 on, writes': [
     '{\n  "id": 1,\n  "name": "fern"\n}\n',
     '{"id":1,\r\n"name":"fern"}\r\n',
     `${ONE_PLANT},\n${ONE_PLANT}\n`,
@@ -185,7 +190,7 @@ t.test('a file that cannot be read is named, and what came before is stored', as
   truncateSync(join(cwd, 'long'), MAX_RECORD_BYTES + 100);
   t.match(await run(t, { cwd, env: ENV, args: ['import', 'long'], preload: STILL }), {
     code: FAILED,
-    stdout: /^line 2: .*\nlong: 1 plant imported, 0 unchanged, 1 line refused\n$/,
+    stdout: /^log: .*\nline 2: .*\nlong: 1 plant imported, 0 unchanged, 1 line refused\n$/,
     stderr:
       /^plant-store: long: line 3 is longer than 134217728 bytes; nothing from there on .+\n$/,
   });
@@ -202,9 +207,10 @@ t.test('an interrupted import is completed by the same command', async (t) => {
   t.equal(first.code, INTERRUPTED);
   const count = stored().length - 1;
   t.ok(count > 0 && count < COUNT, `${count} plants`);
-  t.equal(first.stdout, `${summary(`${count} plants`, 0, '0 lines')}\n`);
+  const place = `log: ${join(cwd, 'plants.jsonl')}\n`;
+  t.equal(first.stdout, `${place}${summary(`${count} plants`, 0, '0 lines')}\n`);
   const { stdout } = await run(t, command);
-  t.equal(stdout, `${summary(`${COUNT - count} plants`, count, '0 lines')}\n`);
+  t.equal(stdout, `${place}${summary(`${COUNT - count} plants`, count, '0 lines')}\n`);
   t.equal(new Set(stored()).size - 1, COUNT);
 });
 

@@ -59,7 +59,7 @@ t.test(
     const cwd = t.testdir();
     const command = ['script', '-qefc', `exec '${process.execPath}' '${SERVER}'`, '/dev/null'];
     const program = launch(t, { cwd, env: ENV, command });
-    await program.says('stdout', /token: from PLANT_STORE_TOKEN\r\n/);
+    await program.says('stdout', /token: from PLANT_STORE_TOKEN \(1 token\)\r\n/);
     sendToChild(program.pid, 'SIGHUP');
     t.strictSame(await program.ended, DONE);
     t.match(program.stdout, /SIGHUP: stopping, because the standard input is a terminal\r\n$/);
