@@ -1,7 +1,7 @@
 import { dirname, join } from 'node:path';
 
 import { codeOf } from '../system-error.js';
-import { isForLackOfRoom, storeErrors } from './errors.js';
+import { isForLackOfRoom, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { System } from './files.js';
 
@@ -123,7 +123,7 @@ async function refuse(
 ): Promise<never> {
   await files.removeIfPresent(system, path);
   throw isForLackOfRoom(cause) || NO_ACCESS.includes(codeOf(cause))
-    ? cause
+    ? toStoreError(folder, cause)
     : storeErrors.noSockets(folder, cause);
 }
 

@@ -34,7 +34,9 @@ function urlsOf(url: string): URL[] {
     decodeURIComponent(url);
     return hosts.split(',').map((host) => new URL(start + host + end));
   } catch {
-    throw new TypeError('must be postgres://user[:password]@host[:port][,…]/database');
+    throw new TypeError(
+      'must be postgres://user[:password]@host[:port][,…]/database, user and password percent-encoded',
+    );
   }
 }
 

@@ -224,7 +224,7 @@ t.test('a folder on a file system without Unix sockets is named as that', async 
       ? new RegExp(
           `^${dirname(path)}: a Unix socket cannot be bound: .*\\(${fails}\\); the folder of a log must be on a file system with Unix sockets`,
         )
-      : new RegExp(`^${path}: [^;]*\\(${fails}\\)$`);
+      : new RegExp(`^${dirname(path)}: [^;]*\\(${fails}\\)$`);
     await t.rejects(openLog(faultyFileSystem({ 'listen 1': { fails } }), path), { message });
     t.strictSame(claimsIn(dirname(path)), []);
   }
@@ -346,7 +346,7 @@ t.test('a folder that is not writable is an error', async (t) => {
   for (const path of [join(folder, 'plants.jsonl'), join(folder, 'missing', 'plants.jsonl')])
     await t.rejects(openAsOther(path), { code: 'unavailable', message: `${path}: ${denied}` });
   const repair = asOther(() => repairLog(nodeSystem, log));
-  await t.rejects(repair, { code: 'unavailable', message: `${log}: ${denied}` });
+  await t.rejects(repair, { code: 'unavailable', message: `${folder}: ${denied}` });
 });
 
 t.test('a dead claim that only another user may remove locks nobody out', NEEDS_ROOT, async (t) => {

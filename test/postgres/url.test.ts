@@ -23,7 +23,8 @@ t.test('a URL that is not valid is refused, and not repeated', async (t) => {
   ])
     t.throws(() => parseDatabaseUrl(url), {
       name: 'TypeError',
-      message: 'must be postgres://user[:password]@host[:port][,…]/database',
+      message:
+        'must be postgres://user[:password]@host[:port][,…]/database, user and password percent-encoded',
     });
 });
 
