@@ -1,4 +1,4 @@
-/* Signals that arrive while the program starts. */
+/* The start of the program, and signals that arrive during it. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 
@@ -19,6 +19,11 @@ import {
 /** A preload that sends the process a signal as soon as it handles signals, before the rest of it is imported. */
 const early = (signal: NodeJS.Signals): string =>
   beforeImports(`if (specifier === './program/main.js') ${toItself(signal)}`);
+
+t.test('the program is an executable file, as npx runs it in a clone', async (t) => {
+  const { stdout } = spawnSync(SERVER, ['--version'], { encoding: 'utf8' });
+  t.match(stdout, /^\d+\.\d+\.\d+\n$/);
+});
 
 t.test('a program that gets SIGHUP before it is imported serves', async (t) => {
   const program = await start(t, { cwd: t.testdir(), env: ENV, preload: early('SIGHUP') });
