@@ -9,7 +9,7 @@ export const reportToConsole: Report = (message, cause) => {
   console.error(`plant-store: ${message}`, ...(cause === undefined ? [] : [cause]));
 };
 
-/** Leaves out the cause, where its stack adds nothing to the message. */
+/** Leaves out the cause: for errors whose stack adds nothing to the message. */
 export const reportSentence = (message: string): void => reportToConsole(message);
 
 /** Returns a count with its noun: `1 plant`, `2 plants`. */
@@ -57,15 +57,13 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
 
 const PROGRESS_INTERVAL_MS = 1_000;
 
-/** Returns a progress callback that reports at most once a second, in the words of `describe`. */
-export function oncePerSecond<T extends unknown[]>(
-  describe: (...progress: T) => string,
-): (...progress: T) => void {
+/** Returns a function that reports progress in the words of `describe`, at most once a second. */
+export function oncePerSecond(): (describe: () => string) => void {
   let reportedAt = performance.now();
-  return (...progress) => {
+  return (describe) => {
     if (performance.now() - reportedAt < PROGRESS_INTERVAL_MS) return;
     reportedAt = performance.now();
-    reportToConsole(describe(...progress));
+    reportToConsole(describe());
   };
 }
 
@@ -75,14 +73,11 @@ export function oncePerSecond<T extends unknown[]>(
  */
 export function reportProgress(
   path: string,
-  stop?: AbortSignal,
+  stop: AbortSignal,
 ): (bytes: number, totalBytes: number) => void {
-  const report = oncePerSecond(
-    (bytes: number, totalBytes: number) =>
-      `reading ${path}: ${Math.floor((100 * bytes) / totalBytes)} %`,
-  );
+  const report = oncePerSecond();
   return (bytes, totalBytes) => {
-    stop?.throwIfAborted();
-    report(bytes, totalBytes);
+    stop.throwIfAborted();
+    report(() => `reading ${path}: ${Math.floor((100 * bytes) / totalBytes)} %`);
   };
 }

@@ -31,29 +31,29 @@ export async function importPlants(
   stop: AbortSignal,
 ): Promise<ExitCode> {
   const counts = { created: 0, unchanged: 0, refused: 0 };
-  const report = oncePerSecond(
-    () => `importing ${file}: ${pluralize(counts.created + counts.unchanged, 'plant')}`,
-  );
+  const report = oncePerSecond();
   let store: PlantStore | undefined;
   let line = 0;
   try {
-    for await (const lines of linesOf(file, stop)) {
+    for await (const lines of textLinesOf(file, stop)) {
       const opened = (store ??= await open());
-      const outcomes = await Promise.allSettled(lines.map((bytes) => add(opened, bytes)));
-      let failed: PromiseRejectedResult | undefined;
+      const outcomes = await Promise.allSettled(lines.map((bytes) => addLine(opened, bytes)));
+      let failure: Error | undefined;
       for (const outcome of outcomes) {
         line++;
         if (outcome.status === 'fulfilled') {
           if (outcome.value) counts[outcome.value]++;
           continue;
         }
-        const reason = refusalFor(outcome.reason);
-        if (reason === undefined) failed ??= outcome;
+        const cause: unknown = outcome.reason;
+        const reason = refusalFor(cause);
+        if (reason === undefined)
+          failure ??= new Error(`line ${line}: ${reasonOf(cause)}`, { cause });
         else if (++counts.refused <= MAX_LISTED) await printLine(`line ${line}: ${reason}`);
       }
       stop.throwIfAborted();
-      if (failed) throw failed.reason;
-      report();
+      if (failure) throw failure;
+      report(() => `importing ${file}: ${pluralize(counts.created + counts.unchanged, 'plant')}`);
     }
   } finally {
     const { created, unchanged, refused } = counts;
@@ -67,7 +67,10 @@ export async function importPlants(
 }
 
 /** Adds the plant in a line, if the line is not blank. */
-async function add(store: PlantStore, line: Buffer): Promise<'created' | 'unchanged' | undefined> {
+async function addLine(
+  store: PlantStore,
+  line: Buffer,
+): Promise<'created' | 'unchanged' | undefined> {
   if (/^[ \t\r]*$/.test(line.toString('latin1'))) return undefined;
   return store.add(parseLine(line).plant);
 }
@@ -87,7 +90,7 @@ function refusalFor(error: unknown): string | undefined {
  *
  * @throws Error if the file cannot be read or, before its first lines, if it does not hold JSON lines.
  */
-async function* linesOf(file: string, stop: AbortSignal): AsyncGenerator<readonly Buffer[]> {
+async function* textLinesOf(file: string, stop: AbortSignal): AsyncGenerator<readonly Buffer[]> {
   let count = 0;
   let isFirst = true;
   /** The chunks that hold the beginning of a line. */
@@ -105,11 +108,14 @@ async function* linesOf(file: string, stop: AbortSignal): AsyncGenerator<readonl
     }
     const lines: Buffer[] = [];
     for (let end; (end = chunk.indexOf(NEWLINE, start)) !== -1; start = end + 1) {
-      lines.push(Buffer.concat([...begun, chunk.subarray(start, end)]));
+      const line = Buffer.concat([...begun, chunk.subarray(start, end)]);
+      count++;
+      // A large one alone: together with others it may exceed what may wait for the store.
+      if (begun.length > 1) yield [line];
+      else lines.push(line);
       [begun, begunBytes] = [[], 0];
     }
     if (lines.length > 0) yield lines;
-    count += lines.length;
     begun.push(chunk.subarray(start));
     begunBytes += chunk.length - start;
     if (begunBytes > MAX_RECORD_BYTES)
@@ -138,7 +144,7 @@ function holdsPlant(line: Buffer): boolean {
   }
 }
 
-/** The first bytes of files that are taken for JSON lines. Before 1.7, jq rounds ids beyond 2^53. */
+/** How files begin that are often taken for JSON lines. Before 1.7, jq rounds ids beyond 2^53. */
 const FORMATS: readonly (readonly [start: RegExp, what: string])[] = [
   [/^\x1f\x8b/, 'compressed by gzip'],
   [/^BZh/, 'compressed by bzip2'],
@@ -159,7 +165,7 @@ const FORMATS: readonly (readonly [start: RegExp, what: string])[] = [
   ],
 ];
 
-/** What a file is by its first chunk, if it cannot be JSON lines: no line begins with a brace. */
+/** What a file is by its first chunk, if it is not JSON lines. */
 function formatOf(chunk: Buffer): string | undefined {
   if (holdsPlant(chunk.subarray(0, chunk.indexOf(NEWLINE) + 1 || chunk.length))) return undefined;
   // One character for each byte, and none for a byte order mark.

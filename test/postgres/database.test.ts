@@ -4,7 +4,7 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { exchange, message, TOKEN } from '../client.js';
+import { exchange, FERN, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
 import { launchHere } from '../program/here.js';
 import {
@@ -105,7 +105,9 @@ t.test('with a database', { skip: missing() }, async (t) => {
     first.send('SIGINT');
     t.strictSame(await first.ended, { code: INTERRUPTED, signal: null });
     t.match(first.stderr, /: interrupted; run the same command again to complete it\n$/);
-    t.match(first.stdout, /^plants.jsonl: \d+ plants? imported, 0 unchanged, 0 lines refused\n$/);
+    const imported =
+      /^database: .*\nplants.jsonl: \d+ plants? imported, 0 unchanged, 0 lines refused\n$/;
+    t.match(first.stdout, imported);
 
     proxy.nextCut = () => undefined;
     // The server may still be storing a batch.
@@ -117,8 +119,18 @@ t.test('with a database', { skip: missing() }, async (t) => {
     const second = launch(t, importing);
     t.strictSame(await second.ended, DONE);
     const counts = `${COUNT - before} plants imported, ${before} unchanged, 0 lines refused`;
-    t.equal(second.stdout, `plants.jsonl: ${counts}\n`);
+    t.ok(second.stdout.endsWith(`\nplants.jsonl: ${counts}\n`));
     programs.push(first, second);
+  });
+
+  t.test('a plant that alone exceeds what may wait for the database is imported', async (t) => {
+    const large = 'x'.repeat(23_000_000);
+    const lines = [FERN, `{"id":8,"name":"${large}"}`, FERN.replace('7', '9')];
+    const cwd = t.testdir({ 'plants.jsonl': `${lines.join('\n')}\n` });
+    await cluster.sql('TRUNCATE client.plants');
+    const program = launchHere(t, { cwd, env, args: ['import', 'plants.jsonl'] });
+    t.strictSame(await program.ended, DONE);
+    t.match(program.stdout, /: 3 plants imported, 0 unchanged, 0 lines refused\n$/);
   });
 
   t.test('the password file is read for each connection', async (t) => {

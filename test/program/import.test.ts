@@ -215,7 +215,7 @@ t.test('an interrupted import is completed by the same command', async (t) => {
 });
 
 t.test(
-  'an import refuses a plant that is too large, and counts all plants before it fails',
+  'an import refuses a plant that is too large, and fails at a line after it has counted all',
   async (t) => {
     const given = [1, 2, 3, 4].map((id) => `{"id":${id},"name":"fern"}\n`).join('');
     const path = join(t.testdir({ 'given.jsonl': given }), 'given.jsonl');
@@ -232,7 +232,7 @@ t.test(
     const never = new AbortController().signal;
     await t.rejects(
       importPlants(path, async () => store, never),
-      { message: 'the disk failed' },
+      { message: 'line 2: the disk failed' },
     );
     t.strictSame(listed, ['line 1: the plant is too large\n']);
     t.match(printed()[0]?.args[0], /: 2 plants imported, 0 unchanged, 1 line refused$/);
