@@ -56,9 +56,6 @@ export async function repair(path: string, stop: AbortSignal): Promise<ExitCode>
   if (torn > 0) aside.push(`${pluralize(torn, 'byte')} of an incomplete write`);
   if (movedTo !== undefined) done.push(`moved ${aside.join(' and ')} to ${movedTo}`);
   console.log(`${path}: ${done.join(', ')}`);
-  if (moved > 0)
-    console.log(
-      'plants of moved lines that were acknowledged come back with import, from a backup',
-    );
+  if (moved > 0) console.log('if a moved line held an acknowledged plant, import it from a backup');
   return EXIT.done;
 }

@@ -48,7 +48,11 @@ export async function readServerSettings(environment: Environment): Promise<Serv
   if (log !== undefined && !hasTokens(environment) && !hasDatabase(environment)) {
     tokenFile = join(dirname(log), 'token');
     const found = readTokensIfPresent(tokenFile);
-    tokens = await found.catch((error: unknown) => (faults.push(...faultsOf(error)), []));
+    tokens = await found.catch((error: unknown) => {
+      const ofFile = (fault: string) => `PLANT_STORE_FILE: the token file beside it, ${fault}`;
+      faults.push(...faultsOf(error).map(ofFile));
+      return [];
+    });
   }
   if (tokenFile !== undefined && log === tokenFile)
     faults.push('PLANT_STORE_FILE: must not have the name of the token file');
@@ -129,17 +133,17 @@ function databaseFaults(given: Environment): string[] {
     return DATABASE_NAMES.filter((name) => given[name] !== undefined).map(
       (name) => `${name}: needs PLANT_STORE_DATABASE_URL`,
     );
-  return together(given, 'PLANT_STORE_FILE', 'PLANT_STORE_DATABASE_URL');
+  return exclusionFaults(given, 'PLANT_STORE_FILE', 'PLANT_STORE_DATABASE_URL');
 }
 
 function tokenFaults(given: Environment): string[] {
   if (hasDatabase(given) && !hasTokens(given))
     return ['PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set'];
-  return together(given, 'PLANT_STORE_TOKEN', 'PLANT_STORE_TOKEN_FILE');
+  return exclusionFaults(given, 'PLANT_STORE_TOKEN', 'PLANT_STORE_TOKEN_FILE');
 }
 
 /** The fault of two settings that exclude each other. */
-function together(given: Environment, one: SettingName, other: SettingName): string[] {
+function exclusionFaults(given: Environment, one: SettingName, other: SettingName): string[] {
   if (given[one] === undefined || given[other] === undefined) return [];
   return [`${one} and ${other}: must not be set together`];
 }

@@ -8,7 +8,7 @@ import { failures, type Failure } from '../http/failures.js';
 import { MAX_HEADER_LINES } from '../http/memory.js';
 import { sendFailure } from '../http/respond.js';
 import { limitRate, type Report } from '../report.js';
-import { reasonOf } from '../system-error.js';
+import { codeOf, reasonOf } from '../system-error.js';
 import { STOPPING } from './exit.js';
 import type { TlsMaterial } from './credentials.js';
 import { endInTurn } from './end-connection.js';
@@ -57,8 +57,8 @@ export const CONNECTION_LIMITS = {
 } as const;
 
 /**
- * The largest number of requests behind last responses. Small ones are cheap to pipeline: thousands fit into one
- * read of a socket.
+ * How many requests behind the last responses of their connections are held, of all connections together. Small ones
+ * are cheap to pipeline: thousands fit into one read of a socket.
  */
 const MAX_IGNORED_REQUESTS = 4_096;
 
@@ -75,9 +75,12 @@ const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
 export function createListener(listenerOptions: ListenerOptions): Listener {
   const { handler, maxConnections, keepAliveMs, tls } = listenerOptions;
   const report = limitRate(listenerOptions.report);
-  // node:http would answer a request without Host with an empty body.
-  const own = { requireHostHeader: false, keepAliveTimeout: keepAliveMs };
-  const options = { ...CONNECTION_LIMITS, ...own };
+  const options = {
+    ...CONNECTION_LIMITS,
+    keepAliveTimeout: keepAliveMs,
+    // node:http would answer a request without Host with an empty body.
+    requireHostHeader: false,
+  };
   const tlsServer = tls && createTlsServer({ ...options, ...tls });
   const server = tlsServer ?? createServer(options);
   server.maxConnections = maxConnections;
@@ -89,7 +92,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   // stay open for `handshakeTimeout`.
   tlsServer?.on('secureConnection', (socket) => (socket.allowHalfOpen = true));
 
-  /** The latest response of each open connection, if it is in flight or the last one. */
+  /** The latest response of each open connection while it is in flight. The last one of a connection stays. */
   const responses = new Map<Duplex, ServerResponse | undefined>();
   /** The connections that are ended without a response of node:http. */
   const ended = new WeakSet<Duplex>();
@@ -132,7 +135,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 
   /** Ends a connection with a failure, once its earlier responses are sent. */
   function end(socket: Duplex, failure: Failure): void {
-    // Called again if the client ends the connection meanwhile, or does not.
+    // node:http may report a connection again: when the client ends it, or its time is up.
     if (ended.has(socket)) return;
     ended.add(socket);
     endInTurn(socket, responses.get(socket), failure);
@@ -239,6 +242,11 @@ function listen(server: Server, place: { host: string; port: number } | { fd: nu
       else resolve(urlOf(address, server instanceof TlsServer));
     });
   });
+}
+
+/** Whether the port is why a server cannot listen: it is in use, or only root may use it. Otherwise the host is. */
+export function isPortFault(error: unknown): boolean {
+  return ['EADDRINUSE', 'EACCES'].includes(String(codeOf(error)));
 }
 
 export function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 
 import { reportToConsole as report } from '../report.js';
 import { reasonOf } from '../system-error.js';
-import { urlOf, type Listener } from './listener.js';
+import { isPortFault, urlOf, type Listener } from './listener.js';
 import { METRICS_TYPE, startMetrics, type LogGauges, type Metrics } from './metrics.js';
 
 export interface MonitorOptions {
@@ -20,7 +20,7 @@ export interface MonitorOptions {
 export interface Watched {
   readonly listener: Pick<Listener, 'connections'>;
   /** The memory reserved for requests, in bytes. */
-  readonly bufferedBytes: () => number | undefined;
+  readonly bufferedBytes: () => number;
   /** The log, if plants are kept in one. */
   readonly log?: LogGauges | undefined;
   /** Rejects if the store cannot store plants at the moment. */
@@ -104,13 +104,14 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
     socket.once('close', () => clearTimeout(timer));
   });
 
-  // In a cluster, the primary would otherwise share the port between the workers. The server is never closed, so it must
-  // not keep the process alive.
+  // In a cluster, the primary would otherwise share the port between the workers. The server is never closed, so it
+  // must not keep the process alive.
   server.listen({ host, port, exclusive: true }).unref();
   try {
     await once(server, 'listening');
   } catch (cause) {
-    const message = `PLANT_STORE_MONITOR_PORT: cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
+    const setting = isPortFault(cause) ? 'PLANT_STORE_MONITOR_PORT' : 'PLANT_STORE_MONITOR_HOST';
+    const message = `${setting}: cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
     throw new Error(message, { cause });
   }
   // From here on, an error means that a connection could not be accepted.

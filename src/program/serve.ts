@@ -7,7 +7,7 @@ import { codeOf, reasonOf } from '../system-error.js';
 import { createTokenFile, readTls, readTokens } from './credentials.js';
 import type { ServerSettings } from './environment.js';
 import { aborted, EXIT, SettingsError, STOPPING, type ExitCode, type Shutdown } from './exit.js';
-import { createListener, type Listener } from './listener.js';
+import { createListener, isPortFault, type Listener } from './listener.js';
 import { startMonitor } from './monitor.js';
 
 /** A store that the program serves: a log, or the database with this name. */
@@ -45,7 +45,9 @@ export async function serve(
   console.log(`token: ${tokenFile ?? given}`);
   if (monitor) console.log(`monitor: ${monitor.url}`);
   monitor?.watch({
-    ...{ log, listener, stop: requested },
+    log,
+    listener,
+    stop: requested,
     check: () => store.check(),
     bufferedBytes: () => handler.bufferedBytes(),
   });
@@ -145,8 +147,8 @@ async function listen(listener: Listener, settings: ServerSettings): Promise<str
   } catch (error) {
     const { message, cause } = error as Error;
     if (inheritedSocket !== undefined) throw new SettingsError([`LISTEN_FDS: ${message}`]);
-    const isPort = ['EADDRINUSE', 'EACCES'].includes(String(codeOf(cause)));
-    throw new Error(`${isPort ? 'PLANT_STORE_PORT' : 'PLANT_STORE_HOST'}: ${message}`, { cause });
+    const setting = isPortFault(cause) ? 'PLANT_STORE_PORT' : 'PLANT_STORE_HOST';
+    throw new Error(`${setting}: ${message}`, { cause });
   }
 }
 

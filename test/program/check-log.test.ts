@@ -74,7 +74,7 @@ t.test('verify prints what a log holds, and changes nothing', async (t) => {
 
 t.test('repair moves damaged lines beside the log, and writes others again', async (t) => {
   type Row = readonly [content: string, kept: string, moved: string, ...said: string[]];
-  const hint = 'plants of moved lines that were acknowledged come back with import, from a backup';
+  const hint = 'if a moved line held an acknowledged plant, import it from a backup';
   const examples: Record<string, Row> = {
     'damaged lines, and a torn one': [
       [FERN, '\n', IVY, DAMAGED_IVY, OAK, '{"id":4,'].join(''),

@@ -118,14 +118,17 @@ const openDatabase = async (): Promise<ServedStore> => DATABASE;
 
 t.test('a token file that cannot be read is refused, and not replaced', async (t) => {
   const faults = {
-    'mkdir token': 'illegal operation on a directory (EISDIR)',
-    'ln -s missing token': 'no such file or directory (ENOENT)',
+    'mkdir token': [
+      'PLANT_STORE_FILE: the token file beside it, ',
+      'illegal operation on a directory (EISDIR)',
+    ],
+    'ln -s missing token': ['', 'no such file or directory (ENOENT)'],
   };
-  for (const [command, fault] of Object.entries(faults)) {
+  for (const [command, [setting, fault]] of Object.entries(faults)) {
     const cwd = t.testdir({ data: {} });
     execFileSync('sh', ['-c', command], { cwd: join(cwd, 'data') });
     const refused = faultsOf(serveStore(t, cwd, openDatabase));
-    t.strictSame(await refused, [`${cwd}/data/token: ${fault}`]);
+    t.strictSame(await refused, [`${setting}${cwd}/data/token: ${fault}`]);
   }
 });
 
@@ -138,10 +141,12 @@ t.test('an address on which the program cannot listen is named, with its setting
     PLANT_STORE_PORT: [`${port}`, inUse],
     PLANT_STORE_MONITOR_PORT: [`${port}`, inUse],
     PLANT_STORE_HOST: ['192.0.2.1', elsewhere],
+    PLANT_STORE_MONITOR_HOST: ['192.0.2.1', elsewhere],
   } as const;
   for (const [name, [value, fault]] of Object.entries(faults)) {
     const message = `${name}: ${fault}`;
-    await t.rejects(serveStore(t, cwd, openDatabase, { [name]: value }), { message });
+    const settings = { PLANT_STORE_MONITOR_PORT: '0', [name]: value };
+    await t.rejects(serveStore(t, cwd, openDatabase, settings), { message });
   }
 });
 
