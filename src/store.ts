@@ -41,7 +41,8 @@ export interface PlantStore {
  * - `unavailable`: the plant was not stored, or it is unknown whether it was. Retry later: the same
  *   plant is never stored twice. If the log is poisoned, open it again first.
  * - `damaged`: the log does not hold what was written to it, and was not opened. The command
- *   `plant-store verify` lists the damaged lines, `plant-store repair` moves them aside.
+ *   `plant-store verify` lists the damaged lines. `plant-store repair` writes those that hold a plant again, and
+ *   moves the others aside.
  * - `locked`: a process has the log open, and has kept it open for 3 s. Stop it, or use `plant-store/postgres`,
  *   which several processes can share. If it is this process, use the log that it has opened.
  *

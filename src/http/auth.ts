@@ -26,7 +26,7 @@ export function tokenFault(token: unknown): string | undefined {
   if (token === '') return 'is empty';
   if (token.length > MAX_TOKEN_LENGTH) return `is longer than ${MAX_TOKEN_LENGTH} characters`;
   if (!TOKEN68.test(token)) return 'has characters that a bearer token cannot have (RFC 6750)';
-  // Of a pasted header, it would be accepted as a token of its own.
+  // If a whole header is pasted, the word would be accepted as a token of its own.
   if (/^bearer$/i.test(token)) return 'is the word Bearer, which is no part of a token';
   return undefined;
 }

@@ -5,11 +5,7 @@ import { NewPlantSchema, PlantSchema } from '../plant.js';
 
 interface Response {
   readonly description: string;
-  readonly content: { readonly 'application/json': { readonly schema: Reference } };
-}
-
-interface Reference {
-  readonly $ref: string;
+  readonly content: { readonly 'application/json': { readonly schema: { readonly $ref: string } } };
 }
 
 /** The 200 and, for each status of a failure, the Error. */

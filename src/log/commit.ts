@@ -71,8 +71,8 @@ export function createCommitter(options: CommitterOptions) {
   let running: Promise<void> | undefined;
   /** Whether lack of room has been reported. */
   let isFull = false;
-  // One for all commits, because starting one takes 2 µs. It may expire while there is none. If the event loop was
-  // blocked, the commit may have returned, and its result not been read yet.
+  // One for all commits, because creating one takes 2 µs. Between commits, it may expire without effect.
+  // `setImmediate`: if the event loop was blocked, the write may have returned, and its result not been read yet.
   const timer = system.startTimer(() => setImmediate(refusePending, batches[0]), HANG_MS);
 
   // Bound to the asynchronous context that opened the log: a batch belongs to many requests.

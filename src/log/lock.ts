@@ -27,7 +27,10 @@ export interface Lock {
 const HIDDEN = '.new';
 /** How long a process tries to get the lock. A restart may overlap with the process that it replaces. */
 const ACQUIRE_TIMEOUT_MS = 3_000;
-/** The longest pause after the first attempt. It doubles, so that of many processes one is soon alone. */
+/**
+ * Pauses are random. The longest possible one doubles with each attempt, from the first value to the last, so that of
+ * many processes one is soon alone.
+ */
 const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 500;
 /** A socket that gives one of these errors has no living owner. */
@@ -97,7 +100,7 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Lock | un
   await files.removeIfPresent(system, path + HIDDEN);
   const listener = await system
     .listen(socketPath(claims, name + HIDDEN))
-    .catch((cause: unknown) => refuse(claims, path + HIDDEN, cause));
+    .catch((cause: unknown) => failToListen(claims, path + HIDDEN, cause));
   try {
     // Every user may connect, whatever the umask.
     await system.chmod(path + HIDDEN, 0o666);
@@ -116,7 +119,7 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Lock | un
 }
 
 /** A file system without Unix sockets, such as exFAT or one that Docker Desktop shares, may leave an ordinary file. */
-async function refuse(
+async function failToListen(
   { system, folder }: ClaimFolder,
   path: string,
   cause: unknown,

@@ -1,4 +1,5 @@
 import type { NewPlant, Plant } from '../plant.js';
+import { copyPlant } from '../store.js';
 import { requirePath, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
@@ -54,10 +55,8 @@ export async function* plantsIn(
       line++;
       if (reason !== undefined)
         throw storeErrors.damaged(path, { line, offset: offset + start, reason });
-      const { name, tag } = JSON.parse(bytes.toString('utf8', start, end)) as Plant;
-      yield tag === undefined
-        ? { id, name }
-        : ({ id, name, tag } satisfies Record<keyof NewPlant, unknown>);
+      const plant = JSON.parse(bytes.toString('utf8', start, end)) as Plant;
+      yield copyPlant({ ...plant, id });
     }
     read = linesEnd;
   }

@@ -45,19 +45,13 @@ export type Line = Found & {
   readonly end: number;
 };
 
-/** A line that holds a plant. */
-export interface ParsedLine {
-  readonly plant: NewPlant;
-  /** Whether it is a record: whether it encodes to itself, with its `crc32` or without. The newline may be missing. */
-  readonly isRecord: boolean;
-}
-
 /**
- * Reads a line however it is laid out. Its `crc32`, if it has one, must be that of the record of the plant in it.
+ * Reads a line however it is laid out. Its `crc32`, if it has one, must be that of the record of the plant in it. The
+ * line is a record if it encodes to itself, with its `crc32` or without; its newline may be missing.
  *
  * @throws PlantFault if the line does not hold the plant that was written.
  */
-export function parseLine(line: Buffer): ParsedLine {
+export function parseLine(line: Buffer): { plant: NewPlant; isRecord: boolean } {
   const json = withoutMark(line);
   const plant = parseNewPlant(json);
   const text = json.toString();
@@ -90,9 +84,9 @@ function layoutOf(line: Buffer): string {
 }
 
 /**
- * Whether bytes after the last newline may be what a write of records has left that was cut short: they are not
- * whole JSON, and no second record begins in them, and none ends in them, unless they have zeros, which only a power
- * cut leaves. In a string, the quotes of either would be escaped.
+ * Whether bytes after the last newline may be what a write of records has left that was cut short. They are if they
+ * have zeros, which only a power cut leaves. Otherwise they must not be whole JSON, and no second record may begin in
+ * them, nor any end: in a string, the quotes of either would be escaped.
  */
 export function isTornRecord(tail: Buffer): boolean {
   if (tail.includes(0)) return true;

@@ -18,7 +18,8 @@ export type { Password } from './session.js';
 export interface PostgresStoreOptions {
   /**
    * `postgres://user[:password]@host[:port][,…]/database`, with parameters for TLS, such as
-   * `sslmode=verify-full`, and `application_name`; any other is refused. Of several hosts, the one that takes writes is found and followed.
+   * `sslmode=verify-full`, and `application_name`; any other is refused. Of several hosts, the one that takes writes is
+   * found and followed.
    */
   readonly url: string;
   /** Instead of the password in the URL. A function is called for each new connection. */

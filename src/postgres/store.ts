@@ -26,8 +26,8 @@ const MAX_WAITING_BYTES = 67_108_864;
 
 /**
  * A batch in which a plant is refused is stored in parts of this size, and such a part one by one. Of 2,000 plants of
- * which ten are refused, 300 commits store the others. One by one, they would need 2,000, and if a commit took more than
- * 2 ms, some would be refused because of the time.
+ * which ten are refused, 300 commits store the others. One by one, they would need 2,000, and if a commit took more
+ * than 2 ms, some would be refused because of the time.
  */
 const PART = 20;
 

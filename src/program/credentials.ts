@@ -45,7 +45,7 @@ export function checkTokens(given: readonly string[], place: string): readonly s
  * @throws SettingsError with each fault of the file.
  */
 export async function readTokens(path: string): Promise<readonly string[]> {
-  return of(path, async () => {
+  return namingFile(path, async () => {
     const lines = String(await readFile(path)).split('\n');
     const tokens = checkTokens(
       lines.map((line) => line.trim()),
@@ -87,7 +87,7 @@ export async function createTokenFile(path: string): Promise<void> {
  * @throws SettingsError if it cannot be read or is empty.
  */
 export async function readPassword(path: string): Promise<string> {
-  return of(path, async () => {
+  return namingFile(path, async () => {
     const password = String(await readFile(path)).replace(/\r?\n$/, '');
     if (password === '') throw new SettingsError(['holds no password']);
     return password;
@@ -132,7 +132,7 @@ export async function readTls(cert: string, key: string): Promise<TlsMaterial> {
 }
 
 function readPem(path: string, what: string, use: (pem: Buffer) => unknown): Promise<PemFile> {
-  return of(path, async () => {
+  return namingFile(path, async () => {
     const pem = await readFile(path);
     try {
       use(pem);
@@ -146,7 +146,7 @@ function readPem(path: string, what: string, use: (pem: Buffer) => unknown): Pro
 }
 
 /** Names a file in the faults of reading it. */
-async function of<Result>(path: string, reading: () => Promise<Result>): Promise<Result> {
+async function namingFile<Result>(path: string, reading: () => Promise<Result>): Promise<Result> {
   try {
     return await reading();
   } catch (cause) {

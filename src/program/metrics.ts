@@ -3,6 +3,7 @@ import { subscribe } from 'node:diagnostics_channel';
 import { performance } from 'node:perf_hooks';
 
 import type { CommitMessage, ResponseMessage } from '../channels.js';
+import type { PlantLog } from '../log/log.js';
 import type { ListenerOptions } from './listener.js';
 import { VERSION } from './settings.js';
 
@@ -19,11 +20,7 @@ export interface Gauges {
   readonly log?: LogGauges | undefined;
 }
 
-export interface LogGauges {
-  /** The number of plants. */
-  readonly size: number;
-  readonly bytes: number;
-}
+export type LogGauges = Pick<PlantLog, 'size' | 'bytes'>;
 
 export interface Metrics {
   /** Returns a handler that does the same as the given one, and measures its requests. */

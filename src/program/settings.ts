@@ -13,7 +13,7 @@ import {
 /** The version in package.json, which is not there when the program is bundled into one file. */
 export const VERSION = '1.0.0';
 
-/** Returns the value of a setting, or a promise of it. Throws what is wrong with it, without the name of the setting. */
+/** Returns the value of a setting, or a promise of it. Throws its fault, without the name of the setting. */
 type Parser<Value> = (value: string) => Value | Promise<Value>;
 
 /** A setting with a default. */
@@ -22,12 +22,8 @@ function setting<Value>(fallback: string, about: string, parse: Parser<Value>) {
 }
 
 /** A setting that is `undefined` if it is not given. */
-function optional<Value>(about: string, parse: Parser<Value>) {
-  return {
-    fallback: undefined,
-    about,
-    parse: (value: string): Value | undefined | Promise<Value> => parse(value),
-  };
+function optional<Value>(about: string, parse: Parser<Value | undefined>) {
+  return { fallback: undefined, about, parse };
 }
 
 /** Every setting: its default, its help, and its parser. Faults are reported in this order. */
