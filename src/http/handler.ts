@@ -13,7 +13,7 @@ import {
   type PlantHandlerLimits,
 } from './memory.js';
 import { plantLeftIn } from './parsed-body.js';
-import { isStream, type HttpRequest, type HttpResponse } from './request.js';
+import { isStream, isTaken, type HttpRequest, type HttpResponse } from './request.js';
 import { sendFailure, sendPlant } from './respond.js';
 import { parseNewPlant, PlantFault } from '../plant-json.js';
 import { limitRate, type Report } from '../report.js';
@@ -108,9 +108,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     const reservation = memory.reserve(headBytes);
     if (!reservation) return refuse(req, res, failures.overloaded);
     try {
-      // If it flows, a listener of the application takes the body.
       const plant =
-        req.readableDidRead || req.readableFlowing || !isStream(req)
+        !isStream(req) || isTaken(req)
           ? plantLeftIn(req, limits, reservation)
           : parseNewPlant(await readBody(req, limits, reservation));
       await store.add(plant);

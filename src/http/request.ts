@@ -74,6 +74,12 @@ export function isStream(req: HttpRequest): boolean {
   return typeof req.resume === 'function';
 }
 
+/** Whether the application has read from the body, or has a listener that will. At the end, all of it was empty. */
+export function isTaken(req: HttpRequest): boolean {
+  if (req.readableDidRead || req.readableEnded) return req.readableDidRead;
+  return req.readableFlowing === true || req.listenerCount('readable') > 0;
+}
+
 /** The length that a request declares for its body, in bytes; `NaN` if it declares none. */
 export function declaredLength({ headers }: HttpRequest): number {
   return Number(headers['content-length']);
