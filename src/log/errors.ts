@@ -36,7 +36,7 @@ const modified = (message: string): Error => Object.assign(new Error(message), {
 export const faults = {
   changed: () =>
     modified(
-      'the file was modified, replaced or removed by another process; put back what is missing',
+      'the file was modified, replaced or removed by another process; if it was replaced or emptied, put it back',
     ),
   modifiedLine: (offset: number) => modified(`the line at byte ${offset} was modified`),
   lineTooLong: (offset: number) =>

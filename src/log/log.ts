@@ -47,7 +47,7 @@ export interface PlantLog extends PlantStore {
   readonly bytes: number;
   /**
    * Aborted, with the cause as its reason, once it is unknown what the file holds: a write or sync
-   * failed, or the file was modified or replaced. From then on `add` rejects with `unavailable`. To
+   * failed, or the file was modified, replaced or removed. From then on `add` rejects with `unavailable`. To
    * continue, close the log and open it again.
    */
   readonly poisoned: AbortSignal;

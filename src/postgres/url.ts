@@ -35,7 +35,7 @@ function urlsOf(url: string): URL[] {
     return hosts.split(',').map((host) => new URL(start + host + end));
   } catch {
     throw new TypeError(
-      'must be postgres://user[:password]@host[:port][,…]/database, user and password percent-encoded',
+      'must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
     );
   }
 }

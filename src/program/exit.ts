@@ -10,15 +10,15 @@ export const EXIT = { done: 0, failed: 1, usage: 2, interrupted: 3, modified: 4 
 
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
-/** How long the program may take to stop, in milliseconds. */
+/** The times of a stop, in milliseconds. */
 export const STOPPING = {
-  /** Docker sends SIGKILL after ten seconds. */
+  /** In total: Docker sends SIGKILL after ten seconds. */
   totalMs: 9_500,
   /** For the requests in flight. */
   clientsMs: 8_000,
   /** To send 503 to the requests that remain. */
   lastResponsesMs: 500,
-  /** For which a connection may be idle meanwhile: a request may be on its way. */
+  /** How long a connection may be idle meanwhile: a request may be on its way. */
   idleMs: 500,
 } as const;
 

@@ -11,7 +11,7 @@ import { EXIT, printLine, type ExitCode } from './exit.js';
 
 /** The name of a file that means stdin. */
 const STDIN = '-';
-/** The lines of one chunk are added together: of 60 bytes each, 4,000. */
+/** The lines that end in one chunk are added together: of 60 bytes each, 4,000. */
 const CHUNK_BYTES = 262_144;
 /** How many refused lines are listed; the others are counted. */
 export const MAX_LISTED = 20;
@@ -48,7 +48,7 @@ export async function importPlants(
         const cause: unknown = outcome.reason;
         const reason = refusalFor(cause);
         if (reason === undefined)
-          failure ??= new Error(`line ${line}: ${reasonOf(cause)}`, { cause });
+          failure ??= new Error(`${file}: line ${line}: ${reasonOf(cause)}`, { cause });
         else if (++counts.refused <= MAX_LISTED) await printLine(`line ${line}: ${reason}`);
       }
       stop.throwIfAborted();
@@ -86,7 +86,8 @@ function refusalFor(error: unknown): string | undefined {
 }
 
 /**
- * The lines of a file, without their newlines, those of each chunk together. The last line may lack its newline.
+ * The lines of a file, without their newlines: those that end in a chunk together, but one of several chunks alone.
+ * The last line may lack its newline.
  *
  * @throws Error if the file cannot be read or, before its first lines, if it does not hold JSON lines.
  */
@@ -110,7 +111,7 @@ async function* textLinesOf(file: string, stop: AbortSignal): AsyncGenerator<rea
     for (let end; (end = chunk.indexOf(NEWLINE, start)) !== -1; start = end + 1) {
       const line = Buffer.concat([...begun, chunk.subarray(start, end)]);
       count++;
-      // A large one alone: together with others it may exceed what may wait for the store.
+      // Together with others, a large line may exceed what may wait for the store.
       if (begun.length > 1) yield [line];
       else lines.push(line);
       [begun, begunBytes] = [[], 0];
@@ -144,7 +145,7 @@ function holdsPlant(line: Buffer): boolean {
   }
 }
 
-/** How files begin that are often taken for JSON lines. Before 1.7, jq rounds ids beyond 2^53. */
+/** How files begin that are often taken for JSON lines. */
 const FORMATS: readonly (readonly [start: RegExp, what: string])[] = [
   [/^\x1f\x8b/, 'compressed by gzip'],
   [/^BZh/, 'compressed by bzip2'],
@@ -154,14 +155,17 @@ const FORMATS: readonly (readonly [start: RegExp, what: string])[] = [
   [/^SQLite format 3\0/, 'an SQLite database'],
   [/^(?:\xff\xfe|\xfe\xff|\{\0|\0\{)/, 'text in UTF-16'],
   [/^(?!\0*\{)[^]{0,99}[\0-\x08\x0e-\x1a]/, 'binary'],
-  [/^\s*\[/, 'a JSON array (jq -c ".[]", from jq 1.7 on, writes its elements on lines)'],
+  [
+    /^\s*\[/,
+    'a JSON array (jq -c ".[]" writes its elements on lines, but before jq 1.7 rounds large ids)',
+  ],
   [
     /^\s*\{\s*"[^"\n]*"\s*:\s*\[\s*\{/,
-    'an object around a JSON array (jq -c ".[][]", from jq 1.7 on, writes its elements on lines)',
+    'an object around a JSON array (jq -c ".[][]" writes its elements on lines, but before jq 1.7 rounds large ids)',
   ],
   [
     /^\s*\{(?:[^\n]*[,:[{])?[ \t\r]*\n/,
-    'JSON that goes on after its first line (jq -c ., from jq 1.7 on, writes each value on one)',
+    'JSON that goes on after its first line (jq -c . writes each value on one, but before jq 1.7 rounds large ids)',
   ],
 ];
 

@@ -24,7 +24,7 @@ t.test('a URL that is not valid is refused, and not repeated', async (t) => {
     t.throws(() => parseDatabaseUrl(url), {
       name: 'TypeError',
       message:
-        'must be postgres://user[:password]@host[:port][,…]/database, user and password percent-encoded',
+        'must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
     });
 });
 

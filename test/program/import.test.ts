@@ -117,19 +117,18 @@ const ONE_PLANT = '{"id":1,"name":"fern"}';
 
 /** What files hold that are not JSON lines, and how it is named. */
 const OTHERS: Readonly<Record<string, readonly (string | Buffer)[]>> = {
-  'a JSON array (jq -c ".[]", from jq 1.7 on, writes': [
+  'a JSON array (jq -c ".[]" writes its elements on lines, but before jq 1.7 rounds large ids)': [
     `[\n${ONE_PLANT},\n${ONE_PLANT}\n]\n`,
     `\ufeff [${ONE_PLANT}]`,
   ],
-  'an object around a JSON array (jq -c ".[][]", from jq 1.7 on, writes': [
-    `{"plants":[${ONE_PLANT},\n${ONE_PLANT}\n]}`,
-    `{"plants": [\n  ${ONE_PLANT}\n]}\n`,
-  ],
-  'JSON that goes on after its first line (jq -c ., from jq 1.7 on, writes': [
-    '{\n  "id": 1,\n  "name": "fern"\n}\n',
-    '{"id":1,\r\n"name":"fern"}\r\n',
-    `${ONE_PLANT},\n${ONE_PLANT}\n`,
-  ],
+  'an object around a JSON array (jq -c ".[][]" writes its elements on lines, but before jq 1.7 rounds large ids)':
+    [`{"plants":[${ONE_PLANT},\n${ONE_PLANT}\n]}`, `{"plants": [\n  ${ONE_PLANT}\n]}\n`],
+  'JSON that goes on after its first line (jq -c . writes each value on one, but before jq 1.7 rounds large ids)':
+    [
+      '{\n  "id": 1,\n  "name": "fern"\n}\n',
+      '{"id":1,\r\n"name":"fern"}\r\n',
+      `${ONE_PLANT},\n${ONE_PLANT}\n`,
+    ],
   'text without a line that begins with a brace': ['id,name,tag\n1,fern,\n'],
   'compressed by gzip': [gzipSync(ONE_PLANT)],
   'compressed by bzip2': ['BZh91AY&SY'],
@@ -232,7 +231,7 @@ t.test(
     const never = new AbortController().signal;
     await t.rejects(
       importPlants(path, async () => store, never),
-      { message: 'line 2: the disk failed' },
+      { message: `${path}: line 2: the disk failed` },
     );
     t.strictSame(listed, ['line 1: the plant is too large\n']);
     t.match(printed()[0]?.args[0], /: 2 plants imported, 0 unchanged, 1 line refused$/);

@@ -229,7 +229,7 @@ t.test('if the log is modified, all plants get 503, and the program ends with 4'
   t.equal(
     program.stderr,
     `plant-store: ${program.log}: the file was modified, replaced or removed by another process; ` +
-      'put back what is missing; no plant is stored until the log is opened again\n',
+      'if it was replaced or emptied, put it back; no plant is stored until the log is opened again\n',
   );
   t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'no plant is added');
 });
