@@ -1,6 +1,6 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { createServer as createTlsServer, Server as TlsServer } from 'node:https';
-import { Server as NetServer, type AddressInfo } from 'node:net';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import { Server as NetServer } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
@@ -8,10 +8,10 @@ import { failures, type Failure } from '../http/failures.js';
 import { MAX_HEADER_LINES } from '../http/memory.js';
 import { sendFailure } from '../http/respond.js';
 import { limitRate, type Report } from '../report.js';
-import { codeOf, reasonOf } from '../system-error.js';
 import { STOPPING } from './exit.js';
 import type { TlsMaterial } from './credentials.js';
 import { endInTurn } from './end-connection.js';
+import { listen } from './listen.js';
 
 export interface ListenerOptions {
   readonly handler: (req: IncomingMessage, res: ServerResponse) => Promise<void>;
@@ -61,9 +61,6 @@ export const CONNECTION_LIMITS = {
  * are cheap to pipeline: thousands fit into one read of a socket.
  */
 const MAX_IGNORED_REQUESTS = 4_096;
-
-/** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
-const BACKLOG = 4096;
 
 /** The failures for errors of node:http's parser, by their codes. */
 const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
@@ -221,35 +218,4 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
 /** Whether a response is the last one of its connection. */
 function isLast(res: ServerResponse | undefined): boolean {
   return res?.getHeader('connection') === 'close';
-}
-
-/** @throws Error that says where the server cannot listen, with the error of the system as its cause. */
-function listen(server: Server, place: { host: string; port: number } | { fd: number }) {
-  return new Promise<string>((resolve, reject) => {
-    server.once('error', onError);
-    function onError(cause: Error): void {
-      const where = 'fd' in place ? `descriptor ${place.fd}` : `${place.host}, port ${place.port}`;
-      reject(new Error(`cannot listen on ${where}: ${reasonOf(cause)}`, { cause }));
-    }
-    // Otherwise the primary of a cluster would accept connections for its workers: it would share the
-    // port between logs, and pass a connection that one worker drops to the next, again and again.
-    const options = { ...place, exclusive: true };
-    // As an option, the backlog would have no effect on a descriptor (Node 20-26).
-    server.listen(options, BACKLOG, () => {
-      server.off('error', onError);
-      const address = server.address();
-      if (address === null || typeof address === 'string') onError(new Error('it is not TCP'));
-      else resolve(urlOf(address, server instanceof TlsServer));
-    });
-  });
-}
-
-/** Whether the port is why a server cannot listen: it is in use, or only root may use it. Otherwise the host is. */
-export function isPortFault(error: unknown): boolean {
-  return ['EADDRINUSE', 'EACCES'].includes(String(codeOf(error)));
-}
-
-export function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {
-  const host = family === 'IPv6' ? `[${address}]` : address;
-  return `${secure ? 'https' : 'http'}://${host}:${port}`;
 }

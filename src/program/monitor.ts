@@ -1,10 +1,8 @@
-import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 
 import { reportToConsole as report } from '../report.js';
-import { reasonOf } from '../system-error.js';
-import { isPortFault, urlOf, type Listener } from './listener.js';
+import { blameSetting, listen } from './listen.js';
+import type { Listener } from './listener.js';
 import { METRICS_TYPE, startMetrics, type LogGauges, type Metrics } from './metrics.js';
 
 export interface MonitorOptions {
@@ -104,21 +102,16 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
     socket.once('close', () => clearTimeout(timer));
   });
 
-  // In a cluster, the primary would otherwise share the port between the workers. The server is never closed, so it
-  // must not keep the process alive.
-  server.listen({ host, port, exclusive: true }).unref();
-  try {
-    await once(server, 'listening');
-  } catch (cause) {
-    const setting = isPortFault(cause) ? 'PLANT_STORE_MONITOR_PORT' : 'PLANT_STORE_MONITOR_HOST';
-    const message = `${setting}: cannot listen on ${host}, port ${port}: ${reasonOf(cause)}`;
-    throw new Error(message, { cause });
-  }
+  const url = await listen(server, { host, port }).catch((error: unknown) => {
+    throw blameSetting(error, 'PLANT_STORE_MONITOR_');
+  });
+  // It is never closed, so it must not keep the process alive.
+  server.unref();
   // From here on, an error means that a connection could not be accepted.
   server.on('error', (error) => report('the monitor could not accept a connection', error));
 
   return {
-    url: urlOf(server.address() as AddressInfo, false),
+    url,
     measure: metrics.measure,
     watch(serving) {
       watched = serving;

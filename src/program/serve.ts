@@ -7,7 +7,8 @@ import { codeOf, reasonOf } from '../system-error.js';
 import { createTokenFile, readTls, readTokens } from './credentials.js';
 import type { ServerSettings } from './environment.js';
 import { aborted, EXIT, SettingsError, STOPPING, type ExitCode, type Shutdown } from './exit.js';
-import { createListener, isPortFault, type Listener } from './listener.js';
+import { blameSetting } from './listen.js';
+import { createListener, type Listener } from './listener.js';
 import { startMonitor } from './monitor.js';
 
 /** A store that the program serves: a log, or the database with this name. */
@@ -145,10 +146,8 @@ async function listen(listener: Listener, settings: ServerSettings): Promise<str
     if (inheritedSocket === undefined) return await listener.listen(host, port);
     return await listener.listenOn(inheritedSocket);
   } catch (error) {
-    const { message, cause } = error as Error;
-    if (inheritedSocket !== undefined) throw new SettingsError([`LISTEN_FDS: ${message}`]);
-    const setting = isPortFault(cause) ? 'PLANT_STORE_PORT' : 'PLANT_STORE_HOST';
-    throw new Error(`${setting}: ${message}`, { cause });
+    if (inheritedSocket === undefined) throw blameSetting(error, 'PLANT_STORE_');
+    throw new SettingsError([`LISTEN_FDS: ${(error as Error).message}`]);
   }
 }
 
