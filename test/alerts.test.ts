@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { parse } from 'yaml';
 
-import { startMetrics } from '../dist/program/metrics.js';
+import { startMetrics } from '../dist/program/server/metrics.js';
 import { exactly } from './exactly.js';
 import { noPromtool, samplesIn } from './metrics.js';
 import { block, blocks } from './readme.js';

@@ -15,7 +15,6 @@ import {
   type PlantStore,
   type ResponseMessage,
 } from '../dist/index.js';
-import { createListener } from '../dist/program/listener.js';
 import { anyAnswer, CHUNKED, connect, exchange, message, TOKEN } from './client.js';
 import { exactly } from './exactly.js';
 import { http2Answer, http2Post, http2Session } from './http2.js';
@@ -28,7 +27,7 @@ import {
   openWithFaults,
   untilAvailable,
 } from './log/support.js';
-import { LISTENER, listen, serve } from './service.js';
+import { listen, serve, startPlantServer } from './service.js';
 import { gatedStore, storeOf } from './stores.js';
 
 /** The request whose asynchronous context is current. */
@@ -203,18 +202,13 @@ t.test('an answer is not published if the application has begun or changed it', 
   t.strictSame(seen, []);
 });
 
-/** The listener of the program. */
-async function startListener(t: Test, store: PlantStore) {
-  const handler = createPlantHandler({ store, tokens: [TOKEN] });
-  const listener = createListener({ handler, ...LISTENER });
-  t.teardown(() => listener.stop(0));
-  const { port } = new URL(await listener.listen('127.0.0.1', 0));
-  return { listener, port: Number(port) };
-}
+/** The server of the program. */
+const startServer = (t: Test, store: PlantStore) =>
+  startPlantServer(t, { handler: createPlantHandler({ store, tokens: [TOKEN] }) });
 
-t.test('answers of the listener itself are published without request and response', async (t) => {
+t.test('answers of the server itself are published without request and response', async (t) => {
   const seen = observeResponses(t);
-  const { port } = await startListener(t, storesAll);
+  const { port } = await startServer(t, storesAll);
   const requests = [
     [message(), 'this is not HTTP\r\n\r\n'],
     ['CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n'],
@@ -239,14 +233,14 @@ t.test('answers of the listener itself are published without request and respons
 t.test('a stop publishes a 503, with its request, for what has no answer yet', async (t) => {
   const seen = observeResponses(t);
   const store = gatedStore();
-  const { listener, port } = await startListener(t, store);
-  const malformed = await connect(t, port);
+  const server = await startServer(t, store);
+  const malformed = await connect(t, server.port);
   malformed.send(message({ headers: CHUNKED, body: 'not a chunk\r\n' }));
   t.match(await malformed.answer(), { status: 400 });
-  const pending = await connect(t, port);
+  const pending = await connect(t, server.port);
   pending.send(message());
   await store.arrived(1);
-  const stopped = listener.stop(1);
+  const stopped = server.stop(1);
   t.match(await pending.answer(), { status: 503 });
   store.letGo();
   await stopped;
@@ -312,7 +306,7 @@ t.test('a subscriber that throws changes no answer and no commit', async (t) => 
     t.teardown(() => unsubscribe(name, subscriber));
   }
   const { log } = await serve(t);
-  const { port } = await startListener(t, log);
+  const { port } = await startServer(t, log);
   for (let id = 1; id <= 3; id++) {
     const request = message({ body: `{"id":${id},"name":"ivy"}` });
     t.equal((await exchange(t, port, request)).status, 200);

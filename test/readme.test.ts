@@ -16,8 +16,8 @@ import {
 import { MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { HANG_MS } from '../dist/log/commit.js';
 import { STOPPING } from '../dist/program/exit.js';
-import { CONNECTION_LIMITS } from '../dist/program/listener.js';
-import { MONITOR_LIMITS } from '../dist/program/monitor.js';
+import { CONNECTION_LIMITS } from '../dist/program/server/http-server.js';
+import { MONITOR_LIMITS } from '../dist/program/server/monitor.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { exchange, message } from './client.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';

@@ -11,11 +11,13 @@ import {
   type PlantHandlerOptions,
   type PlantLog,
 } from '../dist/index.js';
+import {
+  createPlantServer,
+  type PlantServer,
+  type PlantServerOptions,
+} from '../dist/program/server/http-server.js';
 import { exchange, TOKEN } from './client.js';
 import { openLog } from './stores.js';
-
-/** Options of a listener on which its tests do not depend. */
-export const LISTENER = { maxConnections: 100, keepAliveMs: 75_000 };
 
 /** Until the test ends, timers of `ms` milliseconds fire after a hundredth of that time. */
 export function hastenTimers(t: Test, ms: number): void {
@@ -53,6 +55,17 @@ export async function freePort(): Promise<number> {
     await new Promise((resolve) => server.close(resolve));
     return port;
   }
+}
+
+/** The server of the program, which listens until the test is over. */
+export async function startPlantServer(
+  t: Test,
+  options: Pick<PlantServerOptions, 'handler'> & Partial<PlantServerOptions>,
+): Promise<PlantServer & { readonly url: string; readonly port: number }> {
+  const server = createPlantServer({ maxConnections: 100, keepAliveMs: 75_000, ...options });
+  t.teardown(() => server.stop(0));
+  const url = await server.listen({ host: '127.0.0.1', port: 0 });
+  return { ...server, url, port: Number(new URL(url).port) };
 }
 
 export interface Service {

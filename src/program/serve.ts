@@ -7,9 +7,9 @@ import { codeOf, reasonOf } from '../system-error.js';
 import { createTokenFile, readTls, readTokens } from './credentials.js';
 import type { ServerSettings } from './environment.js';
 import { aborted, EXIT, SettingsError, STOPPING, type ExitCode, type Shutdown } from './exit.js';
-import { blameSetting } from './listen.js';
-import { createListener, type Listener } from './listener.js';
-import { startMonitor } from './monitor.js';
+import { blameSetting } from './server/bind.js';
+import { createPlantServer, type PlantServer } from './server/http-server.js';
+import { startMonitor } from './server/monitor.js';
 
 /** A store that the program serves: a log, or the database with this name. */
 export type ServedStore =
@@ -36,7 +36,7 @@ export async function serve(
     if (!requested.aborted) throw error;
   });
   if (!started) return EXIT.done;
-  const { store, handler, listener, url, monitor } = started;
+  const { store, handler, server, url, monitor } = started;
   const log = 'poisoned' in store ? store : undefined;
 
   console.log(`plant-store listening on ${url}`);
@@ -47,7 +47,7 @@ export async function serve(
   if (monitor) console.log(`monitor: ${monitor.url}`);
   monitor?.watch({
     log,
-    listener,
+    server,
     stop: requested,
     check: () => store.check(),
     bufferedBytes: () => handler.bufferedBytes(),
@@ -56,7 +56,7 @@ export async function serve(
   async function reload(): Promise<void> {
     if (tokenFile) await reloadTokens(tokenFile, handler);
     else report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
-    await reloadTls(settings, listener);
+    await reloadTls(settings, server);
   }
   // One at a time: several that hang would take all threads for file operations, and stop the log.
   let reloaded = Promise.resolve();
@@ -65,7 +65,7 @@ export async function serve(
   });
   if (log) void aborted(log.poisoned).then(shutdown.request);
   await aborted(requested);
-  await listener.stop(STOPPING.clientsMs);
+  await server.stop(STOPPING.clientsMs);
   await store.close();
   if (!log?.poisoned.aborted) return EXIT.done;
   const { cause } = log.poisoned.reason as Error;
@@ -105,13 +105,13 @@ async function start(
     maxBufferedBytes,
   });
   const { PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key } = settings;
-  const listener = createListener({
+  const server = createPlantServer({
     handler: monitor?.measure(handler) ?? handler,
     maxConnections,
     keepAliveMs: 1_000 * settings.PLANT_STORE_KEEP_ALIVE_SECONDS,
     tls: cert && key && { cert: cert.pem, key: key.pem },
   });
-  return { store, monitor, handler, listener, url: await listen(listener, settings) };
+  return { store, monitor, handler, server, url: await listen(server, settings) };
 }
 
 /** Lowers the largest number of connections to what the limit of open files allows, and reports that. */
@@ -140,11 +140,12 @@ async function tokensOf({ tokens, tokenFile }: ServerSettings): Promise<readonly
 }
 
 /** Listens, or rejects with the setting that has to be changed. */
-async function listen(listener: Listener, settings: ServerSettings): Promise<string> {
+async function listen(server: PlantServer, settings: ServerSettings): Promise<string> {
   const { PLANT_STORE_HOST: host, PLANT_STORE_PORT: port, inheritedSocket } = settings;
   try {
-    if (inheritedSocket === undefined) return await listener.listen(host, port);
-    return await listener.listenOn(inheritedSocket);
+    return await server.listen(
+      inheritedSocket === undefined ? { host, port } : { fd: inheritedSocket },
+    );
   } catch (error) {
     if (inheritedSocket === undefined) throw blameSetting(error, 'PLANT_STORE_');
     throw new SettingsError([`LISTEN_FDS: ${(error as Error).message}`]);
@@ -163,11 +164,11 @@ async function reloadTokens(file: string, handler: PlantHandler): Promise<void> 
 }
 
 /** Never rejects, so that the next reload works. */
-async function reloadTls(settings: ServerSettings, listener: Listener): Promise<void> {
+async function reloadTls(settings: ServerSettings, server: PlantServer): Promise<void> {
   const { PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key } = settings;
   if (!cert || !key) return;
   try {
-    listener.renewTls(await readTls(cert.path, key.path));
+    server.renewTls(await readTls(cert.path, key.path));
     report(`${cert.path}: the certificate and its key were read again`);
   } catch (error) {
     report(`${reasonOf(error)}; the certificate stays as it was`);

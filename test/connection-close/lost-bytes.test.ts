@@ -9,7 +9,7 @@ import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { chunk, CHUNKED, message, TOKEN } from '../client.js';
 import { gatedStore, storeOf } from '../stores.js';
 import { connectWithRecords } from '../tls-records.js';
-import { listener, tlsMaterial } from './support.js';
+import { startServer, tlsMaterial } from './support.js';
 
 /*
  * Once the responses that wait on a connection exceed a high-water mark, node:http pauses its parser. TLS records
@@ -58,7 +58,7 @@ t.test('over TLS, nothing is processed behind bytes that node:http loses', async
     return handling;
   };
   const handler = Object.assign(observed, inner);
-  const port = await listener(t, handler, { tls: tlsMaterial() });
+  const port = await startServer(t, handler, { tls: tlsMaterial() });
   onParseError(t, () => setImmediate(() => first.letGo()));
   const ids = Array.from({ length: REQUESTS }, (_, id) => id);
   const client = await connectWithRecords(port);

@@ -2,16 +2,15 @@ import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { createListener } from '../../dist/program/listener.js';
 import { connect, eventOrClose, message, openSocket } from '../client.js';
-import { LISTENER } from '../service.js';
+import { startPlantServer } from '../service.js';
 import { gatedStore } from '../stores.js';
 import {
   APPLICATION,
   chunked,
   inHttp10,
-  LISTENERS,
-  listener,
+  SERVERS,
+  startServer,
   makeService,
   plant,
   responsesOn,
@@ -41,7 +40,7 @@ const LAST: Readonly<Record<string, readonly [error: number, request: Buffer]>> 
   'HTTP/1.0 with a transfer coding': [400, inHttp10(chunked({ Connection: 'keep-alive' }))],
 };
 
-for (const [name, { start, secure }] of Object.entries(LISTENERS))
+for (const [name, { start, secure }] of Object.entries(SERVERS))
   t.test(`${name}: no request is processed after a response that closes`, async (t) => {
     const { handler, stored } = makeService();
     const port = await start(t, handler);
@@ -81,7 +80,7 @@ t.test('in an application, requests behind the last response do not end the proc
 t.test('requests behind the last response are read, but take no memory', async (t) => {
   const gated = gatedStore();
   const { handler, stored } = makeService(gated);
-  const port = await listener(t, handler);
+  const port = await startServer(t, handler);
   const last = Buffer.concat([plant(1), NO_TOKEN]);
   const small = (count: number): string => 'GET / HTTP/1.1\r\n\r\n'.repeat(count);
   const client = await connect(t, port);
@@ -103,12 +102,11 @@ t.test('requests behind the last response are read, but take no memory', async (
 t.test('while the program stops, each connection processes one more request at most', async (t) => {
   const gated = gatedStore();
   const { handler, stored } = makeService(gated);
-  const stopping = createListener({ handler, ...LISTENER });
-  const port = Number(new URL(await stopping.listen('127.0.0.1', 0)).port);
-  const [busy, idle] = [await connect(t, port), await connect(t, port)];
+  const server = await startPlantServer(t, { handler });
+  const [busy, idle] = [await connect(t, server.port), await connect(t, server.port)];
   busy.send(plant(1));
   await gated.arrived(1);
-  const stopped = stopping.stop(60_000);
+  const stopped = server.stop(60_000);
   busy.send(plant(2));
   idle.send(Buffer.concat([plant(3), plant(4)]));
   await gated.arrived(2);

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import type { Test } from 'tap';
 
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
-import { createListener, type ListenerOptions } from '../../dist/program/listener.js';
+import type { PlantServerOptions } from '../../dist/program/server/http-server.js';
 import { selfSigned } from '../certificate.js';
 import {
   chunk,
@@ -17,7 +17,7 @@ import {
   TOKEN,
   type Message,
 } from '../client.js';
-import { LISTENER, listen } from '../service.js';
+import { listen, startPlantServer } from '../service.js';
 import { storeOf } from '../stores.js';
 
 export interface Service {
@@ -69,14 +69,12 @@ export function tlsMaterial(): { cert: Buffer; key: Buffer } {
 }
 
 /** Starts the server of the program, and resolves to its port. */
-export async function listener(
+export async function startServer(
   t: Test,
   handler: PlantHandler,
-  options: Partial<ListenerOptions> = {},
+  options: Partial<PlantServerOptions> = {},
 ): Promise<number> {
-  const started = createListener({ handler, ...LISTENER, ...options });
-  t.teardown(() => started.stop(0));
-  return Number(new URL(await started.listen('127.0.0.1', 0)).port);
+  return (await startPlantServer(t, { handler, ...options })).port;
 }
 
 export interface TestServer {
@@ -85,10 +83,10 @@ export interface TestServer {
 }
 
 /** The servers of the program. */
-export const LISTENERS: Readonly<Record<string, TestServer>> = {
-  'the listener': { start: listener },
-  'the listener with TLS': {
-    start: (t, handler) => listener(t, handler, { tls: tlsMaterial() }),
+export const SERVERS: Readonly<Record<string, TestServer>> = {
+  'the server': { start: startServer },
+  'the server with TLS': {
+    start: (t, handler) => startServer(t, handler, { tls: tlsMaterial() }),
     secure: true,
   },
 };

@@ -9,7 +9,7 @@ import { gatedStore } from '../stores.js';
 import {
   APPLICATION,
   inHttp10,
-  LISTENERS,
+  SERVERS,
   makeService,
   plant,
   responsesOn,
@@ -55,7 +55,7 @@ async function sendTwo(
   return received;
 }
 
-for (const [name, { start, secure }] of Object.entries({ ...LISTENERS, 'node:http': APPLICATION }))
+for (const [name, { start, secure }] of Object.entries({ ...SERVERS, 'node:http': APPLICATION }))
   t.test(`${name}: a request with Upgrade is the last one of its connection`, async (t) => {
     const { handler, stored } = makeService();
     const port = await start(t, handler);
@@ -68,7 +68,7 @@ for (const [name, { start, secure }] of Object.entries({ ...LISTENERS, 'node:htt
     }
   });
 
-for (const [name, { start, secure }] of Object.entries(LISTENERS))
+for (const [name, { start, secure }] of Object.entries(SERVERS))
   t.test(`${name}: nothing is processed while a request with Upgrade is pending`, async (t) => {
     const rest = plant(5);
     const segments: Readonly<Record<string, readonly Buffer[]>> = {

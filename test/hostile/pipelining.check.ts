@@ -9,7 +9,7 @@ import t from 'tap';
 
 import { createPlantHandler, openPlantLog } from '../../dist/index.js';
 import { chunk, CHUNKED, message, parseAnswers, TOKEN, type Answer } from '../client.js';
-import { listener, tlsMaterial } from '../connection-close/support.js';
+import { startServer, tlsMaterial } from '../connection-close/support.js';
 import { createLedger, type Plant } from '../faults/ledger.js';
 import { byLength } from '../length.js';
 import { storeOf } from '../stores.js';
@@ -80,7 +80,7 @@ t.test('a client that pipelines over TLS gets no 200 for a plant that is not sto
     return log.add(plant);
   });
   const handler = createPlantHandler({ store, tokens: [TOKEN] });
-  const port = await listener(t, handler, { tls: tlsMaterial() });
+  const port = await startServer(t, handler, { tls: tlsMaterial() });
   const ledger = createLedger();
   /** How many connections had all of their answers, and how many were closed before. */
   const connections = { complete: 0, cut: 0 };

@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
 
 import { DEFAULT_LIMITS } from '../../dist/http/memory.js';
-import { CONNECTION_LIMITS } from '../../dist/program/listener.js';
+import { CONNECTION_LIMITS } from '../../dist/program/server/http-server.js';
 import { FERN, message, openSocket } from '../client.js';
 import { createLedger } from '../faults/ledger.js';
 import { settingsFor, stopCleanly } from '../faults/support.js';

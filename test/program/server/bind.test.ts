@@ -7,8 +7,15 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { exchange, message } from '../client.js';
-import { ENV, failsToRun, MISUSED, SERVER, start, type LaunchOptions } from '../system/program.js';
+import { exchange, message } from '../../client.js';
+import {
+  ENV,
+  failsToRun,
+  MISUSED,
+  SERVER,
+  start,
+  type LaunchOptions,
+} from '../../system/program.js';
 
 /** Options that set `LISTEN_PID` to the process id of the program, after `redirection` in bash. */
 function inheriting(t: Test, redirection = 'true'): LaunchOptions {

@@ -2,10 +2,10 @@ import { subscribe } from 'node:diagnostics_channel';
 // The global object of Bun 1.4.5 has no eventLoopUtilization.
 import { performance } from 'node:perf_hooks';
 
-import type { CommitMessage, ResponseMessage } from '../channels.js';
-import type { PlantLog } from '../log/log.js';
-import type { ListenerOptions } from './listener.js';
-import { VERSION } from './settings.js';
+import type { CommitMessage, ResponseMessage } from '../../channels.js';
+import type { PlantLog } from '../../log/log.js';
+import type { PlantServerOptions } from './http-server.js';
+import { VERSION } from '../settings.js';
 
 /** What is read for each scrape; the rest is counted as it happens. */
 export interface Gauges {
@@ -24,7 +24,7 @@ export type LogGauges = Pick<PlantLog, 'size' | 'bytes'>;
 
 export interface Metrics {
   /** Returns a handler that does the same as the given one, and measures its requests. */
-  readonly measure: (handler: ListenerOptions['handler']) => ListenerOptions['handler'];
+  readonly measure: (handler: PlantServerOptions['handler']) => PlantServerOptions['handler'];
   /** Writes all metrics in Prometheus' text format. */
   readonly render: (gauges: Gauges) => string;
 }

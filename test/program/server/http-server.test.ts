@@ -10,17 +10,15 @@ import { runInNewContext } from 'node:vm';
 
 import t, { type Test } from 'tap';
 
-import { createPlantHandler } from '../../dist/http/handler.js';
-import { DRAIN, MAX_HEADER_LINES } from '../../dist/http/memory.js';
-import { STOPPING } from '../../dist/program/exit.js';
+import { createPlantHandler } from '../../../dist/http/handler.js';
+import { DRAIN, MAX_HEADER_LINES } from '../../../dist/http/memory.js';
+import { STOPPING } from '../../../dist/program/exit.js';
 import {
   CONNECTION_LIMITS,
-  createListener,
-  type Listener,
-  type ListenerOptions,
-} from '../../dist/program/listener.js';
-import type { PlantStore } from '../../dist/store.js';
-import { selfSigned } from '../certificate.js';
+  type PlantServerOptions,
+} from '../../../dist/program/server/http-server.js';
+import type { PlantStore } from '../../../dist/store.js';
+import { selfSigned } from '../../certificate.js';
 import {
   chunk,
   CHUNKED,
@@ -33,27 +31,19 @@ import {
   TOKEN,
   type Client,
   type Expected,
-} from '../client.js';
-import { LISTENER } from '../service.js';
-import { gatedStore, storeOf } from '../stores.js';
+} from '../../client.js';
+import { startPlantServer } from '../../service.js';
+import { gatedStore, storeOf } from '../../stores.js';
 
 /** A store that takes every plant at once. */
 const takesAll = storeOf(() => Promise.resolve('created'));
 
-interface Options extends Partial<ListenerOptions> {
+interface Options extends Partial<PlantServerOptions> {
   readonly store?: PlantStore;
 }
 
-async function listen(
-  t: Test,
-  { store = takesAll, ...options }: Options = {},
-): Promise<Listener & { readonly url: string; readonly port: number }> {
-  const handler = createPlantHandler({ store, tokens: [TOKEN] });
-  const listener = createListener({ handler, ...LISTENER, ...options });
-  const url = await listener.listen('127.0.0.1', 0);
-  t.teardown(() => listener.stop(0));
-  return { ...listener, url, port: Number(new URL(url).port) };
-}
+const start = (t: Test, { store = takesAll, ...options }: Options = {}) =>
+  startPlantServer(t, { handler: createPlantHandler({ store, tokens: [TOKEN] }), ...options });
 
 /** What an answer is expected to be: a failure by its status, or a plant. */
 type Answers = readonly (number | Expected)[];
@@ -204,7 +194,7 @@ const exchanges: Record<string, readonly [course: Course, table: Table]> = {
 
 for (const [promise, [course, table]] of Object.entries(exchanges))
   t.test(promise, async (t) => {
-    const { port } = await listen(t);
+    const { port } = await start(t);
     for (const [what, [bytes, ...expected]] of Object.entries(table)) {
       const client = await connect(t, port);
       client.send(bytes);
@@ -215,7 +205,7 @@ for (const [promise, [course, table]] of Object.entries(exchanges))
   });
 
 t.test('100 Continue is sent if the head of the request is valid', async (t) => {
-  const { port } = await listen(t);
+  const { port } = await start(t);
   for (const body of [FERN, `{"id":7,"name":"${LONG}"}`]) {
     const client = await connect(t, port);
     const about = `${Buffer.byteLength(body)} bytes`;
@@ -241,7 +231,7 @@ t.test('what comes behind requests that are pending is answered after them', asy
   };
   for (const [what, [bytes, ...expected]] of Object.entries(behind)) {
     const store = gatedStore();
-    const { port } = await listen(t, { store });
+    const { port } = await start(t, { store });
     const client = await connect(t, port);
     client.send(inOnePacket(message(), message(), bytes));
     await store.arrived(2);
@@ -253,7 +243,7 @@ t.test('what comes behind requests that are pending is answered after them', asy
 });
 
 t.test('a client that keeps sending after a refusal gets the answer, and no reset', async (t) => {
-  const { port } = await listen(t);
+  const { port } = await start(t);
   const refused: Table = {
     'not HTTP': ['hello\r\n\r\n', 400],
     'a bad chunk': [withChunks('x\r\n'), 400],
@@ -273,7 +263,7 @@ t.test('a client that keeps sending after a refusal gets the answer, and no rese
 });
 
 t.test('a connection that its client resets does not end the program', async (t) => {
-  const { port } = await listen(t);
+  const { port } = await start(t);
   for (const [bytes, ...expected] of [[''], [CONNECT, 405]] as const) {
     const client = await connect(t, port);
     client.send(bytes);
@@ -287,7 +277,7 @@ t.test('a connection that its client resets does not end the program', async (t)
 t.test('connections beyond the maximum are closed at once', async (t) => {
   const reports: string[] = [];
   const report = (message: string): unknown => reports.push(message);
-  const { port } = await listen(t, { maxConnections: 2, report });
+  const { port } = await start(t, { maxConnections: 2, report });
   const [first, second] = [await connect(t, port), await connect(t, port)];
   const third = await connect(t, port);
   await ends(t, third, 'a third');
@@ -304,7 +294,7 @@ t.test('a failure that cannot be sent any more is not published', async (t) => {
   const count = (): unknown => published++;
   subscribe('plant-store:response', count);
   t.teardown(() => unsubscribe('plant-store:response', count));
-  const client = await connect(t, (await listen(t)).port);
+  const client = await connect(t, (await start(t)).port);
   client.send(inOnePacket(withLine('Connection: close'), 'hello\r\n\r\n'));
   await answers(t, client, [200], 'the last answer');
   await ends(t, client, 'the connection');
@@ -313,7 +303,7 @@ t.test('a failure that cannot be sent any more is not published', async (t) => {
 
 t.test('a client that does not close its side is closed after a while', async (t) => {
   t.intercept(DRAIN, 'timeoutMs', { value: 50 });
-  const server = await listen(t);
+  const server = await start(t);
   const client = await connect(t, server.port);
   client.socket.allowHalfOpen = true;
   client.send(CONNECT);
@@ -328,7 +318,7 @@ function tlsMaterial() {
 
 t.test('HTTPS is served with a certificate and its key', async (t) => {
   const tls = tlsMaterial();
-  const server = await listen(t, { tls });
+  const server = await start(t, { tls });
   const { url, port } = server;
   t.equal(url, `https://127.0.0.1:${port}`);
 
@@ -343,7 +333,7 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
 });
 
 t.test('a connection whose client ends it during the TLS handshake is closed', async (t) => {
-  const server = await listen(t, { tls: tlsMaterial() });
+  const server = await start(t, { tls: tlsMaterial() });
   const { port } = server;
   // Only the limit of a handshake closes this one, before any that begins later.
   const silent = await connect(t, port);
@@ -367,13 +357,13 @@ t.test('a connection whose client ends it during the TLS handshake is closed', a
 t.test('a TLS handshake or a head that does not arrive in time is disconnected', async (t) => {
   for (const name of ['handshakeTimeout', 'headersTimeout', 'connectionsCheckingInterval'] as const)
     t.intercept(CONNECTION_LIMITS, name, { value: CONNECTION_LIMITS[name] / 20, enumerable: true });
-  const handshake = await connect(t, (await listen(t, { tls: tlsMaterial() })).port);
+  const handshake = await connect(t, (await start(t, { tls: tlsMaterial() })).port);
   const plants: bigint[] = [];
   const store = storeOf(async ({ id }) => {
     plants.push(id);
     return 'created';
   });
-  const { port } = await listen(t, { store });
+  const { port } = await start(t, { store });
   const [silent, begun, used] = [
     await connect(t, port),
     await connect(t, port),
@@ -414,7 +404,7 @@ async function collectGarbage(): Promise<void> {
 t.test('neither an idle connection nor one that has ended holds memory', async (t) => {
   const requests = watch(t, 'http.server.request.start', 'request');
   const sockets = watch(t, 'net.server.socket', 'socket');
-  const server = await listen(t);
+  const server = await start(t);
   const client = await usedClient(t, server.port);
   await collectGarbage();
   t.equal(requests[0]?.deref(), undefined);
@@ -425,7 +415,7 @@ t.test('neither an idle connection nor one that has ended holds memory', async (
 });
 
 t.test('stop accepts no connections, and closes those that are idle', async (t) => {
-  const server = await listen(t);
+  const server = await start(t);
   const { port } = server;
   const used = await usedClient(t, port);
   const [unused, half] = [await connect(t, port), await connect(t, port)];
@@ -451,7 +441,7 @@ function stopIntervals(t: Test): (ms: number, before?: () => void) => Promise<vo
 
 t.test('a TLS handshake that ends during a stop leaves time for a request', async (t) => {
   const tls = tlsMaterial();
-  const server = await listen(t, { tls });
+  const server = await start(t, { tls });
   const { socket } = await connect(t, server.port);
   while ((await server.connections()).open === 0) await setImmediate();
   const pass = stopIntervals(t);
@@ -467,7 +457,7 @@ t.test('a TLS handshake that ends during a stop leaves time for a request', asyn
 
 t.test('stop answers requests in flight, and those on their way, as the last ones', async (t) => {
   const store = gatedStore();
-  const server = await listen(t, { store });
+  const server = await start(t, { store });
   const refusedBefore = async (...bytes: readonly Buffer[]): Promise<Client> => {
     const client = await connect(t, server.port);
     client.send(inOnePacket(message(wrongToken), ...bytes));
@@ -495,15 +485,14 @@ t.test('stop answers requests in flight, and those on their way, as the last one
 t.test(
   'a client that does not read its answer does not delay a stop beyond its time',
   async (t) => {
-    const handler: ListenerOptions['handler'] = async (_req, res) => void res.end(LARGE);
-    const listener = createListener({ handler, ...LISTENER });
-    const { port } = new URL(await listener.listen('127.0.0.1', 0));
-    const client = await connect(t, Number(port));
+    const handler: PlantServerOptions['handler'] = async (_req, res) => void res.end(LARGE);
+    const server = await startPlantServer(t, { handler });
+    const client = await connect(t, server.port);
     client.send(message());
     await once(client.socket, 'data');
     client.socket.pause();
     const stoppedAt = performance.now();
-    await listener.stop(1);
+    await server.stop(1);
     // It takes 0.5 s if the machine is not busy.
     t.ok(performance.now() - stoppedAt < 30_000);
     client.socket.resume();
@@ -513,7 +502,7 @@ t.test(
 
 t.test('a request that is in flight when the time of stop is up gets a 503', async (t) => {
   const store = gatedStore();
-  const server = await listen(t, { store });
+  const server = await start(t, { store });
   const stored = await connect(t, server.port);
   stored.send(message());
   /** Sends a head, which the server has received then, and a part of the body. */

@@ -7,8 +7,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { startMetrics, type Gauges } from '../../dist/program/metrics.js';
-import { noPromtool, samplesIn } from '../metrics.js';
+import { startMetrics, type Gauges } from '../../../dist/program/server/metrics.js';
+import { noPromtool, samplesIn } from '../../metrics.js';
 
 const GAUGES: Gauges = {
   ...{ open: 3, dropped: 2, maxConnections: 10 },

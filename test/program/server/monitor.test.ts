@@ -5,15 +5,19 @@ import { setImmediate } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
-import { MONITOR_LIMITS, startMonitor, type Watched } from '../../dist/program/monitor.js';
-import { hastenTimers } from '../service.js';
+import {
+  MONITOR_LIMITS,
+  startMonitor,
+  type Watched,
+} from '../../../dist/program/server/monitor.js';
+import { hastenTimers } from '../../service.js';
 
 const OPTIONS = { host: '127.0.0.1', port: 0, maxConnections: 10, maxBufferedBytes: 1_000 };
 const succeeds = (): Promise<void> => Promise.resolve();
 const fails = (): Promise<void> => Promise.reject(new Error('secret'));
 const SERVING: Watched = {
   check: succeeds,
-  listener: { connections: async () => ({ open: 3, dropped: 2 }) },
+  server: { connections: async () => ({ open: 3, dropped: 2 }) },
   bufferedBytes: () => 250,
   stop: new AbortController().signal,
 };

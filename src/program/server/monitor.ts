@@ -1,8 +1,8 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 
-import { reportToConsole as report } from '../report.js';
-import { blameSetting, listen } from './listen.js';
-import type { Listener } from './listener.js';
+import { reportToConsole as report } from '../../report.js';
+import { bind, blameSetting } from './bind.js';
+import type { PlantServer } from './http-server.js';
 import { METRICS_TYPE, startMetrics, type LogGauges, type Metrics } from './metrics.js';
 
 export interface MonitorOptions {
@@ -16,7 +16,7 @@ export interface MonitorOptions {
 
 /** What the monitor watches while the program serves. */
 export interface Watched {
-  readonly listener: Pick<Listener, 'connections'>;
+  readonly server: Pick<PlantServer, 'connections'>;
   /** The memory reserved for requests, in bytes. */
   readonly bufferedBytes: () => number;
   /** The log, if plants are kept in one. */
@@ -71,7 +71,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   }
 
   async function sendMetrics(res: ServerResponse): Promise<void> {
-    const connections = await watched?.listener.connections();
+    const connections = await watched?.server.connections();
     const { open = 0, dropped = 0 } = connections ?? {};
     const page = metrics.render({
       open,
@@ -102,7 +102,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
     socket.once('close', () => clearTimeout(timer));
   });
 
-  const url = await listen(server, { host, port }).catch((error: unknown) => {
+  const url = await bind(server, { host, port }).catch((error: unknown) => {
     throw blameSetting(error, 'PLANT_STORE_MONITOR_');
   });
   // It is never closed, so it must not keep the process alive.

@@ -4,16 +4,16 @@ import { Server as NetServer } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
-import { failures, type Failure } from '../http/failures.js';
-import { MAX_HEADER_LINES } from '../http/memory.js';
-import { sendFailure } from '../http/respond.js';
-import { limitRate, type Report } from '../report.js';
-import { STOPPING } from './exit.js';
-import type { TlsMaterial } from './credentials.js';
+import { failures, type Failure } from '../../http/failures.js';
+import { MAX_HEADER_LINES } from '../../http/memory.js';
+import { sendFailure } from '../../http/respond.js';
+import { limitRate, type Report } from '../../report.js';
+import { STOPPING } from '../exit.js';
+import type { TlsMaterial } from '../credentials.js';
+import { bind, type Address } from './bind.js';
 import { endInTurn } from './end-connection.js';
-import { listen } from './listen.js';
 
-export interface ListenerOptions {
+export interface PlantServerOptions {
   readonly handler: (req: IncomingMessage, res: ServerResponse) => Promise<void>;
   readonly maxConnections: number;
   /** How long an idle connection is kept at least, in milliseconds. */
@@ -25,11 +25,9 @@ export interface ListenerOptions {
 }
 
 /** A node:http or node:https server with limits. The body of every error response is an `ErrorBody`. */
-export interface Listener {
+export interface PlantServer {
   /** Resolves to the URL of the server once it listens. */
-  listen(host: string, port: number): Promise<string>;
-  /** Listens on an inherited socket instead, in which connections wait while the program restarts. */
-  listenOn(descriptor: number): Promise<string>;
+  listen(address: Address): Promise<string>;
   /** Uses another certificate and key for new connections. */
   renewTls(tls: TlsMaterial): void;
   /** How many connections are open, and how many were closed at once so far because of the limit. */
@@ -69,9 +67,9 @@ const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
   ['ERR_HTTP_REQUEST_TIMEOUT', failures.timeout],
 ]);
 
-export function createListener(listenerOptions: ListenerOptions): Listener {
-  const { handler, maxConnections, keepAliveMs, tls } = listenerOptions;
-  const report = limitRate(listenerOptions.report);
+export function createPlantServer(serverOptions: PlantServerOptions): PlantServer {
+  const { handler, maxConnections, keepAliveMs, tls } = serverOptions;
+  const report = limitRate(serverOptions.report);
   const options = {
     ...CONNECTION_LIMITS,
     keepAliveTimeout: keepAliveMs,
@@ -172,8 +170,7 @@ export function createListener(listenerOptions: ListenerOptions): Listener {
   });
 
   return {
-    listen: (host, port) => listen(server, { host, port }),
-    listenOn: (fd) => listen(server, { fd }),
+    listen: (address) => bind(server, address),
 
     renewTls: (renewed) => tlsServer?.setSecureContext(renewed),
 

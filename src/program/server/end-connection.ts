@@ -1,9 +1,9 @@
 import { STATUS_CODES, type ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 
-import { responseChannel } from '../channels.js';
-import type { Failure } from '../http/failures.js';
-import { DRAIN } from '../http/memory.js';
+import { responseChannel } from '../../channels.js';
+import type { Failure } from '../../http/failures.js';
+import { DRAIN } from '../../http/memory.js';
 
 /**
  * Ends a connection with a failure, once its earlier responses are sent. `res` is the latest response, if
