@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
+import { messageOf } from '../system-error.js';
 import { reactionTo, type Reaction } from './errors.js';
 import { openSession, type Session, type SessionOptions } from './session.js';
 import type { Row, Statement } from './statements.js';
@@ -44,6 +45,7 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
     async function query({ name, text }: Statement, ...values: string[]): Promise<Row[]> {
       /** How often each reaction to an error may still be followed by another try. */
       const left: Record<Reaction, number> = { ...TRIES, 'move on': hosts.length - 1 };
+      const failures: HostFailure[] = [];
       for (;;) {
         let to: Session | undefined;
         try {
@@ -53,8 +55,10 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
         } catch (error) {
           // If no session was opened, the statement has not been sent.
           const reaction = to ? await reactionTo(error, to) : 'move on';
-          if (reaction === 'move on' || reaction === 'lost') leaveHost();
-          if (left[reaction]-- === 0) throw error;
+          const isLeft = reaction === 'move on' || reaction === 'lost';
+          if (isLeft) failures.push({ host: String(hosts[host]?.host), error });
+          if (isLeft) leaveHost();
+          if (left[reaction]-- === 0) throw isLeft ? errorOf(failures) : error;
           if (reaction === 'unprepare') prepares = false;
           if (reaction === 'pause') await backoff(TRIES.pause - left.pause);
         }
@@ -76,6 +80,19 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
       },
     };
   };
+}
+
+interface HostFailure {
+  readonly host: string;
+  readonly error: unknown;
+}
+
+/** The error of one host as it is, or one that names the error of each host. */
+function errorOf(failures: readonly HostFailure[]): unknown {
+  const errors = failures.map(({ error }) => error);
+  if (errors.length === 1) return errors[0];
+  const messages = failures.map(({ host, error }) => `${host}: ${messageOf(error)}`);
+  return new AggregateError(errors, messages.join('; '));
 }
 
 /** Exponential, with jitter: the other transactions with these ids have to commit. */

@@ -1,5 +1,6 @@
 import pg from 'pg';
 
+import { PlantStoreError } from '../store.js';
 import { codeOf } from '../system-error.js';
 import type { Session } from './session.js';
 import { CHECK } from './statements.js';
@@ -60,4 +61,50 @@ async function canStore(session: Session): Promise<boolean> {
 /** Whether there is no table (`undefined_table`). */
 export function isMissingTable(error: unknown): boolean {
   return codeOf(error) === '42P01';
+}
+
+/** What may pass by itself. All other errors last until somebody changes the database or the configuration. */
+const TRANSIENT = new Set([
+  // Of the network and its names. The socket of a server that is starting may not exist yet.
+  ...['ECONNREFUSED', 'ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'connect ENOENT'],
+  ...['EHOSTDOWN', 'EHOSTUNREACH', 'ENETDOWN', 'ENETRESET', 'ENETUNREACH', 'EADDRNOTAVAIL'],
+  ...['ENOTFOUND', 'EAI_AGAIN', 'EAI_FAIL'],
+  // Of pg, which gives its own errors no code.
+  ...['timeout expired', 'Query read timeout', 'Connection terminated unexpectedly'],
+  // Of the connection. PgBouncer gives 08P01 to most of its errors; its database being away is the usual one.
+  ...['08000', '08001', '08003', '08004', '08006', '08P01'],
+  // A standby, which may be promoted; conflicts with other transactions, and their locks.
+  ...['25006', '40001', '40P01', '55P03', '57014'],
+  // No resources, such as connections; shutting down, after a crash, starting up.
+  ...['53000', '53100', '53200', '53300', '57P01', '57P02', '57P03'],
+]);
+
+/**
+ * Whether an error of {@link openPostgresStore} may pass without anybody's help, so that opening the store can
+ * succeed later: the server refuses or resets connections, does not answer in time, is starting or
+ * shutting down, is a standby or has too many connections, or its name does not resolve. A wrong password, a missing
+ * database, table or privilege, TLS, and an invalid option are not transient. If there are several hosts, it is enough
+ * that the error of one of them is.
+ *
+ * @example A program that starts before its database:
+ * ```ts
+ * async function open(): Promise<PostgresStore> {
+ *   for (;;)
+ *     try {
+ *       return await openPostgresStore({ url });
+ *     } catch (error) {
+ *       if (!isTransient(error)) throw error;
+ *       console.error((error as Error).message);
+ *       await setTimeout(2_000); // of node:timers/promises
+ *     }
+ * }
+ * ```
+ */
+export function isTransient(error: unknown): boolean {
+  if (error instanceof PlantStoreError) return isTransient(error.cause);
+  // Of several hosts, or of several addresses of one.
+  if (error instanceof AggregateError && error.errors.some(isTransient)) return true;
+  if (!(error instanceof Error)) return false;
+  const { code, syscall } = error as NodeJS.ErrnoException;
+  return [code, `${syscall} ${code}`, error.message].some((key) => TRANSIENT.has(String(key)));
 }

@@ -10,6 +10,7 @@ import { CHECK, COMPARE, CREATE_TABLE, INSERT, PAGE, plantIn, rowsOf } from './s
 import { createStore } from './store.js';
 import { parseDatabaseUrl } from './url.js';
 
+export { isTransient } from './errors.js';
 export type { Password } from './session.js';
 
 /**
@@ -69,7 +70,8 @@ export interface PostgresStore extends PlantStore {
  * Opens a store that any number of processes may share. The table `plants` is created if it is
  * missing. While no server can be reached, plants are refused as `unavailable`.
  *
- * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is.
+ * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is. This function does not
+ * try again; {@link isTransient} tells whether that can help.
  * @throws TypeError if the URL, or the type of the password or of `report`, is not valid.
  * @throws RangeError if a number is not an integer in its range.
  *
