@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
 import { codeOf } from '../system-error.js';
-import { faults } from './errors.js';
+import { faults, toStoreError } from './errors.js';
 
 export type OpenFile = Pick<
   fs.FileHandle,
@@ -19,8 +19,7 @@ export type OpenFile = Pick<
 /** What the log needs of the system: files, sockets, timers and random numbers. Tests simulate all of it. */
 export interface System {
   open(path: string, flags: number, mode?: number): Promise<OpenFile>;
-  /** Creates a folder and its ancestors if they are missing. Resolves to the first one that it created. */
-  mkdir(path: string, options: { recursive: true }): Promise<string | undefined>;
+  mkdir(path: string): Promise<unknown>;
   realpath(path: string): Promise<string>;
   readdir(path: string): Promise<string[]>;
   chmod(path: string, mode: number): Promise<void>;
@@ -76,16 +75,22 @@ async function connect(path: string): Promise<void> {
 
 const { O_APPEND, O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } = constants;
 
-/** Creates a folder and its ancestors if they are missing, and makes their directory entries durable. */
+/** Creates a folder if it is missing, in a parent that exists, and makes its directory entry durable. */
 export async function createFolder(system: System, path: string): Promise<void> {
-  const first = await system.mkdir(path, { recursive: true });
-  for (let folder = path; folder !== dirname(folder); folder = dirname(folder)) {
-    const isCreated = first !== undefined && folder.length >= first.length;
-    const synced = syncFolder(system, dirname(folder));
-    // Existing folders are synced as well: the process that created them may have been killed before it did
-    // so. That may fail for those that an operator created, which may not be readable.
-    await (isCreated ? synced : synced.catch(() => undefined));
+  const parent = dirname(path);
+  let isCreated = true;
+  try {
+    await system.mkdir(path);
+  } catch (error) {
+    // A file of this name is no folder, which the log that is opened in it reports.
+    if (codeOf(error) !== 'EEXIST')
+      throw toStoreError(codeOf(error) === 'ENOENT' ? parent : path, error);
+    isCreated = false;
   }
+  const synced = syncFolder(system, parent);
+  // Also if it exists: the process that created it may have been killed before the sync. That may fail for a folder
+  // that an operator created, because its parent may not be readable.
+  await (isCreated ? synced : synced.catch(() => undefined));
 }
 
 /** Opens the file of a log for durable appends. Creates it, mode 0600, if it is missing. */

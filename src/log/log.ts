@@ -83,7 +83,8 @@ export interface PlantLog extends PlantStore {
 }
 
 /**
- * Opens the log of plants at `path`. Creates it (mode 0600) and its folder if they are missing.
+ * Opens the log of plants at `path`. Creates it (mode 0600) if it is missing, and its folder, whose parent has to
+ * exist.
  *
  * Every line is checked. An incomplete last line was never acknowledged: it is copied to a file beside
  * the log, then cut off. Only one process at a time can have a log open. Close a log that

@@ -10,7 +10,7 @@ import { workloads, type Workload } from './workloads.js';
 
 const names = Object.keys(workloads);
 /** What a short run explores with two crashes: there, a second one finds most. */
-const TWICE = ['a log is created, in folders of its own', 'a write fails'];
+const TWICE = ['a log is created, in a folder of its own', 'a write fails'];
 
 t.setTimeout(1_800_000);
 

@@ -73,7 +73,7 @@ function cuttingFirst(fs: System): System {
 
 const mutations: Record<string, Mutation> = {
   'the log is opened without O_DSYNC': {
-    workload: 'a log is created, in folders of its own',
+    workload: 'a log is created, in a folder of its own',
     mutate: (fs) => ({
       ...fs,
       open: (path, flags, mode) => fs.open(path, flags & ~O_DSYNC, mode),
@@ -81,18 +81,18 @@ const mutations: Record<string, Mutation> = {
     finds: /fern.* was lost/,
   },
   'a write is not synced, though O_DSYNC does not reach the disk': {
-    workload: 'a log is created, in folders of its own',
+    workload: 'a log is created, in a folder of its own',
     dsyncIsDurable: false,
     mutate: (fs) => withoutSyncs(fs, isFile),
     finds: /fern.* was lost/,
   },
   'the folder of a new log is not synced': {
-    workload: 'a log is created, in folders of its own',
+    workload: 'a log is created, in a folder of its own',
     mutate: (fs) => withoutSyncs(fs, isFolder),
     finds: /fern.* was lost/,
   },
   'a log is not synced before lines of a killed process are taken for durable': {
-    workload: 'a log is created, in folders of its own',
+    workload: 'a log is created, in a folder of its own',
     crashes: 2,
     mutate: (fs) => withoutSyncs(fs, isFile),
     finds: /fern.* was lost/,

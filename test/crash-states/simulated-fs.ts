@@ -170,11 +170,9 @@ export function createMachine(
 
   const fs = {
     open,
-    async mkdir(path: string): Promise<string | undefined> {
-      if (inoOf(path) !== undefined) return undefined;
-      const first = await fs.mkdir(dirname(path));
-      await create('mkdir', path, { kind: 'folder', entries: new Map() });
-      return first ?? path;
+    async mkdir(path: string): Promise<unknown> {
+      if (inoOf(path) !== undefined) throw systemError('EEXIST', path);
+      return create('mkdir', path, { kind: 'folder', entries: new Map() });
     },
     async realpath(path: string) {
       find(path);

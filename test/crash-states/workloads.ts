@@ -33,9 +33,9 @@ export function onLog(plants: readonly NewPlant[], others: string, run: Workload
   return { start, knowledge: knowledgeOf(plants, others), run };
 }
 
-/** A workload without a log. Two of its folders are missing as well. */
+/** A workload without a log. Its folder is missing as well. */
 export function onNothing(run: Workload['run']): Workload {
-  return { start: worldWith('/srv'), knowledge: knowledgeOf(), run };
+  return { start: worldWith(dirname(dirname(LOG))), knowledge: knowledgeOf(), run };
 }
 
 /** Opens the log and sends groups of plants, each group at once. */
@@ -48,7 +48,7 @@ function storing(...groups: readonly NewPlant[][]): Workload['run'] {
 }
 
 export const workloads = {
-  'a log is created, in folders of its own': onNothing(storing([FERN], [OAK, IVY, MOSS])),
+  'a log is created, in a folder of its own': onNothing(storing([FERN], [OAK, IVY, MOSS])),
   'a torn tail is copied, once a full disk has room': onLog([FERN], TORN, async (process) => {
     process.machine.room = 20;
     await rejects(open(process));

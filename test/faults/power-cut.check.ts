@@ -139,7 +139,7 @@ async function serveOnePlant(t: Test, disk: Disk, ledger: Ledger): Promise<Progr
 
 /** A file system of its own. */
 interface Disk {
-  /** A path for a log, in folders that do not exist yet. */
+  /** A path for a log, in a folder that does not exist yet. */
   readonly log: string;
   /** Resolves to a function that cuts the power at once: nothing more reaches the disk. */
   prepareCut(): Promise<() => Promise<void>>;
@@ -153,7 +153,7 @@ function makeDisk(t: Test, type: (typeof FILE_SYSTEMS)[number]): Disk | undefine
   if (!made) return undefined;
   const { image, folder } = made;
   return {
-    log: join(folder, 'var', 'lib', 'plants.jsonl'),
+    log: join(folder, 'data', 'plants.jsonl'),
     async prepareCut() {
       const perl = spawn('perl', ['-e', SHUTDOWN, folder], { stdio: ['pipe', 'pipe', 'inherit'] });
       const ended = once(perl, 'close');

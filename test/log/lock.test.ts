@@ -343,8 +343,12 @@ t.test('a folder that is not writable is an error', async (t) => {
   writeFileSync(log, 'damaged\n');
   chmodSync(folder, 0o555);
   const denied = 'permission denied (EACCES)';
-  for (const path of [join(folder, 'plants.jsonl'), join(folder, 'missing', 'plants.jsonl')])
-    await t.rejects(openAsOther(path), { code: 'unavailable', message: `${path}: ${denied}` });
+  const [path, missing] = [join(folder, 'plants.jsonl'), join(folder, 'missing')];
+  for (const [opened, named] of [
+    [path, path],
+    [join(missing, 'plants.jsonl'), missing],
+  ] as const)
+    await t.rejects(openAsOther(opened), { code: 'unavailable', message: `${named}: ${denied}` });
   const repair = asOther(() => repairLog(nodeSystem, log));
   await t.rejects(repair, { code: 'unavailable', message: `${folder}: ${denied}` });
 });

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import {
   appendFileSync,
   copyFileSync,
+  existsSync,
   lstatSync,
   readdirSync,
   readFileSync,
@@ -25,6 +26,7 @@ import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
 import {
   failNext,
+  faultyFileSystem,
   FERN,
   holdNext,
   ignore,
@@ -46,14 +48,14 @@ t.test('a log is opened without a synchronous call, which a hung disk would bloc
   const statSync = (): never => {
     throw new Error('it is called');
   };
-  const path = join(t.testdir(), 'var', 'lib', 'plants.jsonl');
+  const path = join(t.testdir(), 'data', 'plants.jsonl');
   const log = await openLog({ ...nodeSystem, statSync }, path);
   t.equal(log.size, 0);
   await log.close();
 });
 
-t.test('a missing log and its folders are created for the owner only', async (t) => {
-  const path = join(t.testdir(), 'var', 'lib', 'plants.jsonl');
+t.test('a missing log and its folder are created for the owner only', async (t) => {
+  const path = join(t.testdir(), 'data', 'plants.jsonl');
   const log = await openPlantLog(path);
   t.equal(log.path, path);
   t.equal(log.size, 0);
@@ -132,14 +134,27 @@ t.test('opening a file that cannot be used rejects with unavailable and the reas
   const folder = t.testdir({ file: '', folder: {} });
   const paths: Record<string, [path: string, message: RegExp]> = {
     'a folder': [join(folder, 'folder'), /folder: .*directory \(EISDIR\)$/],
-    'a file as its folder': [join(folder, 'file', 'plants.jsonl'), /\(EEXIST\)$/],
-    'a file above its folder': [join(folder, 'file', 'data', 'plants.jsonl'), /\(ENOTDIR\)$/],
+    'a file as its folder': [join(folder, 'file', 'plants.jsonl'), /plants.jsonl: .*\(ENOTDIR\)$/],
+    'a file above its folder': [join(folder, 'file/data/plants.jsonl'), /data: .*\(ENOTDIR\)$/],
+    'no folder above its folder': [join(folder, 'no/data/plants.jsonl'), /no: .*\(ENOENT\)$/],
     'a name that is too long': [join(folder, 'x'.repeat(256)), /\(ENAMETOOLONG\)$/],
     'a path that is none': ['\0', /null bytes/],
   };
   for (const [what, [path, message]] of Object.entries(paths))
     await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message }, what);
   t.strictSame(readdirSync(folder).toSorted(), ['file', 'folder'], 'nothing is left');
+});
+
+t.test('a folder that cannot be created is named with the reason', async (t) => {
+  const folder = join(t.testdir(), 'data');
+  for (const [fails, words] of [
+    ['EROFS', 'read-only file system'],
+    ['EACCES', 'permission denied'],
+  ] as const) {
+    const opening = openLog(faultyFileSystem({ 'mkdir 1': { fails } }), join(folder, 'log'));
+    await t.rejects(opening, { ...UNAVAILABLE, message: `${folder}: ${words} (${fails})` });
+  }
+  t.notOk(existsSync(folder));
 });
 
 t.test('a path that is no string is named', async (t) => {
