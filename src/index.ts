@@ -9,6 +9,6 @@ export { openapi } from './http/openapi.js';
 export type { HttpRequest, HttpResponse } from './http/request.js';
 export { readPlantLog } from './log/read.js';
 export { openPlantLog, type PlantLog, type PlantLogOptions } from './log/log.js';
-export { NewPlantSchema, PlantSchema, type NewPlant, type Plant } from './plant.js';
+export { copyPlant, NewPlantSchema, PlantSchema, type NewPlant, type Plant } from './plant.js';
 export type { Report } from './report.js';
-export { copyPlant, PlantStoreError, type PlantStore, type PlantStoreErrorCode } from './store.js';
+export { PlantStoreError, type PlantStore, type PlantStoreErrorCode } from './store.js';

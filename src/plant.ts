@@ -1,4 +1,4 @@
-import type { XStatic } from 'typebox/schema';
+import { Compile, type XStatic } from 'typebox/schema';
 
 /** The range of an id, an int64. */
 export const MIN_ID = -(2n ** 63n);
@@ -60,3 +60,119 @@ export type Plant = Readonly<XStatic<typeof PlantSchema>>;
  * only up to 2^53. `name` and `tag` may be any strings, including empty ones and lone surrogates.
  */
 export type NewPlant = Plant & { readonly id: bigint };
+
+export type Member = keyof Plant;
+export type MemberType = (typeof PlantSchema.properties)[Member]['type'];
+
+/** The members of a plant without its id, in the order in which they are written. */
+export const MEMBERS = Object.keys(PlantSchema.properties) as readonly Member[];
+
+/** Of each type of a member: the rule for its values, and an expression for values as JSON.stringify writes them. */
+const TYPES: Readonly<Record<MemberType, { readonly rule: string; readonly json: string }>> = {
+  // Without escapes, as almost all are.
+  string: { rule: 'must be a string', json: String.raw`"[^"\\\0-\x1f]*"` },
+};
+
+const LEFT_OUT = ', or be left out';
+
+const schema = Compile(PlantSchema);
+
+export function isRequired(member: Member): boolean {
+  return (PlantSchema.required as readonly Member[]).includes(member);
+}
+
+/** Whether the members of an object without its id are those of a plant. */
+export function isPlant(value: object): value is Plant {
+  return schema.Check(value);
+}
+
+/** The rules that the members of an object without its id break, with the remedy of a common mistake. */
+export function memberFaults(
+  value: Readonly<Partial<Record<Member, unknown>>>,
+): Map<Member, string> {
+  const [, errors] = schema.Errors(value);
+  const faulty = new Set<string>(
+    errors.flatMap((error) =>
+      error.keyword === 'required' ? error.params.requiredProperties : error.instancePath.slice(1),
+    ),
+  );
+  const faults = new Map<Member, string>();
+  for (const member of MEMBERS) {
+    const { rule } = TYPES[PlantSchema.properties[member].type];
+    const isNull = !isRequired(member) && value[member] === null;
+    if (faulty.has(member)) faults.set(member, `${member}: ${rule}${isNull ? LEFT_OUT : ''}`);
+  }
+  return faults;
+}
+
+/** Puts a plant together from an id and the members of an object that has them, and may have more. */
+export function plantOf(id: bigint, members: Plant): NewPlant {
+  const plant: Record<string, unknown> = { id };
+  for (const member of MEMBERS) {
+    const value = members[member];
+    if (value !== undefined) plant[member] = value;
+  }
+  return plant as NewPlant;
+}
+
+/**
+ * Checks a plant and copies it, so that the caller cannot modify it while it is pending. The `add` of a
+ * store calls this before anything else.
+ *
+ * @throws TypeError if the id is not a bigint, or another member not of the type that the schema gives it.
+ * @throws RangeError if the id is not an int64.
+ *
+ * @example The id is checked even in untyped code:
+ * ```ts
+ * copyPlant(JSON.parse('{"id":7,"name":"Boston fern"}')); // TypeError: id: must be a bigint, such as 5n
+ * ```
+ */
+export function copyPlant(plant: NewPlant): NewPlant {
+  // What untyped code passes may be anything.
+  const given = plant as NewPlant | null | undefined;
+  const id: unknown = given?.id;
+  if (typeof id !== 'bigint') throw new TypeError('id: must be a bigint, such as 5n');
+  if (id < MIN_ID || id > MAX_ID)
+    throw new RangeError(`id: must be an integer between ${MIN_ID} and ${MAX_ID}`);
+  const copy = plantOf(id, plant);
+  if (!isPlant(copy)) throw new TypeError([...memberFaults(copy).values()].join('; '));
+  return copy;
+}
+
+/** Whether two plants with the same id are the same. */
+export function isSame(one: Plant, other: Plant): boolean {
+  return MEMBERS.every((member) => one[member] === other[member]);
+}
+
+/** The members of a plant without its id in JSON, without the braces. */
+export function membersInJson(plant: Plant): string {
+  let json = '';
+  for (const member of MEMBERS) {
+    const value = plant[member];
+    if (value === undefined) continue;
+    json += `${json && ','}"${member}":${JSON.stringify(value)}`;
+  }
+  return json;
+}
+
+/**
+ * The source of an expression for {@link membersInJson} without escapes, with a comma before it. `space` is an
+ * expression for the space that may follow a comma or colon.
+ */
+export function membersPattern(space = ''): string {
+  return MEMBERS.map((member) => {
+    const { json } = TYPES[PlantSchema.properties[member].type];
+    const pattern = `,${space}"${member}":${space}${json}`;
+    return isRequired(member) ? pattern : `(?:${pattern})?`;
+  }).join('');
+}
+
+/** How many UTF-16 code units the strings of a plant have. */
+export function stringLength(plant: Plant): number {
+  let length = 0;
+  for (const member of MEMBERS) {
+    const value: unknown = plant[member];
+    if (typeof value === 'string') length += value.length;
+  }
+  return length;
+}

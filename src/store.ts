@@ -1,10 +1,10 @@
-import { MAX_ID, MIN_ID, PlantSchema, type NewPlant, type Plant } from './plant.js';
+import type { NewPlant } from './plant.js';
 
 /**
  * Where the handler stores plants: the log that `openPlantLog` opens, or any other object that
  * keeps these promises, which `storeContract` of `plant-store/store-contract` tests.
  *
- * @example A store that refuses to grow beyond a number of plants. (The README shows a whole one, in memory.)
+ * @example A store that refuses to grow beyond a number of plants:
  * ```ts
  * const limited = (log: PlantLog, max: number): PlantStore => ({
  *   async add(plant) {
@@ -23,7 +23,7 @@ export interface PlantStore {
    * @throws {@link PlantStoreError} `conflict` if the id belongs to a different plant;
    * `unavailable` if the plant cannot be stored at the moment, or if it is unknown whether it was
    * stored. Adding the same plant again is always safe.
-   * @throws TypeError or RangeError if it is not a plant, as {@link copyPlant} does, even if the store is closed.
+   * @throws TypeError or RangeError if it is not a plant, as `copyPlant` does, even if the store is closed.
    */
   add(plant: NewPlant): Promise<'created' | 'unchanged'>;
 
@@ -85,36 +85,4 @@ export class PlantStoreError extends Error {
   ) {
     super(message, options);
   }
-}
-
-const MEMBERS = Object.keys(PlantSchema.properties) as readonly (keyof Plant)[];
-
-/** Whether two plants with the same id have the same name and tag. */
-export function isSame(one: Plant, other: Plant): boolean {
-  return MEMBERS.every((member) => one[member] === other[member]);
-}
-
-/**
- * Checks a plant and copies it, so that the caller cannot modify it while it is pending. The `add` of a
- * store calls this before anything else.
- *
- * @throws TypeError if the id is not a bigint, or the name or the tag not a string.
- * @throws RangeError if the id is not an int64.
- *
- * @example The id is checked even in untyped code:
- * ```ts
- * copyPlant(JSON.parse('{"id":7,"name":"Boston fern"}')); // TypeError: id: must be a bigint, such as 5n
- * ```
- */
-export function copyPlant(plant: NewPlant): NewPlant {
-  // What untyped code passes may be anything.
-  const given = plant as Partial<Record<keyof NewPlant, unknown>> | null | undefined;
-  const { id, name, tag } = given ?? {};
-  if (typeof id !== 'bigint') throw new TypeError('id: must be a bigint, such as 5n');
-  if (id < MIN_ID || id > MAX_ID)
-    throw new RangeError(`id: must be an integer between ${MIN_ID} and ${MAX_ID}`);
-  if (typeof name !== 'string') throw new TypeError('name: must be a string');
-  if (tag === undefined) return { id, name };
-  if (typeof tag !== 'string') throw new TypeError('tag: must be a string');
-  return { id, name, tag } satisfies Record<keyof NewPlant, unknown>;
 }

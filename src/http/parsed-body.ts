@@ -1,6 +1,6 @@
 import { types } from 'node:util';
 
-import type { NewPlant } from '../plant.js';
+import { stringLength, type NewPlant } from '../plant.js';
 import { checkNewPlant, parseNewPlant } from '../plant-json.js';
 import { memoryForBody, type PlantHandlerLimits, type Reservation } from './memory.js';
 import { failures } from './failures.js';
@@ -32,7 +32,7 @@ export function plantLeftIn(
   }
   const plant = checkNewPlant(left);
   // The body had at least one byte for each of these characters.
-  admit(plant.name.length + (plant.tag ?? '').length);
+  admit(stringLength(plant));
   return plant;
 }
 

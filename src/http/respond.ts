@@ -1,5 +1,5 @@
 import { responseChannel } from '../channels.js';
-import type { Plant } from '../plant.js';
+import { membersInJson, type Plant } from '../plant.js';
 import { drainBody } from './body.js';
 import type { Failure } from './failures.js';
 import { DRAIN } from './memory.js';
@@ -9,8 +9,8 @@ import { declaredLength, isHttp2, type HttpRequest, type HttpResponse } from './
 type Answer = Pick<Failure, 'status' | 'error' | 'headers' | 'body'>;
 
 /** Sends the 200 that says a plant is stored. */
-export function sendPlant(req: HttpRequest, res: HttpResponse, { name, tag }: Plant): void {
-  const body = JSON.stringify({ name, tag } satisfies Record<keyof Plant, unknown>);
+export function sendPlant(req: HttpRequest, res: HttpResponse, plant: Plant): void {
+  const body = `{${membersInJson(plant)}}`;
   if (write(req, res, { status: 200, error: 0, headers: {}, body })) res.end();
 }
 

@@ -1,8 +1,8 @@
 import { dirname, resolve as absolute } from 'node:path';
 
-import type { NewPlant } from '../plant.js';
+import { copyPlant, isSame, type NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
-import { copyPlant, isSame, type PlantStore } from '../store.js';
+import type { PlantStore } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
 import { faults, requirePath, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';

@@ -1,5 +1,4 @@
-import type { NewPlant, Plant } from '../plant.js';
-import { copyPlant } from '../store.js';
+import { plantOf, type NewPlant, type Plant } from '../plant.js';
 import { requirePath, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
@@ -55,8 +54,7 @@ export async function* plantsIn(
       line++;
       if (reason !== undefined)
         throw storeErrors.damaged(path, { line, offset: offset + start, reason });
-      const plant = JSON.parse(bytes.toString('utf8', start, end)) as Plant;
-      yield copyPlant({ ...plant, id });
+      yield plantOf(id, JSON.parse(bytes.toString('utf8', start, end)) as Plant);
     }
     read = linesEnd;
   }

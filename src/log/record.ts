@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { crc32 as zlibCrc32 } from 'node:zlib';
 
 import { parseNewPlant, PlantFault } from '../plant-json.js';
-import { MAX_ID, MIN_ID, type NewPlant } from '../plant.js';
+import { MAX_ID, membersInJson, membersPattern, MIN_ID, type NewPlant } from '../plant.js';
 import { crc32 } from './crc32.js';
 import { damages } from './errors.js';
 
@@ -20,13 +20,8 @@ function sign(members: string): string {
 }
 
 /** Returns the start of a plant's line: its members, without the checksum, which a line may lack. */
-export function encodeMembers({ id, name, tag }: NewPlant): string {
-  const members = {
-    id: `"id":${id}`,
-    name: `,"name":${JSON.stringify(name)}`,
-    tag: tag === undefined ? '' : `,"tag":${JSON.stringify(tag)}`,
-  } satisfies Record<keyof NewPlant, string>;
-  return `{${members.id}${members.name}${members.tag}`;
+export function encodeMembers(plant: NewPlant): string {
+  return `{"id":${plant.id},${membersInJson(plant)}`;
 }
 
 /** The first bytes after the members of a record. */
@@ -121,8 +116,10 @@ const CARRIAGE_RETURN = 0x0d;
  * A record without escapes, as almost all are. The text is Latin-1, so that an index is a byte offset. With
  * it, a line takes 0.2 µs, instead of 4 with {@link parseLine} (Node 20).
  */
-const PLAIN =
-  /\{"id":(?:-?[1-9]\d{0,18}|0),"name":"[^"\\\0-\x1f]*"(?:,"tag":"[^"\\\0-\x1f]*")?(?:,"crc32":(?:0|[1-9]\d*))?\}\n/y;
+const PLAIN = new RegExp(
+  String.raw`\{"id":(?:-?[1-9]\d{0,18}|0)${membersPattern()}(?:,"crc32":(?:0|[1-9]\d*))?\}\n`,
+  'y',
+);
 
 /** Finds the lines in a buffer. The last one may lack its newline, and is a record if it is one with it. */
 export function linesIn(bytes: Buffer): Line[] {

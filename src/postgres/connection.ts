@@ -3,7 +3,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../system-error.js';
 import { reactionTo, type Reaction } from './errors.js';
 import { openSession, type Session, type SessionOptions } from './session.js';
-import type { Row, Statement } from './statements.js';
+import type { Row } from './rows.js';
+import type { Statement } from './statements.js';
 
 /** A connection that is opened on demand, and again after a failure. */
 export interface Connection {

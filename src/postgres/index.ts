@@ -6,7 +6,8 @@ import { messageOf } from '../system-error.js';
 import { createConnector, type Connection } from './connection.js';
 import { isMissingTable } from './errors.js';
 import type { Password } from './session.js';
-import { CHECK, COMPARE, CREATE_TABLE, INSERT, PAGE, plantIn, rowsOf } from './statements.js';
+import { plantOfRow, rowsOf } from './rows.js';
+import { CHECK, COMPARE, CREATE_TABLE, INSERT, PAGE } from './statements.js';
 import { createStore } from './store.js';
 import { parseDatabaseUrl } from './url.js';
 
@@ -145,7 +146,7 @@ async function* selectPlants(
 ): AsyncGenerator<NewPlant> {
   try {
     for (let next = MIN_ID; next <= MAX_ID;) {
-      const plants = (await connection.query(PAGE, String(next))).map(plantIn);
+      const plants = (await connection.query(PAGE, String(next))).map(plantOfRow);
       yield* plants;
       next = (plants.at(-1)?.id ?? MAX_ID) + 1n;
     }

@@ -1,6 +1,7 @@
 import pg from 'pg';
 
-import { checkRefusal, REFUSAL, type Row } from './statements.js';
+import type { Row } from './rows.js';
+import { checkRefusal, REFUSAL } from './statements.js';
 
 /**
  * A password, or a function that is called for each new connection to a server that asks for a password.

@@ -1,13 +1,17 @@
 import { createHash } from 'node:crypto';
 
-import type { NewPlant, Plant } from '../plant.js';
+import { COLUMNS, type Column, type Row } from './rows.js';
 
-/** The columns of a row as PostgreSQL's text output. The last two are {@link REFUSAL}. */
-export type Row = readonly (string | null)[];
+/** SQL for each column, in their order. */
+function forColumns(sql: (column: Column) => string, separator = ', '): string {
+  return COLUMNS.map(sql).join(separator);
+}
+
+const NAMES = forColumns(({ name }) => name);
 
 /** The type that a column must have; null for columns that the store does not use. */
-const TYPE = `CASE attname WHEN 'id' THEN 'bigint'::regtype
-      WHEN 'name' THEN 'text' WHEN 'tag' THEN 'text' WHEN 'exact' THEN 'text' END`;
+const TYPE = `CASE attname
+      ${forColumns(({ name, type }) => `WHEN '${name}' THEN '${type}'::regtype`, ' ')} END`;
 
 /**
  * Why a column has the wrong type, or null: `double precision` would round an id, and `character varying(5)`
@@ -63,14 +67,12 @@ function statement(text: string) {
 }
 export type Statement = ReturnType<typeof statement>;
 
-const TABLE =
-  'CREATE TABLE plants (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text)';
+const DEFINITIONS = forColumns(({ name, type, constraint }) => `${name} ${type}${constraint}`);
+const TABLE = `CREATE TABLE plants (${DEFINITIONS})`;
 
 /**
- * `exact` is null unless the type `text` cannot hold a string of the plant: then it is the JSON of
- * name and tag, which themselves have U+FFFD in place of NUL and lone surrogates. Without a lock, two
- * instances that create the table at the same time could both fail. `lock_timeout` does not limit the wait
- * for this lock. Since PostgreSQL 15, a role may not create tables in the schema public.
+ * Without a lock, two instances that create the table at the same time could both fail. `lock_timeout` does not limit
+ * the wait for this lock. Since PostgreSQL 15, a role may not create tables in the schema public.
  */
 export const CREATE_TABLE = statement(`DO $$ BEGIN
   PERFORM set_config('lock_timeout', '0', true);
@@ -82,20 +84,25 @@ EXCEPTION WHEN insufficient_privilege THEN
     SQLERRM, '${TABLE}', 'GRANT SELECT, INSERT, UPDATE (exact) ON plants', current_user);
 END $$`);
 
-/** The plants of {@link rowsOf}, numbered from 1. Unlike arrays, JSON does not depend on settings. */
+/** The rows of the parameter, numbered from 1. Unlike arrays, JSON does not depend on settings. */
 const BATCH = `ROWS FROM (json_to_recordset($1::json)
-    AS (id bigint, name text, tag text, exact text)) WITH ORDINALITY AS batch (id, name, tag, exact, n)`;
+    AS (${forColumns(({ name, type }) => `${name} ${type}`)})) WITH ORDINALITY AS batch (${NAMES}, n)`;
 
 /** Inserts in the order of ids: otherwise two batches with ids in common could deadlock. */
-export const INSERT = statement(`INSERT INTO plants (id, name, tag, exact)
-  SELECT id, name, tag, exact FROM ${BATCH}
+export const INSERT = statement(`INSERT INTO plants (${NAMES})
+  SELECT ${NAMES} FROM ${BATCH}
   ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${REFUSAL}`);
 
 /** An `INSERT` of no plants, which fails if plants could not be inserted. */
 export const CHECK = statement(`WITH none AS (
-    INSERT INTO plants (id, name, tag, exact) SELECT id, name, tag, exact FROM plants WHERE false
+    INSERT INTO plants (${NAMES}) SELECT ${NAMES} FROM plants WHERE false
     ON CONFLICT (id) DO NOTHING)
   SELECT ${REFUSAL}`);
+
+const IS_SAME = forColumns(
+  ({ name }) => `stored.${name}::text COLLATE "C" IS NOT DISTINCT FROM batch.${name}::text`,
+  ' AND ',
+);
 
 /**
  * For each plant that has a row: its index from 1, and whether plant and row are the same. The rows are not
@@ -103,43 +110,14 @@ export const CHECK = statement(`WITH none AS (
  * writes. Its commit waits until a synchronous standby has everything before it, including a row whose own
  * transaction gave up that wait.
  */
-export const COMPARE = statement(`SELECT batch.n, stored.name COLLATE "C" = batch.name
-    AND stored.tag COLLATE "C" IS NOT DISTINCT FROM batch.tag
-    AND stored.exact COLLATE "C" IS NOT DISTINCT FROM batch.exact, ${REFUSAL}
+export const COMPARE = statement(`SELECT batch.n, ${IS_SAME}, ${REFUSAL}
   FROM plants AS stored JOIN ${BATCH}
   ON stored.id = batch.id ORDER BY stored.id FOR UPDATE OF stored`);
 
-/** Up to 10,000 plants, and none after the one with which the strings reach 1 MiB in total. */
-export const PAGE = statement(`SELECT id, name, tag, exact, ${REFUSAL} FROM (
-    SELECT id, name, tag, exact, sum(bytes) OVER (ORDER BY id) - bytes AS bytes_before FROM (
-      SELECT *, octet_length(name) + coalesce(octet_length(tag), 0)
-        + coalesce(octet_length(exact), 0) AS bytes
+/** Up to 10,000 plants, and none after the one with which the columns reach 1 MiB of text in total. */
+export const PAGE = statement(`SELECT ${NAMES}, ${REFUSAL} FROM (
+    SELECT ${NAMES}, sum(bytes) OVER (ORDER BY id) - bytes AS bytes_before FROM (
+      SELECT *, ${forColumns(({ name }) => `coalesce(octet_length(${name}::text), 0)`, ' + ')} AS bytes
       FROM plants WHERE id >= $1::bigint ORDER BY id LIMIT 10000
     ) AS measured
   ) AS page WHERE bytes_before < 1048576 ORDER BY id`);
-
-const NOT_TEXT = /[\0\ud800-\udfff]/gu;
-
-/** The parameter of {@link INSERT} and {@link COMPARE}. */
-export function rowsOf(plants: readonly NewPlant[]): string {
-  return JSON.stringify(
-    plants.map(({ id, name, tag }) => {
-      const [nameText, tagText] = [name, tag].map((text) => text?.replace(NOT_TEXT, '\ufffd'));
-      const isExact = nameText === name && tagText === tag;
-      const exact = isExact
-        ? undefined
-        : JSON.stringify({ name, tag } satisfies Record<keyof Plant, unknown>);
-      return { id: String(id), name: nameText, tag: tagText, exact } satisfies Record<
-        keyof NewPlant | 'exact',
-        unknown
-      >;
-    }),
-  );
-}
-
-/** The plant in a row of {@link PAGE}. */
-export function plantIn([id, name, tag, exact]: Row): NewPlant {
-  const plain = tag === null ? { name } : ({ name, tag } satisfies Record<keyof Plant, unknown>);
-  const plant = typeof exact === 'string' ? (JSON.parse(exact) as object) : plain;
-  return { id: BigInt(id as string), ...plant } as NewPlant;
-}

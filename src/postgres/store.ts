@@ -1,12 +1,13 @@
 import { AsyncResource } from 'node:async_hooks';
 
 import { measureCommit } from '../channels.js';
-import type { NewPlant, Plant } from '../plant.js';
+import { copyPlant, stringLength, type NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
-import { copyPlant, PlantStoreError, type PlantStore } from '../store.js';
+import { PlantStoreError, type PlantStore } from '../store.js';
 import { messageOf } from '../system-error.js';
 import type { Connection } from './connection.js';
-import { COMPARE, INSERT, rowsOf } from './statements.js';
+import { rowsOf } from './rows.js';
+import { COMPARE, INSERT } from './statements.js';
 
 interface Pending {
   readonly plant: NewPlant;
@@ -32,8 +33,8 @@ const MAX_WAITING_BYTES = 67_108_864;
 const PART = 20;
 
 /** The memory that a waiting plant takes at most, in bytes: its strings in UTF-8, and 512 bytes for the rest. */
-function bytesOf({ name, tag = '' }: Plant): number {
-  return 512 + 3 * (name.length + tag.length);
+function bytesOf(plant: NewPlant): number {
+  return 512 + 3 * stringLength(plant);
 }
 
 const plantOf = ({ plant }: Pending): NewPlant => plant;

@@ -13,7 +13,7 @@ import { checkNewPlant, parseNewPlant, PlantFault } from '../../dist/plant-json.
 import type { HttpRequest } from '../../dist/http/request.js';
 import { crc32 } from '../../dist/log/crc32.js';
 import { encodeRecord, isTornRecord, linesIn } from '../../dist/log/record.js';
-import { rowsOf } from '../../dist/postgres/statements.js';
+import { rowsOf } from '../../dist/postgres/rows.js';
 import { TOKEN } from '../client.js';
 import { MAX_BLOCK_MS } from './time.js';
 

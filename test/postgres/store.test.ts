@@ -9,7 +9,8 @@ import t from 'tap';
 
 import type { CommitMessage, NewPlant } from '../../dist/index.js';
 import { openPostgresStore } from '../../dist/postgres/index.js';
-import { COMPARE, PAGE, rowsOf } from '../../dist/postgres/statements.js';
+import { rowsOf } from '../../dist/postgres/rows.js';
+import { COMPARE, PAGE } from '../../dist/postgres/statements.js';
 import { storeContract } from '../../dist/store-contract.js';
 import { codeOf } from '../../dist/system-error.js';
 import { exactly } from '../exactly.js';
