@@ -16,7 +16,7 @@ export interface Connection {
    */
   readonly query: (statement: Statement, ...values: string[]) => Promise<Row[]>;
   readonly isOpen: () => boolean;
-  /** Closes the connection for good. */
+  /** Closes the connection, which must not be used any more. */
   readonly close: () => void;
 }
 
@@ -26,21 +26,36 @@ export interface Connection {
  */
 const TRIES = { pause: 9, unprepare: 1, repeat: 1, fail: 0, lost: 0 };
 
-/** Returns a function that creates connections to the host that accepts writes. */
-export function createConnector(hosts: readonly URL[], options: SessionOptions): () => Connection {
+const CLOSED = 'the store is closed';
+
+/** Creates connections to the host that accepts writes. */
+export interface Connector {
+  readonly connect: () => Connection;
+  /** Closes all connections, also those that are created later. */
+  readonly close: () => void;
+}
+
+export function createConnector(hosts: readonly URL[], options: SessionOptions): Connector {
+  const connections = new Set<Connection>();
+  let isClosed = false;
   /** The index of the host to try next. If that host fails, it is the turn of the one after it. */
   let current = 0;
   let prepares = true;
 
-  return () => {
+  function connect(): Connection {
     let session: Session | undefined;
     let host = 0;
-    let isClosed = false;
 
     async function open(): Promise<Session> {
-      if (isClosed) throw new Error('the store is closed');
+      if (isClosed) throw new Error(CLOSED);
       host = current;
-      return openSession(String(hosts[host]), options.timeoutMs / hosts.length, options);
+      const opened = await openSession(
+        String(hosts[host]),
+        options.timeoutMs / hosts.length,
+        options,
+      );
+      if (isClosed) opened.close();
+      return opened;
     }
 
     async function query({ name, text }: Statement, ...values: string[]): Promise<Row[]> {
@@ -54,6 +69,7 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
           to = session;
           return await to.query({ ...(prepares && { name }), text, values });
         } catch (error) {
+          if (isClosed) throw new Error(CLOSED, { cause: error });
           // If no session was opened, the statement has not been sent.
           const reaction = to ? await reactionTo(error, to) : 'move on';
           const isLeft = reaction === 'move on' || reaction === 'lost';
@@ -72,14 +88,24 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
       if (current === host) current = (host + 1) % hosts.length;
     }
 
-    return {
+    const connection: Connection = {
       query,
       isOpen: () => session?.isClosed() === false,
       close() {
-        isClosed = true;
+        connections.delete(connection);
         session?.close();
       },
     };
+    connections.add(connection);
+    return connection;
+  }
+
+  return {
+    connect,
+    close() {
+      isClosed = true;
+      for (const connection of connections) connection.close();
+    },
   };
 }
 

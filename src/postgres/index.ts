@@ -3,7 +3,7 @@ import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { messageOf } from '../system-error.js';
-import { createConnector, type Connection } from './connection.js';
+import { createConnector, type Connection, type Connector } from './connection.js';
 import { isMissingTable } from './errors.js';
 import type { Password } from './session.js';
 import { plantOfRow, rowsOf } from './rows.js';
@@ -50,7 +50,10 @@ export interface PostgresStoreOptions {
 export interface PostgresStore extends PlantStore {
   /** The hosts and the database, without user and password: `db1:5432,db2:5432/plants`. */
   readonly name: string;
-  /** Reads all plants in the order of their ids, on a connection of its own. */
+  /**
+   * Reads all plants in the order of their ids, on a connection of its own. Closing the store ends the reading with an
+   * error.
+   */
   plants(): AsyncIterable<NewPlant>;
   /**
    * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
@@ -91,30 +94,30 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const report = limitRate(options.report);
   const hosts = hostsIn(options.url);
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
-  const connect = createConnector(hosts, { password, timeoutMs, acceptDataLoss });
-  const all = Array.from({ length: connections }, connect);
+  const connector = createConnector(hosts, { password, timeoutMs, acceptDataLoss });
+  const all = Array.from({ length: connections }, connector.connect);
   const failure = (cause: unknown): PlantStoreError =>
     new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
   try {
-    for (const connection of all) await prepare(connection, connect);
+    for (const connection of all) await prepare(connection, connector);
   } catch (cause) {
-    for (const { close } of all) close();
+    connector.close();
     throw failure(cause);
   }
   const store = createStore(all, name, { timeoutMs, report });
-  const probe = connect();
+  const probe = connector.connect();
   let checking: Promise<unknown> | undefined;
   return {
     ...store,
     name,
-    plants: () => selectPlants(connect(), failure),
+    plants: () => selectPlants(connector, failure),
     async check() {
       checking ??= probe.query(CHECK).finally(() => (checking = undefined));
       await checking.catch((cause: unknown) => Promise.reject(failure(cause)));
     },
     async close() {
       await Promise.allSettled([store.close(), checking]);
-      probe.close();
+      connector.close();
     },
   };
 }
@@ -128,7 +131,7 @@ function hostsIn(url: string): URL[] {
 }
 
 /** Runs both statements without plants, to detect most of what the database may lack. */
-async function prepare(connection: Connection, connect: () => Connection): Promise<void> {
+async function prepare(connection: Connection, { connect }: Connector): Promise<void> {
   try {
     await connection.query(COMPARE, rowsOf([]));
   } catch (error) {
@@ -141,9 +144,10 @@ async function prepare(connection: Connection, connect: () => Connection): Promi
 }
 
 async function* selectPlants(
-  connection: Connection,
+  { connect }: Connector,
   failure: (cause: unknown) => PlantStoreError,
 ): AsyncGenerator<NewPlant> {
+  const connection = connect();
   try {
     for (let next = MIN_ID; next <= MAX_ID;) {
       const plants = (await connection.query(PAGE, String(next))).map(plantOfRow);

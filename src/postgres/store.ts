@@ -37,6 +37,9 @@ function bytesOf(plant: NewPlant): number {
   return 512 + 3 * stringLength(plant);
 }
 
+const MISSING =
+  'it was neither inserted nor found; a trigger may skip it, or row-level security hide it';
+
 const plantOf = ({ plant }: Pending): NewPlant => plant;
 
 /**
@@ -91,8 +94,10 @@ export function createStore(
     let rest: readonly Pending[] = batch;
     try {
       rest = await insert(connection, batch);
-      if (rest.length > 0) await compare(connection, rest);
-      publish?.({ plants: batch.length - rest.length });
+      const missing = rest.length > 0 ? await compare(connection, rest) : [];
+      const error = missing.length > 0 ? new Error(MISSING) : undefined;
+      publish?.({ plants: batch.length - rest.length, ...(error && { error }) });
+      if (error) refuse(missing, error, true);
       if (!isAway || outages > outagesBefore) return;
       isAway = false;
       report(`${name}: plants are stored again`);
@@ -126,17 +131,17 @@ export function createStore(
     return batch.filter((pending) => !created.has(pending));
   }
 
-  /** Compares plants with their rows. */
-  async function compare(connection: Connection, batch: readonly Pending[]): Promise<void> {
+  /** Compares plants with their rows, and returns those that have none. */
+  async function compare(connection: Connection, batch: readonly Pending[]): Promise<Pending[]> {
     const compared = await connection.query(COMPARE, rowsOf(batch.map(plantOf)));
     const isSame = new Map(compared.map(([n, same]) => [batch[Number(n) - 1], same === 't']));
     for (const pending of batch) {
       const same = isSame.get(pending);
       if (same) pending.resolve('unchanged');
-      else if (same === undefined)
-        pending.reject(unavailable('a plant was neither inserted nor found'));
-      else pending.reject(new PlantStoreError('conflict', 'the id belongs to a different plant'));
+      else if (same === false)
+        pending.reject(new PlantStoreError('conflict', 'the id belongs to a different plant'));
     }
+    return batch.filter((pending) => !isSame.has(pending));
   }
 
   /** Refuses one plant, or, if the connection was lost, all plants of a batch. */
@@ -178,7 +183,6 @@ export function createStore(
     async close() {
       isClosed = true;
       await Promise.all(lanes.map(({ running }) => running));
-      for (const { close } of connections) close();
     },
   };
 }
