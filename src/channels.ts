@@ -28,7 +28,7 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 export interface ResponseMessage {
   /**
    * The request, as it was passed to the handler. It is missing, like `response`, in answers to malformed or
-   * late HTTP and to `CONNECT`, which the program writes to the connection itself.
+   * late HTTP, which the program writes to the connection itself.
    */
   readonly request?: IncomingMessage | Http2ServerRequest;
   readonly response?: ServerResponse | Http2ServerResponse;

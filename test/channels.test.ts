@@ -211,7 +211,6 @@ t.test('answers of the server itself are published without request and response'
   const { port } = await startServer(t, storesAll);
   const requests = [
     [message(), 'this is not HTTP\r\n\r\n'],
-    ['CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n'],
     [message({ headers: { 'X-Long': 'x'.repeat(20_000) } })],
   ];
   for (const request of requests) {
@@ -224,7 +223,6 @@ t.test('answers of the server itself are published without request and response'
     seen.map(({ message }) => message),
     [
       { status: 400, error: 400 },
-      { status: 405, error: 405 },
       { status: 431, error: 431 },
     ],
   );

@@ -100,7 +100,7 @@ export const request: fc.Arbitrary<Request> = fc
   });
 
 const FRAGMENTS = [
-  ...['POST ', 'GET ', 'CONNECT ', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', '/plants', 'a:1', '*', ' '],
+  ...['POST ', 'GET ', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', '/plants', 'a:1', '*', ' '],
   ...[' HTTP/1.1\r\n', ' HTTP/1.0\r\n', ' HTTP/9.9\r\n', '\r\n', '\r\n\r\n', '\n', '\r', '\0'],
   ...['Host: x\r\n', `Authorization: Bearer ${TOKEN}\r\n`, 'Content-Type: application/json\r\n'],
   ...['Content-Length: 2\r\n', 'Content-Length: -1\r\n', 'Transfer-Encoding: chunked\r\n', '{}'],

@@ -32,7 +32,6 @@ const REQUESTS: readonly Message[] = [
   { headers: { ...bearing(FIRST), [`${WRONG} `]: WRONG } },
   { headers: bearing(FIRST), method: 'GET' },
   { headers: bearing(FIRST), target: `/${WRONG}` },
-  { method: 'CONNECT', target: `${WRONG}:1` },
   { method: WRONG },
   ...['', WRONG, `{"id":"${WRONG}","name":7}`, `{"id":1,"name":"n","${WRONG}":`].map((body) => ({
     headers: bearing(FIRST),

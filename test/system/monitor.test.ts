@@ -70,7 +70,6 @@ t.test('the responses that are counted are those that clients got', async (t) =>
     message({ headers: { 'X-Long': 'x'.repeat(20_000) } }),
     message({ headers: { 'Content-Length': 'x' } }),
     Buffer.from('this is not HTTP\r\n\r\n'),
-    Buffer.from('CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n'),
   ];
   for (const request of requests) {
     const { status, body } = await exchange(t, program.port, request);
@@ -83,7 +82,7 @@ t.test('the responses that are counted are those that clients got', async (t) =>
     name.startsWith('plant_store_http_responses_total'),
   );
   t.strictSame(Object.fromEntries(counted), sent);
-  const UNPARSED = 4;
+  const UNPARSED = 3;
   let measured = 0;
   for (const [name, count] of samples)
     if (name.startsWith('plant_store_http_request_duration_seconds_count')) measured += count;

@@ -157,11 +157,6 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
     });
     handle(req, res);
   });
-  server.on('connect', (_req, socket) => {
-    // node:http has detached itself from this connection.
-    socket.on('error', () => undefined).resume();
-    end(socket, failures.method);
-  });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // A TLS handshake has failed, or bytes are lost: node:http has paused its parser because too many responses
     // are unsent, and TLS records that are decrypted by then reach it all the same (Node 20-26).
