@@ -72,14 +72,6 @@ export async function serve(
   return codeOf(cause) === MODIFIED ? EXIT.modified : EXIT.failed;
 }
 
-/** The descriptors for everything but connections to the service: the log, the monitor, a database. */
-const OWN_DESCRIPTORS = 200;
-
-/** The part of `process.report` that is read. */
-interface ResourceReport {
-  readonly userLimits?: { readonly open_files: { readonly soft: number | 'unlimited' } };
-}
-
 /**
  * Starts the monitor, opens the store, and serves it, unless `stop` is aborted by then. If it cannot be served, it
  * is not closed: nothing is pending, and the lock of a log vanishes with the process.
@@ -89,7 +81,7 @@ async function start(
   stop: AbortSignal,
   open: () => Promise<ServedStore>,
 ) {
-  const maxConnections = limitConnections(settings.PLANT_STORE_MAX_CONNECTIONS);
+  const maxConnections = settings.PLANT_STORE_MAX_CONNECTIONS;
   const maxBufferedBytes = settings.PLANT_STORE_MAX_BUFFERED;
   const { PLANT_STORE_MONITOR_HOST: host, PLANT_STORE_MONITOR_PORT: port } = settings;
   const monitor =
@@ -112,24 +104,6 @@ async function start(
     tls: cert && key && { cert: cert.pem, key: key.pem },
   });
   return { store, monitor, handler, server, url: await listen(server, settings) };
-}
-
-/** Lowers the largest number of connections to what the limit of open files allows, and reports that. */
-function limitConnections(wanted: number): number {
-  // The report would resolve the names of all peers. Node's types lack this property.
-  Object.assign(process.report, { excludeNetwork: true });
-  const { userLimits } = process.report.getReport() as ResourceReport;
-  const allowed = Number(userLimits?.open_files.soft) - OWN_DESCRIPTORS;
-  // Not if there is no limit, or none is known.
-  if (!(allowed < wanted)) return wanted;
-  if (allowed < 1)
-    throw new Error(
-      `ulimit -n: must be more than ${OWN_DESCRIPTORS}, the files that the program opens itself`,
-    );
-  report(
-    `PLANT_STORE_MAX_CONNECTIONS: lowered to ${allowed}, because too few open files are allowed (ulimit -n)`,
-  );
-  return allowed;
 }
 
 /** The configured tokens. Creates the token file if there is none. */

@@ -26,7 +26,7 @@ import { scrape } from '../metrics.js';
 import { freePort, listen } from '../service.js';
 import { gatedStore } from '../stores.js';
 import { DONE, ENV, FAILED, launch, start } from '../system/program.js';
-import { failsHere, faultsOf, startHere } from './here.js';
+import { faultsOf, startHere } from './here.js';
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
 const MODIFIED = { code: 4, signal: null };
@@ -147,23 +147,6 @@ t.test('an address on which the program cannot listen is named, with its setting
     const message = `${name}: ${fault}`;
     const settings = { PLANT_STORE_MONITOR_PORT: '0', [name]: value };
     await t.rejects(serveStore(t, cwd, openDatabase, settings), { message });
-  }
-});
-
-/** From now on, the program takes this for the limits of the process. */
-function limitTo(t: Test, userLimits: object | undefined): void {
-  t.intercept(process.report, 'getReport', { value: () => ({ userLimits }) });
-}
-
-t.test('connections are limited to the open files that are allowed', async (t) => {
-  limitTo(t, { open_files: { soft: 200 } });
-  const fault = 'ulimit -n: must be more than 200, the files that the program opens itself';
-  await failsHere(t, FAILED, [fault], {});
-  for (const userLimits of [undefined, { open_files: { soft: 'unlimited' } }]) {
-    limitTo(t, userLimits);
-    const program = await startHere(t);
-    t.equal(program.stderr, '', 'without a limit, nothing is lowered');
-    await program.stop('SIGTERM');
   }
 });
 
