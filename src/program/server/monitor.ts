@@ -1,6 +1,5 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 
-import { reportToConsole as report } from '../../report.js';
 import { bind, blameSetting } from './bind.js';
 import type { PlantServer } from './http-server.js';
 import { METRICS_TYPE, startMetrics, type LogGauges, type Metrics } from './metrics.js';
@@ -107,8 +106,6 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   });
   // It is never closed, so it must not keep the process alive.
   server.unref();
-  // From here on, an error means that a connection could not be accepted.
-  server.on('error', (error) => report('the monitor could not accept a connection', error));
 
   return {
     url,
