@@ -105,13 +105,14 @@ t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async 
 t.test('the program starts, reloads and stops with the unit, and reloads in a pod', async (t) => {
   const unit = directives(UNIT);
   t.match(unit.get('ExecStart'), /node \S+\/dist\/server\.js$/);
-  t.equal(unit.get('RestartPreventExitStatus'), `${EXIT.usage} ${EXIT.modified}`);
+  t.equal(unit.get('RestartPreventExitStatus'), String(EXIT.usage));
 
   const cwd = t.testdir();
   const settings = settingsIn(UNIT);
   const path = settings.PLANT_STORE_FILE ?? '';
   t.match(block('Prometheus', 'yaml'), `127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}'`);
   const own = { PLANT_STORE_FILE: `${cwd}/${path}`, PLANT_STORE_MONITOR_PORT: '0' };
+  mkdirSync(dirname(own.PLANT_STORE_FILE), { recursive: true });
   const program = await start(t, { cwd, env: { ...settings, ...own } });
   t.match(program.log, new RegExp(`${path}$`));
   t.match(read('.github/DEPLOYING.md'), `the token is in \`${join(dirname(path), 'token')}\``);

@@ -4,11 +4,12 @@ import { measureCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
-import { reasonOf } from '../system-error.js';
-import { storeErrors, faults, isForLackOfRoom, toStoreError } from './errors.js';
+import { codeOf, reasonOf } from '../system-error.js';
+import { storeErrors, faults, isForLackOfRoom, MODIFIED, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { FileId, OpenFile, System } from './files.js';
 import type { IdIndex } from './ids.js';
+import { leaveMark } from './mark.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
 
 /** Plants are taken only in the state `open`. A commit that hangs may still return. */
@@ -71,6 +72,7 @@ export function createCommitter(options: CommitterOptions) {
   let running: Promise<void> | undefined;
   /** Whether lack of room has been reported. */
   let isFull = false;
+  let marked: Promise<void> | undefined;
   // One for all commits, because creating one takes 2 µs. Between commits, it may expire without effect.
   // `setImmediate`: if the event loop was blocked, the write may have returned, and its result not been read yet.
   const timer = system.startTimer(() => setImmediate(refusePending, batches[0]), HANG_MS);
@@ -166,6 +168,7 @@ export function createCommitter(options: CommitterOptions) {
     const error = toStoreError(path, cause);
     state = { is: 'poisoned', error };
     report(`${path}: ${reasonOf(cause)}; no plant is stored until the log is opened again`);
+    if (codeOf(cause) === MODIFIED) marked = leaveMark(system, path, report);
     poisoning.abort(error);
     return error;
   }
@@ -215,10 +218,23 @@ export function createCommitter(options: CommitterOptions) {
     checkFile: () => checkSize(end, Infinity),
     /** Refuses all plants from now on, because it is unknown what the file holds. */
     poison,
-    /** Refuses all plants from now on, and waits for the pending ones. */
+    /** Resolves once the log is marked, if it was poisoned because something else has modified its file. */
+    get marked() {
+      return marked;
+    },
+    /**
+     * Refuses all plants from now on, and waits for the pending ones. Poisons the log if the file was modified or
+     * replaced since the last one.
+     */
     async close() {
       if (state.is !== 'poisoned') state = { is: 'closed', error: storeErrors.closed(path) };
       await running;
+      if (state.is !== 'closed') return;
+      try {
+        checkSize(end, end);
+      } catch {
+        // It has been reported, and the log is poisoned.
+      }
     },
   };
 }

@@ -59,6 +59,11 @@ export const storeErrors = {
       'locked',
       `${path}: a process has the log open ("fuser ${path}" shows which one); one log serves one process, PostgreSQL serves several`,
     ),
+  marked: (path: string, mark: string) =>
+    new PlantStoreError(
+      'unavailable',
+      `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, emptied or removed, check it with "plant-store verify ${path}", and then remove ${mark}`,
+    ),
   noSockets: (folder: string, cause: unknown) =>
     new PlantStoreError(
       'unavailable',

@@ -9,6 +9,7 @@ import * as files from './files.js';
 import { nodeSystem, type OpenFile, type System } from './files.js';
 import { createIdIndex } from './ids.js';
 import { acquireLock, type Lock } from './lock.js';
+import { requireUnmarked } from './mark.js';
 import { plantsIn } from './read.js';
 import { encodeMembers, MEMBERS_END, MEMBERS_END_BYTES } from './record.js';
 import { recover } from './recover.js';
@@ -34,7 +35,7 @@ export interface PlantLogOptions {
  * ```ts
  * log.poisoned.addEventListener('abort', () => {
  *   console.error(log.poisoned.reason);
- *   server.close(() => process.exit(1));
+ *   server.close(() => log.close().finally(() => process.exit(1)));
  * });
  * ```
  */
@@ -47,8 +48,9 @@ export interface PlantLog extends PlantStore {
   readonly bytes: number;
   /**
    * Aborted, with the cause as its reason, once it is unknown what the file holds: a write or sync
-   * failed, or the file was modified, replaced or removed. From then on `add` rejects with `unavailable`. To
-   * continue, close the log and open it again.
+   * failed, or the file was modified, replaced or removed, which `close` notices as well. From then on `add` rejects
+   * with `unavailable`. To continue, close the log and open it again. A file that was modified is marked by another
+   * one beside it (`.modified`): opening it fails until somebody has checked it and removed the mark.
    */
   readonly poisoned: AbortSignal;
   /**
@@ -91,8 +93,8 @@ export interface PlantLog extends PlantStore {
  * is no longer used: Node 26 throws when it finds an open file that nothing refers to any more.
  *
  * @throws {@link PlantStoreError} `locked` if another process, or this one, has the log open and keeps it for 3 s;
- * `damaged` if a line is not what was written (nothing is changed then); `unavailable` if the file
- * cannot be used.
+ * `damaged` if a line is not what was written (nothing is changed then); `unavailable` if the file cannot be used, or
+ * was modified, replaced or removed while it was open, as the mark beside it shows.
  * @throws TypeError if `path` is not a string, or `report` not a function.
  *
  * @example
@@ -119,11 +121,14 @@ export async function openLog(
   let lock: Lock | undefined;
   try {
     await files.createFolder(system, dirname(path));
+    await requireUnmarked(system, path);
     file = await files.openLogFile(system, path);
     const fileId = await files.statRegularFile(file);
     path = await system.realpath(path);
     await files.syncFolder(system, dirname(path));
     lock = await acquireLock(system, path, fileId.ino);
+    // The process that had the log open until now may have marked it.
+    await requireUnmarked(system, path);
     // A killed process may have left lines that only the page cache holds.
     await files.syncFile(file);
     const index = createIdIndex();
@@ -200,6 +205,7 @@ function createLog({ lock, ...parts }: CommitterOptions & { readonly lock: Lock 
     try {
       await file.close();
     } finally {
+      await committer.marked;
       await lock.release();
     }
   }

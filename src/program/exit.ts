@@ -2,11 +2,8 @@ import { isatty } from 'node:tty';
 
 import { reportToConsole } from '../report.js';
 
-/**
- * The exit codes of the program. `modified` is for a log that something else has changed: a process manager must not
- * start the program again on that file, as it would give stored ids to other plants.
- */
-export const EXIT = { done: 0, failed: 1, usage: 2, interrupted: 3, modified: 4 } as const;
+/** The exit codes of the program. */
+export const EXIT = { done: 0, failed: 1, usage: 2, interrupted: 3 } as const;
 
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 

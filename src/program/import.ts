@@ -2,6 +2,7 @@ import { createReadStream } from 'node:fs';
 import { addAbortSignal } from 'node:stream';
 
 import { failures } from '../http/failures.js';
+import type { PlantLog } from '../log/log.js';
 import { MAX_RECORD_BYTES, NEWLINE, parseLine } from '../log/record.js';
 import { PlantFault } from '../plant-json.js';
 import { oncePerSecond, pluralize } from '../report.js';
@@ -27,12 +28,12 @@ export const MAX_LISTED = 20;
  */
 export async function importPlants(
   file: string,
-  open: () => Promise<PlantStore>,
+  open: () => Promise<PlantStore & Partial<Pick<PlantLog, 'poisoned'>>>,
   stop: AbortSignal,
 ): Promise<ExitCode> {
   const counts = { created: 0, unchanged: 0, refused: 0 };
   const report = oncePerSecond();
-  let store: PlantStore | undefined;
+  let store: Awaited<ReturnType<typeof open>> | undefined;
   let line = 0;
   try {
     for await (const lines of textLinesOf(file, stop)) {
@@ -63,6 +64,8 @@ export async function importPlants(
       );
   }
   await store?.close();
+  // If the file was emptied meanwhile, the plants are not there.
+  store?.poisoned?.throwIfAborted();
   return counts.refused === 0 ? EXIT.done : EXIT.failed;
 }
 

@@ -1,9 +1,8 @@
 import { createPlantHandler, type PlantHandler } from '../http/handler.js';
-import { MODIFIED } from '../log/errors.js';
 import type { PlantLog } from '../log/log.js';
 import { pluralize, reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
-import { codeOf, reasonOf } from '../system-error.js';
+import { reasonOf } from '../system-error.js';
 import { createTokenFile, readTls, readTokens } from './credentials.js';
 import type { ServerSettings } from './environment.js';
 import { aborted, EXIT, SettingsError, STOPPING, type ExitCode, type Shutdown } from './exit.js';
@@ -67,9 +66,7 @@ export async function serve(
   await aborted(requested);
   await server.stop(STOPPING.clientsMs);
   await store.close();
-  if (!log?.poisoned.aborted) return EXIT.done;
-  const { cause } = log.poisoned.reason as Error;
-  return codeOf(cause) === MODIFIED ? EXIT.modified : EXIT.failed;
+  return log?.poisoned.aborted ? EXIT.failed : EXIT.done;
 }
 
 /**

@@ -12,6 +12,7 @@ import type { Machine } from './simulated-fs.js';
 
 /** The path of every log. */
 export const LOG = '/srv/garden/data/plants.jsonl';
+const MARK = `${LOG}.modified`;
 
 /** A process that uses a log. */
 export interface Process {
@@ -67,6 +68,7 @@ export async function recover(process: Process, newPlant: NewPlant): Promise<voi
   if (machine.world.pending.length === 0) kept.add(before.tail);
   checkKept(process);
 
+  await checkMark(process);
   if (before.damaged.length > 0) await repair(process, before);
   const log = await open(process);
   kept.add(before.tail);
@@ -85,6 +87,17 @@ export async function recover(process: Process, newPlant: NewPlant): Promise<voi
   ok(after.damaged.length === 0 && after.tail === '', 'the log is not whole');
   checkKept(process);
   checkNames(process);
+}
+
+/** A marked log is not opened. An operator removes the mark. */
+async function checkMark(process: Process): Promise<void> {
+  const { fs, machine, knowledge } = process;
+  const isMarked = machine.inoOf(MARK) !== undefined;
+  ok(isMarked || !knowledge.isMarked, 'the mark was lost');
+  knowledge.isMarked = false;
+  if (!isMarked) return;
+  await rejects(open(process), /was modified/);
+  await fs.unlink(MARK);
 }
 
 /** Moves the damaged lines and the torn tail away. A log with such lines cannot be opened before. */
@@ -162,9 +175,9 @@ function checkKept({ machine, knowledge: { kept } }: Process): void {
   for (const text of kept) ok(bytes.includes(text), `${shown(text)} was not kept`);
 }
 
-const NAMES = /^plants\.jsonl(?:\.(?:torn|damaged)-[0-9a-f]{16})?$/;
+const NAMES = /^plants\.jsonl(?:\.(?:torn|damaged)-[0-9a-f]{16}|\.copy)?$/;
 
-/** There are no files but the log and those that its document names. */
+/** There are no files but the log, those that its document names, and a copy that an operator began. */
 function checkNames({ machine }: Process): void {
   for (const name of machine.filesIn(dirname(LOG)).keys()) ok(NAMES.test(name), `${name} was left`);
 }

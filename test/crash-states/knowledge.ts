@@ -14,6 +14,8 @@ export interface Knowledge {
   readonly kept: Set<string>;
   /** The writes to the log that the last power cut interrupted. */
   readonly interrupted: readonly WriteEffect[];
+  /** Whether the log is marked as modified for sure. */
+  isMarked: boolean;
 }
 
 /** What is known of a log with the lines of these plants, then other bytes: damaged lines, and a torn tail. */
@@ -25,6 +27,7 @@ export function knowledgeOf(plants: readonly NewPlant[] = [], others = ''): Know
     damaged: new Set(kept.filter((text) => text.endsWith('\n'))),
     kept: new Set(kept),
     interrupted: [],
+    isMarked: false,
   };
 }
 
@@ -32,19 +35,21 @@ export function lineOf(plant: NewPlant): string {
   return Buffer.from(encodeRecord(plant)).toString('latin1');
 }
 
-export function copyOf({ sent, acknowledged, damaged, kept, interrupted }: Knowledge): Knowledge {
+export function copyOf(knowledge: Knowledge): Knowledge {
+  const { sent, acknowledged, damaged, kept } = knowledge;
   return {
+    ...knowledge,
     sent: new Map(sent),
     acknowledged: new Map(acknowledged),
     damaged: new Set(damaged),
     kept: new Set(kept),
-    interrupted,
   };
 }
 
 /** A text that is the same for equal knowledge. */
 export function keyOfKnowledge(knowledge: Knowledge): string {
-  const { sent, acknowledged, damaged, kept, interrupted } = knowledge;
+  const { sent, acknowledged, damaged, kept, interrupted, isMarked } = knowledge;
   const sets = [sent.keys(), acknowledged.values(), damaged, kept].map((set) => [...set].sort());
-  return JSON.stringify([...sets, interrupted.map((write) => Object.values(write).join(' '))]);
+  const writes = interrupted.map((write) => Object.values(write).join(' '));
+  return JSON.stringify([...sets, writes, isMarked]);
 }

@@ -113,6 +113,11 @@ const mutations: Record<string, Mutation> = {
     mutate: (fs) => changingFiles(fs, () => ({ truncate: async () => undefined })),
     finds: /ivy.* was lost/,
   },
+  'the folder is not synced after a mark was left': {
+    workload: 'a log is replaced by a copy while it is open',
+    mutate: (fs) => withoutSyncs(fs, isFolder),
+    finds: /the mark was lost/,
+  },
   'the folder is not synced after a repaired log was renamed': {
     workload: 'a damaged log is repaired, once a full disk has room',
     mutate: withoutSyncAfterRename,

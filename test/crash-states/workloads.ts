@@ -1,6 +1,7 @@
 import { ok, rejects } from 'node:assert/strict';
 import { dirname } from 'node:path';
 
+import { createFile, writeAll } from '../../dist/log/files.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { untilAvailable } from '../log/support.js';
@@ -91,6 +92,20 @@ export const workloads = {
     machine.room = Infinity;
     await send(process, log, [IVY, OAK]);
     await log.close();
+  }),
+  'a log is replaced by a copy while it is open': onLog([FERN], '', async (process) => {
+    const { fs, knowledge } = process;
+    const log = await open(process);
+    await send(process, log, [IVY]);
+    // Its copy is a new file, as after a restore.
+    await createFile(fs, `${LOG}.copy`, async (file) => {
+      await writeAll(fs, file, Buffer.from(lineOf(FERN) + lineOf(IVY), 'latin1'));
+      return LOG;
+    });
+    await send(process, log, [MOSS]);
+    ok(log.poisoned.aborted && !knowledge.acknowledged.has(MOSS.id), 'it was written to');
+    await log.close();
+    knowledge.isMarked = true;
   }),
   'a damaged log is repaired, once a full disk has room': onLog(
     [FERN],

@@ -73,8 +73,8 @@ async function live(fs: FaultyFileSystem, path: string, life: Life): Promise<voi
   await addAll(PLANTS.slice(0, 1));
   await addAll([...PLANTS, ...PLANTS]);
   await addAll(PLANTS.filter((plant) => !life.acknowledged.has(plant)));
-  life.poisoned = log.poisoned.aborted;
   await log.close().catch(() => undefined);
+  life.poisoned = log.poisoned.aborted;
 }
 
 function hasStoredAll({ acknowledged }: Life): boolean {

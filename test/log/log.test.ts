@@ -20,11 +20,16 @@ import t from 'tap';
 import { MODIFIED } from '../../dist/log/errors.js';
 import { nodeSystem, type System } from '../../dist/log/files.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
+import { readPlantLog } from '../../dist/log/read.js';
 import { encodeRecord } from '../../dist/log/record.js';
+import { verifyLog } from '../../dist/log/recover.js';
+import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
+import { hasty } from './lock-support.js';
 import {
+  collect,
   failNext,
   faultyFileSystem,
   FERN,
@@ -32,6 +37,7 @@ import {
   ignore,
   isPending,
   IVY,
+  LOCKED,
   logAt,
   logOf,
   MOSS,
@@ -45,12 +51,14 @@ import {
 const FERN_LINE = encodeRecord(FERN);
 
 t.test('a log is opened without a synchronous call, which a hung disk would block', async (t) => {
-  const statSync = (): never => {
-    throw new Error('it is called');
+  let calls = 0;
+  const statSync: System['statSync'] = (...args) => {
+    calls++;
+    return nodeSystem.statSync(...args);
   };
   const path = join(t.testdir(), 'data', 'plants.jsonl');
   const log = await openLog({ ...nodeSystem, statSync }, path);
-  t.equal(log.size, 0);
+  t.equal(calls, 0);
   await log.close();
 });
 
@@ -195,18 +203,36 @@ const ADDITIONS: typeof LOSSES = {
   'extended by a NUL byte': (path) => truncateSync(path, statSync(path).size + 1),
 };
 
+/** The message that names the steps before a marked log is opened again. */
+const marked = (path: string): string =>
+  `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, emptied or removed, check it with "plant-store verify ${path}", and then remove ${path}.modified`;
+
 for (const [what, change] of Object.entries({ ...LOSSES, ...ADDITIONS })) {
-  t.test(`a log that was ${what} while it was open is never written to again`, async (t) => {
-    const { log, path, reports } = await openWithFaults(t, {}, { content: STORED });
+  t.test(
+    `a log that was ${what} while it was open is marked, and never written to again`,
+    async (t) => {
+      const { log, path, reports } = await openWithFaults(t, {}, { content: STORED });
+      change(path);
+      const left = { ...filesIn(dirname(path)), 'plants.jsonl.modified': '' };
+      await t.rejects(log.add(REED), UNAVAILABLE);
+      t.ok(log.poisoned.aborted);
+      t.match(log.poisoned.reason, { ...UNAVAILABLE, cause: { code: MODIFIED } });
+      for (const plant of [FERN, MOSS]) await t.rejects(log.add(plant), UNAVAILABLE);
+      t.equal(reports.length, 1, 'it is reported once');
+      await log.close();
+      await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
+      t.strictSame(filesIn(dirname(path)), left, 'nothing else was written');
+    },
+  );
+
+  t.test(`a log that was ${what} while it was open is marked when it is closed`, async (t) => {
+    const { fs, log, path, reports } = await openWithFaults(t, {}, { content: STORED });
     change(path);
-    const left = filesIn(dirname(path));
-    await t.rejects(log.add(REED), UNAVAILABLE);
-    t.ok(log.poisoned.aborted);
-    t.match(log.poisoned.reason, { ...UNAVAILABLE, cause: { code: MODIFIED } });
-    for (const plant of [FERN, MOSS]) await t.rejects(log.add(plant), UNAVAILABLE);
-    t.equal(reports.length, 1, 'it is reported once');
     await log.close();
-    t.strictSame(filesIn(dirname(path)), left, 'nothing was written');
+    t.match(log.poisoned.reason, { ...UNAVAILABLE, cause: { code: MODIFIED } });
+    t.match(reports, exactly(/: the file was modified, replaced or removed/));
+    t.equal(fs.openFiles, 0);
+    await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
   });
 
   t.test(`in a log that was ${what}, a plant is acknowledged only if it is there`, async (t) => {
@@ -218,6 +244,77 @@ for (const [what, change] of Object.entries({ ...LOSSES, ...ADDITIONS })) {
     t.equal(log.poisoned.aborted, loses);
   });
 }
+
+t.test(
+  'a marked log is verified, repaired and read, and opened once the mark is removed',
+  async (t) => {
+    const path = logAt(t, `x\n${String(STORED)}`);
+    writeFileSync(`${path}.modified`, '');
+    await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
+    for await (const { damaged } of verifyLog(nodeSystem, path, ignore)) t.equal(damaged.length, 1);
+    t.match(await repairLog(nodeSystem, path), { plants: 2, moved: 1 });
+    t.strictSame(await collect(readPlantLog(path)), [MOSS, IVY]);
+    await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
+    rmSync(`${path}.modified`);
+    const log = await openPlantLog(path);
+    t.equal(log.size, 2);
+    await log.close();
+  },
+);
+
+t.test('the mark is beside the real file, and found by every path', async (t) => {
+  const folder = t.testdir({ real: { 'plants.jsonl': STORED }, other: { 'plants.jsonl': '' } });
+  const [real, link] = [join(folder, 'real', 'plants.jsonl'), join(folder, 'link')];
+  symlinkSync(real, link);
+  const log = await openPlantLog(link, { report: ignore });
+  rmSync(real);
+  await log.close();
+  t.strictSame(readdirSync(dirname(real)), ['plants.jsonl.modified']);
+  await t.rejects(openPlantLog(link), { ...UNAVAILABLE, message: marked(real) });
+  rmSync(real);
+  symlinkSync(join('..', 'other', 'plants.jsonl'), real);
+  await t.rejects(openPlantLog(real), { ...UNAVAILABLE, message: marked(real) });
+});
+
+t.test('a process that waits for a lock finds the mark that its holder leaves', async (t) => {
+  const holder = await openPlantLog(logAt(t, STORED), { report: ignore });
+  const system: System = {
+    ...nodeSystem,
+    async sleep() {
+      truncateSync(holder.path);
+      await holder.close();
+    },
+  };
+  await t.rejects(openLog(system, holder.path), { ...UNAVAILABLE, message: marked(holder.path) });
+});
+
+t.test('a log is closed only once it is marked', async (t) => {
+  const { fs, log, path } = await openWithFaults(t, {}, { content: STORED });
+  truncateSync(path);
+  const gate = holdNext(fs, 'open');
+  await t.rejects(log.add(FERN), UNAVAILABLE);
+  const closing = log.close();
+  await gate.reached;
+  t.ok(await isPending(closing));
+  await t.rejects(openLog(hasty(), path), LOCKED);
+  gate.open();
+  await closing;
+  t.ok(existsSync(`${path}.modified`));
+});
+
+t.test('a mark that cannot be left is reported', async (t) => {
+  const { fs, log, path, reports } = await openWithFaults(t, {}, { content: STORED });
+  truncateSync(path);
+  failNext(fs, 'open', { fails: 'ENOSPC' });
+  await log.close();
+  t.match(
+    reports,
+    exactly(
+      /: the file was modified/,
+      `${path}.modified: no space left on device (ENOSPC); without this file, nothing keeps the log from being opened again`,
+    ),
+  );
+});
 
 t.test('a log whose volume was replaced by a copy is never written to again', async (t) => {
   const path = logAt(t, logOf([MOSS]));
@@ -327,4 +424,5 @@ for (const [what, modified] of Object.entries(modifications))
     await t.rejects(log.add(FERN), UNAVAILABLE);
     await log.close();
     t.equal(content(), modified, 'the file is not changed');
+    t.ok(existsSync(`${path}.modified`), 'but marked');
   });

@@ -4,7 +4,7 @@ import { gzipSync } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
-import { readPlantLog, type NewPlant } from '../../dist/index.js';
+import { openPlantLog, readPlantLog, type NewPlant } from '../../dist/index.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { importPlants, MAX_LISTED } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
@@ -237,6 +237,23 @@ t.test(
     t.match(printed()[0]?.args[0], /: 2 plants imported, 0 unchanged, 1 line refused$/);
   },
 );
+
+t.test('an import fails if the log has been emptied when it ends', async (t) => {
+  const cwd = t.testdir({ 'given.jsonl': RECORD });
+  const log = await openPlantLog(join(cwd, 'plants.jsonl'), { report: () => undefined });
+  async function close(): Promise<void> {
+    truncateSync(log.path);
+    await log.close();
+  }
+  const emptied = Object.assign(Object.create(log) as typeof log, { close });
+  t.capture(console, 'log', () => undefined);
+  const importing = importPlants(
+    join(cwd, 'given.jsonl'),
+    async () => emptied,
+    new AbortController().signal,
+  );
+  await t.rejects(importing, { code: 'unavailable', message: /modified/ });
+});
 
 t.test('an import reports its progress', async (t) => {
   stepClock(t, 1_000);

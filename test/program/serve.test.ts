@@ -26,10 +26,9 @@ import { scrape } from '../metrics.js';
 import { freePort, listen } from '../service.js';
 import { gatedStore } from '../stores.js';
 import { DONE, ENV, FAILED, launch, start } from '../system/program.js';
-import { faultsOf, startHere } from './here.js';
+import { failsHere, faultsOf, startHere } from './here.js';
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
-const MODIFIED = { code: 4, signal: null };
 
 /** The status of a plant that is sent with a token. */
 async function statusWith(t: Test, port: number, token: string): Promise<number> {
@@ -184,7 +183,7 @@ t.test('if writing to the log has failed, the exit code is 1', async (t) => {
   t.equal(await ended, FAILED);
 });
 
-t.test('if the log is modified, all plants get 503, and the program ends with 4', async (t) => {
+t.test('if the log is modified, all plants get 503, and the program ends with 1', async (t) => {
   const program = await startHere(t, { env: { ...ENV, PLANT_STORE_MONITOR_PORT: '0' } });
   const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
   const clients = [await connect(t, program.port), await connect(t, program.port)];
@@ -208,7 +207,7 @@ t.test('if the log is modified, all plants get 503, and the program ends with 4'
   t.equal(await (await fetch(`${monitor}/livez`)).text(), 'ok');
   t.equal((await scrape(monitor)).get('plant_store_commit_failures_total'), 1);
   waiting.socket.destroy();
-  t.strictSame(await program.ended, MODIFIED);
+  t.strictSame(await program.ended, { code: FAILED, signal: null });
   t.equal(
     program.stderr,
     `plant-store: ${program.log}: the file was modified, replaced or removed by another process; ` +
@@ -217,7 +216,7 @@ t.test('if the log is modified, all plants get 503, and the program ends with 4'
   t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'no plant is added');
 });
 
-t.test('if the log is modified during shutdown, plants get 503, the exit code is 4', async (t) => {
+t.test('if the log is modified during shutdown, plants get 503, the exit code is 1', async (t) => {
   const program = await startHere(t);
   const client = await connect(t, program.port);
   const plant = message({ body: '{"id":8,"name":"fern"}' });
@@ -228,7 +227,22 @@ t.test('if the log is modified during shutdown, plants get 503, the exit code is
   truncateSync(program.log, 10);
   client.send(plant.subarray(-1));
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
-  t.strictSame(await program.ended, MODIFIED);
+  t.strictSame(await program.ended, { code: FAILED, signal: null });
+});
+
+t.test('a log that was emptied and not used since is served by no later start', async (t) => {
+  const cwd = t.testdir();
+  const program = await startHere(t, { cwd });
+  t.equal(await statusWith(t, program.port, TOKEN), 200);
+  truncateSync(program.log);
+  program.send('SIGTERM');
+  t.strictSame(await program.ended, { code: FAILED, signal: null });
+  writeFileSync(join(cwd, 'more.jsonl'), RECORD);
+  const { log } = program;
+  const message = `PLANT_STORE_FILE: ${log}: the file was modified, replaced or removed while it was open; put it back if it was replaced, emptied or removed, check it with "plant-store verify ${log}", and then remove ${log}.modified`;
+  for (const args of [[], ['import', 'more.jsonl']])
+    await failsHere(t, FAILED, [message], { cwd, args });
+  t.equal(readFileSync(program.log, 'utf8'), '');
 });
 
 /** Shell commands that make the file `token` faulty if there is none, and the faults. */
