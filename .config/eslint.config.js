@@ -79,13 +79,14 @@ export default defineConfig(
           message: '1 and "1" are the same: use strictSame.',
         },
       ],
-      // tap itself waits for a subtest.
+      // tap itself waits for a subtest, and so does node:test.
       '@typescript-eslint/no-floating-promises': [
         'error',
         {
           allowForKnownSafePromises: [
             { from: 'package', package: '@tapjs/core', name: 'PromiseWithSubtest' },
           ],
+          allowForKnownSafeCalls: [{ from: 'package', package: 'node:test', name: 'test' }],
         },
       ],
       // A handler is a listener of `request`, too.

@@ -17,9 +17,6 @@ import t from 'tap';
 import { storeContract } from '../dist/store-contract.js';
 import { run } from './command.js';
 import { typeFaults, type Compilation } from './compile.js';
-import { EMBEDDINGS } from './embedding/embeddings.js';
-import { compiled } from './example.js';
-import { block } from './readme.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const MODULES = join(ROOT, 'node_modules');
@@ -29,11 +26,18 @@ const PACKAGE = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as 
   readonly scripts: Readonly<Record<string, string>>;
 };
 
-/** Programs that use the package. */
+/** The programs of the documents. */
+const EXAMPLES = Object.fromEntries(
+  readdirSync(join(ROOT, 'test/examples')).map((name) => [
+    name,
+    readFileSync(join(ROOT, 'test/examples', name), 'utf8'),
+  ]),
+);
+/** Programs that use the package and nothing else. */
 const PROGRAMS = {
-  'server.ts': EMBEDDINGS.http,
-  'store.ts': block('A store of your own', 'ts'),
-  'store.test.ts': block('A store of your own', 'js'),
+  ...Object.fromEntries(
+    Object.entries(EXAMPLES).filter(([, code]) => !/from '(?!plant-store|node:|\.)/.test(code)),
+  ),
   'types.ts': `
     import { createServer } from 'node:http';
     import type { HttpRequest, HttpResponse, PlantHandler, PlantHandlerLimits } from 'plant-store';
@@ -43,10 +47,6 @@ const PROGRAMS = {
       return createServer(handle);
     };
   `,
-  'postgres.ts': `
-    import { openPostgresStore, type PostgresStore } from 'plant-store/postgres';
-    export const store: Promise<PostgresStore> = openPostgresStore({ url: 'postgres://a:b@c/d' });
-  `,
   'document.ts': `
     import type { OpenAPIV3_1 } from 'openapi-types';
     import { openapi } from 'plant-store';
@@ -55,9 +55,6 @@ const PROGRAMS = {
     export const description: string = document.paths['/plants'].post.description;
   `,
 };
-const APPLICATIONS = Object.fromEntries(
-  Object.entries(EMBEDDINGS).map(([name, lines]) => [`${name}.ts`, lines]),
-);
 const COMMONJS = {
   'required.cts': `
     import plants = require('plant-store');
@@ -78,8 +75,8 @@ const folder = t.testdir({
   source: {},
   consumer: {
     'package.json': '{ "private": true, "type": "module" }',
+    ...EXAMPLES,
     ...PROGRAMS,
-    ...APPLICATIONS,
     ...COMMONJS,
     ...SCRIPTS,
   },
@@ -151,8 +148,8 @@ t.test('the contract of a store runs without this repository, under node:test', 
   t.teardown(() => rmSync(outside, { recursive: true }));
   cpSync(join(consumer, 'node_modules'), join(outside, 'node_modules'), { recursive: true });
   writeFileSync(join(outside, 'package.json'), '{ "type": "module" }');
-  writeFileSync(join(outside, 'store.js'), compiled(block('A store of your own', 'ts')));
-  writeFileSync(join(outside, 'store.test.js'), block('A store of your own', 'js'));
+  for (const name of ['store.js', 'store.test.js'])
+    cpSync(join(ROOT, '.test/examples', name), join(outside, name));
   const output = await run(outside, process.execPath, '--test', '--test-reporter=tap');
   t.match(output, `# pass ${storeContract.length}\n`);
   t.match(output, '# fail 0\n');
@@ -204,7 +201,7 @@ t.test('every supported release of Node can import and require the exports', asy
   }
 });
 
-const ALL = { ...PROGRAMS, ...COMMONJS, ...APPLICATIONS };
+const ALL = { ...EXAMPLES, ...PROGRAMS, ...COMMONJS };
 const [LATEST, BUNDLED] = ['nodenext', 'bundler'] as const;
 /** What compiles. Only some check the declarations of other packages, which takes long. */
 const COMPILATIONS: readonly Compilation[] = [
@@ -214,7 +211,7 @@ const COMPILATIONS: readonly Compilation[] = [
   { release: '5.9', resolution: 'node10', programs: COMMONJS },
   { release: '5.9', resolution: LATEST, programs: ALL, hasNewestNode: true },
   { release: '6', resolution: LATEST, programs: ALL },
-  { release: '6', resolution: BUNDLED, programs: { ...PROGRAMS, ...APPLICATIONS } },
+  { release: '6', resolution: BUNDLED, programs: { ...EXAMPLES, ...PROGRAMS } },
   { release: '7', resolution: LATEST, programs: { ...PROGRAMS, ...COMMONJS }, isThorough: true },
   { release: '7', resolution: BUNDLED, programs: PROGRAMS, isThorough: true },
   { release: '7', resolution: LATEST, programs: ALL, hasNewestNode: true },

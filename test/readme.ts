@@ -22,7 +22,12 @@ export function read(document: (typeof DOCUMENTS)[number]): string {
 
 /** The code blocks of a language under a heading, up to the next heading. */
 export function blocks(heading: string, language: string): string[] {
-  const found = [...section(heading).matchAll(/^```(\w+)\n(.*?)^```$/gms)];
+  return blocksIn(section(heading), language);
+}
+
+/** The code blocks of a language in a text. */
+export function blocksIn(text: string, language: string): string[] {
+  const found = [...text.matchAll(/^```(\w+)\n(.*?)^```$/gms)];
   return found.flatMap(([, tag, code]) => (tag === language && code !== undefined ? [code] : []));
 }
 

@@ -5,18 +5,12 @@ import t from 'tap';
 
 import { copyPlant, openPlantLog, type NewPlant, type PlantStore } from '../dist/index.js';
 import { storeContract } from '../dist/store-contract.js';
-import { runExample } from './example.js';
-import { block } from './readme.js';
+import { memoryStore } from './examples/store.js';
 
-const example = await runExample(t, block('A store of your own', 'ts'));
-const memoryStore = example.memoryStore as () => PlantStore;
-
-for (const { name, check } of storeContract) {
+for (const { name, check } of storeContract)
   t.test(`the log: ${name}`, (t) =>
     t.resolves(check(() => openPlantLog(join(t.testdir(), 'plants.jsonl')))),
   );
-  t.test(`the documented store: ${name}`, (t) => t.resolves(check(memoryStore)));
-}
 
 t.test('copyPlant refuses what is not a plant, and says what to change', async (t) => {
   const refused = (plant: object) => () => copyPlant(plant as NewPlant);

