@@ -43,7 +43,7 @@ export interface ResponseMessage {
  * that the log or the PostgreSQL store has tried to store together. A batch belongs to many requests, so
  * it is published in the asynchronous context in which the store was opened.
  *
- * If the database refuses a plant, its batch fails and is retried in smaller batches.
+ * If the database refuses a plant, its batch fails and is stored in halves.
  *
  * If a subscriber throws, the plants are acknowledged nevertheless, and Node emits `uncaughtException` of
  * `process`, which ends the process unless there is a listener.

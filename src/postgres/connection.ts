@@ -1,9 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
 import { messageOf } from '../system-error.js';
-import { reactionTo, type Reaction } from './errors.js';
-import { openSession, type Session, type SessionOptions } from './session.js';
+import { culpritOf } from './errors.js';
 import type { Row } from './rows.js';
+import { openSession, type Session, type SessionOptions } from './session.js';
 import type { Statement } from './statements.js';
 
 /** A connection that is opened on demand, and again after a failure. */
@@ -20,14 +20,6 @@ export interface Connection {
   readonly close: () => void;
 }
 
-/**
- * How often a statement is sent again after each reaction. It conflicts with other transactions for about a
- * second at most.
- */
-const TRIES = { pause: 9, unprepare: 1, repeat: 1, fail: 0, lost: 0 };
-
-const CLOSED = 'the store is closed';
-
 /** Creates connections to the host that accepts writes. */
 export interface Connector {
   readonly connect: () => Connection;
@@ -35,56 +27,60 @@ export interface Connector {
   readonly close: () => void;
 }
 
+/** How often a statement is sent again if it conflicts with other transactions: for about a second. */
+const MAX_CONFLICTS = 9;
+
 export function createConnector(hosts: readonly URL[], options: SessionOptions): Connector {
   const connections = new Set<Connection>();
-  let isClosed = false;
+  const closing = new AbortController();
+  const { signal } = closing;
   /** The index of the host to try next. If that host fails, it is the turn of the one after it. */
   let current = 0;
-  let prepares = true;
+  let hasNames = true;
 
   function connect(): Connection {
     let session: Session | undefined;
     let host = 0;
 
     async function open(): Promise<Session> {
-      if (isClosed) throw new Error(CLOSED);
+      signal.throwIfAborted();
       host = current;
-      const opened = await openSession(
-        String(hosts[host]),
-        options.timeoutMs / hosts.length,
-        options,
-      );
-      if (isClosed) opened.close();
+      const timeoutMs = options.timeoutMs / hosts.length;
+      const opened = await openSession(String(hosts[host]), timeoutMs, options);
+      if (signal.aborted) opened.close();
       return opened;
     }
 
     async function query({ name, text }: Statement, ...values: string[]): Promise<Row[]> {
-      /** How often each reaction to an error may still be followed by another try. */
-      const left: Record<Reaction, number> = { ...TRIES, 'move on': hosts.length - 1 };
       const failures: HostFailure[] = [];
-      for (;;) {
-        let to: Session | undefined;
+      for (let conflicts = 0; ;) {
+        let isSent = false;
+        const isNamed = hasNames;
         try {
           if (!session || session.isClosed()) session = await open();
-          to = session;
-          return await to.query({ ...(prepares && { name }), text, values });
+          isSent = true;
+          return await session.query({ ...(isNamed && { name }), text, values });
         } catch (error) {
-          if (isClosed) throw new Error(CLOSED, { cause: error });
-          // If no session was opened, the statement has not been sent.
-          const reaction = to ? await reactionTo(error, to) : 'move on';
-          const isLeft = reaction === 'move on' || reaction === 'lost';
-          if (isLeft) failures.push({ host: String(hosts[host]?.host), error });
-          if (isLeft) leaveHost();
-          if (left[reaction]-- === 0) throw isLeft ? errorOf(failures) : error;
-          if (reaction === 'unprepare') prepares = false;
-          if (reaction === 'pause') await backoff(TRIES.pause - left.pause);
+          signal.throwIfAborted();
+          const culprit = isSent ? culpritOf(error) : 'server';
+          if (culprit === 'server' || culprit === 'connection') {
+            failures.push({ host: String(hosts[host]?.host), error });
+            leaveHost();
+            if (culprit === 'connection' || failures.length === hosts.length)
+              throw errorOf(failures);
+          } else if (culprit === 'conflict' && conflicts < MAX_CONFLICTS) {
+            await backoff(++conflicts);
+          } else if (culprit === 'name' && isNamed) {
+            hasNames = false;
+          } else {
+            throw error;
+          }
         }
       }
     }
 
     function leaveHost(): void {
       session?.close();
-      session = undefined;
       if (current === host) current = (host + 1) % hosts.length;
     }
 
@@ -103,7 +99,7 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
   return {
     connect,
     close() {
-      isClosed = true;
+      closing.abort(new Error('the store is closed'));
       for (const connection of connections) connection.close();
     },
   };

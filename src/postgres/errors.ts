@@ -1,61 +1,42 @@
 import pg from 'pg';
 
 import { PlantStoreError } from '../store.js';
-import { codeOf } from '../system-error.js';
-import type { Session } from './session.js';
-import { CHECK } from './statements.js';
+import { codeOf, messageOf } from '../system-error.js';
 
 /**
- * What to do about a statement that failed:
+ * What a statement failed because of:
  *
- * - `pause`, and send it again: it conflicts with other transactions.
- * - `unprepare`: send it without its name.
- * - `repeat`: send it again, once. Its rows may be the cause, or something that is over.
- * - `fail`: its rows are the cause, so others can be stored.
- * - `move on`: send it to the next host. It has not run.
- * - `lost`: leave the host. It may have run, or nothing can be stored there.
+ * - `conflict`: other transactions, such as one with which it cannot be serialized. It can be sent again.
+ * - `name`: the server has forgotten the statement with this name, or has another one. PgBouncer in transaction mode
+ *   prepares a statement on one connection and runs it on another.
+ * - `server`: the server cannot store anything at the moment, and has rolled the statement back.
+ * - `connection`: there is no answer. It may have run.
+ * - `rows`: anything else, so other rows can be stored.
  */
-export type Reaction = 'pause' | 'unprepare' | 'repeat' | 'fail' | 'move on' | 'lost';
+export type Culprit = 'conflict' | 'name' | 'server' | 'connection' | 'rows';
 
 // See https://www.postgresql.org/docs/current/errcodes-appendix.html.
-const REACTIONS: Readonly<Record<string, Reaction>> = {
-  '40001': 'pause',
-  '40P01': 'pause',
-  // PgBouncer in transaction mode prepares a statement on one connection and runs it on another.
-  '26000': 'unprepare',
-  '42P05': 'unprepare',
-  // The disk is full.
-  '53100': 'lost',
-  // A row that another transaction holds, and the server's `statement_timeout`.
-  '55P03': 'fail',
-  '57014': 'fail',
+const CULPRITS: Readonly<Record<string, Culprit>> = {
+  '40001': 'conflict',
+  '40P01': 'conflict',
+  '26000': 'name',
+  '42P05': 'name',
+  // A standby.
+  '25006': 'server',
 };
 
-/** Read-only (a standby); too many connections; starting up or shutting down. */
-const OTHER_HOST = new Set(['25006', '53300', '57P03']);
+/** The connection, no resources, an operator or a crash, the system, and an internal error. */
+const OF_THE_SERVER = /^(?:08|53|57P|58|XX)/;
 
-/** What to do about the error of a statement that was sent in a session. */
-export async function reactionTo(error: unknown, session: Session): Promise<Reaction> {
-  // Without an answer, it may have run. With an error as the answer, the server has rolled it back.
-  if (!(error instanceof pg.DatabaseError)) return 'lost';
-  const { code = '', routine } = error;
-  const reaction = REACTIONS[code];
-  // RAISE in a trigger, whatever SQLSTATE it has chosen.
-  if (routine === 'exec_stmt_raise' && reaction !== 'pause') return 'fail';
-  if (reaction) return reaction;
-  // It may be a trigger or a constraint that has failed with any other SQLSTATE, or the server.
-  if (await canStore(session)) return 'repeat';
-  return OTHER_HOST.has(code) ? 'move on' : 'lost';
+export function culpritOf(error: unknown): Culprit {
+  if (!(error instanceof pg.DatabaseError)) return 'connection';
+  const { code = '' } = error;
+  return CULPRITS[code] ?? (OF_THE_SERVER.test(code) ? 'server' : 'rows');
 }
 
-/** Does not show whether the disk is full, because {@link CHECK} stores nothing. */
-async function canStore(session: Session): Promise<boolean> {
-  try {
-    await session.query({ text: CHECK.text, values: [] });
-    return true;
-  } catch {
-    return false;
-  }
+/** The error of a store. `name` is the name of its database. */
+export function toStoreError(name: string, cause: unknown): PlantStoreError {
+  return new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
 }
 
 /** Whether there is no table (`undefined_table`). */
@@ -101,10 +82,10 @@ const TRANSIENT = new Set([
  * ```
  */
 export function isTransient(error: unknown): boolean {
-  if (error instanceof PlantStoreError) return isTransient(error.cause);
+  if (!(error instanceof Error)) return false;
+  if (isTransient(error.cause)) return true;
   // Of several hosts, or of several addresses of one.
   if (error instanceof AggregateError && error.errors.some(isTransient)) return true;
-  if (!(error instanceof Error)) return false;
   const { code, syscall } = error as NodeJS.ErrnoException;
   return [code, `${syscall} ${code}`, error.message].some((key) => TRANSIENT.has(String(key)));
 }

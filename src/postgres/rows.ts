@@ -18,7 +18,7 @@ const TYPES: Readonly<Record<MemberType, { type: string; parse: (text: string) =
 };
 
 /** A column of the table, in SQL. */
-export interface Column {
+interface Column {
   readonly name: string;
   readonly type: string;
   readonly constraint: string;
@@ -34,11 +34,16 @@ const memberColumns = MEMBERS.map((name) => ({
  * The columns of the table. `exact` is null unless the type `text` cannot hold a string of the plant: then it is the
  * JSON of the members, whose strings have U+FFFD in place of NUL and lone surrogates in their own columns.
  */
-export const COLUMNS: readonly Column[] = [
+const COLUMNS: readonly Column[] = [
   { name: 'id', type: 'bigint', constraint: ' PRIMARY KEY' },
   ...memberColumns,
   { name: 'exact', type: 'text', constraint: '' },
 ];
+
+/** SQL for each column, in their order. */
+export function forColumns(sql: (column: Column) => string, separator = ', '): string {
+  return COLUMNS.map(sql).join(separator);
+}
 
 const NOT_TEXT = /[\0\ud800-\udfff]/gu;
 

@@ -1,7 +1,8 @@
 import pg from 'pg';
 
+import { checkRefusal, FULL_REFUSAL } from './refusal.js';
 import type { Row } from './rows.js';
-import { checkRefusal, REFUSAL } from './statements.js';
+import type { Statement } from './statements.js';
 
 /**
  * A password, or a function that is called for each new connection to a server that asks for a password.
@@ -16,16 +17,12 @@ export type Password = string | (() => string | Promise<string>);
 /** A connection to one server, until it fails or is closed. */
 export interface Session {
   /** As `query` of a `Connection`. A statement with a name is prepared. */
-  readonly query: (statement: QueryConfig) => Promise<Row[]>;
+  readonly query: (query: Query) => Promise<Row[]>;
   readonly close: () => void;
   readonly isClosed: () => boolean;
 }
 
-interface QueryConfig {
-  readonly name?: string;
-  readonly text: string;
-  readonly values: string[];
-}
+type Query = Statement & { readonly values: string[] };
 
 export interface SessionOptions {
   readonly password: Password | undefined;
@@ -33,31 +30,21 @@ export interface SessionOptions {
   readonly acceptDataLoss: boolean;
 }
 
-class Client extends pg.Client {
-  declare readonly connectionParameters: { readonly application_name: string };
-
-  /** pg.Client itself would also send PGOPTIONS and PGREPLICATION of the environment. */
-  getStartupConf(): Record<string, unknown> {
-    const { application_name } = this.connectionParameters;
-    return { user: this.user, database: this.database, application_name };
-  }
-}
-
 /** Makes pg return columns as text, whatever type parsers the application has registered. */
-const PLAIN = { rowMode: 'array', types: { getTypeParser: () => String } } as const;
+const AS_TEXT = { rowMode: 'array', types: { getTypeParser: () => String } } as const;
 
 /** Sets what must not depend on the configuration of the role, and checks what cannot be set. */
-const PREPARE = `SELECT count(set_config(name, value, false)), ${REFUSAL}
+const CONFIGURE = `SELECT count(set_config(name, value, false)), ${FULL_REFUSAL}
   FROM json_each_text($1::json) AS wanted (name, value) JOIN pg_settings USING (name)`;
 
-/** The settings for {@link PREPARE}, which leaves out those that the server's release does not have. */
+/** The settings for {@link CONFIGURE}, which leaves out those that the server's release does not have. */
 function settings(timeoutMs: number): Readonly<Record<string, string | number>> {
   return {
     client_min_messages: 'warning',
     exit_on_error: 'off',
     idle_session_timeout: 0,
     transaction_timeout: 0,
-    // Less than half: a batch with a plant whose trigger takes longer is stored in parts, for which there must be time.
+    // Less than half: a batch with a plant whose trigger takes longer is stored in halves, for which there must be time.
     statement_timeout: Math.ceil(0.4 * timeoutMs),
     // Short: plants in a batch with one whose row is locked may have to wait for this several times.
     lock_timeout: Math.ceil(timeoutMs / 50),
@@ -72,7 +59,7 @@ export async function openSession(
   let isClosed = false;
   let cancelledWaits = 0;
 
-  const client = new Client({
+  const client = new pg.Client({
     application_name: 'plant-store',
     ssl: false,
     sslnegotiation: 'postgres',
@@ -96,9 +83,9 @@ export async function openSession(
     client.connection.stream.destroy();
   }
 
-  async function query(statement: QueryConfig): Promise<Row[]> {
+  async function query(config: Query): Promise<Row[]> {
     const waitsBefore = cancelledWaits;
-    const { rows } = await client.query<(string | null)[]>({ ...PLAIN, ...statement });
+    const { rows } = await client.query<(string | null)[]>({ ...AS_TEXT, ...config });
     if (cancelledWaits > waitsBefore)
       throw new Error('the wait for a synchronous standby was cancelled');
     checkRefusal(rows, acceptDataLoss);
@@ -107,7 +94,7 @@ export async function openSession(
 
   try {
     await client.connect();
-    await query({ text: PREPARE, values: [JSON.stringify(settings(timeoutMs))] });
+    await query({ text: CONFIGURE, values: [JSON.stringify(settings(timeoutMs))] });
   } catch (error) {
     close();
     throw error;

@@ -1,88 +1,24 @@
 import { createHash } from 'node:crypto';
 
-import { COLUMNS, type Column, type Row } from './rows.js';
-
-/** SQL for each column, in their order. */
-function forColumns(sql: (column: Column) => string, separator = ', '): string {
-  return COLUMNS.map(sql).join(separator);
-}
+import { FULL_REFUSAL, REFUSAL } from './refusal.js';
+import { forColumns } from './rows.js';
 
 const NAMES = forColumns(({ name }) => name);
 
-/** The type that a column must have; null for columns that the store does not use. */
-const TYPE = `CASE attname
-      ${forColumns(({ name, type }) => `WHEN '${name}' THEN '${type}'::regtype`, ' ')} END`;
-
-/**
- * Why a column has the wrong type, or null: `double precision` would round an id, and `character varying(5)`
- * cut off spaces.
- */
-const WRONG_COLUMN = `(SELECT format('the column %s must be of the type %s', attname, ${TYPE})
-    FROM pg_attribute WHERE attrelid = plants AND atttypid <> ${TYPE} LIMIT 1)`;
-
-/** True also if there is no table. With INHERITS, an id could be in the table and in its children. */
-const IS_PERMANENT = `CASE relkind
-      WHEN 'r' THEN relpersistence = 'p'
-        AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = plants)
-      WHEN 'p' THEN NOT EXISTS (
-        SELECT FROM pg_partition_tree(plants) JOIN pg_class AS part ON part.oid = relid
-        WHERE isleaf AND (part.relkind, part.relpersistence) <> ('r', 'p'))
-      ELSE relkind IS NULL END`;
-
-/**
- * The table, and two settings that are pinned until the transaction ends. Otherwise a reload during the statement
- * would change them before the commit: the server reads changed settings before it runs the Sync that
- * follows. Without warnings, the server would hide that a plant did not reach its synchronous standby.
- */
-const STATE = `(VALUES (to_regclass('plants'))) AS named (plants) LEFT JOIN pg_class ON oid = plants,
-  set_config('client_min_messages', 'warning', true) AS warnings,
-  set_config('synchronous_commit', current_setting('synchronous_commit'), true) AS durability`;
-
-/**
- * SQL for two columns: why the server would change plants, or null; and why it could lose them, or null, which
- * an operator can accept. Each statement returns them, because all this may change while a connection is
- * open. A sub-select is evaluated once for all rows, which takes about 40 µs a batch.
- * A server other than PostgreSQL may not have the setting `fsync`, which cannot be pinned either.
- */
-export const REFUSAL = `(SELECT CASE
-    WHEN current_setting('server_encoding') <> 'UTF8' THEN 'the encoding of the database must be UTF8'
-    ELSE ${WRONG_COLUMN} END FROM (VALUES (to_regclass('plants'))) AS named (plants)),
-  (SELECT CASE
-    WHEN durability = 'off' THEN 'synchronous_commit=off can lose plants'
-    WHEN current_setting('fsync', true) = 'off' THEN 'fsync=off can lose plants'
-    WHEN NOT ${IS_PERMANENT}
-      THEN 'an unlogged, temporary or foreign table or partition, INHERITS, or a view can lose plants'
-    END FROM ${STATE})`;
-
-/** @throws Error if the last columns are a {@link REFUSAL} that the operator does not accept. */
-export function checkRefusal(rows: readonly Row[], acceptDataLoss: boolean): void {
-  const [refusal, loss] = rows[0]?.slice(-2) ?? [];
-  const reason = refusal ?? (acceptDataLoss ? undefined : loss);
-  if (reason) throw new Error(reason);
+/** A statement, which is prepared if it has a name. */
+export interface Statement {
+  readonly name?: string;
+  readonly text: string;
 }
 
 /** A prepared statement, named by the hash of its text. */
-function statement(text: string) {
+function statement(text: string): Statement {
   return { name: createHash('sha256').update(text).digest('hex').slice(0, 32), text };
 }
-export type Statement = ReturnType<typeof statement>;
 
 const DEFINITIONS = forColumns(({ name, type, constraint }) => `${name} ${type}${constraint}`);
-const TABLE = `CREATE TABLE plants (${DEFINITIONS})`;
-
-/**
- * Without a lock, two instances that create the table at the same time could both fail. `lock_timeout` does not limit
- * the wait for this lock. Since PostgreSQL 15, a role may not create tables in the schema public.
- */
-export const CREATE_TABLE = statement(`DO $$ BEGIN
-  PERFORM set_config('lock_timeout', '0', true);
-  PERFORM pg_advisory_xact_lock(hashtext('CREATE TABLE plants'));
-  IF to_regclass('plants') IS NULL THEN ${TABLE}; END IF;
-EXCEPTION WHEN insufficient_privilege THEN
-  RAISE insufficient_privilege USING MESSAGE = format(
-    'the table plants is missing and cannot be created: %s; as an administrator, run %s; %s TO %I',
-    SQLERRM, '${TABLE}', 'GRANT SELECT, INSERT, UPDATE (exact) ON plants', current_user);
-END $$`);
+/** Since PostgreSQL 15, a role may not create tables in the schema public. */
+export const CREATE_TABLE = statement(`CREATE TABLE IF NOT EXISTS plants (${DEFINITIONS})`);
 
 /** The rows of the parameter, numbered from 1. Unlike arrays, JSON does not depend on settings. */
 const BATCH = `ROWS FROM (json_to_recordset($1::json)
@@ -93,11 +29,11 @@ export const INSERT = statement(`INSERT INTO plants (${NAMES})
   SELECT ${NAMES} FROM ${BATCH}
   ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${REFUSAL}`);
 
-/** An `INSERT` of no plants, which fails if plants could not be inserted. */
+/** An `INSERT` of no plants, which fails if plants could not be inserted, with all reasons to refuse the database. */
 export const CHECK = statement(`WITH none AS (
     INSERT INTO plants (${NAMES}) SELECT ${NAMES} FROM plants WHERE false
     ON CONFLICT (id) DO NOTHING)
-  SELECT ${REFUSAL}`);
+  SELECT ${FULL_REFUSAL}`);
 
 const IS_SAME = forColumns(
   ({ name }) => `stored.${name}::text COLLATE "C" IS NOT DISTINCT FROM batch.${name}::text`,

@@ -1,188 +1,157 @@
-import { AsyncResource } from 'node:async_hooks';
-
-import { measureCommit } from '../channels.js';
-import { copyPlant, stringLength, type NewPlant } from '../plant.js';
-import type { Report } from '../report.js';
-import { PlantStoreError, type PlantStore } from '../store.js';
+import { MAX_ID, MIN_ID, type NewPlant } from '../plant.js';
+import { checkRange } from '../range.js';
+import { limitRate, type Report } from '../report.js';
+import type { PlantStore } from '../store.js';
 import { messageOf } from '../system-error.js';
-import type { Connection } from './connection.js';
-import { rowsOf } from './rows.js';
-import { COMPARE, INSERT } from './statements.js';
+import { createConnector, type Connection, type Connector } from './connection.js';
+import { isMissingTable, toStoreError } from './errors.js';
+import { createGroupCommit } from './group-commit.js';
+import { plantOfRow, rowsOf } from './rows.js';
+import type { Password } from './session.js';
+import { CHECK, COMPARE, CREATE_TABLE, PAGE } from './statements.js';
+import { parseDatabaseUrl } from './url.js';
 
-interface Pending {
-  readonly plant: NewPlant;
-  readonly bytes: number;
-  readonly since: number;
-  readonly resolve: (outcome: 'created' | 'unchanged') => void;
-  readonly reject: (reason: unknown) => void;
+/**
+ * The options of {@link openPostgresStore}.
+ */
+export interface PostgresStoreOptions {
+  /**
+   * `postgres://user[:password]@host[:port][,…]/database`, with parameters for TLS, such as
+   * `sslmode=verify-full`, and `application_name`; any other is refused. Of several hosts, the one that takes writes is
+   * found and followed.
+   */
+  readonly url: string;
+  /** Instead of the password in the URL. A function is called for each new connection. */
+  readonly password?: Password;
+  /** The number of connections, each with one statement in flight: at most 1000. Default: 2. */
+  readonly connections?: number;
+  /** How long connecting and each statement may take, in ms: at most 2147483647. Default: 5000. */
+  readonly timeoutMs?: number;
+  /** Accepts `synchronous_commit=off`, `fsync=off` and a table that is not permanent. Default: false. */
+  readonly acceptDataLoss?: boolean;
+  /**
+   * Called with `(message, cause)` when the database is away, when plants are stored again, and when the
+   * database refuses a plant; at most 10 times in 10 seconds. Default: `console.error`.
+   */
+  readonly report?: Report;
 }
 
 /**
- * A batch is full when it reaches one of these: its rows stay locked until it is committed. CockroachDB limits
- * statements to 16 MiB.
+ * A plant store in the table `plants` of a PostgreSQL database.
+ *
+ * @example
+ * ```ts
+ * for await (const { id, name } of store.plants()) console.log(id, name);
+ * ```
  */
-const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
-/** How many bytes of plants may wait for the database, by {@link bytesOf}. */
-const MAX_WAITING_BYTES = 67_108_864;
-
-/**
- * A batch in which a plant is refused is stored in parts of this size, and such a part one by one. Of 2,000 plants of
- * which ten are refused, 300 commits store the others. One by one, they would need 2,000, and if a commit took more
- * than 2 ms, some would be refused because of the time.
- */
-const PART = 20;
-
-/** The memory that a waiting plant takes at most, in bytes: its strings in UTF-8, and 512 bytes for the rest. */
-function bytesOf(plant: NewPlant): number {
-  return 512 + 3 * stringLength(plant);
+export interface PostgresStore extends PlantStore {
+  /** The hosts and the database, without user and password: `db1:5432,db2:5432/plants`. */
+  readonly name: string;
+  /**
+   * Reads all plants in the order of their ids, on a connection of its own. Closing the store ends the reading with an
+   * error.
+   */
+  plants(): AsyncIterable<NewPlant>;
+  /**
+   * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
+   * setting or table would lose them. Concurrent checks share one statement, on a connection of their own. Stores
+   * and reports nothing.
+   *
+   * @throws {@link PlantStoreError} `unavailable` otherwise.
+   *
+   * @example Readiness, for a load balancer:
+   * ```ts
+   * const status = await store.check().then(() => 200, () => 503);
+   * ```
+   */
+  check(): Promise<void>;
 }
 
-const MISSING =
-  'it was neither inserted nor found; a trigger may skip it, or row-level security hide it';
-
-const plantOf = ({ plant }: Pending): NewPlant => plant;
-
 /**
- * Stores plants in batches: those that arrive while all connections are busy are stored together.
- * `name` is the name of the database in messages.
+ * Opens a store that any number of processes may share. The table `plants` is created if it is
+ * missing. While no server can be reached, plants are refused as `unavailable`.
+ *
+ * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is. This function does not
+ * try again; {@link isTransient} tells whether that can help.
+ * @throws TypeError if the URL, or the type of the password or of `report`, is not valid.
+ * @throws RangeError if a number is not an integer in its range.
+ *
+ * @example
+ * ```ts
+ * const store = await openPostgresStore({ url: 'postgres://plants:secret@db1,db2/plants' });
+ * createServer(createPlantHandler({ store, tokens: [token] })).listen(8080);
+ * ```
  */
-export function createStore(
-  connections: readonly Connection[],
-  name: string,
-  { timeoutMs, report }: { readonly timeoutMs: number; readonly report: Report },
-): PlantStore {
-  const queue: Pending[] = [];
-  let queuedBytes = 0;
-  const lanes = connections.map((connection) => ({ connection, running: Promise.resolve() }));
-  const idle = [...lanes];
-  let isClosed = false;
-  let isAway = false;
-  let outages = 0;
-
-  // Bound to the asynchronous context that opened the store: a batch belongs to many requests.
-  const run = AsyncResource.bind(async (lane: (typeof lanes)[number]): Promise<void> => {
-    // Plants that are added in the same tick go into the same batch.
-    await Promise.resolve();
-    while (queue.length > 0) {
-      const batch = takeBatch().filter(isInTime);
-      if (batch.length > 0) await storeBatch(lane.connection, batch);
-    }
-    idle.push(lane);
-  });
-
-  function takeBatch(): Pending[] {
-    let [count, bytes] = [0, 0];
-    for (const pending of queue) {
-      if (count === MAX_BATCH.plants || bytes >= MAX_BATCH.bytes) break;
-      count++;
-      bytes += pending.bytes;
-    }
-    queuedBytes -= bytes;
-    return queue.splice(0, count);
+export async function openPostgresStore(options: PostgresStoreOptions): Promise<PostgresStore> {
+  const { password, connections = 2, timeoutMs = 5_000, acceptDataLoss = false } = options;
+  checkRange('connections', connections, 1_000);
+  checkRange('timeoutMs', timeoutMs, 2_147_483_647);
+  if (!['undefined', 'string', 'function'].includes(typeof password))
+    throw new TypeError('password: must be a string or a function');
+  const report = limitRate(options.report);
+  const hosts = hostsIn(options.url);
+  const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
+  const connector = createConnector(hosts, { password, timeoutMs, acceptDataLoss });
+  const all = Array.from({ length: connections }, connector.connect);
+  try {
+    for (const connection of all) await requireTable(connection);
+  } catch (cause) {
+    connector.close();
+    throw toStoreError(name, cause);
   }
-
-  function isInTime({ since, reject }: Pending): boolean {
-    const isOverdue = performance.now() - since > timeoutMs;
-    if (isOverdue) reject(tooSlow());
-    return !isOverdue;
-  }
-
-  /** Stores a batch. If one of its plants is refused, it is stored in parts, so that no other is refused. */
-  async function storeBatch(connection: Connection, batch: readonly Pending[]): Promise<void> {
-    const outagesBefore = outages;
-    const publish = measureCommit(name);
-    let rest: readonly Pending[] = batch;
-    try {
-      rest = await insert(connection, batch);
-      const missing = rest.length > 0 ? await compare(connection, rest) : [];
-      const error = missing.length > 0 ? new Error(MISSING) : undefined;
-      publish?.({ plants: batch.length - rest.length, ...(error && { error }) });
-      if (error) refuse(missing, error, true);
-      if (!isAway || outages > outagesBefore) return;
-      isAway = false;
-      report(`${name}: plants are stored again`);
-    } catch (error) {
-      publish?.({ plants: batch.length - rest.length, error });
-      if (connection.isOpen() && rest.length > 1) await storeInParts(connection, rest);
-      else refuse(rest, error, connection.isOpen());
-    }
-  }
-
-  async function storeInParts(connection: Connection, batch: readonly Pending[]): Promise<void> {
-    const size = batch.length > PART ? PART : 1;
-    // Not the time since they were added: they may have waited for a connection, and for a slow plant.
-    const deadline = performance.now() + timeoutMs;
-    for (let start = 0; start < batch.length; start += size) {
-      const part = batch.slice(start, start + size);
-      if (performance.now() < deadline) await storeBatch(connection, part);
-      else for (const { reject } of part) reject(tooSlow());
-    }
-  }
-
-  /** Inserts the plants that have no row, and returns the others. */
-  async function insert(connection: Connection, batch: readonly Pending[]): Promise<Pending[]> {
-    // Of plants with the same id, the first is inserted, and the others are compared with it.
-    const firsts = new Map(
-      batch.toReversed().map((pending) => [String(pending.plant.id), pending]),
-    );
-    const rows = await connection.query(INSERT, rowsOf(Array.from(firsts.values(), plantOf)));
-    const created = new Set(rows.flatMap(([id]) => firsts.get(id as string) ?? []));
-    for (const { resolve } of created) resolve('created');
-    return batch.filter((pending) => !created.has(pending));
-  }
-
-  /** Compares plants with their rows, and returns those that have none. */
-  async function compare(connection: Connection, batch: readonly Pending[]): Promise<Pending[]> {
-    const compared = await connection.query(COMPARE, rowsOf(batch.map(plantOf)));
-    const isSame = new Map(compared.map(([n, same]) => [batch[Number(n) - 1], same === 't']));
-    for (const pending of batch) {
-      const same = isSame.get(pending);
-      if (same) pending.resolve('unchanged');
-      else if (same === false)
-        pending.reject(new PlantStoreError('conflict', 'the id belongs to a different plant'));
-    }
-    return batch.filter((pending) => !isSame.has(pending));
-  }
-
-  /** Refuses one plant, or, if the connection was lost, all plants of a batch. */
-  function refuse(batch: readonly Pending[], cause: unknown, isOpen: boolean): void {
-    const reason = messageOf(cause);
-    if (isOpen) {
-      report(`${name}: the database refuses a plant: ${reason}`);
-    } else {
-      outages++;
-      if (!isAway)
-        report(`${name}: ${reason}; plants are refused until it is available again`, cause);
-      isAway = true;
-    }
-    for (const { reject } of batch) reject(unavailable(reason, cause));
-  }
-
-  function tooSlow(): PlantStoreError {
-    return unavailable('the database is too slow');
-  }
-
-  function unavailable(reason: string, cause?: unknown): PlantStoreError {
-    return new PlantStoreError('unavailable', `${name}: ${reason}`, { cause });
-  }
-
+  const commit = createGroupCommit(all, name, { timeoutMs, report });
+  const probe = connector.connect();
+  let checking: Promise<unknown> | undefined;
   return {
-    async add(given) {
-      const plant = copyPlant(given);
-      const bytes = bytesOf(plant);
-      if (isClosed) throw unavailable('the store is closed');
-      if (queuedBytes > 0 && queuedBytes + bytes > MAX_WAITING_BYTES)
-        throw unavailable('too many plants are waiting for the database');
-      return new Promise((resolve, reject) => {
-        queue.push({ plant, bytes, since: performance.now(), resolve, reject });
-        queuedBytes += bytes;
-        const lane = idle.pop();
-        if (lane) lane.running = run(lane);
-      });
+    ...commit,
+    name,
+    plants: () => selectPlants(connector, name),
+    async check() {
+      checking ??= probe.query(CHECK).finally(() => (checking = undefined));
+      await checking.catch((cause: unknown) => Promise.reject(toStoreError(name, cause)));
     },
     async close() {
-      isClosed = true;
-      await Promise.all(lanes.map(({ running }) => running));
+      await Promise.allSettled([commit.close(), checking]);
+      connector.close();
     },
   };
+}
+
+function hostsIn(url: string): URL[] {
+  try {
+    return parseDatabaseUrl(url);
+  } catch (error) {
+    throw new TypeError(`url: ${messageOf(error)}`);
+  }
+}
+
+/** Creates the table if it is missing. Runs statements without plants, to detect most of what the database may lack. */
+async function requireTable(connection: Connection): Promise<void> {
+  const compare = () => connection.query(COMPARE, rowsOf([]));
+  try {
+    await compare();
+  } catch (error) {
+    if (!isMissingTable(error)) throw error;
+    await connection.query(CREATE_TABLE).catch(async (cause: unknown) => {
+      const message = `the table plants is missing and cannot be created: ${messageOf(cause)}`;
+      // Another instance may have created it meanwhile.
+      await compare().catch(() => Promise.reject(new Error(message, { cause })));
+    });
+  }
+  await connection.query(CHECK);
+}
+
+async function* selectPlants({ connect }: Connector, name: string): AsyncGenerator<NewPlant> {
+  const connection = connect();
+  try {
+    for (let next = MIN_ID; next <= MAX_ID;) {
+      const plants = (await connection.query(PAGE, String(next))).map(plantOfRow);
+      yield* plants;
+      next = (plants.at(-1)?.id ?? MAX_ID) + 1n;
+    }
+  } catch (cause) {
+    throw toStoreError(name, cause);
+  } finally {
+    connection.close();
+  }
 }

@@ -135,8 +135,6 @@ function openLog({ PLANT_STORE_FILE: file }: StoreSettings, stop: AbortSignal): 
 
 /** Not a static import: pg is an optional peer, and takes time to load. */
 async function openDatabase(url: string, settings: StoreSettings) {
-  // With this variable, pg would load another client library.
-  delete process.env.NODE_PG_FORCE_NATIVE;
   const { openPostgresStore } = await import('../postgres/index.js').catch((cause: unknown) => {
     const message = 'the package pg cannot be loaded; install it with: npm install pg';
     throw new Error(message, { cause });

@@ -200,6 +200,11 @@ async function serve(t: Test, folder: string) {
       );
       return urlOf('postgres', name);
     },
+    /** Ends the sessions of all stores, and returns how many there were. */
+    async endSessions() {
+      const sessions = `pg_stat_activity WHERE application_name = 'plant-store'`;
+      return (await sql(`SELECT pg_terminate_backend(pid) FROM ${sessions}`)).length;
+    },
     /** Suspends all processes of the server. */
     async suspend() {
       const rows = await sql('SELECT pid FROM pg_stat_activity');

@@ -66,7 +66,7 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     const nothing = undefined as unknown as Error & string;
     const refusals: [reason: RegExp, url: string, options?: Partial<PostgresStoreOptions>][] = [
       [
-        /: the table plants is missing and cannot be created: permission denied for schema \w+; as an administrator, run CREATE TABLE plants \(id bigint .*\); GRANT .* TO client_\d+$/,
+        /: the table plants is missing and cannot be created: permission denied for schema \w+$/,
         await prepared(),
       ],
       [/permission denied/, await prepared(TABLE)],

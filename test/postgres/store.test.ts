@@ -168,7 +168,8 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   t.test('checks store nothing, and concurrent ones share one statement', async (t) => {
     const url = await cluster.createSchema('log_min_duration_statement = 0');
     const store = await openStore(t, { url, connections: 1 });
-    for (const count of [1, 2]) {
+    // One is of the opening.
+    for (const count of [2, 3]) {
       await Promise.all(Array.from({ length: 50 }, () => store.check()));
       t.equal([...cluster.log().matchAll(/ execute \w{32}: WITH none AS/g)].length, count);
     }
@@ -258,8 +259,6 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
       await query(url, 'ALTER SEQUENCE tries RESTART');
       await trigger(url, `IF nextval('tries') <= ${times} THEN ${how}; END IF; RETURN NEW;`);
     }
-    await failing(1, 'PERFORM 1 / 0');
-    t.equal(await store.add({ ...FERN, id: 1n }), 'created');
     await failing(9, `RAISE SQLSTATE '40001'`);
     t.equal(await store.add({ ...FERN, id: 2n }), 'created');
     t.strictSame(store.reports, []);
@@ -318,7 +317,6 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     ];
     const env = {
       ...{ PGHOST: '192.0.2.1', PGPORT: '1', PGDATABASE: 'other', PGUSER: 'other', USER: 'other' },
-      ...{ PGOPTIONS: '-c default_transaction_read_only=on', PGREPLICATION: 'true' },
       ...{ PGSSLMODE: 'require', PGSSLNEGOTIATION: 'direct', PGCLIENT_ENCODING: 'LATIN1' },
       ...{ PGAPPNAME: 'other', PGCONNECT_TIMEOUT: '1', PGBINARY: 'true', PGPASSFILE: '/x' },
     };
