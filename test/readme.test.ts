@@ -1,5 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -208,6 +208,32 @@ t.test('SQLite reads a log with the command of its document', { skip: noSqlite }
   const cwd = t.testdir({ data: { 'plants.jsonl': lines.join('') } });
   const printed = await shell(block('Reading a log', 'sh'), cwd);
   t.equal(printed, '9223372036854775807|a "fern"|a,b\n9007199254740993|ivy|\n');
+});
+
+const noPython = spawnSync('python3', ['--version']).status !== 0 && 'needs python3';
+
+t.test('Python makes a file to import of CSV, with exact ids', { skip: noPython }, async (t) => {
+  const rows = [
+    '\ufeffname,id,tag',
+    'Löwenmaul,9223372036854775807,',
+    '"a ""fern"", large",9007199254740993,"indoor\nand outdoor"',
+    '蘭,-1, ',
+  ];
+  const cwd = t.testdir({
+    'plants.csv': rows.join('\r\n'),
+    'plants.py': block('Importing plants', 'python'),
+  });
+  const { stdout } = await promisify(execFile)('python3', ['plants.py'], { cwd });
+  writeFileSync(join(cwd, 'made.jsonl'), stdout);
+  t.match(await runHere(t, { args: ['import', 'made.jsonl'], cwd }), { code: 0 });
+  const log = readFileSync(join(cwd, 'plants.jsonl'), 'utf8');
+  t.equal(
+    log.replaceAll(/,"crc32":\d+/g, ''),
+    `{"id":9223372036854775807,"name":"Löwenmaul"}
+{"id":9007199254740993,"name":"a \\"fern\\", large","tag":"indoor\\nand outdoor"}
+{"id":-1,"name":"蘭","tag":" "}
+`,
+  );
 });
 
 t.test('a damaged log is verified and repaired with the commands of its document', async (t) => {

@@ -12,7 +12,9 @@ app.use((req, _, next) => {
   if (req.headers.cookie === 'gardener=1') req.headers.authorization = 'Bearer a-secret-token';
   next();
 });
-app.use(express.json({ verify: (req, _, rawBody) => Object.assign(req, { rawBody }) }));
+app.use(
+  express.json({ limit: '1mb', verify: (req, _, rawBody) => Object.assign(req, { rawBody }) }),
+);
 app.use('/garden', handler);
 const server = app.listen(8080);
 
