@@ -7,10 +7,11 @@ import type { PlantStoreError } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { storeErrors, faults, isForLackOfRoom, MODIFIED, toStoreError } from './errors.js';
 import * as files from './files.js';
-import type { FileId, OpenFile, System } from './files.js';
+import type { FileId, OpenFile } from './files.js';
 import type { IdIndex } from './ids.js';
 import { leaveMark } from './mark.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
+import type { System } from './system.js';
 
 /** Plants are taken only in the state `open`. A commit that hangs may still return. */
 export type CommitterState =
@@ -121,7 +122,7 @@ export function createCommitter(options: CommitterOptions) {
   async function writeBatch({ plants, lines, starts, bytes }: Batch): Promise<void> {
     if (state.is === 'poisoned') throw state.error;
     checkSize(end, end);
-    await files.writeAll(system, file, Buffer.from(lines));
+    await file.append(Buffer.from(lines));
     if (state.is === 'hanging') report(`${path}: the write has returned; plants are stored again`);
     if (isFull) report(`${path}: there is room again`);
     isFull = false;
@@ -150,10 +151,10 @@ export function createCommitter(options: CommitterOptions) {
     try {
       const written = Buffer.from(lines);
       const left = Buffer.alloc(written.length);
-      const { bytesRead } = await file.read(left, 0, left.length, end);
+      const bytesRead = await file.read(left, 0, left.length, end);
       if (left.compare(written, 0, bytesRead, 0, bytesRead) !== 0) throw faults.changed();
       checkSize(end + bytesRead, end + bytesRead);
-      if (bytesRead > 0) await files.truncateFile(file, end);
+      if (bytesRead > 0) await file.truncate(end);
     } catch (error) {
       return poison(error);
     }

@@ -1,77 +1,9 @@
-import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
-import { constants, statSync, write, type BigIntStats } from 'node:fs';
-import * as fs from 'node:fs/promises';
-import { createConnection, createServer, type Server } from 'node:net';
-import { platform } from 'node:os';
+import { constants, type BigIntStats } from 'node:fs';
 import { dirname } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { promisify } from 'node:util';
 
 import { codeOf } from '../system-error.js';
 import { faults, toStoreError } from './errors.js';
-
-export type OpenFile = Pick<
-  fs.FileHandle,
-  'fd' | 'stat' | 'chmod' | 'chown' | 'read' | 'truncate' | 'sync' | 'close'
->;
-
-/** What the log needs of the system: files, sockets, timers and random numbers. Tests simulate all of it. */
-export interface System {
-  open(path: string, flags: number, mode?: number): Promise<OpenFile>;
-  mkdir(path: string): Promise<unknown>;
-  realpath(path: string): Promise<string>;
-  readdir(path: string): Promise<string[]>;
-  chmod(path: string, mode: number): Promise<void>;
-  rename(from: string, to: string): Promise<void>;
-  unlink(path: string): Promise<void>;
-  /** Takes a descriptor, because `FileHandle.write` takes 1.5 times as long. */
-  write(descriptor: number, bytes: Buffer): Promise<{ readonly bytesWritten: number }>;
-  /** Synchronous: the inode is in memory, and the thread pool would take ten times as long. */
-  statSync(path: string, options: { bigint: true; throwIfNoEntry: false }): BigIntStats | undefined;
-  /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
-  readonly dsyncIsDurable: boolean;
-  /** Binds a Unix socket, and listens on it until that is closed. */
-  listen(path: string): Promise<{ close(): void }>;
-  /** Rejects if no process listens on a Unix socket. */
-  connect(path: string): Promise<void>;
-  readonly sleep: (ms: number) => Promise<unknown>;
-  /** Starts a timer, which does not keep the process running. `refresh` starts it anew. */
-  startTimer(onExpiry: () => void, ms: number): { refresh(): unknown };
-  readonly randomBytes: (size: number) => Buffer;
-}
-
-export const nodeSystem: System = {
-  open: fs.open,
-  mkdir: fs.mkdir,
-  realpath: fs.realpath,
-  readdir: fs.readdir,
-  chmod: fs.chmod,
-  rename: fs.rename,
-  unlink: fs.unlink,
-  write: promisify(write),
-  statSync,
-  // On macOS, O_DSYNC leaves the data in the disk's cache; libuv's fsync uses F_FULLFSYNC.
-  dsyncIsDurable: platform() !== 'darwin',
-  listen,
-  connect,
-  sleep,
-  startTimer: (onExpiry, ms) => setTimeout(onExpiry, ms).unref(),
-  randomBytes,
-};
-
-async function listen(path: string): Promise<Server> {
-  const server = createServer((socket) => socket.on('error', () => undefined).destroy());
-  // Without `exclusive`, the socket of a cluster worker would belong to the primary.
-  server.unref().listen({ path, exclusive: true });
-  await once(server, 'listening');
-  return server;
-}
-
-async function connect(path: string): Promise<void> {
-  const socket = createConnection(path);
-  await once(socket, 'connect').finally(() => socket.destroy());
-}
+import type { System } from './system.js';
 
 const { O_APPEND, O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } = constants;
 
@@ -93,20 +25,76 @@ export async function createFolder(system: System, path: string): Promise<void> 
   await (isCreated ? synced : synced.catch(() => undefined));
 }
 
+/** An open file. What is written and cut is durable once that has resolved, if the file was opened with `O_DSYNC`. */
+export interface OpenFile {
+  readonly descriptor: number;
+  stat(): Promise<BigIntStats>;
+  /** Resolves to the number of bytes read. */
+  read(buffer: Buffer, offset: number, length: number, position: number): Promise<number>;
+  /** Writes all of `bytes` at the end. */
+  append(bytes: Buffer): Promise<void>;
+  /** Durably: otherwise a power cut could bring old bytes back after new ones. */
+  truncate(size: number): Promise<void>;
+  /** Makes the content and the size of a file durable, or the entries of a folder. */
+  sync(): Promise<void>;
+  /** Waits for the pending reads. Later ones reject. Only once. */
+  close(): Promise<void>;
+}
+
+async function open(system: System, path: string, flags: number, mode?: number): Promise<OpenFile> {
+  const descriptor = await system.open(path, flags, mode);
+  const reads = new Set<Promise<unknown>>();
+  let isClosed = false;
+  const sync = (): Promise<void> => system.fsync(descriptor).catch(ignoreIfDenied);
+  return {
+    descriptor,
+    stat: () => system.fstat(descriptor),
+    async read(...args) {
+      // The descriptor may be that of another file by now.
+      if (isClosed) throw new Error('the file is closed');
+      const read = system.read(descriptor, ...args);
+      reads.add(read);
+      try {
+        return (await read).bytesRead;
+      } finally {
+        reads.delete(read);
+      }
+    },
+    async append(bytes) {
+      for (let rest = bytes; rest.length > 0;) {
+        const { bytesWritten } = await system.write(descriptor, rest);
+        if (bytesWritten === 0) throw new Error('the system wrote 0 bytes');
+        rest = rest.subarray(bytesWritten);
+      }
+      if (!system.dsyncIsDurable) await system.fsync(descriptor);
+    },
+    async truncate(size) {
+      await system.ftruncate(descriptor, size);
+      await sync();
+    },
+    sync,
+    async close() {
+      isClosed = true;
+      await Promise.allSettled(reads);
+      await system.close(descriptor);
+    },
+  };
+}
+
 /** Opens the file of a log for durable appends. Creates it, mode 0600, if it is missing. */
 export function openLogFile(system: System, path: string): Promise<OpenFile> {
-  return system.open(path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
+  return open(system, path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
 }
 
 /** Opens a file or a folder to read it. */
 export function openToRead(system: System, path: string): Promise<OpenFile> {
   // O_NONBLOCK: opening a FIFO that has no writer would block forever.
-  return system.open(path, O_RDONLY | O_NONBLOCK);
+  return open(system, path, O_RDONLY | O_NONBLOCK);
 }
 
 /** @throws Error if the file is not a regular one: only a regular file keeps what is written to it. */
 export async function statRegularFile(file: OpenFile): Promise<BigIntStats> {
-  const stats = await file.stat({ bigint: true });
+  const stats = await file.stat();
   if (!stats.isFile()) throw new Error('it is not a regular file');
   return stats;
 }
@@ -138,7 +126,7 @@ export async function createFile(
   await removeIfPresent(system, unfinished);
   try {
     // O_EXCL: a user who can write to the folder must not be able to redirect the bytes by a link.
-    const file = await system.open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, 0o600);
+    const file = await open(system, unfinished, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, 0o600);
     const path = await write(file).finally(() => file.close());
     await system.rename(unfinished, path);
     await syncFolder(system, dirname(path));
@@ -154,16 +142,6 @@ export async function removeIfPresent(system: System, path: string): Promise<voi
   await system.unlink(path).catch(() => undefined);
 }
 
-/** Writes all of `bytes` durably to a file that was opened with `O_DSYNC`. */
-export async function writeAll(system: System, file: OpenFile, bytes: Buffer): Promise<void> {
-  for (let rest = bytes; rest.length > 0;) {
-    const { bytesWritten } = await system.write(file.fd, rest);
-    if (bytesWritten === 0) throw new Error('the system wrote 0 bytes');
-    rest = rest.subarray(bytesWritten);
-  }
-  if (!system.dsyncIsDurable) await file.sync();
-}
-
 /** Makes the directory entries of a folder durable. */
 export async function syncFolder(system: System, path: string): Promise<void> {
   try {
@@ -173,17 +151,6 @@ export async function syncFolder(system: System, path: string): Promise<void> {
     // On ext4, XFS and Btrfs, the first durable write to a new file makes its entry durable, too.
     ignoreIfDenied(error);
   }
-}
-
-/** Makes the content and the size of a file durable. */
-export async function syncFile(file: OpenFile): Promise<void> {
-  await file.sync().catch(ignoreIfDenied);
-}
-
-/** Truncates a file durably: otherwise a power cut could bring old bytes back after new ones. */
-export async function truncateFile(file: OpenFile, size: number): Promise<void> {
-  await file.truncate(size);
-  await syncFile(file);
 }
 
 /** The permission model of Node 26 forbids fsync. */

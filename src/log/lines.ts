@@ -38,7 +38,7 @@ export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<L
   let reading = readMore();
   try {
     for (;;) {
-      const { bytesRead } = await reading;
+      const bytesRead = await reading;
       if (bytesRead === 0) break;
       held += bytesRead;
       const start = offset;

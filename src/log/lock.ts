@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { codeOf } from '../system-error.js';
 import { isForLackOfRoom, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import type { System } from './files.js';
+import type { System } from './system.js';
 
 /** Held by the only writer of a log. */
 export interface Lock {
@@ -50,7 +50,7 @@ const MAX_SOCKET_PATH_BYTES = 103;
 export async function acquireLock(system: System, path: string, ino: bigint): Promise<Lock> {
   const folder = dirname(path);
   const handle = await files.openToRead(system, folder);
-  const claims = { system, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.fd };
+  const claims = { system, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.descriptor };
   const time = { isUp: false };
   system.startTimer(() => (time.isUp = true), ACQUIRE_TIMEOUT_MS);
   try {

@@ -6,13 +6,14 @@ import type { PlantStore } from '../store.js';
 import { createCommitter, type CommitterOptions } from './commit.js';
 import { faults, requirePath, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import { nodeSystem, type OpenFile, type System } from './files.js';
+import type { OpenFile } from './files.js';
 import { createIdIndex } from './ids.js';
 import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
 import { plantsIn } from './read.js';
 import { encodeMembers, MEMBERS_END, MEMBERS_END_BYTES } from './record.js';
 import { recover } from './recover.js';
+import { nodeSystem, type System } from './system.js';
 
 /**
  * The options of {@link openPlantLog}.
@@ -90,7 +91,7 @@ export interface PlantLog extends PlantStore {
  *
  * Every line is checked. An incomplete last line was never acknowledged: it is copied to a file beside
  * the log, then cut off. Only one process at a time can have a log open. Close a log that
- * is no longer used: Node 26 throws when it finds an open file that nothing refers to any more.
+ * is no longer used: until then, it keeps its file open and its lock.
  *
  * @throws {@link PlantStoreError} `locked` if another process, or this one, has the log open and keeps it for 3 s;
  * `damaged` if a line is not what was written (nothing is changed then); `unavailable` if the file cannot be used, or
@@ -130,7 +131,7 @@ export async function openLog(
     // The process that had the log open until now may have marked it.
     await requireUnmarked(system, path);
     // A killed process may have left lines that only the page cache holds.
-    await files.syncFile(file);
+    await file.sync();
     const index = createIdIndex();
     const end = await recover({ system, file, path, fileId, report, index }, onProgress);
     return createLog({ system, file, path, fileId, report, end, index, lock });
@@ -167,14 +168,15 @@ function createLog({ lock, ...parts }: CommitterOptions & { readonly lock: Lock 
   /**
    * Whether the line at an offset, which has the id of a plant, holds that plant. Reads no more than the plant
    * takes, however long the line is, so no request reads more than it has sent. The line's checksum was
-   * checked when the log was opened. The file is not closed meanwhile: a FileHandle waits for its reads.
+   * checked when the log was opened.
    */
   async function isStoredAt(offset: number, plant: NewPlant): Promise<boolean> {
     const wanted = Buffer.from(encodeMembers(plant));
     const idEnd = wanted.indexOf(',');
     const length = wanted.length + MEMBERS_END_BYTES;
     // Bytes that are not read are zeros, which no line has.
-    const { buffer: found } = await file.read(Buffer.alloc(length), 0, length, offset);
+    const found = Buffer.alloc(length);
+    await file.read(found, 0, length, offset);
     const hasId = found.compare(wanted, 0, idEnd, 0, idEnd) === 0;
     if (!hasId) throw committer.poison(faults.modifiedLine(offset));
     committer.checkFile();

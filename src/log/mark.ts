@@ -4,7 +4,7 @@ import type { Report } from '../report.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import type { System } from './files.js';
+import type { System } from './system.js';
 
 /*
  * The mark of a log whose file something else has modified, replaced or removed while it was open: an empty file

@@ -3,12 +3,15 @@ import { requirePath, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
 import { linesOf } from './lines.js';
+import { nodeSystem } from './system.js';
 
 /**
  * Reads the plants of a log in the order in which they were stored. The file is neither locked nor changed, so
  * another process may have it open. What it appends after the first plant has been requested is not read, and
  * neither is an incomplete last line, which was never acknowledged. But a plant that is read may be of a
  * write that fails later, and then it is not stored.
+ *
+ * The file is closed at the end of a `for await` loop; without one, by `return()`.
  *
  * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if
  * the file cannot be read. If a server whose disk is full cuts off a line of which a part was read, that line
@@ -28,7 +31,7 @@ export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
 async function* readPlants(path: string): AsyncGenerator<NewPlant> {
   let file: OpenFile | undefined;
   try {
-    file = await files.openToRead(files.nodeSystem, path);
+    file = await files.openToRead(nodeSystem, path);
     const { size } = await files.statRegularFile(file);
     yield* plantsIn(path, file, Number(size));
   } catch (error) {

@@ -4,10 +4,11 @@ import { pluralize } from '../report.js';
 import type { CommitterOptions } from './commit.js';
 import { damages, faults, storeErrors, toStoreError, type Damage } from './errors.js';
 import * as files from './files.js';
-import type { OpenFile, System } from './files.js';
+import type { OpenFile } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { linesOf, type Lines } from './lines.js';
 import { beginsAsRecord, NEWLINE } from './record.js';
+import type { System } from './system.js';
 
 /** Called with the number of bytes read and the size of the file. It may throw, to stop. */
 export type OnProgress = (bytes: number, totalBytes: number) => void;
@@ -121,10 +122,10 @@ async function addNewline(log: UnreadLog, { end }: Checked): Promise<number> {
   const { system, file, path, fileId, report } = log;
   if (files.sizeOf(system, path, fileId) !== end) throw faults.changed();
   try {
-    await files.writeAll(system, file, Buffer.of(NEWLINE));
+    await file.append(Buffer.of(NEWLINE));
   } catch (error) {
     // The page cache may hold the newline, although the disk does not, and the next process would rely on it.
-    if (files.sizeOf(system, path, fileId) === end + 1) await files.truncateFile(file, end);
+    if (files.sizeOf(system, path, fileId) === end + 1) await file.truncate(end);
     throw error;
   }
   report(`${path}: the last line lacked its newline, which was added`);
@@ -141,7 +142,7 @@ async function cutTornTail(log: UnreadLog, { end, torn }: Checked): Promise<void
   const copy = await keepAside(system, path, 'torn', [torn]);
   // A process that has opened a hard link in another folder may have completed its write.
   if (files.sizeOf(system, path, fileId) !== end + torn.length) throw faults.changed();
-  await files.truncateFile(file, end);
+  await file.truncate(end);
   const length = pluralize(torn.length, 'byte');
   report(`${path}: moved ${length} of an incomplete write to ${copy}`);
 }
@@ -160,7 +161,7 @@ export function keepAside(
     const hash = createHash('sha256');
     for await (const chunk of chunks) {
       hash.update(chunk);
-      await files.writeAll(system, file, chunk);
+      await file.append(chunk);
     }
     return `${path}.${kind}-${hash.digest('hex').slice(0, 16)}`;
   });

@@ -1,13 +1,14 @@
-import type { Stats } from 'node:fs';
+import type { BigIntStats } from 'node:fs';
 
 import type { CommitterOptions } from './commit.js';
 import { faults, toStoreError } from './errors.js';
 import * as files from './files.js';
-import type { OpenFile, System } from './files.js';
+import type { OpenFile } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { acquireLock, type Lock } from './lock.js';
 import { encodeRecord, NEWLINE } from './record.js';
 import { checkLines, keepAside, type Checked, type OnProgress } from './recover.js';
+import type { System } from './system.js';
 
 export interface Repair {
   /** The number of plants in the repaired log. */
@@ -77,9 +78,8 @@ async function repairFile(
       ? await keepAside(system, path, 'damaged', partsOf(file, index, movedFrom))
       : undefined;
   await files.createFile(system, `${path}.repair.new`, async (copy) => {
-    await giveTo(copy, await file.stat());
-    for await (const chunk of partsOf(file, index, repairedFrom))
-      await files.writeAll(system, copy, chunk);
+    await giveTo(system, copy, await file.stat());
+    for await (const chunk of partsOf(file, index, repairedFrom)) await copy.append(chunk);
     // The lock is on an inode: before this repair took it, another one may have replaced the file.
     if (files.sizeOf(system, path, fileId) !== size) throw faults.changed();
     return path;
@@ -116,8 +116,15 @@ function repairedFrom({ offset, bytes, damaged, lacksNewline }: Checked): Buffer
 }
 
 /** Gives a new file the owner and the mode of another one. */
-async function giveTo(file: OpenFile, { mode, uid, gid }: Stats): Promise<void> {
+async function giveTo(
+  system: System,
+  file: OpenFile,
+  { mode, uid, gid }: BigIntStats,
+): Promise<void> {
+  const { descriptor } = file;
   const created = await file.stat();
-  if (created.uid !== uid || created.gid !== gid) await file.chown(uid, gid);
-  if (((created.mode ^ mode) & 0o777) !== 0) await file.chmod(mode & 0o777);
+  if (created.uid !== uid || created.gid !== gid)
+    await system.fchown(descriptor, Number(uid), Number(gid));
+  const permissions = mode & 0o777n;
+  if ((created.mode & 0o777n) !== permissions) await system.fchmod(descriptor, Number(permissions));
 }

@@ -1,6 +1,6 @@
-import { nodeSystem } from '../log/files.js';
 import { verifyLog, type Checked } from '../log/recover.js';
 import { repairLog } from '../log/repair.js';
+import { nodeSystem } from '../log/system.js';
 import { pluralize, reportProgress } from '../report.js';
 import { EXIT, printLine, type ExitCode } from './exit.js';
 

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import type { System } from '../../dist/log/files.js';
+import type { System } from '../../dist/log/system.js';
 import { allOutcomes, keyOf, reachable, type Effect, type Outcomes } from './disk.js';
 import { LOG, recover, type Process } from './invariants.js';
 import { copyOf, keyOfKnowledge, type Knowledge } from './knowledge.js';

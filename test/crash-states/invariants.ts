@@ -1,7 +1,7 @@
 import { ok, rejects } from 'node:assert/strict';
 import { basename, dirname } from 'node:path';
 
-import type { System } from '../../dist/log/files.js';
+import type { System } from '../../dist/log/system.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';

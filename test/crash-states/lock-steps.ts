@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 
-import type { System } from '../../dist/log/files.js';
+import type { System } from '../../dist/log/system.js';
 import { acquireLock } from '../../dist/log/lock.js';
 import { systemError } from '../log/support.js';
 
@@ -95,7 +95,8 @@ function nextStep(
     }
     /** A folder with sockets and a clock. */
     const fs = {
-      open: async () => ({ fd: 0, close: async () => undefined }),
+      open: async () => 0,
+      close: async () => undefined,
       chmod: (path: string) => change({ kind: 'chmod', name: shortName(path) }),
       rename: (from: string, to: string) =>
         change({ kind: 'rename', name: shortName(from), to: shortName(to) }),

@@ -4,7 +4,7 @@
  */
 import t from 'tap';
 
-import type { System } from '../../dist/log/files.js';
+import type { System } from '../../dist/log/system.js';
 import { byLength } from '../length.js';
 import { exploreLock, type LockOptions, type Wrong } from './lock-states.js';
 import type { Mutate } from './lock-steps.js';

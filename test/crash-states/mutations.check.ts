@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 
 import t from 'tap';
 
-import type { OpenFile, System } from '../../dist/log/files.js';
+import type { System } from '../../dist/log/system.js';
 import { explore, type ExploreOptions } from './crash.js';
 import { TORN_AT, workloads } from './workloads.js';
 
@@ -24,25 +24,19 @@ const { O_DSYNC, O_RDWR, O_WRONLY } = constants;
 const isFolder = (flags: number): boolean => (flags & (O_RDWR | O_WRONLY)) === 0;
 const isFile = (flags: number): boolean => !isFolder(flags);
 
-/** Changes what the files do that are opened. */
-function changingFiles(
-  fs: System,
-  change: (file: OpenFile, flags: number) => Partial<OpenFile>,
-): System {
+/** Leaves out the syncs for which `isLeftOut` returns true, by the flags of the file. */
+function withoutSyncs(fs: System, isLeftOut: (flags: number) => boolean): System {
+  const flagsOf: number[] = [];
   return {
     ...fs,
     async open(path, flags, mode) {
-      const file = await fs.open(path, flags, mode);
-      return { ...file, ...change(file, flags) };
+      const descriptor = await fs.open(path, flags, mode);
+      flagsOf[descriptor] = flags;
+      return descriptor;
     },
+    fsync: async (descriptor) =>
+      isLeftOut(flagsOf[descriptor] ?? 0) ? undefined : fs.fsync(descriptor),
   };
-}
-
-/** Leaves out the syncs for which `isLeftOut` returns true, by the flags of the file. */
-function withoutSyncs(fs: System, isLeftOut: (flags: number) => boolean): System {
-  return changingFiles(fs, (file, flags) => ({
-    sync: async () => (isLeftOut(flags) ? undefined : file.sync()),
-  }));
 }
 
 /** Leaves out all syncs once a log has been replaced by a repaired one. */
@@ -64,7 +58,7 @@ function cuttingFirst(fs: System): System {
     async open(path, flags, mode) {
       if (path.endsWith('.torn.new')) {
         const log = await fs.open(path.replace('.torn.new', ''), O_RDWR);
-        await log.truncate(TORN_AT);
+        await fs.ftruncate(log, TORN_AT);
       }
       return fs.open(path, flags, mode);
     },
@@ -110,7 +104,7 @@ const mutations: Record<string, Mutation> = {
   'a failed write is not cut off': {
     workload: 'a write fails',
     crashes: 2,
-    mutate: (fs) => changingFiles(fs, () => ({ truncate: async () => undefined })),
+    mutate: (fs) => ({ ...fs, ftruncate: async () => undefined }),
     finds: /ivy.* was lost/,
   },
   'the folder is not synced after a mark was left': {

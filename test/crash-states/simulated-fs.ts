@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import { nodeSystem, type OpenFile, type System } from '../../dist/log/files.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { systemError } from '../log/support.js';
 import { fileIn, folderIn, ROOT, type Effect, type EntryChange, type Inode } from './disk.js';
 import { flushed, withEffect, withFailed, withNewInode, type World } from './world.js';
@@ -42,6 +42,7 @@ export function createMachine(
   start: World,
   { dsyncIsDurable, onOperation }: MachineOptions,
 ): Machine {
+  /** By their descriptors. */
   const openFiles: { readonly ino: number; readonly flags: number }[] = [];
   const timers = new Set<() => void>();
   let world = start;
@@ -108,13 +109,15 @@ export function createMachine(
     await changeEntries('unlink', path, [basename(path), undefined]);
   }
 
-  async function open(path: string, flags: number): Promise<OpenFile> {
+  async function open(path: string, flags: number): Promise<number> {
     let ino = inoOf(path);
     if (ino !== undefined && flags & O_EXCL) throw systemError('EEXIST', path);
     if (ino === undefined && flags & O_CREAT)
       ino = await create('open', path, { kind: 'file', content: Buffer.alloc(0) });
-    return handleOf(ino ?? find(path), flags);
+    return openFiles.push({ ino: ino ?? find(path), flags }) - 1;
   }
+
+  const inoOfOpen = (descriptor: number): number => openFiles[descriptor]?.ino ?? 0;
 
   async function truncate(ino: number, size: number): Promise<void> {
     const before = fileIn(world.visible, ino).length;
@@ -146,30 +149,24 @@ export function createMachine(
     const inode = world.visible.get(ino);
     const isFile = inode?.kind === 'file';
     const size = BigInt(isFile ? inode.content.length : 0);
-    const owned = { mode: 0o600, uid: 0, gid: 0 };
+    const owned = { mode: 0o600n, uid: 0n, gid: 0n };
     return { ...owned, dev: 1n, ino: BigInt(ino), size, isFile: () => isFile };
-  }
-
-  function handleOf(ino: number, flags: number): OpenFile {
-    const handle = {
-      fd: openFiles.push({ ino, flags }) - 1,
-      stat: async () => statOf(ino),
-      chmod: async () => undefined,
-      chown: async () => undefined,
-      async read(buffer: Buffer, at: number, length: number, position: number) {
-        await takeTime();
-        const content = fileIn(world.visible, ino);
-        return { buffer, bytesRead: content.copy(buffer, at, position, position + length) };
-      },
-      truncate: (size: number) => truncate(ino, size),
-      sync: () => sync(ino),
-      close: async () => undefined,
-    };
-    return handle as unknown as OpenFile;
   }
 
   const fs = {
     open,
+    fstat: async (descriptor: number) => statOf(inoOfOpen(descriptor)),
+    fchmod: async () => undefined,
+    fchown: async () => undefined,
+    async read(from: number, buffer: Buffer, at: number, length: number, position: number) {
+      await takeTime();
+      const content = fileIn(world.visible, inoOfOpen(from));
+      return { bytesRead: content.copy(buffer, at, position, position + length) };
+    },
+    write,
+    ftruncate: (descriptor: number, size: number) => truncate(inoOfOpen(descriptor), size),
+    fsync: (descriptor: number) => sync(inoOfOpen(descriptor)),
+    close: async () => undefined,
     async mkdir(path: string): Promise<unknown> {
       if (inoOf(path) !== undefined) throw systemError('EEXIST', path);
       return create('mkdir', path, { kind: 'folder', entries: new Map() });
@@ -182,7 +179,6 @@ export function createMachine(
     rename,
     unlink,
     chmod: async () => undefined,
-    write,
     statSync(path: string) {
       const ino = inoOf(path);
       return ino === undefined ? undefined : statOf(ino);

@@ -1,7 +1,7 @@
 import { ok, rejects } from 'node:assert/strict';
 import { dirname } from 'node:path';
 
-import { createFile, writeAll } from '../../dist/log/files.js';
+import { createFile } from '../../dist/log/files.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { untilAvailable } from '../log/support.js';
@@ -99,7 +99,7 @@ export const workloads = {
     await send(process, log, [IVY]);
     // Its copy is a new file, as after a restore.
     await createFile(fs, `${LOG}.copy`, async (file) => {
-      await writeAll(fs, file, Buffer.from(lineOf(FERN) + lineOf(IVY), 'latin1'));
+      await file.append(Buffer.from(lineOf(FERN) + lineOf(IVY), 'latin1'));
       return LOG;
     });
     await send(process, log, [MOSS]);

@@ -41,8 +41,8 @@ const SHUTDOWN = `
 /** A preload that makes the program open files without O_DSYNC. */
 const UNSYNCED = `import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
-const { open } = fs.promises;
-fs.promises.open = (path, flags, mode) => open(path, flags & ~fs.constants.O_DSYNC, mode);
+const { open } = fs;
+fs.open = (path, flags, ...rest) => open(path, flags & ~fs.constants.O_DSYNC, ...rest);
 syncBuiltinESMExports();`;
 
 t.setTimeout(1_800_000);

@@ -4,7 +4,7 @@ import { appendFileSync, writeFileSync } from 'node:fs';
 
 import t from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/files.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -169,9 +169,9 @@ const poisons: Record<string, Readonly<Record<string, Fault>>> = {
   'a write of 0 bytes': { write: { writes: 0 } },
   'a write that is forbidden': { write: { fails: 'EACCES' } },
   'a read after a failed write that fails': { write: PARTIAL, read: { fails: 'EIO' } },
-  'a truncation that fails': { write: PARTIAL, truncate: { fails: 'EIO' } },
-  'a truncation that fails with ENOSPC': { write: PARTIAL, truncate: { fails: 'ENOSPC' } },
-  'a truncation that cannot be synced': { write: PARTIAL, sync: { fails: 'EIO' } },
+  'a truncation that fails': { write: PARTIAL, ftruncate: { fails: 'EIO' } },
+  'a truncation that fails with ENOSPC': { write: PARTIAL, ftruncate: { fails: 'ENOSPC' } },
+  'a truncation that cannot be synced': { write: PARTIAL, fsync: { fails: 'EIO' } },
 };
 
 for (const [what, { write, ...later }] of Object.entries(poisons))
@@ -277,7 +277,7 @@ t.test(
 t.test('what follows a failed write may hang, too', async (t) => {
   const opened = await openWithFaults(t, { 'write 1': { writes: 9, fails: 'ENOSPC' } });
   const { log, reports, content } = opened;
-  const syncAfterCut = await hangNext(t, opened, 'sync', [FERN]);
+  const syncAfterCut = await hangNext(t, opened, 'fsync', [FERN]);
   await t.rejects(log.check(), HANGING);
   syncAfterCut.open();
   await untilAvailable(log);

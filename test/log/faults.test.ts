@@ -130,7 +130,7 @@ function wrongsOf(
   // The system never answers like this: statSync takes no room on the disk.
   if (kind === 'statSync' && fault.fails === 'ENOSPC') return [];
   const poisons =
-    ['statSync', 'write', 'sync'].includes(kind) &&
+    ['statSync', 'write', 'fsync'].includes(kind) &&
     number > life.opened &&
     (fault.fails === undefined ? fault.writes === 0 : fault.fails !== 'ENOSPC');
   if (poisons !== life.poisoned) return [poisons ? 'it went on' : 'it was poisoned'];

@@ -3,7 +3,8 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { createFolder, nodeSystem } from '../../dist/log/files.js';
+import { createFolder } from '../../dist/log/files.js';
+import { nodeSystem } from '../../dist/log/system.js';
 import { openLog } from '../../dist/log/log.js';
 import { keepAside } from '../../dist/log/recover.js';
 import { contentOf, countOf, faultyFileSystem, logAt, nameOfKept, type Faults } from './support.js';
@@ -21,12 +22,12 @@ t.test(
 );
 
 t.test('a log can be opened where the permission model of Node forbids fsync', async (t) => {
-  const syncs = Array.from({ length: 50 }, (_, n) => `sync ${n + 1}`);
+  const syncs = Array.from({ length: 50 }, (_, n) => `fsync ${n + 1}`);
   const denied = syncs.map((nth) => [nth, { fails: 'ERR_ACCESS_DENIED' }]);
   const fs = faultyFileSystem(Object.fromEntries(denied) as Faults);
   const log = await openLog(fs, logAt(t));
   await log.close();
-  t.ok(countOf(fs, 'sync') > 2);
+  t.ok(countOf(fs, 'fsync') > 2);
   t.equal(fs.openFiles, 0);
 });
 

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 
-import { nodeSystem, type System } from '../../dist/log/files.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { PlantStoreError } from '../../dist/store.js';
 import { givingUp } from './lock-support.js';

@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 
 import type { Test } from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/files.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openPlantLog } from '../../dist/log/log.js';
 
 /** A process that runs holder.js. */

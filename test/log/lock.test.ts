@@ -17,7 +17,7 @@ import { Worker } from 'node:worker_threads';
 
 import t, { type Test } from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/files.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import { byLength } from '../length.js';

@@ -18,7 +18,7 @@ import { dirname, join, relative } from 'node:path';
 import t from 'tap';
 
 import { MODIFIED } from '../../dist/log/errors.js';
-import { nodeSystem, type System } from '../../dist/log/files.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { readPlantLog } from '../../dist/log/read.js';
 import { encodeRecord } from '../../dist/log/record.js';
@@ -30,6 +30,7 @@ import { filesIn } from '../faults/support.js';
 import { hasty } from './lock-support.js';
 import {
   collect,
+  countOf,
   failNext,
   faultyFileSystem,
   FERN,
@@ -113,27 +114,31 @@ t.test('a log is opened by its real path, whatever path is given', async (t) => 
   t.equal(readFileSync(real, 'utf8'), FERN_LINE);
 });
 
-/** The real system, which notes the path of each file of which a method is called, and the arguments. */
-function noting(method: 'read' | 'sync'): { system: System; calls: unknown[][] } {
+/** The real system, which notes each call of a method on an open file: the path of the file, and the arguments. */
+function noting(method: 'read' | 'fsync'): { system: System; calls: unknown[][] } {
+  const paths: string[] = [];
   const calls: unknown[][] = [];
-  const open: System['open'] = async (path, flags, mode) => {
-    const file = await nodeSystem.open(path, flags, mode);
-    const call = file[method].bind(file) as (...args: unknown[]) => Promise<unknown>;
-    return Object.assign(file, {
-      [method](...args: unknown[]) {
-        calls.push([path, ...args]);
-        return call(...args);
-      },
-    });
+  const call = nodeSystem[method].bind(nodeSystem) as (...args: unknown[]) => Promise<unknown>;
+  const system = {
+    ...nodeSystem,
+    async open(path: string, flags: number, mode?: number) {
+      const descriptor = await nodeSystem.open(path, flags, mode);
+      paths[descriptor] = path;
+      return descriptor;
+    },
+    [method](descriptor: number, ...args: unknown[]) {
+      calls.push([paths[descriptor], ...args]);
+      return call(descriptor, ...args);
+    },
   };
-  return { system: { ...nodeSystem, open }, calls };
+  return { system, calls };
 }
 
 t.test('opening a log through a link syncs the folder in which its file is', async (t) => {
   const folder = t.testdir({ real: {} });
   const [real, link] = [join(folder, 'real'), join(folder, 'link')];
   symlinkSync(join('real', 'plants.jsonl'), link);
-  const { system, calls } = noting('sync');
+  const { system, calls } = noting('fsync');
   await (await openLog(system, link)).close();
   t.strictSame(calls.slice(-2), [[real], [link]]);
 });
@@ -394,12 +399,19 @@ t.test('a read that hangs delays only the plant that is compared', async (t) => 
   t.strictSame(reports, []);
 });
 
-t.test('plants that are compared when the log is closed are answered', async (t) => {
-  const plants = Array.from({ length: 8 }, (_, n) => ({ id: BigInt(n), name: 'x'.repeat(1e6) }));
-  const log = await openLog(nodeSystem, logAt(t, logOf(plants)));
-  const outcomes = Promise.all(plants.map((plant) => log.add(plant)));
-  await log.close();
-  t.strictSame(await outcomes, Array<string>(8).fill('unchanged'));
+t.test('a file is closed only once its reads have returned', async (t) => {
+  const { fs, log } = await openWithFaults(t, {}, { content: STORED });
+  const closes = countOf(fs, 'close');
+  const gate = holdNext(fs, 'read');
+  const compared = log.add(MOSS);
+  await gate.reached;
+  const closing = log.close();
+  t.ok(await isPending(closing));
+  t.equal(countOf(fs, 'close'), closes);
+  gate.open();
+  t.equal(await compared, 'unchanged');
+  await closing;
+  t.equal(fs.openFiles, 0);
 });
 
 const TEXT = String(STORED);

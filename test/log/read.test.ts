@@ -132,7 +132,7 @@ t.test('the reviver of the document keeps ids exact', { skip }, async (t) => {
 t.test('an iteration yields no plant that is not durable yet, or that is cut off', async (t) => {
   const { fs, log, content } = await openWithFaults(t, {}, { dsyncIsDurable: false });
   await log.add(FERN);
-  const gate = holdNext(fs, 'sync', { fails: 'ENOSPC' });
+  const gate = holdNext(fs, 'fsync', { fails: 'ENOSPC' });
   const refused = t.rejects(log.add(IVY), UNAVAILABLE);
   await gate.reached;
   t.match(content(), /ivy/);
@@ -162,14 +162,16 @@ t.test('an iteration that is not finished does not delay close', async (t) => {
 });
 
 t.test('an iteration rejects if the log is closed before its last read', async (t) => {
-  const { log, path } = await openWithFaults(t, {}, { content: logOf(MANY) });
+  const { fs, log, path } = await openWithFaults(t, {}, { content: logOf(MANY) });
   const error = { ...UNAVAILABLE, message: `${path}: the log is closed` };
   const plants = log.plants();
   t.match(await plants[Symbol.asyncIterator]().next(), { value: MANY[0] });
   await log.close();
   renameSync(path, `${path}.old`);
+  const reads = countOf(fs, 'read');
   await t.rejects(collect(plants), error, 'one that has begun');
   await t.rejects(collect(log.plants()), error);
+  t.equal(countOf(fs, 'read'), reads, 'the descriptor may be that of another file');
   t.notOk(log.poisoned.aborted, 'the file of a closed log may be moved');
 });
 

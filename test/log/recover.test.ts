@@ -10,7 +10,7 @@ import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { checkLines, verifyLog } from '../../dist/log/recover.js';
 import { repairLog } from '../../dist/log/repair.js';
-import { nodeSystem, type System } from '../../dist/log/files.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
@@ -459,7 +459,7 @@ t.test('a log that cannot be read is not verified, and not created', async (t) =
   t.strictSame(readdirSync(dirname(missing)), []);
 
   const path = logAt(t, '{}\n');
-  for (const kind of ['open', 'stat', 'read', 'close']) {
+  for (const kind of ['open', 'fstat', 'read', 'close']) {
     const fs = faultyFileSystem({ [`${kind} 1`]: { fails: 'EIO' } });
     await t.rejects(verified(path, fs), { ...UNAVAILABLE, message: /EIO/ }, kind);
     t.equal(fs.openFiles, 0, 'the file is closed');

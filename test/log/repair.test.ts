@@ -14,7 +14,7 @@ import { isDeepStrictEqual } from 'node:util';
 
 import t from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/files.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { repairLog, type Repair } from '../../dist/log/repair.js';

@@ -4,7 +4,7 @@ import t, { type Test } from 'tap';
 
 import { DEFAULT_LIMITS } from '../../dist/http/memory.js';
 import { HANG_MS } from '../../dist/log/commit.js';
-import { nodeSystem } from '../../dist/log/files.js';
+import { nodeSystem } from '../../dist/log/system.js';
 import { chunkedMessage, connect, exchange, FERN, message } from '../client.js';
 import { createGate, type Gate } from '../log/support.js';
 import { scrape } from '../metrics.js';

@@ -43,13 +43,15 @@ t.test('as process 1, SIGTERM ends a command', { skip }, async (t) => {
  * Blocks the only thread for file operations when the program opens its log, and reports that: opening a FIFO blocks
  * until it has a writer.
  */
-const HANGS_AT_START = `import { open, promises } from 'node:fs';
-const { open: openFile } = promises;
-promises.open = (...args) => {
+const HANGS_AT_START = `import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+const { open } = fs;
+fs.open = (...args) => {
   open('pipe', 'r', () => undefined);
   setImmediate(() => console.error('it hangs'));
-  return openFile(...args);
-};`;
+  open(...args);
+};
+syncBuiltinESMExports();`;
 
 t.test('as process 1, a program that hangs while it starts ends', { skip }, async (t) => {
   const cwd = t.testdir();
