@@ -11,8 +11,3 @@ export function reasonOf(error: unknown): string {
   const [code, words] = getSystemErrorMap().get(errno ?? 0) ?? [];
   return words === undefined ? message : `${words} (${code})`;
 }
-
-/** The message of an error, or its code: if no address of a host can be reached, Node's message is empty. */
-export function messageOf(error: unknown): string {
-  return (error as Error).message || String(codeOf(error));
-}

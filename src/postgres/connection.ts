@@ -1,7 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-import { messageOf } from '../system-error.js';
-import { culpritOf } from './errors.js';
+import { culpritOf, messageOf } from './errors.js';
 import type { Row } from './rows.js';
 import { openSession, type Session, type SessionOptions } from './session.js';
 import type { Statement } from './statements.js';
@@ -45,8 +44,11 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
     async function open(): Promise<Session> {
       signal.throwIfAborted();
       host = current;
-      const timeoutMs = options.timeoutMs / hosts.length;
-      const opened = await openSession(String(hosts[host]), timeoutMs, options);
+      const opened = await openSession(
+        String(hosts[host]),
+        options.timeoutMs / hosts.length,
+        options,
+      );
       if (signal.aborted) opened.close();
       return opened;
     }

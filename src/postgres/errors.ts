@@ -1,7 +1,7 @@
 import pg from 'pg';
 
 import { PlantStoreError } from '../store.js';
-import { codeOf, messageOf } from '../system-error.js';
+import { codeOf } from '../system-error.js';
 
 /**
  * What a statement failed because of:
@@ -32,6 +32,13 @@ export function culpritOf(error: unknown): Culprit {
   if (!(error instanceof pg.DatabaseError)) return 'connection';
   const { code = '' } = error;
   return CULPRITS[code] ?? (OF_THE_SERVER.test(code) ? 'server' : 'rows');
+}
+
+/** The message of an error. Node leaves it empty if none of the addresses of a host can be reached. */
+export function messageOf(error: unknown): string {
+  const { message } = error as Error;
+  if (message || !(error instanceof AggregateError)) return message;
+  return error.errors.map(messageOf).join('; ');
 }
 
 /** The error of a store. `name` is the name of its database. */

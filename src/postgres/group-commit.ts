@@ -4,9 +4,8 @@ import { measureCommit } from '../channels.js';
 import { copyPlant, stringLength, type NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
-import { messageOf } from '../system-error.js';
 import type { Connection } from './connection.js';
-import { toStoreError } from './errors.js';
+import { messageOf, toStoreError } from './errors.js';
 import { rowsOf } from './rows.js';
 import { COMPARE, INSERT } from './statements.js';
 

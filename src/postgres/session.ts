@@ -1,5 +1,7 @@
 import pg from 'pg';
 
+import { codeOf } from '../system-error.js';
+import { messageOf } from './errors.js';
 import { checkRefusal, FULL_REFUSAL } from './refusal.js';
 import type { Row } from './rows.js';
 import type { Statement } from './statements.js';
@@ -51,6 +53,18 @@ function settings(timeoutMs: number): Readonly<Record<string, string | number>> 
   };
 }
 
+/** In place of a password from the environment or a file of pg. */
+function noPassword(): never {
+  throw new Error('no password is configured, and the server asks for one');
+}
+
+/** OpenSSL names neither the file nor, if it is an encrypted key, the reason. */
+function nameFiles(error: unknown): unknown {
+  if (!String(codeOf(error)).startsWith('ERR_OSSL_')) return error;
+  const rule = 'must be PEM files with a certificate and its key, which must not be encrypted';
+  return new Error(`sslcert and sslkey: ${rule}: ${messageOf(error)}`, { cause: error });
+}
+
 export async function openSession(
   url: string,
   connectionTimeoutMs: number,
@@ -68,8 +82,10 @@ export async function openSession(
     connectionTimeoutMillis: connectionTimeoutMs,
     query_timeout: timeoutMs,
   });
-  // Not an option of the constructor, which a connection string replaces. pg waits for a function.
+  // Not an option of the constructor, which a connection string replaces. pg calls a function, and waits for it, only if
+  // the server asks for a password.
   if (password !== undefined) Object.assign(client, { password });
+  else if (new URL(url).password === '') Object.assign(client, { password: noPassword });
   // Without a listener, an `error` event would end the process.
   client.on('error', close);
   // The plants are committed, but a standby may not have them: the server only warns of that.
@@ -97,7 +113,7 @@ export async function openSession(
     await query({ text: CONFIGURE, values: [JSON.stringify(settings(timeoutMs))] });
   } catch (error) {
     close();
-    throw error;
+    throw nameFiles(error);
   }
   return { query, close, isClosed: () => isClosed };
 }

@@ -14,7 +14,7 @@ const PARAMETERS = new Map<string, readonly string[] | undefined>([
 ]);
 
 /**
- * Returns a URL for each host, with port and password in any case, so that pg takes neither from the environment.
+ * Returns a URL for each host, with a port in any case, so that pg does not take it from the environment.
  *
  * @throws TypeError if the URL is not valid. The message does not contain the URL, which may hold a password.
  */
@@ -23,7 +23,6 @@ export function parseDatabaseUrl(url: string): URL[] {
   for (const each of urls) {
     checkParameters(each.searchParams);
     each.port ||= '5432';
-    each.password ||= ' ';
   }
   return urls;
 }

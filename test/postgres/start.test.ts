@@ -1,3 +1,4 @@
+import { createPrivateKey } from 'node:crypto';
 import { chownSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -62,7 +63,10 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     const url = await prepared(TABLE, GRANT);
     const changed = (changes: Partial<URL>): string => Object.assign(new URL(url), changes).href;
     // What Node gives if a host has several addresses.
-    const withoutMessage = Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' });
+    const withoutMessage = new AggregateError([
+      new Error('ECONNREFUSED ::1'),
+      new Error('ETIMEDOUT'),
+    ]);
     const nothing = undefined as unknown as Error & string;
     const refusals: [reason: RegExp, url: string, options?: Partial<PostgresStoreOptions>][] = [
       [
@@ -80,12 +84,13 @@ t.test('opening a store', { skip: missing() }, async (t) => {
       [/encoding .* UTF8/, cluster.urlOf('latin1')],
       [/encoding .* UTF8/, cluster.urlOf('sql_ascii')],
       [/password authentication failed/, changed({ password: 'wrong' })],
+      [/: no password is configured, and the server asks for one$/, changed({ password: '' })],
       [/does not exist/, changed({ pathname: '/none' })],
       [/does not exist/, changed({ username: 'nobody' })],
       [/ECONNREFUSED/, changed({ port: String(await freePort()) })],
       [/does not support SSL/, changed({ search: 'sslmode=verify-full' })],
       [/: no such file$/, url, { password: () => Promise.reject(new Error('no such file')) }],
-      [/: ECONNREFUSED$/, url, { password: () => Promise.reject(withoutMessage) }],
+      [/: ECONNREFUSED ::1; ETIMEDOUT$/, url, { password: () => Promise.reject(withoutMessage) }],
       [/password must be a string$/, url, { password: () => nothing }],
       [/timeout expired$/, url, { password: () => new Promise(() => undefined), timeoutMs: 300 }],
       [/timeout/, url, { password: () => Promise.reject(nothing), timeoutMs: 300 }],
@@ -105,18 +110,41 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     }
     await cluster.sql(`ALTER SYSTEM SET ssl_ca_file = 'server.crt'`);
     await cluster.configure('SET ssl = on');
-    const folder = t.testdir({ 'ca.pem': cert, 'key.pem': key });
-    const urlOf = (host: string, more = ''): string =>
-      `postgres://postgres@${host}:${cluster.port}/postgres?sslmode=verify-full${more}`;
-    const root = `&sslrootcert=${folder}/ca.pem`;
+    const cipher = {
+      type: 'pkcs8',
+      format: 'pem',
+      cipher: 'aes-256-cbc',
+      passphrase: 'x',
+    } as const;
+    const encryptedKey = createPrivateKey(key).export(cipher);
+    const folder = t.testdir({ 'ca.pem': cert, 'key.pem': key, 'encrypted.pem': encryptedKey });
+    const urlOf = (mode: string, host = 'localhost'): string =>
+      `postgres://postgres@${host}:${cluster.port}/postgres?sslmode=${mode}`;
+    const root = `verify-full&sslrootcert=${folder}/ca.pem`;
     const own = `&sslcert=${folder}/ca.pem&sslkey=${folder}/key.pem&application_name=with%20a%20key`;
-    const store = await openStore(t, { url: urlOf('localhost', root + own), connections: 1 });
+    const store = await openStore(t, { url: urlOf(root + own), connections: 1 });
     t.equal(await store.add(FERN), 'created');
     const names = `SELECT client_dn IS NOT NULL AS has_key FROM pg_stat_ssl
       JOIN pg_stat_activity USING (pid) WHERE application_name = 'with a key'`;
     t.strictSame(await cluster.sql(names), [{ has_key: true }], 'the certificate of the client');
-    t.match(await refusalOf({ url: urlOf('localhost') }), /self-signed/);
+    for (const mode of ['require', 'verify-ca', 'verify-full'])
+      t.match(await refusalOf({ url: urlOf(mode) }), /self-signed/, mode);
+    const modes = { disable: false, 'no-verify': true, 'require&uselibpqcompat=true': true };
+    for (const [mode, isSecret] of Object.entries(modes)) {
+      const open = await openStore(t, { url: urlOf(mode), connections: 1 });
+      const sessions = `SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+        WHERE application_name = 'plant-store'`;
+      t.strictSame(await cluster.sql(sessions), [{ ssl: isSecret }], mode);
+      await open.close();
+      await cluster.finds(`SELECT WHERE NOT EXISTS (${sessions})`);
+    }
+    const encrypted = own.replace('key.pem', 'encrypted.pem');
+    t.match(
+      await refusalOf({ url: urlOf(root + encrypted) }),
+      /: sslcert and sslkey: must be .* not be encrypted: /,
+    );
+    t.match(await refusalOf({ url: urlOf(root, '127.0.0.1') }), /Hostname/);
     rmSync(`${folder}/ca.pem`);
-    t.match(await refusalOf({ url: urlOf('localhost', root) }), /ENOENT.* open '.*ca\.pem'$/);
+    t.match(await refusalOf({ url: urlOf(root) }), /ENOENT.* open '.*ca\.pem'$/);
   });
 });
