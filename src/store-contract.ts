@@ -2,7 +2,16 @@ import { deepEqual, doesNotReject, equal, ok } from 'node:assert/strict';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { inspect } from 'node:util';
 
-import type { NewPlant } from './plant.js';
+import {
+  isRequired,
+  MEMBERS,
+  plantOf,
+  PlantSchema,
+  type Member,
+  type MemberType,
+  type NewPlant,
+  type Plant,
+} from './plant.js';
 import { PlantStoreError, type PlantStore } from './store.js';
 
 /** One promise of a {@link PlantStore}. */
@@ -17,7 +26,39 @@ interface StoreCheck {
   readonly check: (openEmptyStore: () => PlantStore | Promise<PlantStore>) => Promise<void>;
 }
 
-const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
+/** Of each type of a member: values that differ, the first one for the usual plant, and what is no value of it. */
+const VALUES: Readonly<
+  Record<MemberType, { readonly valid: readonly unknown[]; readonly invalid: readonly unknown[] }>
+> = {
+  string: { valid: ['fern', 'ivy', ''], invalid: [null, 7, ['fern']] },
+};
+
+const valuesOf = (member: Member) => VALUES[PlantSchema.properties[member].type];
+
+/** The usual plant, but only with these members. */
+function fernWith(members: readonly Member[]): NewPlant {
+  const values = members.map((member) => [member, valuesOf(member).valid[0]]);
+  return plantOf(7n, Object.fromEntries(values) as Plant);
+}
+
+const FERN = fernWith(MEMBERS);
+
+/** The usual plant with each set of optional members. */
+const SHAPES = MEMBERS.reduce<Member[][]>(
+  (sets, member) =>
+    sets.flatMap((set) => (isRequired(member) ? [[...set, member]] : [set, [...set, member]])),
+  [[]],
+).map(fernWith);
+
+/** Those and, for each member, the usual plant with other values. All of them are different plants with one id. */
+const VARIANTS: readonly NewPlant[] = [
+  ...SHAPES,
+  ...MEMBERS.flatMap((member) =>
+    valuesOf(member)
+      .valid.slice(1)
+      .map((value) => ({ ...FERN, [member]: value })),
+  ),
+];
 
 const CONFLICT = 'PlantStoreError: conflict';
 const UNAVAILABLE = 'PlantStoreError: unavailable';
@@ -29,8 +70,11 @@ const NOT_PLANTS: readonly (readonly [plant: unknown, error: ErrorConstructor])[
   ...[2n ** 63n, -(2n ** 63n) - 1n, 2n ** 64n + 7n].map(
     (id) => [{ ...FERN, id }, RangeError] as const,
   ),
-  ...[undefined, null, 7, ['Boston fern']].map((name) => [{ ...FERN, name }, TypeError] as const),
-  ...[null, 7, ['indoor']].map((tag) => [{ ...FERN, tag }, TypeError] as const),
+  ...MEMBERS.flatMap((member) =>
+    [...valuesOf(member).invalid, ...(isRequired(member) ? [undefined] : [])].map(
+      (value) => [{ ...FERN, [member]: value }, TypeError] as const,
+    ),
+  ),
 ];
 
 /** What `add` resolves to, or the error that it rejects with; of a {@link PlantStoreError} the code. */
@@ -75,22 +119,20 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
     await expectOutcome(store, { ...FERN }, 'unchanged');
   },
 
-  async 'a plant may be without a tag, which is not an empty one'(store) {
-    await expectOutcome(store, { id: 7n, name: 'Boston fern' }, 'created');
-    await expectOutcome(store, { id: 7n, name: 'Boston fern' }, 'unchanged');
-    await expectOutcome(store, { id: 7n, name: 'Boston fern', tag: '' }, CONFLICT);
+  async 'a plant may be without any of its optional members'(store) {
+    for (const [n, shape] of SHAPES.entries()) {
+      await expectOutcome(store, { ...shape, id: BigInt(n) }, 'created');
+      await expectOutcome(store, { ...shape, id: BigInt(n) }, 'unchanged');
+    }
   },
 
-  async 'the id of a different plant is a conflict, and that plant stays'(store) {
-    await outcomeOf(store, FERN);
-    const others: NewPlant[] = [
-      { ...FERN, name: 'Ivy' },
-      { ...FERN, tag: 'outdoor' },
-      { ...FERN, tag: '' },
-      { id: FERN.id, name: FERN.name },
-    ];
-    for (const other of others) await expectOutcome(store, other, CONFLICT);
-    await expectOutcome(store, FERN, 'unchanged');
+  async 'the id of a plant that differs in any member is a conflict, and that plant stays'(store) {
+    for (const [n, variant] of VARIANTS.entries()) {
+      const id = BigInt(n);
+      await outcomeOf(store, { ...variant, id });
+      for (const other of VARIANTS)
+        await expectOutcome(store, { ...other, id }, other === variant ? 'unchanged' : CONFLICT);
+    }
   },
 
   async 'ids are distinct over the whole range of an int64'(store) {
@@ -109,7 +151,7 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
   async 'a plant that is modified after the call of add is stored as it was'(store) {
     const plant = { ...FERN };
     const adding = outcomeOf(store, plant);
-    plant.name = 'Ivy';
+    plant.name = 'ivy';
     const outcome = await adding;
     equal(outcome, 'created', differs(FERN, 'created', outcome));
     await expectOutcome(store, FERN, 'unchanged');
@@ -141,7 +183,7 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
   },
 
   async 'of two plants with one id that are added at the same time, one is a conflict'(store) {
-    const plants = [FERN, { ...FERN, tag: 'outdoor' }];
+    const plants = [FERN, { ...FERN, name: 'ivy' }];
     const outcomes = await Promise.all(plants.map((plant) => outcomeOf(store, plant)));
     const message = differs(plants, `created and ${CONFLICT}`, outcomes);
     deepEqual(outcomes.toSorted(), [CONFLICT, 'created'], message);

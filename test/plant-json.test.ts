@@ -3,8 +3,9 @@ import { deepEqual } from 'node:assert/strict';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 
-import type { NewPlant } from '../dist/plant.js';
+import { MEMBERS, type NewPlant } from '../dist/plant.js';
 import { checkNewPlant, parseNewPlant, PlantFault } from '../dist/plant-json.js';
+import { inJson, OPTIONAL, PLANTS_OF_EACH_SHAPE, valuesOf } from './plants.js';
 
 const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
 const STRING_RULE = `${ID_RULE}, not a string`;
@@ -139,7 +140,7 @@ t.test('the id is found wherever it is in the object', async (t) => {
   ]);
 });
 
-t.test('a repeated id, name or tag is refused, even if its name is escaped', async (t) => {
+t.test('a repeated member of a plant is refused, even if its name is escaped', async (t) => {
   const isRepeated = (member: string, texts: readonly string[]): void =>
     areRead(t, { kind: 'json', message: `${member}: must not be given twice` }, texts);
   isRepeated('id', [
@@ -149,14 +150,26 @@ t.test('a repeated id, name or tag is refused, even if its name is escaped', asy
     '{"id":null,"id":1,"name":"fern"}',
     '{"id":1,"name":"fern","a":{"b":[1,2]},"id":1}',
   ]);
-  isRepeated('name', [
-    '{"id":1,"name":"fern","name":"fern"}',
-    '{"id":1,"name":"a","\\u006eame":"b"}',
-  ]);
-  isRepeated('tag', [
-    '{"id":1,"name":"fern","tag":"a","tag":"b"}',
-    '{"tag":"","id":1,"name":"fern","t\\u0061g":""}',
-  ]);
+  for (const member of MEMBERS) {
+    const code = member.charCodeAt(0).toString(16).padStart(4, '0');
+    const escaped = `\\u${code}${member.slice(1)}`;
+    isRepeated(member, [
+      `{"id":1,"${member}":"a","${member}":"b"}`,
+      `{"${member}":"a","id":1,"${escaped}":"b"}`,
+    ]);
+  }
+});
+
+t.test('a body as most clients write it is not scanned, whichever members it has', async (t) => {
+  for (const plant of PLANTS_OF_EACH_SHAPE)
+    for (const space of ['', ' ']) {
+      const text = inJson(plant).replace(/[:,](?=")/g, `$&${space}`);
+      const restore = t.capture(String.prototype, 'charCodeAt', () => {
+        throw new Error(`scanned: ${text}`);
+      });
+      t.strictSame(read(text), plant);
+      restore();
+    }
 });
 
 t.test('members that a plant does not have are allowed, even twice, and not stored', async (t) => {
@@ -214,18 +227,34 @@ t.test('name and tag can be any strings, and are read unchanged', async (t) => {
 
 t.test('the message lists every fault of a NewPlant', async (t) => {
   // The values of each member, and the faults that they have. An empty value is a missing member.
-  const ids = { '7': [], '': [ID_RULE], null: [ID_RULE], '"7"': [STRING_RULE], '1.5': [ID_RULE] };
-  const names = { '"fern"': [], '': [NAME_RULE], null: [NAME_RULE], '7': [NAME_RULE] };
-  const tags = { '': [], '"x"': [], null: [NULL_RULE], '[]': [TAG_RULE] };
-  for (const [id, idFaults] of Object.entries(ids))
-    for (const [name, nameFaults] of Object.entries(names))
-      for (const [tag, tagFaults] of Object.entries(tags)) {
-        const members = Object.entries({ tag, id, name }).filter(([, json]) => json !== '');
-        const text = `{${members.map(([member, json]) => `"${member}":${json}`).join()}}`;
-        const faults = [...idFaults, ...nameFaults, ...tagFaults];
-        if (faults.length > 0) areRead(t, invalid(...faults), [text]);
-        else t.notOk('kind' in read(text), text);
-      }
+  const choices: Record<string, Record<string, string[]>> = {
+    id: { '7': [], '': [ID_RULE], null: [ID_RULE], '"7"': [STRING_RULE], '1.5': [ID_RULE] },
+  };
+  for (const member of MEMBERS) {
+    const { plain, invalid, rule } = valuesOf(member);
+    const fault = `${member}: ${rule}`;
+    const isOptional = OPTIONAL.includes(member);
+    choices[member] = {
+      [JSON.stringify(plain)]: [],
+      [JSON.stringify(invalid)]: [fault],
+      '': isOptional ? [] : [fault],
+      null: [isOptional ? `${fault}, or be left out` : fault],
+    };
+  }
+  let bodies = [{ members: [] as string[], faults: [] as string[] }];
+  for (const [member, values] of Object.entries(choices))
+    bodies = bodies.flatMap(({ members, faults }) =>
+      Object.entries(values).map(([json, more]) => ({
+        // In another order than the faults.
+        members: json === '' ? members : [`"${member}":${json}`, ...members],
+        faults: [...faults, ...more],
+      })),
+    );
+  for (const { members, faults } of bodies) {
+    const text = `{${members.join()}}`;
+    if (faults.length > 0) areRead(t, invalid(...faults), [text]);
+    else t.notOk('kind' in read(text), text);
+  }
 });
 
 t.test('JSON that is not an object is not a NewPlant', async (t) => {

@@ -1,5 +1,14 @@
 import fc from 'fast-check';
 
+import {
+  isRequired,
+  MEMBERS,
+  PlantSchema,
+  type Member,
+  type MemberType,
+} from '../../dist/plant.js';
+import { OPTIONAL } from '../plants.js';
+
 /* Bodies: plants in JSON, valid or almost valid, other JSON, and damaged JSON. */
 
 type Text = fc.Arbitrary<string>;
@@ -66,12 +75,20 @@ const id = joined(
 
 const member = (name: Text, content: Text): Text =>
   joined(space, name, space, fc.constant(':'), space, mostly(20, content, value), space);
-const named = (name: string, escaped: string, content: Text): Text =>
-  member(mostly(9, fc.constant(`"${name}"`), fc.constant(escaped)), content);
+/** A member whose name is rarely written with an escape. */
+const named = (name: string, content: Text): Text => {
+  const code = name.charCodeAt(0).toString(16).padStart(4, '0');
+  const escaped = fc.constant(`"\\u${code}${name.slice(1)}"`);
+  return member(mostly(9, fc.constant(`"${name}"`), escaped), content);
+};
 
-const idMember = named('id', '"\\u0069d"', id);
-const nameMember = named('name', '"n\\u0061me"', string);
-const tagMember = named('tag', '"\\u0074\\u0061\\u0067"', string);
+/** JSON of each type of a member. */
+const CONTENTS: Readonly<Record<MemberType, Text>> = { string };
+const membersNamed = (names: readonly Member[]): Text[] =>
+  names.map((name) => named(name, CONTENTS[PlantSchema.properties[name].type]));
+
+const required = [named('id', id), ...membersNamed(MEMBERS.filter(isRequired))];
+const optional = membersNamed(OPTIONAL);
 const otherName = fc.oneof(fc.constantFrom('"__proto__"', '"toString"', '"ID"', '"crc32"'), string);
 
 const otherMember = member(otherName, value);
@@ -79,18 +96,14 @@ const otherMember = member(otherName, value);
 /** A plant, which rarely lacks a member or has one twice. */
 const plant = fc
   .tuple(
-    idMember,
-    nameMember,
-    fc.array(
-      mostly(9, fc.oneof(tagMember, otherMember, otherMember), fc.oneof(idMember, nameMember)),
-      {
-        maxLength: 3,
-      },
-    ),
+    fc.tuple(...required),
+    fc.array(mostly(9, fc.oneof(...optional, otherMember, otherMember), fc.oneof(...required)), {
+      maxLength: 3,
+    }),
     mostly(15, fc.constant(0), fc.constant(1)),
   )
-  .chain(([id, name, others, missing]) => {
-    const members = [id, name, ...others];
+  .chain(([whole, others, missing]) => {
+    const members = [...whole, ...others];
     return fc.shuffledSubarray(members, { minLength: members.length - missing });
   })
   .map((members) => `{${members.join()}}`);

@@ -8,7 +8,7 @@ import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 
-import { readPlantLog } from '../../dist/index.js';
+import { readPlantLog, type NewPlant } from '../../dist/index.js';
 import { parseNewPlant } from '../../dist/plant-json.js';
 import { FERN, message } from '../client.js';
 import { settingsFor, stopCleanly } from '../faults/support.js';
@@ -16,7 +16,7 @@ import { isLong, seed } from '../length.js';
 import { start } from '../system/program.js';
 import { document } from './documents.js';
 import { exchange } from './exchange.js';
-import { judgeBody, type Plant } from './oracle.js';
+import { judgeBody } from './oracle.js';
 import { malformed, request, type Request } from './requests.js';
 
 const CONNECTIONS = isLong ? 10_000 : 2_500;
@@ -43,7 +43,7 @@ t.test('generated requests get the answers of the oracle, in order', (t) =>
 
 t.test('behind plants, malformed HTTP is refused, or its plant is stored unchanged', (t) =>
   withProgram(t, async (port, stored) => {
-    const plant = judgeBody(Buffer.from(FERN)) as Plant;
+    const plant = judgeBody(Buffer.from(FERN)) as NewPlant;
     const before = fc.nat({ max: 2 });
     await fc.assert(
       fc.asyncProperty(before, malformed, async (count, bytes) => {
@@ -52,7 +52,7 @@ t.test('behind plants, malformed HTTP is refused, or its plant is stored unchang
         for (const [n, { status, body }] of answers.entries()) {
           if (n < count) assert.equal(status, 200);
           if (status !== 200) continue;
-          assert.deepEqual(JSON.parse(body), { name: plant.name, tag: plant.tag });
+          assert.deepEqual({ id: plant.id, ...(JSON.parse(body) as object) }, plant);
           stored.set(plant.id, plant);
         }
       }),
@@ -75,7 +75,7 @@ t.test('generated documents are judged as by the oracle', async (t) => {
 });
 
 /** The plants that were answered with 200, in their order. */
-type Stored = Map<bigint, Plant>;
+type Stored = Map<bigint, NewPlant>;
 
 /** Lets a program answer requests, stops it, and compares its log with its answers. */
 async function withProgram(
@@ -88,7 +88,7 @@ async function withProgram(
   await trial(program.port, stored);
   await stopCleanly(t, program);
   t.equal(program.stderr, '', 'no fault is reported');
-  const inLog: Plant[] = [];
+  const inLog: NewPlant[] = [];
   for await (const plant of readPlantLog(log)) inLog.push(plant);
   assert.deepEqual(inLog, [...stored.values()], 'the log has each of them once, and no other');
   t.comment(`${stored.size} plants stored`);
@@ -119,8 +119,8 @@ async function talk(
 /** The body of a 200, or the status and the `error` of a failure. */
 function answerTo(expected: Request['expected'], stored: Stored): string | readonly number[] {
   if (!('id' in expected)) return expected;
-  const { id, name, tag } = expected;
+  const { id, ...members } = expected;
   if (!isDeepStrictEqual(stored.get(id) ?? expected, expected)) return [400, 409];
   stored.set(id, expected);
-  return JSON.stringify({ name, tag });
+  return JSON.stringify(members);
 }

@@ -1,15 +1,20 @@
 /*
- * The plant in a body, or the failure that a body gets, computed independently of the program's code.
+ * The plant in a body, or the failure that a body gets, computed independently of the program's code. Only the schema is
+ * the program's.
  */
+import { PlantSchema, type NewPlant } from '../../dist/index.js';
 
-export interface Plant {
-  readonly id: bigint;
-  readonly name: string;
-  readonly tag?: string;
-}
+const SCHEMAS = Object.entries(PlantSchema.properties);
+const NAMES = ['id', ...Object.keys(PlantSchema.properties)];
+const REQUIRED = new Set<string>(PlantSchema.required);
+
+/** Whether a value is of a type of JSON Schema. */
+const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
+  string: (value) => typeof value === 'string',
+};
 
 /** The plant in a body, or the `error` of the 400 that answers it. */
-export type Verdict = Plant | typeof NOT_JSON | typeof NOT_A_PLANT;
+export type Verdict = NewPlant | typeof NOT_JSON | typeof NOT_A_PLANT;
 
 const NOT_JSON = 400;
 const NOT_A_PLANT = 422;
@@ -27,15 +32,15 @@ export function judgeBody(body: Uint8Array): Verdict {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return NOT_A_PLANT;
   const members = membersOf(text);
   const names = members.map(([name]) => name);
-  if (['id', 'name', 'tag'].some((name) => names.indexOf(name) !== names.lastIndexOf(name)))
-    return NOT_JSON;
+  if (NAMES.some((name) => names.indexOf(name) !== names.lastIndexOf(name))) return NOT_JSON;
   const own = new Map<string, unknown>(Object.entries(value));
   const id = int64(members.find(([name]) => name === 'id')?.[1] ?? '');
-  const name = own.get('name');
-  const tag = own.get('tag');
-  if (id === undefined || typeof name !== 'string') return NOT_A_PLANT;
-  if (!own.has('tag')) return { id, name };
-  return typeof tag === 'string' ? { id, name, tag } : NOT_A_PLANT;
+  if (id === undefined) return NOT_A_PLANT;
+  const plant: Record<string, unknown> = { id };
+  for (const [name, { type }] of SCHEMAS)
+    if (TYPES[type]?.(own.get(name))) plant[name] = own.get(name);
+    else if (own.has(name) || REQUIRED.has(name)) return NOT_A_PLANT;
+  return plant as NewPlant;
 }
 
 const TOKEN = /[\s,:]*([[\]{}]|"[^"\\]*(?:\\[^][^"\\]*)*"|[^\s,:[\]{}"]+)/y;

@@ -14,6 +14,7 @@ import {
   type Expected,
   type Message,
 } from '../client.js';
+import { inJson, PLANTS_OF_EACH_SHAPE } from '../plants.js';
 import { listen, serve } from '../service.js';
 import { storeOf } from '../stores.js';
 
@@ -101,7 +102,7 @@ for (const [condition, request, expected, options] of ROWS)
     t.equal(service.handler.bufferedBytes(), 0, 'the memory of the request is released');
   });
 
-t.test('a plant is answered with its name and tag, unchanged, and no id', async (t) => {
+t.test('a plant is answered with its members, unchanged, and no id', async (t) => {
   const { port, log } = await serve(t);
   const odd = JSON.stringify('"\0\u001f\\ \ud83c \udf3f f\u00e4rn \u{1f33f}');
   const rows: readonly [sent: string, answered: string][] = [
@@ -110,6 +111,9 @@ t.test('a plant is answered with its name and tag, unchanged, and no id', async 
     ['{"tag":"","more":[1],"name":"","id":3}', '{"name":"","tag":""}'],
     ['{"id":4,"name":"__proto__","__proto__":{"tag":"x"}}', '{"name":"__proto__"}'],
     [`{"id":5,"name":${odd},"tag":${odd}}`, `{"name":${odd},"tag":${odd}}`],
+    ...PLANTS_OF_EACH_SHAPE.map(
+      (plant) => [inJson(plant), inJson(plant).replace(/"id":\d+,/, '')] as [string, string],
+    ),
   ];
   for (const [sent, answered] of [...rows, ...rows]) {
     const answer = await exchange(t, port, message({ body: sent }));

@@ -19,6 +19,7 @@ import { encodeRecord } from '../../dist/log/record.js';
 import { readPlantLog } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { example } from '../embedding/application.js';
+import { PLANTS_OF_EACH_SHAPE } from '../plants.js';
 import { block } from '../readme.js';
 import { asModule, run } from '../system/program.js';
 import {
@@ -40,7 +41,7 @@ const PLANTS: readonly NewPlant[] = [
   { id: -(2n ** 63n), name: '\ud800', tag: '' },
   { id: 2n ** 63n - 1n, name: 'x'.repeat(3_000_000) },
   { id: -1n, name: '\0' },
-  { id: 0n, name: 'é', tag: 'indoor' },
+  ...PLANTS_OF_EACH_SHAPE,
 ];
 /** Their lines are read in three parts. */
 const MANY = plantsNamed(...Array.from({ length: 700 }, (_, n) => `fern ${n} `.repeat(50)));
@@ -94,7 +95,7 @@ t.test('a line that is not a record is reported by its number and offset', async
   const path = logAt(t, Buffer.concat([bytes, Buffer.from('{"name":"moss","id":1}\n')]));
   const plants = readPlantLog(path);
   for (const plant of PLANTS) t.strictSame((await plants.next()).value, plant);
-  const message = `${path}: line 5, at byte ${bytes.length}: ${damages.otherLayout}`;
+  const message = `${path}: line ${PLANTS.length + 1}, at byte ${bytes.length}: ${damages.otherLayout}`;
   await t.rejects(plants.next(), { code: 'damaged', message });
 });
 

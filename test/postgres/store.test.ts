@@ -14,6 +14,7 @@ import { COMPARE, PAGE } from '../../dist/postgres/statements.js';
 import { storeContract } from '../../dist/store-contract.js';
 import { codeOf } from '../../dist/system-error.js';
 import { exactly } from '../exactly.js';
+import { PLANTS_OF_EACH_SHAPE } from '../plants.js';
 import { begin, missing, query, startCluster, trigger } from './cluster.js';
 import { addUntilStored, allOf, FERN, IVY, openStore, plantsFrom } from './support.js';
 
@@ -68,8 +69,14 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
       { id: 9, name: '\ufffd', tag: 'a\ufffdb', exact: '{"name":"\\u0000","tag":"a\\ud800b"}' },
       { id: 10, name: 'é😀', tag: '\ufffd', exact: '{"name":"é😀","tag":"\\u0000"}' },
     ]);
-    t.strictSame(await allOf(store.plants()), plants);
-    for (const plant of plants) t.equal(await store.add(plant), 'unchanged');
+    const shapes = PLANTS_OF_EACH_SHAPE.flatMap((plant) => [
+      { ...plant, id: 2n * plant.id },
+      { ...plant, id: 2n * plant.id + 1n, name: '\0' },
+    ]);
+    for (const plant of shapes) await store.add(plant);
+    const all = [...plants, ...shapes];
+    t.strictSame(await allOf(store.plants()), all);
+    for (const plant of all) t.equal(await store.add(plant), 'unchanged');
   });
 
   t.test('plants are read in pages, from the least id to the greatest', async (t) => {
