@@ -1,6 +1,7 @@
 import { constants } from 'node:os';
 
 import type { NewPlant } from '../plant.js';
+import { pluralize } from '../report.js';
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 
@@ -63,6 +64,11 @@ export const storeErrors = {
     new PlantStoreError(
       'unavailable',
       `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, emptied or removed, check it with "plant-store verify ${path}", and then remove ${mark}`,
+    ),
+  longPath: (folder: string, bytes: number) =>
+    new PlantStoreError(
+      'unavailable',
+      `${folder}: the path of this folder is too long, by ${pluralize(bytes, 'byte')}, for the Unix socket in it that locks the log, and there is no /proc/self/fd to shorten it`,
     ),
   noSockets: (folder: string, cause: unknown) =>
     new PlantStoreError(

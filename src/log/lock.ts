@@ -24,7 +24,9 @@ export interface Lock {
  */
 
 /** The suffix of a claim's name until it listens. */
-const HIDDEN = '.new';
+const HIDDEN = '~';
+/** No name is used twice. In Base64, they take 11 bytes. */
+const RANDOM_BYTES = 8;
 /** How long a process tries to get the lock. A restart may overlap with the process that it replaces. */
 const ACQUIRE_TIMEOUT_MS = 3_000;
 /**
@@ -41,6 +43,18 @@ const NO_ACCESS: readonly unknown[] = ['EACCES', 'EROFS'];
 /** The longest path that fits into `sun_path` with its NUL: 108 bytes on Linux, 104 on macOS. */
 const MAX_SOCKET_PATH_BYTES = 103;
 
+/** The prefix of the names of all claims to the log with an inode. */
+export const claimPrefix = (ino: bigint): string => `.plants-${ino.toString(36)}-`;
+
+/** The folder of a log, which holds the claims to it. */
+interface ClaimFolder {
+  readonly system: System;
+  readonly path: string;
+  /** Another path of it, with which those of sockets are short enough. */
+  readonly socketFolder: string;
+  readonly prefix: string;
+}
+
 /**
  * Locks the file at `path`, by its inode.
  *
@@ -48,14 +62,13 @@ const MAX_SOCKET_PATH_BYTES = 103;
  * (SIGSTOP) keeps it.
  */
 export async function acquireLock(system: System, path: string, ino: bigint): Promise<Lock> {
-  const folder = dirname(path);
-  const handle = await files.openToRead(system, folder);
-  const claims = { system, folder, prefix: `.plant-store-${ino}-`, descriptor: handle.descriptor };
+  const handle = await files.openToRead(system, dirname(path));
   const time = { isUp: false };
   system.startTimer(() => (time.isUp = true), ACQUIRE_TIMEOUT_MS);
   try {
+    const folder = await claimFolderOf(system, dirname(path), handle.descriptor, claimPrefix(ino));
     for (let pause = FIRST_PAUSE_MS; !time.isUp; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
-      const lock = await tryToLock(claims);
+      const lock = await tryToLock(folder);
       if (lock) return lock;
       await system.sleep(pause * Math.random());
     }
@@ -66,25 +79,37 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
   }
 }
 
-/** The folder of a log, which holds the claims to it. */
-interface ClaimFolder {
-  readonly system: System;
-  readonly folder: string;
-  /** The prefix of the names of all claims to this log. */
-  readonly prefix: string;
-  /** The file descriptor of the folder. */
-  readonly descriptor: number;
+/** Before any claim is looked for: one whose path is too long to connect to would be taken for dead. */
+async function claimFolderOf(
+  system: System,
+  path: string,
+  descriptor: number,
+  prefix: string,
+): Promise<ClaimFolder> {
+  const longestName = prefix + nameOf(Buffer.alloc(RANDOM_BYTES)) + HIDDEN;
+  const missing = Buffer.byteLength(join(path, longestName)) - MAX_SOCKET_PATH_BYTES;
+  if (missing <= 0) return { system, path, socketFolder: path, prefix };
+  const socketFolder = `/proc/self/fd/${descriptor}`;
+  await system.realpath(socketFolder).catch((error: unknown) => {
+    // As on macOS.
+    if (codeOf(error) === 'ENOENT') throw storeErrors.longPath(path, missing);
+  });
+  return { system, path, socketFolder, prefix };
+}
+
+function nameOf(random: Buffer): string {
+  return random.toString('base64url');
 }
 
 /** Resolves to `undefined` if another claim is alive. */
-async function tryToLock(claims: ClaimFolder): Promise<Lock | undefined> {
+async function tryToLock(folder: ClaimFolder): Promise<Lock | undefined> {
   // Of many processes, few make a claim at once, so one of them is soon alone.
-  if (await hasLiveClaim(claims)) return undefined;
-  const name = `${claims.prefix}${claims.system.randomBytes(8).toString('hex')}`;
-  const claim = await createClaim(claims, name);
+  if (await hasLiveClaim(folder)) return undefined;
+  const name = folder.prefix + nameOf(folder.system.randomBytes(RANDOM_BYTES));
+  const claim = await createClaim(folder, name);
   let isAlone = false;
   try {
-    isAlone = claim !== undefined && !(await hasLiveClaim(claims, name));
+    isAlone = claim !== undefined && !(await hasLiveClaim(folder, name));
     return isAlone ? claim : undefined;
   } finally {
     if (!isAlone) await claim?.release();
@@ -92,15 +117,15 @@ async function tryToLock(claims: ClaimFolder): Promise<Lock | undefined> {
 }
 
 /** Resolves to `undefined` if a rival took the claim for dead, between bind and listen, and removed it. */
-async function createClaim(claims: ClaimFolder, name: string): Promise<Lock | undefined> {
-  const { system, folder } = claims;
-  const path = join(folder, name);
+async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | undefined> {
+  const { system, socketFolder } = folder;
+  const path = join(folder.path, name);
   // Both bind(2) here and unlink(2) when the listener is closed run on the main thread, which a file system
   // that hangs would block. Before each of them, this asynchronous call waits until the file system responds.
   await files.removeIfPresent(system, path + HIDDEN);
   const listener = await system
-    .listen(socketPath(claims, name + HIDDEN))
-    .catch((cause: unknown) => failToListen(claims, path + HIDDEN, cause));
+    .listen(join(socketFolder, name + HIDDEN))
+    .catch((cause: unknown) => failToListen(folder, path + HIDDEN, cause));
   try {
     // Every user may connect, whatever the umask.
     await system.chmod(path + HIDDEN, 0o666);
@@ -119,41 +144,33 @@ async function createClaim(claims: ClaimFolder, name: string): Promise<Lock | un
 }
 
 /** A file system without Unix sockets, such as exFAT or one that Docker Desktop shares, may leave an ordinary file. */
-async function failToListen(
-  { system, folder }: ClaimFolder,
-  path: string,
-  cause: unknown,
-): Promise<never> {
-  await files.removeIfPresent(system, path);
+async function failToListen(folder: ClaimFolder, path: string, cause: unknown): Promise<never> {
+  await files.removeIfPresent(folder.system, path);
   throw isForLackOfRoom(cause) || NO_ACCESS.includes(codeOf(cause))
-    ? toStoreError(folder, cause)
-    : storeErrors.noSockets(folder, cause);
+    ? toStoreError(folder.path, cause)
+    : storeErrors.noSockets(folder.path, cause);
 }
 
 /** Whether a claim to this log, other than `ownName`, is alive. Removes the dead claims before it. */
-async function hasLiveClaim(claims: ClaimFolder, ownName?: string): Promise<boolean> {
-  const names = await claims.system.readdir(claims.folder);
+async function hasLiveClaim(folder: ClaimFolder, ownName?: string): Promise<boolean> {
+  const names = await folder.system.readdir(folder.path);
   for (const name of names)
-    if (name.startsWith(claims.prefix) && name !== ownName && (await isAlive(claims, name)))
+    if (name.startsWith(folder.prefix) && name !== ownName && (await isAlive(folder, name)))
       return true;
   return false;
 }
 
 /** Whether the owner of a claim is alive. If it is dead, removes the claim, unless only another user may do that. */
-async function isAlive(claims: ClaimFolder, name: string): Promise<boolean> {
-  const { system, folder } = claims;
+async function isAlive(
+  { system, path, socketFolder }: ClaimFolder,
+  name: string,
+): Promise<boolean> {
   try {
-    await system.connect(socketPath(claims, name));
+    await system.connect(join(socketFolder, name));
     return true;
   } catch (error) {
     if (!DEAD.includes(codeOf(error))) return true;
-    await files.removeIfPresent(system, join(folder, name));
+    await files.removeIfPresent(system, join(path, name));
     return false;
   }
-}
-
-function socketPath({ folder, descriptor }: ClaimFolder, name: string): string {
-  const path = join(folder, name);
-  const fits = Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES;
-  return fits ? path : `/proc/self/fd/${descriptor}/${name}`;
 }

@@ -216,7 +216,7 @@ function ended(from: LockState, n: number): LockState {
 
 /** A socket, which keeps its owner and its number when it is renamed. */
 function socketOf(name: string): string {
-  return name.replace(/\..*/, '');
+  return name.replace('~', '');
 }
 
 function withoutThoseOf(sockets: LockState['sockets'], n: number): LockState['sockets'] {

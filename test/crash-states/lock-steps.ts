@@ -1,7 +1,7 @@
 import { basename } from 'node:path';
 
 import type { System } from '../../dist/log/system.js';
-import { acquireLock } from '../../dist/log/lock.js';
+import { acquireLock, claimPrefix } from '../../dist/log/lock.js';
 import { systemError } from '../log/support.js';
 
 /*
@@ -71,7 +71,7 @@ export function beginningOf(process: number, mutate?: Mutate): Promise<Position>
 }
 
 const INO = 7n;
-const PREFIX = `.plant-store-${INO}-`;
+const PREFIX = claimPrefix(INO);
 
 /** Runs the code with the results that are known. Resolves to the step that follows them. */
 function nextStep(

@@ -99,7 +99,7 @@ export function createMachine(
   }
 
   async function rename(from: string, to: string): Promise<void> {
-    if (basename(from).startsWith('.plant-store-')) return;
+    if (basename(from).startsWith('.plants-')) return;
     const ino = find(from);
     await changeEntries('rename to', to, [basename(from), undefined], [basename(to), ino]);
   }

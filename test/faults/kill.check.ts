@@ -8,6 +8,7 @@ import { isDeepStrictEqual } from 'node:util';
 
 import t from 'tap';
 
+import { claimPrefix } from '../../dist/log/lock.js';
 import { logOf } from '../log/support.js';
 import { DONE, KILLED, launch, type Ending } from '../system/program.js';
 import { callsIn, injecting, recording } from './strace.js';
@@ -69,7 +70,7 @@ for (const { what, args, damage } of [
           t.strictSame(await use(), DONE);
           // Not strictSame, which shows megabytes if it fails.
           t.ok(isDeepStrictEqual(filesIn(place), undisturbed), `killed at ${name} ${nth}`);
-          const claims = `.plant-store-${statSync(log).ino}-`;
+          const claims = claimPrefix(statSync(log, { bigint: true }).ino);
           t.notOk(
             readdirSync(place).some((each) => each.startsWith(claims)),
             'no claim is left',

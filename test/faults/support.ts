@@ -64,7 +64,7 @@ export function makeFileSystem(
 
 /** The content of every file in a folder, except the sockets that are locks. */
 export function filesIn(folder: string): Record<string, string> {
-  const names = readdirSync(folder).filter((name) => !name.startsWith('.plant-store-'));
+  const names = readdirSync(folder).filter((name) => !name.startsWith('.plants-'));
   return Object.fromEntries(
     names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
   );

@@ -76,7 +76,7 @@ export const hasty = (): System => givingUp(() => true);
 
 /** The claims to locks in a folder. */
 export function claimsIn(folder: string): string[] {
-  return readdirSync(folder).filter((name) => name.startsWith('.plant-store-'));
+  return readdirSync(folder).filter((name) => name.startsWith('.plants-'));
 }
 
 /** The number of plants in a log that is not open. */

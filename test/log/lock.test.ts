@@ -18,11 +18,20 @@ import { Worker } from 'node:worker_threads';
 import t, { type Test } from 'tap';
 
 import { nodeSystem, type System } from '../../dist/log/system.js';
+import { claimPrefix } from '../../dist/log/lock.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import { byLength } from '../length.js';
 import { claimsIn, hasty, sizeOf, startHolder, type Holder } from './lock-support.js';
-import { countOf, faultyFileSystem, holdNext, LOCKED, logAt, shortFolder } from './support.js';
+import {
+  countOf,
+  faultyFileSystem,
+  holdNext,
+  LOCKED,
+  logAt,
+  shortFolder,
+  UNAVAILABLE,
+} from './support.js';
 
 /* That two processes never hold the lock, in any order of their steps, is shown by ../crash-states/lock.test.ts. */
 
@@ -172,32 +181,58 @@ t.test(`of ${PROCESSES} processes that open a log at once`, async (t) => {
   });
 });
 
-t.test('a log can be locked however long the path of its folder is', async (t) => {
+/** Moves a new log to a folder whose path has this length, and opens it there. */
+async function openInFolderOf(t: Test, bytes: number, system = nodeSystem): Promise<PlantLog> {
   const root = shortFolder(t);
-  let folder = join(root, 'first');
-  await (await openPlantLog(join(folder, 'plants.jsonl'))).close();
-  // With the inode, the name of a claim has about 50 of the 103 bytes that the path of a socket may have.
-  const { ino } = statSync(join(folder, 'plants.jsonl'));
-  const claimBytes = `/.plant-store-${ino}-0123456789abcdef`.length;
-  const longest = 103 - claimBytes;
-  for (let length = longest - '.new'.length; length <= longest + 6; length++) {
-    const next = join(root, 'x'.repeat(length - root.length - 1));
-    renameSync(folder, next);
-    folder = next;
-    const log = await openPlantLog(join(folder, 'plants.jsonl'));
-    t.equal(claimsIn(folder).length, 1, `a folder of ${length} bytes`);
+  const first = join(root, 'first');
+  await (await openPlantLog(join(first, 'plants.jsonl'))).close();
+  const folder = join(root, 'x'.repeat(bytes - root.length - 1));
+  renameSync(first, folder);
+  return openLog(system, join(folder, 'plants.jsonl'));
+}
+
+/** The longest folder in which the paths of sockets have at most 103 bytes. */
+async function longestFolder(t: Test): Promise<number> {
+  const log = await openInFolderOf(t, 60);
+  const [claim = ''] = claimsIn(dirname(log.path));
+  await log.close();
+  return 103 - `/${claim}~`.length;
+}
+
+t.test('a log can be locked however long the path of its folder is', async (t) => {
+  const longest = await longestFolder(t);
+  t.ok(longest >= 75, `a folder of ${longest} bytes needs no /proc`);
+  for (const bytes of [longest, longest + 1, longest + 2, 200]) {
+    const log = await openInFolderOf(t, bytes);
+    const folder = dirname(log.path);
+    t.equal(claimsIn(folder).length, 1, `a folder of ${bytes} bytes`);
     await t.rejects(openLog(hasty(), log.path), LOCKED);
     await log.close();
     t.strictSame(readdirSync(folder), ['plants.jsonl']);
   }
 });
 
+t.test(
+  'without /proc, a folder whose path is too long for a socket is named as that',
+  async (t) => {
+    const longest = await longestFolder(t);
+    const withoutProc: System = {
+      ...nodeSystem,
+      realpath: (path) => nodeSystem.realpath(path.replace(/^\/proc\//, '/no proc/')),
+    };
+    await (await openInFolderOf(t, longest, withoutProc)).close();
+    const message =
+      /^\/.*x: the path of this folder is too long, by 1 byte, for the Unix socket in it that locks the log, and there is no \/proc\/self\/fd to shorten it$/;
+    await t.rejects(openInFolderOf(t, longest + 1, withoutProc), { ...UNAVAILABLE, message });
+  },
+);
+
 t.test('the claims of dead processes are removed, and no other files are', async (t) => {
   const path = logAt(t, '');
-  const { ino } = statSync(path);
-  const dead = [`.plant-store-${ino}-0123456789abcdef`, `.plant-store-${ino}-0.new`];
+  const prefix = claimPrefix(statSync(path, { bigint: true }).ino);
+  const dead = [`${prefix}0123456789a`, `${prefix}0~`];
   // The last one is a claim to another log, or to one that a repair has replaced.
-  const others = ['plant-store', 'plants.jsonl', '.plant-store-', `.plant-store-${ino}0-0`];
+  const others = ['plants', 'plants.jsonl', '.plants-', prefix.replace(/-$/, '0-0')];
   for (const name of [...dead, ...others]) writeFileSync(join(dirname(path), name), '');
   await sizeOf(path);
   t.strictSame(readdirSync(dirname(path)).toSorted(), others.toSorted());
@@ -359,7 +394,7 @@ t.test('a dead claim that only another user may remove locks nobody out', NEEDS_
   const path = join(folder, 'plants.jsonl');
   writeFileSync(path, '');
   chmodSync(path, 0o666);
-  const dead = `.plant-store-${statSync(path).ino}-${'0'.repeat(16)}`;
+  const dead = `${claimPrefix(statSync(path, { bigint: true }).ino)}0`;
   writeFileSync(join(folder, dead), '');
   chmodSync(join(folder, dead), 0o666);
   const other = await openAsOther(path);
