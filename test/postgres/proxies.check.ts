@@ -10,11 +10,12 @@ import t, { type Test } from 'tap';
 
 import { selfSigned } from '../certificate.js';
 import { exchange, message, TOKEN } from '../client.js';
-import { blocks } from '../readme.js';
+import { block, blocks } from '../readme.js';
 import { freePort } from '../service.js';
 import { startLoad, type LoadClient } from '../system/load.js';
 import { DONE, follow, launch, start, type Process } from '../system/program.js';
 import {
+  begin,
   find,
   missing,
   query,
@@ -121,12 +122,15 @@ t.test(
 
 t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, async (t) => {
   const cluster = await startCluster(t);
+  await cluster.sql('CREATE ROLE plants SUPERUSER LOGIN');
+  for (const line of block('Instances and failover', 'sql').trim().split('\n'))
+    await cluster.sql(line);
   const port = await freePort();
   const settings = join(serverFolder(t), 'pgbouncer.ini');
   writeFileSync(
     settings,
     `[databases]
-    * = host=127.0.0.1 port=${cluster.port} user=postgres
+    * = host=127.0.0.1 port=${cluster.port} user=plants
     [pgbouncer]
     listen_addr = 127.0.0.1
     listen_port = ${port}
@@ -137,8 +141,15 @@ t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, 
     server_round_robin = 1`,
   );
   follow(t, spawn(find('pgbouncer') ?? '', [settings], USER));
-  const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
+  const url = `postgres://plants@127.0.0.1:${port}/postgres`;
   await until(() => succeeds(query(url, 'SELECT 1')));
+  // No store has set them yet.
+  const lock = 'SELECT pg_advisory_lock(7)';
+  const release = await begin(t, cluster.url, lock);
+  await t.rejects(query(url, lock), /lock timeout/);
+  await release();
+  const [limits] = await query(url, `SELECT current_setting('statement_timeout') AS limit`);
+  t.strictSame(limits, { limit: '2s' });
 
   const stores = await Promise.all([1, 2, 3, 4].map(() => openStore(t, { url })));
   const plants = plantsFrom(0, 1_000);
