@@ -1,22 +1,18 @@
-import { execFile } from 'node:child_process';
+import { execFile, type ExecFileException } from 'node:child_process';
 import { promisify } from 'node:util';
 
 const execute = promisify(execFile);
 
-/** Options of env(1) that remove the variables with which npx and Node's test runner change every child. */
-const VARIABLES = ['npm_config_package', 'NODE_TEST_CONTEXT'];
-const PLAIN = VARIABLES.flatMap((name) => ['-u', name]);
-
-/** Runs a command to its end and resolves to its stdout; rejects with all its output if it fails. */
+/** Runs a command to its end and resolves to its stdout; rejects with what it was, how it ended and all its output. */
 export async function run(cwd: string, command: string, ...args: string[]): Promise<string> {
+  // An option of env(1) that removes a variable with which npx changes every child.
+  const line = ['env', '-u', 'npm_config_package', command, ...args];
   try {
-    const { stdout } = await execute('env', [...PLAIN, command, ...args], {
-      cwd,
-      maxBuffer: Infinity,
-    });
-    return stdout;
+    return (await execute('env', line.slice(1), { cwd, maxBuffer: Infinity })).stdout;
   } catch (error) {
-    const { stdout, stderr } = error as { stdout: string; stderr: string };
-    throw new Error(`${command} ${args.join(' ')}\n${stdout}${stderr}`);
+    const { code, signal, stdout, stderr } = error as ExecFileException;
+    // tap prints the properties of an error, but no message of several lines.
+    const command = line.slice(3).join(' ');
+    throw Object.assign(new Error('a command failed'), { command, code, signal, stdout, stderr });
   }
 }
