@@ -11,8 +11,13 @@ export async function run(cwd: string, command: string, ...args: string[]): Prom
     return (await execute('env', line.slice(1), { cwd, maxBuffer: Infinity })).stdout;
   } catch (error) {
     const { code, signal, stdout, stderr } = error as ExecFileException;
-    // tap prints the properties of an error, but no message of several lines.
+    // tap prints these, but not the message of an error whose code is a number.
     const command = line.slice(3).join(' ');
-    throw Object.assign(new Error('a command failed'), { command, code, signal, stdout, stderr });
+    throw Object.assign(new Error('a command failed'), {
+      command,
+      status: code ?? signal,
+      stdout,
+      stderr,
+    });
   }
 }

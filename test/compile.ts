@@ -49,6 +49,6 @@ export async function typeFaults(folder: string, compilation: Compilation): Prom
   try {
     return await run(folder, process.execPath, join(TYPESCRIPT[release], 'bin/tsc'));
   } catch (error) {
-    return (error as Error).message;
+    return (error as { stdout: string }).stdout;
   }
 }

@@ -1,6 +1,16 @@
+/* Loaded by `test/runner.ts` before each file of tests, once Node has begun to collect its coverage. */
+
+import { isMainThread } from 'node:worker_threads';
+
 /*
- * Loaded before each file of tests, once Node has begun to collect its coverage. With NODE_V8_COVERAGE, it would also read
- * the source maps of all modules, tap's among them, and add them to each report: 0.1 s and 3 MB a file. Of the processes
- * that a test starts, `launch` gives it to the program alone.
+ * With NODE_V8_COVERAGE, Node would also read the source maps of all modules, tap's among them, and add them to each
+ * report: 0.1 s and 3 MB a file. Of the processes that a test starts, `launch` gives it to the program alone.
  */
-if (process.env.NODE_TEST_CONTEXT !== undefined) delete process.env.NODE_V8_COVERAGE;
+delete process.env.NODE_V8_COVERAGE;
+
+// A thread that a test starts loads this as well.
+if (isMainThread) {
+  const { default: t } = await import('tap');
+  // Tells the runner that a test begins: tap prints its title only with its first assertion.
+  t.beforeEach(({ fullname }) => void process.send?.(fullname));
+}

@@ -45,7 +45,7 @@ async function shell(commands: string, cwd: string, env: Record<string, string> 
 t.test('the first screen starts the service and stores a plant', async (t) => {
   const [install, curl = ''] = blocks('Try it', 'sh');
   t.equal(install, 'npm ci && npm start\n');
-  t.equal(scripts.start, 'node dist/server.js');
+  t.equal(scripts.start, 'npm run build && exec node dist/server.js');
 
   const cwd = t.testdir();
   const { url, stdout } = await start(t, { cwd });
