@@ -54,11 +54,26 @@ export const CONNECTION_LIMITS = {
   maxHeaderSize: 8_192,
 } as const;
 
-/**
- * How many requests behind the last responses of their connections are held, of all connections together. Small ones
- * are cheap to pipeline: thousands fit into one read of a socket.
- */
-const MAX_IGNORED_REQUESTS = 4_096;
+/** An open connection. */
+interface Connection {
+  /** The latest response, while it is in flight. */
+  latest: ServerResponse | undefined;
+  /** The connection ends with a failure that is not a response of node:http. */
+  isEnding: boolean;
+  /** Called when a response is closed. One that was kept would hold its request in memory. */
+  readonly onClose: (this: ServerResponse) => void;
+}
+
+function createConnection(): Connection {
+  const connection: Connection = {
+    latest: undefined,
+    isEnding: false,
+    onClose() {
+      if (connection.latest === this) connection.latest = undefined;
+    },
+  };
+  return connection;
+}
 
 /** The failures for errors of node:http's parser, by their codes. */
 const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
@@ -87,58 +102,29 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
   // stay open for `handshakeTimeout`.
   tlsServer?.on('secureConnection', (socket) => (socket.allowHalfOpen = true));
 
-  /** The latest response of each open connection while it is in flight. The last one of a connection stays. */
-  const responses = new Map<Duplex, ServerResponse | undefined>();
-  /** The connections that are ended without a response of node:http. */
-  const ended = new WeakSet<Duplex>();
+  const connections = new Map<Duplex, Connection>();
   let closing = false;
   let dropped = 0;
-  /** Requests that are ignored, and that node:http keeps until their connection is closed. */
-  let ignored = 0;
 
   server.on(tls ? 'secureConnection' : 'connection', (socket: Duplex) => {
-    responses.set(socket, undefined);
-    socket.once('close', () => responses.delete(socket));
+    connections.set(socket, createConnection());
+    socket.once('close', () => connections.delete(socket));
   });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
-    const { socket } = req;
+    const connection = connections.get(req.socket);
     // RFC 9112, section 9.6: nothing behind the last response of a connection is processed.
-    if (socket.destroyed || ended.has(socket) || isLast(responses.get(socket))) {
-      ignore(req);
+    if (!connection || connection.isEnding || !req.socket.writable || isLast(connection.latest))
       return;
-    }
-    responses.set(socket, res);
-    res.on('close', forget);
+    connection.latest = res;
+    res.on('close', connection.onClose);
     if (closing) res.setHeader('Connection', 'close');
     void handler(req, res);
   }
 
-  /** Otherwise an idle connection would hold its latest request and response in memory. */
-  function forget(this: ServerResponse): void {
-    const { socket } = this.req;
-    if (responses.get(socket) === this && !isLast(this)) responses.set(socket, undefined);
-  }
-
-  function ignore(req: IncomingMessage): void {
-    if (++ignored > MAX_IGNORED_REQUESTS) req.socket.destroy();
-    req.once('close', () => ignored--);
-    // Takes the connection away from the parser: more is read, so that the client gets to see the last response, but
-    // becomes no request.
-    req.socket.removeAllListeners('data').on('data', () => undefined);
-  }
-
-  /** Ends a connection with a failure, once its earlier responses are sent. */
-  function end(socket: Duplex, failure: Failure): void {
-    // node:http may report a connection again: when the client ends it, or its time is up.
-    if (ended.has(socket)) return;
-    ended.add(socket);
-    endInTurn(socket, responses.get(socket), failure);
-  }
-
   /** The latest response of each connection, if it has not begun. */
   function* unanswered(): Iterable<ServerResponse> {
-    for (const res of responses.values()) if (res && !res.headersSent) yield res;
+    for (const { latest } of connections.values()) if (latest && !latest.headersSent) yield latest;
   }
 
   server.on('drop', () => {
@@ -158,10 +144,15 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
     handle(req, res);
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    const connection = connections.get(socket);
     // A TLS handshake has failed, or bytes are lost: node:http has paused its parser because too many responses
     // are unsent, and TLS records that are decrypted by then reach it all the same (Node 20-26).
-    if (!responses.has(socket) || error.code === 'HPE_PAUSED') socket.destroy();
-    else end(socket, FAILURES.get(error.code) ?? failures.malformed);
+    if (!connection || error.code === 'HPE_PAUSED') socket.destroy();
+    // node:http may report a connection again: when the client ends it, or its time is up.
+    else if (!connection.isEnding) {
+      connection.isEnding = true;
+      endInTurn(socket, connection.latest, FAILURES.get(error.code) ?? failures.malformed);
+    }
   });
 
   return {
@@ -179,8 +170,8 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
       const idle = new WeakSet<Duplex>();
       // That of node:http would not close connections without a request (Node 20-24), or close them at once (Node 26).
       function closeIdle(): void {
-        for (const [socket, res] of responses) {
-          if (res) continue;
+        for (const [socket, { latest }] of connections) {
+          if (latest) continue;
           if (idle.has(socket)) socket.destroy();
           idle.add(socket);
         }

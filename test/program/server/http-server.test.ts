@@ -351,33 +351,57 @@ t.test('a connection whose client ends it during the TLS handshake is closed', a
   }
 });
 
-t.test('a TLS handshake or a head that does not arrive in time is disconnected', async (t) => {
-  for (const name of ['handshakeTimeout', 'headersTimeout', 'connectionsCheckingInterval'] as const)
-    t.intercept(CONNECTION_LIMITS, name, { value: CONNECTION_LIMITS[name] / 20, enumerable: true });
+/** In milliseconds. */
+const SHORT_TIMES = {
+  handshakeTimeout: 500,
+  headersTimeout: 500,
+  requestTimeout: 1_000,
+  connectionsCheckingInterval: 50,
+};
+
+/** Less than any of these times is by default, in node:http as well; more than a busy machine needs. */
+const timeout = 25_000;
+
+t.test('what is late gets a 408, and nothing behind it is stored', { timeout }, async (t) => {
+  for (const [name, value] of Object.entries(SHORT_TIMES))
+    t.intercept(CONNECTION_LIMITS, name as keyof typeof SHORT_TIMES, { value, enumerable: true });
   const handshake = await connect(t, (await start(t, { tls: tlsMaterial() })).port);
-  const plants: bigint[] = [];
-  const store = storeOf(async ({ id }) => {
-    plants.push(id);
-    return 'created';
+  const [gated, plants] = [gatedStore(), new Set<bigint>()];
+  const store = storeOf((plant) => {
+    plants.add(plant.id);
+    return plant.id === 1n ? gated.add(plant) : takesAll.add(plant);
   });
   const { port } = await start(t, { store });
-  const [silent, begun, used] = [
-    await connect(t, port),
-    await connect(t, port),
-    await usedClient(t, port),
-  ];
-  for (const client of [begun, used]) client.send(message().subarray(0, 20));
   const late = message({ body: '{"id":8,"name":"ivy"}' });
-  for (const [what, client] of Object.entries({ silent, begun, used })) {
+  /** A client that sends this much of a request that comes late. */
+  const begin = async (length: number, client = connect(t, port)): Promise<Client> => {
+    (await client).send(late.subarray(0, length));
+    return client;
+  };
+  const pending = await connect(t, port);
+  pending.send(message({ body: '{"id":1,"name":"fern"}' }), late.subarray(0, 20));
+  await gated.arrived(1);
+  const clients = {
+    'no head': [await begin(0), 0],
+    'a part of a head': [await begin(20), 20],
+    'a part of a second head': [await begin(20, usedClient(t, port)), 20],
+    'a part of a body': [await begin(late.length - 5), late.length],
+  } as const;
+  for (const [what, [client, sent]] of Object.entries(clients)) {
     client.socket.allowHalfOpen = true;
     isFailure(t, await client.answer(), { status: 408, headers: { connection: 'close' } }, what);
-    client.send(what === 'silent' ? late : late.subarray(20), late);
+    client.send(late.subarray(sent), late);
     await lives(t, await connect(t, port), 'the server');
     client.socket.end();
     await client.closed;
   }
+  // By now, its second head is too late, too.
+  pending.send(late.subarray(20), late);
+  await lives(t, await connect(t, port), 'the server');
+  gated.letGo();
+  await answers(t, pending, [200, 408], 'behind a plant that is pending');
   await handshake.closed;
-  t.notOk(plants.includes(8n), 'nothing that arrives after a 408 is stored');
+  t.notOk(plants.has(8n), 'nothing that arrives after a 408 is stored');
 });
 
 /** References to the requests or connections that arrive, which do not keep them in memory. */
