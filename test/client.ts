@@ -6,7 +6,8 @@ import type { Test } from 'tap';
 
 import { conforms } from './conformance.js';
 
-export const TOKEN = 'a-token';
+/** The token that the documented handler accepts, too. */
+export const TOKEN = 'a-secret-token';
 
 export const FERN = '{"id":7,"name":"Boston fern","tag":"indoor"}';
 

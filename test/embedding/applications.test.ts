@@ -11,13 +11,21 @@ import {
   type HttpResponse,
   type PlantHandler,
 } from '../../dist/index.js';
-import { connect, FERN, message, refusesConnections } from '../client.js';
-import { conforms } from '../conformance.js';
+import {
+  anyAnswer,
+  connect,
+  exchange,
+  FERN,
+  message,
+  refusesConnections,
+  TOKEN,
+  type Message,
+} from '../client.js';
 import { exactly } from '../exactly.js';
 import { isReleased } from '../service.js';
 import { storeOf } from '../stores.js';
 import { DONE } from '../system/program.js';
-import { send, startApplication, TOKEN, type Application, type Parts } from './application.js';
+import { startApplication, type Application } from './application.js';
 
 const logOf = ({ cwd }: Application): string => join(cwd, 'data/plants.jsonl');
 
@@ -36,35 +44,35 @@ const APPLICATIONS: Readonly<Record<string, string>> = {
 
 const OF_FRAMEWORK = /Cannot POST \/elsewhere|POST:\/elsewhere not found|^(?:404 )?Not Found$/;
 
-for (const [name, path] of Object.entries(APPLICATIONS))
+for (const [name, target] of Object.entries(APPLICATIONS))
   t.test(
     `${name}: plants get exact answers, and other paths those of the application`,
     async (t) => {
       const application = await startApplication(t, name);
-      const elsewhere = name === 'http' ? /^{"error":404,/ : OF_FRAMEWORK;
-      const rows: readonly [parts: Parts, expected: object][] = [
+      const rows: readonly [parts: Message, expected: object][] = [
         [{ body: '{"id":7,"name":"Löwenmaul"}' }, { status: 200, body: '{"name":"Löwenmaul"}' }],
         [{ body: '{"id":9007199254740993,"name":"ivy"}' }, { status: 200 }],
-        [{ token: 'wrong' }, { status: 401, body: '{"error":401,' }],
+        [{ headers: { Authorization: 'Bearer wrong' } }, { status: 401 }],
         [{ body: '{"id":8,"name":null}' }, { status: 400, body: '{"error":422,' }],
-        [{ path: '/elsewhere' }, { status: 404, body: elsewhere }],
       ];
-      for (const [parts, expected] of rows) {
-        const answer = await send(application, { path, ...parts });
-        t.match(answer, expected);
-        if (parts.path === undefined) conforms(answer);
-      }
+      for (const [parts, expected] of rows)
+        t.match(await exchange(t, application.port, message({ target, ...parts })), expected);
       const stored = readFileSync(logOf(application), 'utf8').match(/(?<=^\{"id":)\d+/gm);
       t.strictSame(stored, ['7', '9007199254740993']);
+      const elsewhere = message({ target: '/elsewhere' });
+      const { body } = await exchange(t, application.port, elsewhere, anyAnswer);
+      t.match(body, name === 'http' ? '{"error":404,' : OF_FRAMEWORK);
     },
   );
 
 t.test('a client that the application has authenticated needs no token', async (t) => {
-  const application = await startApplication(t, 'express-middleware');
-  const [path, token] = ['/garden/plants', 'none'];
-  const known = await send(application, { path, token, headers: { cookie: 'gardener=1' } });
-  const unknown = await send(application, { path, token });
-  t.strictSame([known.status, unknown.status], [200, 401]);
+  const { port } = await startApplication(t, 'express-middleware');
+  const statuses = [];
+  for (const Cookie of ['gardener=1', 'gardener=0']) {
+    const request = message({ target: '/garden/plants', headers: { Authorization: '', Cookie } });
+    statuses.push((await exchange(t, port, request)).status);
+  }
+  t.strictSame(statuses, [200, 401]);
 });
 
 const ORIGIN = 'https://garden.example';
@@ -72,17 +80,18 @@ const READABLE = {
   'access-control-allow-origin': ORIGIN,
   'access-control-expose-headers': 'Retry-After',
 };
+const PREFLIGHT = {
+  Origin: ORIGIN,
+  'Access-Control-Request-Method': 'POST',
+  'Access-Control-Request-Headers': 'authorization,content-type',
+};
 
 for (const name of ['cors', 'express-middleware', 'fastify-plugins'])
   t.test(`${name}: a page of another origin can send plants and read answers`, async (t) => {
-    const application = await startApplication(t, name);
-    const path = APPLICATIONS[name] ?? '/plants';
-    const preflight = {
-      origin: ORIGIN,
-      'access-control-request-method': 'POST',
-      'access-control-request-headers': 'authorization,content-type',
-    };
-    t.match(await send(application, { path, method: 'OPTIONS', headers: preflight }), {
+    const { port } = await startApplication(t, name);
+    const target = APPLICATIONS[name] ?? '/plants';
+    const preflight = message({ method: 'OPTIONS', target, headers: PREFLIGHT, body: '' });
+    t.match(await exchange(t, port, preflight, anyAnswer), {
       status: 204,
       headers: {
         'access-control-allow-origin': ORIGIN,
@@ -90,30 +99,28 @@ for (const name of ['cors', 'express-middleware', 'fastify-plugins'])
         'access-control-allow-headers': 'authorization,content-type',
       },
     });
-    for (const [status, parts] of [
-      [200, {}],
-      [401, { token: 'wrong' }],
-    ] as const) {
-      const answer = await send(application, { path, headers: { origin: ORIGIN }, ...parts });
-      t.match(answer, { status, headers: READABLE });
+    for (const headers of [{}, { Authorization: 'Bearer wrong' }]) {
+      const request = message({ target, headers: { Origin: ORIGIN, ...headers } });
+      t.match(await exchange(t, port, request), { headers: READABLE });
     }
   });
 
 t.test('fastify-plugins: plants are limited, and a page can read the 429 of Fastify', async (t) => {
-  const application = await startApplication(t, 'fastify-plugins');
-  for (let n = 0; n < 100; n++) t.equal((await send(application)).status, 200);
+  const { port } = await startApplication(t, 'fastify-plugins');
+  for (let n = 0; n < 100; n++) t.equal((await exchange(t, port, message())).status, 200);
   const limited = { status: 429, body: '"statusCode":429', headers: READABLE };
-  t.match(await send(application, { headers: { origin: ORIGIN } }), limited);
+  const request = message({ headers: { Origin: ORIGIN } });
+  t.match(await exchange(t, port, request, anyAnswer), limited);
 });
 
 t.test('fastify-plugins: the document of the application has all our answers', async (t) => {
-  const application = await startApplication(t, 'fastify-plugins');
-  const { body } = await send(application, { method: 'GET', path: '/openapi.json' });
-  const document = JSON.parse(body) as typeof openapi & { paths: object };
-  const { post } = document.paths['/plants'];
-  t.strictSame(post, { ...openapi.paths['/plants'].post, security: openapi.security });
+  const { port } = await startApplication(t, 'fastify-plugins');
+  const response = await fetch(`http://127.0.0.1:${port}/openapi.json`);
+  const document = (await response.json()) as typeof openapi;
+  const { '/plants': plants, ...others } = document.paths;
+  t.strictSame(plants.post, { ...openapi.paths['/plants'].post, security: openapi.security });
   t.strictSame(document.components, openapi.components);
-  t.strictSame(Object.keys(document.paths), ['/plants', '/openapi.json']);
+  t.strictSame(Object.keys(others), ['/openapi.json']);
   t.notOk(document.security, 'other routes need no token of ours');
 });
 
@@ -197,10 +204,7 @@ t.test('the promise resolves even if neither a response nor a socket works', asy
   );
 });
 
-const IVY = message({
-  headers: { Authorization: `Bearer ${TOKEN}` },
-  body: '{"id":1,"name":"ivy"}',
-});
+const IVY = message({ body: '{"id":1,"name":"ivy"}' });
 
 for (const name of ['http', 'express', 'fastify-plugins'])
   t.test(

@@ -46,14 +46,10 @@ t.test('requests get the same answers as in HTTP/1', async (t) => {
   const session = http2Session(t, port);
   const rows: readonly [error: number, headers: http2.OutgoingHttpHeaders, body: string][] = [
     [401, { authorization: '' }, FERN],
-    [401, { authorization: 'Bearer other' }, FERN],
     [404, { ':path': '/elsewhere' }, FERN],
     [405, { ':method': 'PUT' }, FERN],
-    [415, { 'content-type': 'text/plain' }, FERN],
     [431, Object.fromEntries(Array.from({ length: 100 }, (_, n) => [`x-${n}`, 'x'])), FERN],
-    [413, { 'content-length': 101 }, ' '.repeat(101)],
     [413, {}, ' '.repeat(101)],
-    [400, {}, ''],
     [422, {}, '{}'],
   ];
   for (const [error, headers, body] of rows) {
@@ -149,18 +145,21 @@ for (const [how, leave] of Object.entries(LEAVES))
     await isReleased(service);
   });
 
-t.test('a request that the application destroys is closed', async (t) => {
-  const { handler, log } = await serve(t);
-  let destroyed = 0;
-  const server = http2.createServer((req, res) => {
-    if (destroyed === 0) req.destroy();
-    void handler(req, res);
-    if (destroyed === 1) req.destroy(new Error('a reason of its own'));
-    destroyed++;
-  });
-  const session = http2Session(t, await listen(t, server));
-  for (const when of ['before the handler runs', 'while the handler reads it']) {
-    await once(sendPlant(session), 'close');
-    t.equal(log.size, 0, when);
-  }
-});
+t.test(
+  'a request that the application destroys is closed, and does not end the process',
+  async (t) => {
+    const { handler, log } = await serve(t);
+    const moments = ['before the handler runs', 'while the handler reads it'];
+    const server = http2.createServer((req, res) => {
+      const moment = moments.shift();
+      if (moment?.startsWith('before')) req.destroy();
+      void handler(req, res);
+      if (moment?.startsWith('while')) req.destroy(new Error('a reason of its own'));
+    });
+    const session = http2Session(t, await listen(t, server));
+    for (const moment of [...moments]) {
+      await once(sendPlant(session), 'close');
+      t.equal(log.size, 0, moment);
+    }
+  },
+);

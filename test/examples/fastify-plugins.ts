@@ -1,7 +1,4 @@
-import { createPlantHandler, openPlantLog } from 'plant-store';
-
-const store = await openPlantLog('data/plants.jsonl');
-const handler = createPlantHandler({ store, tokens: ['a-secret-token'] });
+import { handler, store } from './handler.js';
 
 import cors from 'cors';
 import fastify from 'fastify';
@@ -27,7 +24,6 @@ app.addHook('onRequest', (request, reply, next) => {
   void handler(request.raw, reply.raw, next);
 });
 app.addHook('onClose', () => store.close());
+process.once('SIGTERM', () => app.close());
 app.get('/openapi.json', () => app.swagger());
 await app.listen({ port: 8080 });
-
-process.once('SIGTERM', () => void app.close());

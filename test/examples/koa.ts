@@ -1,7 +1,4 @@
-import { createPlantHandler, openPlantLog } from 'plant-store';
-
-const store = await openPlantLog('data/plants.jsonl');
-const handler = createPlantHandler({ store, tokens: ['a-secret-token'] });
+import { handler } from './handler.js';
 
 import Koa from 'koa';
 
