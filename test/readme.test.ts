@@ -18,11 +18,12 @@ import { HANG_MS } from '../dist/log/commit.js';
 import { STOPPING } from '../dist/program/exit.js';
 import { CONNECTION_LIMITS } from '../dist/program/server/http-server.js';
 import { MONITOR_LIMITS } from '../dist/program/server/monitor.js';
+import { openapi } from '../dist/index.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { exchange, message } from './client.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
-import { block, blocks, DOCUMENTS, read, rows } from './readme.js';
+import { block, blocks, codeSpans, DOCUMENTS, read, rows } from './readme.js';
 import { runHere } from './program/here.js';
 import { launch, serving, start } from './system/program.js';
 
@@ -81,6 +82,25 @@ function fragmentsOf(document: string): string[] {
       .replaceAll(' ', '-'),
   );
 }
+
+t.test('the paths that CONTRIBUTING.md names exist', async (t) => {
+  const text = read('.github/CONTRIBUTING.md').replace(/^```[^]*?^```$/gm, '');
+  const paths = codeSpans(text).filter((span) => /^[.\w/-]+\/[.\w-]*$/.test(span));
+  t.ok(paths.includes('test/run'));
+  for (const path of paths)
+    t.ok(
+      ['.', 'src', 'test'].some((folder) => existsSync(join(folder, path))),
+      path,
+    );
+});
+
+t.test('the recipes that spell a path spell all paths of the OpenAPI document', async (t) => {
+  const parts = read('.github/EMBEDDING.md').match(/^```[^]*?^```$|^.+$/gm) ?? [];
+  const recipes = parts.filter((part) => part.includes("'/plants'"));
+  t.ok(recipes.length > 5);
+  for (const recipe of recipes)
+    for (const path of Object.keys(openapi.paths)) t.match(recipe, `'${path}'`, recipe);
+});
 
 t.test('a name that a document places in a file is in that file', async (t) => {
   const place = /`(\w+)`\s+in\s+(?:\[`[^`]+`\]\(([^)]+)\)|`([\w/-]+\.ts)`)/g;
