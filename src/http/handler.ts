@@ -90,11 +90,11 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
 
   function handle(req: HttpRequest, res: HttpResponse, next?: () => unknown): Promise<void> {
     const isOurs = isForPlants(req);
+    // Not an async function: what `next` throws is thrown, not returned as a rejected promise.
+    if (!isOurs && next) return Promise.resolve(next()).then(() => undefined);
     // Behind a request with Upgrade, node:http loses the rest of the packet (Node 20-26), so the connection is closed
     // after the response.
     if (req.headers.upgrade !== undefined && !res.headersSent) res.setHeader('Connection', 'close');
-    // Not an async function: what `next` throws is thrown, not returned as a rejected promise.
-    if (!isOurs && next) return Promise.resolve(next()).then(() => undefined);
     const failure =
       protocolFailure(req) ??
       authenticate(req) ??
