@@ -1,13 +1,20 @@
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
-import { PassThrough } from 'node:stream';
+import { PassThrough, Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 import t from 'tap';
 
-import { DRAIN, MAX_REFUSED_BYTES } from '../../dist/http/memory.js';
+import { readBody } from '../../dist/http/body.js';
+import {
+  createBudget,
+  DEFAULT_LIMITS,
+  DRAIN,
+  MAX_REFUSED_BYTES,
+  type Reservation,
+} from '../../dist/http/memory.js';
 import {
   chunk,
   CHUNKED,
@@ -200,6 +207,46 @@ t.test('a client that leaves within its body stores nothing and releases its mem
       t.equal((await exchange(t, port, complete)).status, 200, `after ${leave}`);
     }
   t.equal(log.size, 1, 'only the complete one is stored');
+});
+
+t.test(
+  'bodies in chunks of a few bytes are not queued until all of them have arrived',
+  async (t) => {
+    const { handler } = await serve(t, { store: storeOf(() => Promise.resolve('created')) });
+    const requests: [about: string, request: Buffer, isQueued: boolean][] = [
+      ['in chunks', chunkedMessage(...FERN), false],
+      ['declared, of 16 KiB', message({ body: FERN.padEnd(16_384) }), true],
+      ['declared, one byte larger', message({ body: FERN.padEnd(16_385) }), false],
+    ];
+    for (const [about, request, isQueued] of requests) {
+      let queuedBytes = 0;
+      const server = createServer((req, res) => {
+        // Before that of the handler: at the end of the turn.
+        setImmediate(() => (queuedBytes = req.readableLength));
+        void handler(req, res);
+      });
+      t.equal((await exchange(t, await listen(t, server), request)).status, 200, about);
+      t.equal(queuedBytes > 0, isQueued, about);
+    }
+  },
+);
+
+t.test('a body in chunks of one byte is copied only a few times', async (t) => {
+  const text = 'x'.repeat(10_000);
+  const chunks = Readable.from(Array.from(text, (byte) => Buffer.from(byte)));
+  const req = Object.assign(chunks, { headers: {}, socket: new EventEmitter() });
+  const { concat } = Buffer;
+  let copied = 0;
+  t.intercept(Buffer, 'concat', {
+    value: (list: readonly Buffer[], length?: number) => {
+      copied += length ?? 0;
+      return concat.call(Buffer, list, length);
+    },
+  });
+  const reservation = createBudget(1_000_000).reserve(0) as Reservation;
+  const body = await readBody(req, DEFAULT_LIMITS, reservation);
+  t.equal(body.toString(), text);
+  t.ok(copied < 4 * text.length, `${copied} bytes are copied`);
 });
 
 t.test('no timer is left once a body has been read', async (t) => {
