@@ -1,3 +1,6 @@
+// Not the globals, which fake timers of test runners replace: then no plant would be answered.
+import { clearTimeout, setImmediate, setTimeout } from 'node:timers';
+
 import {
   DRAIN,
   memoryForBody,

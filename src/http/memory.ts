@@ -1,3 +1,5 @@
+import { clearTimeout, setTimeout } from 'node:timers';
+
 import { checkRange } from '../range.js';
 import type { HttpRequest, HttpResponse } from './request.js';
 

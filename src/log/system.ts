@@ -3,6 +3,8 @@ import { once } from 'node:events';
 import * as fs from 'node:fs';
 import { createConnection, createServer, type Server } from 'node:net';
 import { platform } from 'node:os';
+// Not the global, which fake timers of test runners replace.
+import { setTimeout } from 'node:timers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 

@@ -249,6 +249,14 @@ t.test('a body in chunks of one byte is copied only a few times', async (t) => {
   t.ok(copied < 4 * text.length, `${copied} bytes are copied`);
 });
 
+t.test('a plant is answered although a test of the application fakes the timers', async (t) => {
+  const { port } = await serve(t);
+  for (const name of ['setImmediate', 'setTimeout', 'setInterval'] as const)
+    t.intercept(globalThis, name, { value: () => ({ unref: () => undefined }) });
+  for (const request of [message(), chunkedMessage(...FERN), message({ body: '{}' })])
+    t.match(await exchange(t, port, request), { status: /200|400/ });
+});
+
 t.test('no timer is left once a body has been read', async (t) => {
   const timers = (): number =>
     process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
