@@ -1,4 +1,5 @@
 import { createServer } from 'node:http';
+import type { Socket } from 'node:net';
 
 import t from 'tap';
 
@@ -122,6 +123,23 @@ t.test('a plant is answered with its members, unchanged, and no id', async (t) =
     t.equal(answer.headers['content-length'], String(Buffer.byteLength(answered)), sent);
   }
   t.equal(log.size, rows.length, 'each is stored once');
+});
+
+t.test('the head and the body of an answer leave in one write', async (t) => {
+  const { port, server } = await serve(t);
+  let writes = 0;
+  server.on('connection', (socket: Socket) => {
+    for (const method of ['_write', '_writev'] as const) {
+      const write = socket[method] as (...args: unknown[]) => void;
+      socket[method] = (...args: unknown[]) => {
+        writes++;
+        write.apply(socket, args);
+      };
+    }
+  });
+  const requests = [message(), message({ body: '' }), message({ target: '/elsewhere' })];
+  for (const request of requests) await exchange(t, port, request);
+  t.equal(writes, requests.length);
 });
 
 t.test('a HEAD gets the headers of the same GET, and no body', async (t) => {

@@ -161,15 +161,17 @@ t.test('a token file that is written while the log is read is used', async (t) =
 });
 
 t.test(
-  'a database is served under its name until a signal, also if that came before',
+  'a database is served under its name until a signal, also if that came before, and closed',
   async (t) => {
     const cwd = t.testdir({ data: { token: TOKEN } });
+    let closed = 0;
     const { lines, ended } = await serveStore(t, cwd, async (stop) => {
       process.nextTick(stop);
-      return DATABASE;
+      return { ...DATABASE, close: async () => void closed++ };
     });
     t.equal(lines[1], 'database: db:5432/plants');
     t.equal(await ended, 0);
+    t.equal(closed, 1);
   },
 );
 

@@ -17,6 +17,7 @@ import {
   CONNECTION_LIMITS,
   type PlantServerOptions,
 } from '../../../dist/program/server/http-server.js';
+import { REPORT_RATE } from '../../../dist/report.js';
 import type { PlantStore } from '../../../dist/store.js';
 import { selfSigned } from '../../certificate.js';
 import {
@@ -276,14 +277,22 @@ t.test('connections beyond the maximum are closed at once', async (t) => {
   const report = (message: string): unknown => reports.push(message);
   const { port } = await start(t, { maxConnections: 2, report });
   const [first, second] = [await connect(t, port), await connect(t, port)];
-  const third = await connect(t, port);
-  await ends(t, third, 'a third');
-  t.strictSame(reports, [
-    'overloaded: 2 connections are open (PLANT_STORE_MAX_CONNECTIONS), more are closed at once',
-  ]);
+  for (let n = 0; n < 2 * REPORT_RATE.count; n++) await ends(t, await connect(t, port), 'a third');
+  const overload =
+    'overloaded: 2 connections are open (PLANT_STORE_MAX_CONNECTIONS), more are closed at once';
+  t.strictSame(reports, Array(REPORT_RATE.count).fill(overload), 'the rate of reports is limited');
   await lives(t, first, 'the first');
   await first.closed;
   await lives(t, second, 'the second');
+});
+
+t.test('an idle connection is kept as long as is set', async (t) => {
+  // The default of node:http would close the first one before the other.
+  const kept = await usedClient(t, (await start(t, { keepAliveMs: 5_000 })).port);
+  const closed = await usedClient(t, (await start(t, { keepAliveMs: 1 })).port);
+  await Promise.race([kept.closed, closed.closed]);
+  t.notOk(kept.socket.closed);
+  await lives(t, kept, 'the connection that is kept');
 });
 
 t.test('a failure that cannot be sent any more is not published', async (t) => {
