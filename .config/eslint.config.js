@@ -37,6 +37,11 @@ export default defineConfig(
       // An element of a buffer is a number; `as number` says so, `!` would say nothing.
       '@typescript-eslint/non-nullable-type-assertion-style': 'off',
       '@typescript-eslint/only-throw-error': ['error', { allow: ['Failure', 'PlantFault'] }],
+      // What was caught is passed on as it is.
+      '@typescript-eslint/prefer-promise-reject-errors': [
+        'error',
+        { allowThrowingAny: true, allowThrowingUnknown: true },
+      ],
       '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true }],
       '@typescript-eslint/switch-exhaustiveness-check': 'error',
     },

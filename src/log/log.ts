@@ -156,8 +156,7 @@ function createLog({ lock, ...parts }: CommitterOptions & { readonly lock: Lock 
       if (typeof found === 'number') return isStoredAt(found, plant).then(requireSame, rethrow);
       return found.then((stored) => requireSame(isSame(stored, plant)));
     } catch (error) {
-      const cause = error as Error;
-      return Promise.reject(cause);
+      return Promise.reject(error);
     }
   }
 

@@ -122,7 +122,7 @@ async function withLog(
 function openStore(settings: StoreSettings, stop: AbortSignal): Promise<ServedStore> {
   const { PLANT_STORE_DATABASE_URL: url } = settings;
   if (url === undefined) return ofSetting('PLANT_STORE_FILE', openLog(settings, stop));
-  const interrupted = aborted(stop).then(() => Promise.reject(stop.reason as Error));
+  const interrupted = aborted(stop).then(() => Promise.reject(stop.reason));
   return ofSetting(
     'PLANT_STORE_DATABASE_URL',
     Promise.race([openDatabase(url, settings), interrupted]),
