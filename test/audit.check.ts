@@ -19,6 +19,7 @@ import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 import ts from 'typescript';
 
+import { encodeRecord } from '../dist/log/record.js';
 import { selfSigned } from './certificate.js';
 import { exchange, message } from './client.js';
 import { run } from './command.js';
@@ -257,7 +258,7 @@ t.test("under Node's permission model", { skip: noFlags }, async (t) => {
   });
 });
 
-const IVY = '{"id":1,"name":"Ivy"}\n';
+const IVY = encodeRecord({ id: 1n, name: 'Ivy' });
 
 /**
  * Restores the program as it is installed, away from everything that it is developed with. The last

@@ -8,6 +8,7 @@ import { parseAllDocuments } from 'yaml';
 
 import { DEFAULT_LIMITS } from '../dist/http/memory.js';
 import { readServerSettings } from '../dist/program/environment.js';
+import { encodeRecord } from '../dist/log/record.js';
 import { EXIT, STOPPING } from '../dist/program/exit.js';
 import { SETTINGS } from '../dist/program/settings.js';
 import { TOKEN } from './client.js';
@@ -208,11 +209,12 @@ t.test('a pod with the documented patch repairs the log', async (t) => {
   const container = containerOf(patched);
   t.equal(container.livenessProbe, undefined, 'nothing listens for it');
 
-  const cwd = t.testdir({ data: { 'plants.jsonl': '{"id":1,"name":"ivy"}\nx\n' } });
+  const ivy = encodeRecord({ id: 1n, name: 'ivy' });
+  const cwd = t.testdir({ data: { 'plants.jsonl': `${ivy}x\n` } });
   const [node, script = '', ...args] = container.command;
   t.equal(node, 'node');
   t.ok(existsSync(script.replace('/app', '.')));
   const repaired = await runHere(t, { cwd, env: ENV, args });
   t.match(repaired, { code: 0, stdout: /kept 1 plant, moved 1 damaged line/ });
-  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), '{"id":1,"name":"ivy"}\n');
+  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
 });

@@ -13,7 +13,7 @@ import {
   MAX_REFUSED_BYTES,
   REQUEST_COST,
 } from '../dist/http/memory.js';
-import { MAX_RECORD_BYTES } from '../dist/log/record.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { HANG_MS } from '../dist/log/commit.js';
 import { STOPPING } from '../dist/program/exit.js';
 import { CONNECTION_LIMITS } from '../dist/program/server/http-server.js';
@@ -257,9 +257,13 @@ t.test('Python makes a file to import of CSV, with exact ids', { skip: noPython 
 
 t.test('a damaged log is verified and repaired with the commands of its document', async (t) => {
   const [verify = '', repair = ''] = blocks('Commands', 'sh');
-  const data = { 'plants.jsonl': '{"id":1,"name":"ivy"}\nx\n' };
+  const ivy = encodeRecord({ id: 1n, name: 'ivy' });
+  const data = { 'plants.jsonl': `${ivy}x\n` };
   const cwd = t.testdir({ dist: DIST, data });
-  await t.rejects(shell(verify, cwd), { code: 1, stdout: /line 2, byte 22: / });
+  await t.rejects(shell(verify, cwd), {
+    code: 1,
+    stdout: new RegExp(`line 2, byte ${ivy.length}: `),
+  });
   t.match(await shell(repair, cwd), /damaged-[0-9a-f]+/);
-  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), '{"id":1,"name":"ivy"}\n');
+  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
 });

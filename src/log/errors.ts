@@ -22,6 +22,7 @@ export interface Damage {
 export const damages = {
   blank: 'it is blank',
   byteOrderMark: 'it begins with a byte order mark',
+  noChecksum: 'it holds a plant, but has no crc32',
   crlf: 'it ends with CR LF, where a record ends with LF',
   otherLayout:
     'it holds a plant, but has other spaces, escapes or members than a record, or another order',

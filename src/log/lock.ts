@@ -64,9 +64,9 @@ interface ClaimFolder {
 export async function acquireLock(system: System, path: string, ino: bigint): Promise<Lock> {
   const handle = await files.openToRead(system, dirname(path));
   const time = { isUp: false };
-  system.startTimer(() => (time.isUp = true), ACQUIRE_TIMEOUT_MS);
   try {
     const folder = await claimFolderOf(system, dirname(path), handle.descriptor, claimPrefix(ino));
+    system.startTimer(() => (time.isUp = true), ACQUIRE_TIMEOUT_MS);
     for (let pause = FIRST_PAUSE_MS; !time.isUp; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
       const lock = await tryToLock(folder);
       if (lock) return lock;

@@ -11,7 +11,7 @@ import { createIdIndex } from './ids.js';
 import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
 import { plantsIn } from './read.js';
-import { encodeMembers, MEMBERS_END, MEMBERS_END_BYTES } from './record.js';
+import { encodeUnsigned } from './record.js';
 import { recover } from './recover.js';
 import { nodeSystem, type System } from './system.js';
 
@@ -170,17 +170,15 @@ function createLog({ lock, ...parts }: CommitterOptions & { readonly lock: Lock 
    * checked when the log was opened.
    */
   async function isStoredAt(offset: number, plant: NewPlant): Promise<boolean> {
-    const wanted = Buffer.from(encodeMembers(plant));
+    const wanted = Buffer.from(encodeUnsigned(plant));
     const idEnd = wanted.indexOf(',');
-    const length = wanted.length + MEMBERS_END_BYTES;
     // Bytes that are not read are zeros, which no line has.
-    const found = Buffer.alloc(length);
-    await file.read(found, 0, length, offset);
+    const found = Buffer.alloc(wanted.length);
+    await file.read(found, 0, found.length, offset);
     const hasId = found.compare(wanted, 0, idEnd, 0, idEnd) === 0;
     if (!hasId) throw committer.poison(faults.modifiedLine(offset));
     committer.checkFile();
-    const isEnd = MEMBERS_END.test(found.toString('latin1', wanted.length));
-    return isEnd && found.subarray(0, wanted.length).equals(wanted);
+    return found.equals(wanted);
   }
 
   /** While a write hangs, what is stored can be read. */

@@ -2,11 +2,11 @@ import t, { type Test } from 'tap';
 
 import type { OpenFile } from '../../dist/log/files.js';
 import { linesOf } from '../../dist/log/lines.js';
-import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { createGate, isPending, logOf, memoryFile, plantsNamed, type Gate } from './support.js';
 
 const CHUNK_BYTES = 114_688;
-const FERN = '{"id":7,"name":"fern"}\n';
+const FERN = encodeRecord({ id: 7n, name: 'fern' });
 
 /** What is read together from a file: the offset at which it starts, and its bytes. */
 async function partsIn(file: OpenFile, end?: number): Promise<[offset: number, bytes: string][]> {

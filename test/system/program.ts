@@ -4,6 +4,7 @@ import { resolve } from 'node:path';
 
 import type { Test } from 'tap';
 
+import { encodeRecord } from '../../dist/log/record.js';
 import { TOKEN } from '../client.js';
 
 export interface LaunchOptions {
@@ -89,9 +90,8 @@ export const hasten = (maxMs: number, minMs = 0, times = 20): string =>
 export const PATIENT = changeTimers('10 * ms');
 
 /** A log of 2000 plants, which is read in several steps. */
-export const LARGE_LOG = Array.from(
-  { length: 2_000 },
-  (_, id) => `{"id":${id},"name":"${'x'.repeat(990)}"}\n`,
+export const LARGE_LOG = Array.from({ length: 2_000 }, (_, id) =>
+  encodeRecord({ id: BigInt(id), name: 'x'.repeat(990) }),
 ).join('');
 
 /** A preload that runs code when the program first reports its progress in reading a file. */
