@@ -53,7 +53,7 @@ t.test('a typed client is generated from the document as its document says', asy
 });
 
 t.test('a typed client creates plants, and with the documented serializer any id', async (t) => {
-  const { port, log } = await serve(t, { tokens: ['a-secret-token'] });
+  const { port, log } = await serve(t);
   const code = `${EXACT_CLIENT}\nexport { data, error, stored };`;
   const { data, error, stored } = await runClient(t, port, code);
   t.strictSame(data, { name: 'Boston fern', tag: 'indoor' });
@@ -65,7 +65,7 @@ t.test('a typed client creates plants, and with the documented serializer any id
 });
 
 t.test('a typed client gets the error of a refused plant', async (t) => {
-  const { port } = await serve(t);
+  const { port } = await serve(t, { tokens: ['another-token'] });
   const code = `${block('Clients', 'ts')}\nexport { data, error };`;
   const { data, error } = await runClient(t, port, code);
   t.equal(data, undefined);

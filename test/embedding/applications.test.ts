@@ -124,16 +124,6 @@ t.test('fastify-plugins: the document of the application has all our answers', a
   t.notOk(document.security, 'other routes need no token of ours');
 });
 
-t.test('the hook of a Fastify plugin without a route is not reached', async (t) => {
-  const handler = createPlantHandler({ store: created, tokens: [TOKEN] });
-  const app = fastify();
-  await app.register(async (plugin) => {
-    plugin.addHook('onRequest', ({ raw }, reply, next) => void handler(raw, reply.raw, next));
-  });
-  const { body } = await app.inject(INJECTED as InjectOptions);
-  t.match(body, 'Route POST:/plants not found');
-});
-
 const HEADERS: Readonly<Record<string, string>> = {
   host: 'localhost',
   authorization: `Bearer ${TOKEN}`,

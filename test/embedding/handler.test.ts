@@ -60,7 +60,7 @@ t.test('only a request for another path is passed to next, before any other chec
       void text(req).then((body) => res.end(`application: ${body}`));
     });
   });
-  const faults = { Authorization: undefined, 'Content-Type': 'text/plain' };
+  const faults = { Authorization: undefined, 'Content-Type': 'text/plain', Host: 'a/b' };
   for (const headers of [{}, faults])
     for (const target of ['/', '/plants/', '//plants', 'http:///plant']) {
       const request = message({ target, headers, body: 'a body' });
