@@ -54,30 +54,3 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
     if (++count <= rate.count) void send(message, cause);
   };
 }
-
-const PROGRESS_INTERVAL_MS = 1_000;
-
-/** Returns a function that reports progress in the words of `describe`, at most once a second. */
-export function oncePerSecond(): (describe: () => string) => void {
-  let reportedAt = performance.now();
-  return (describe) => {
-    if (performance.now() - reportedAt < PROGRESS_INTERVAL_MS) return;
-    reportedAt = performance.now();
-    reportToConsole(describe());
-  };
-}
-
-/**
- * Returns a callback that reports, at most once a second, how much of a file has been read. It throws
- * once `stop` is aborted, which ends the reading.
- */
-export function reportProgress(
-  path: string,
-  stop: AbortSignal,
-): (bytes: number, totalBytes: number) => void {
-  const report = oncePerSecond();
-  return (bytes, totalBytes) => {
-    stop.throwIfAborted();
-    report(() => `reading ${path}: ${Math.floor((100 * bytes) / totalBytes)} %`);
-  };
-}

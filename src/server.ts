@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-import { EXIT, failWith, handleSignals } from './program/exit.js';
+import { EXIT, failWith } from './program/exit.js';
+import { handleSignals } from './program/signals.js';
 
 // Since Node 20.19 and 22.12, CommonJS can `require` a module; Node 21 to 22.1 also lack `crc32` of `node:zlib`.
 const { node } = process.versions;

@@ -7,11 +7,13 @@ import t from 'tap';
 import { parseAllDocuments } from 'yaml';
 
 import { DEFAULT_LIMITS } from '../dist/http/memory.js';
-import { readServerSettings } from '../dist/program/environment.js';
 import { encodeRecord } from '../dist/log/record.js';
-import { EXIT, STOPPING } from '../dist/program/exit.js';
-import { SETTINGS } from '../dist/program/settings.js';
+import { EXIT } from '../dist/program/exit.js';
+import { readServerSettings } from '../dist/program/settings/server.js';
+import { SETTINGS } from '../dist/program/settings/table.js';
+import { SHUTDOWN_MS } from '../dist/program/signals.js';
 import { TOKEN } from './client.js';
+import { exactly } from './exactly.js';
 import { FIXED_MIB } from './hostile/memory.js';
 import { block, blocks, read, settingsIn } from './readme.js';
 import { freePort } from './service.js';
@@ -135,7 +137,7 @@ t.test('the program for PostgreSQL accepts the settings in its file for systemd'
   );
   const folder = t.testdir(Object.fromEntries(credentials.map((name) => [name, 'a-secret'])));
   const settings = await readServerSettings(settingsIn(UNIT_FOR_POSTGRES.replaceAll('%d', folder)));
-  t.strictSame(settings.tokens, ['a-secret']);
+  t.match(settings.tokenSource, { kind: 'file', tokens: exactly('a-secret') });
   t.equal(await settings.PLANT_STORE_DATABASE_PASSWORD_FILE?.(), 'a-secret');
 });
 
@@ -172,7 +174,7 @@ t.test('the manifests refer to names that exist, and to settings of the program'
 
 t.test('the pod has the time and the memory that the program may take', async (t) => {
   const GRACE_SECONDS = 30;
-  t.ok(CONTAINER.lifecycle.preStop.sleep.seconds + STOPPING.totalMs / 1_000 < GRACE_SECONDS);
+  t.ok(CONTAINER.lifecycle.preStop.sleep.seconds + SHUTDOWN_MS / 1_000 < GRACE_SECONDS);
   t.match(CONTAINER, { resources: { limits: { memory: '1Gi' }, requests: { memory: '1Gi' } } });
   const bytes = FIXED_MIB * 2 ** 20 + DEFAULT_LIMITS.maxBufferedBytes + 10e6 * 40;
   t.ok(bytes <= 2 ** 30, `${bytes} bytes, with the index of 10 million plants`);

@@ -15,9 +15,9 @@ import {
 } from '../dist/http/memory.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { HANG_MS } from '../dist/log/commit.js';
-import { STOPPING } from '../dist/program/exit.js';
-import { CONNECTION_LIMITS } from '../dist/program/server/http-server.js';
+import { CONNECTION_LIMITS, STOP_TIMES } from '../dist/program/server/http-server.js';
 import { MONITOR_LIMITS } from '../dist/program/server/monitor.js';
+import { SHUTDOWN_MS } from '../dist/program/signals.js';
 import { openapi } from '../dist/index.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { exchange, message } from './client.js';
@@ -187,10 +187,10 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['head of a request', CONNECTION_LIMITS.headersTimeout],
     ['body of a plant, after its head', DEFAULT_LIMITS.bodyTimeoutMs],
     ['any other request, from its first byte to its last', CONNECTION_LIMITS.requestTimeout],
-    // test/program/settings.test.ts compares the settings with these.
+    // test/program/settings/server.test.ts compares the settings with these.
     ['idle connection, `PLANT_STORE_KEEP_ALIVE_SECONDS`', 86_400],
     ['connections to the monitor', MONITOR_LIMITS.maxConnections, MONITOR_LIMITS.connectionMs],
-    ['shutdown', STOPPING.totalMs, STOPPING.clientsMs],
+    ['shutdown', SHUTDOWN_MS, STOP_TIMES.clientsMs],
     ['reports of internal errors and overload', REPORT_RATE.count, REPORT_RATE.periodMs],
     ['line of the log', MAX_RECORD_BYTES],
     ['write to the log', HANG_MS],

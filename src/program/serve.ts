@@ -1,23 +1,15 @@
 import { createPlantHandler, type PlantHandler } from '../http/handler.js';
-import type { PlantLog } from '../log/log.js';
 import { pluralize, reportToConsole as report } from '../report.js';
-import type { PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
-import { createTokenFile, readTls, readTokens } from './credentials.js';
-import type { ServerSettings } from './environment.js';
-import { aborted, EXIT, SettingsError, STOPPING, type ExitCode, type Shutdown } from './exit.js';
+import { EXIT, type ExitCode } from './exit.js';
 import { blameSetting } from './server/bind.js';
-import { createPlantServer, type PlantServer } from './server/http-server.js';
+import { createPlantServer, STOP_TIMES, type PlantServer } from './server/http-server.js';
 import { startMonitor } from './server/monitor.js';
-
-/** A store that the program serves: a log, or the database with this name. */
-export type ServedStore =
-  PlantLog | (PlantStore & { readonly name: string; readonly check: () => Promise<void> });
-
-/** Names the place where a store keeps its plants. */
-export function placeOf(store: ServedStore): string {
-  return 'name' in store ? `database: ${store.name}` : `log: ${store.path}`;
-}
+import { SettingsError } from './settings/error.js';
+import { createTokenFile, readTls, readTokens } from './settings/files.js';
+import type { ServerSettings, TokenSource } from './settings/server.js';
+import { aborted, type Shutdown } from './signals.js';
+import type { OpenStore } from './store.js';
 
 /**
  * Serves a store until a shutdown is requested; a store that is poisoned requests one, too. Resolves to the
@@ -27,22 +19,20 @@ export function placeOf(store: ServedStore): string {
 export async function serve(
   settings: ServerSettings,
   shutdown: Shutdown,
-  open: () => Promise<ServedStore>,
+  open: () => Promise<OpenStore>,
 ): Promise<ExitCode> {
-  const { tokenFile } = settings;
+  const { tokenSource } = settings;
   const { requested } = shutdown;
   const started = await start(settings, requested, open).catch((error: unknown) => {
     if (!requested.aborted) throw error;
   });
   if (!started) return EXIT.done;
-  const { store, handler, server, url, monitor } = started;
-  const log = 'poisoned' in store ? store : undefined;
+  const { store, place, log, handler, server, url, monitor } = started;
 
   console.log(`plant-store listening on ${url}`);
-  console.log(placeOf(store));
+  console.log(place);
   if (log) console.log(`plants: ${log.size}`);
-  const given = `from PLANT_STORE_TOKEN (${pluralize(settings.tokens.length, 'token')})`;
-  console.log(`token: ${tokenFile ?? given}`);
+  console.log(`token: ${nameOf(tokenSource)}`);
   if (monitor) console.log(`monitor: ${monitor.url}`);
   monitor?.watch({
     log,
@@ -53,8 +43,9 @@ export async function serve(
   });
 
   async function reload(): Promise<void> {
-    if (tokenFile) await reloadTokens(tokenFile, handler);
-    else report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
+    if (tokenSource.kind === 'variable')
+      report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
+    else await reloadTokens(tokenSource.path, handler);
     await reloadTls(settings, server);
   }
   // One at a time: several that hang would take all threads for file operations, and stop the log.
@@ -64,7 +55,7 @@ export async function serve(
   });
   if (log) void aborted(log.poisoned).then(shutdown.request);
   await aborted(requested);
-  await server.stop(STOPPING.clientsMs);
+  await server.stop(STOP_TIMES.clientsMs);
   await store.close();
   return log?.poisoned.aborted ? EXIT.failed : EXIT.done;
 }
@@ -73,11 +64,7 @@ export async function serve(
  * Starts the monitor, opens the store, and serves it, unless `stop` is aborted by then. If it cannot be served, it
  * is not closed: nothing is pending, and the lock of a log vanishes with the process.
  */
-async function start(
-  settings: ServerSettings,
-  stop: AbortSignal,
-  open: () => Promise<ServedStore>,
-) {
+async function start(settings: ServerSettings, stop: AbortSignal, open: () => Promise<OpenStore>) {
   const maxConnections = settings.PLANT_STORE_MAX_CONNECTIONS;
   const maxBufferedBytes = settings.PLANT_STORE_MAX_BUFFERED;
   const { PLANT_STORE_MONITOR_HOST: host, PLANT_STORE_MONITOR_PORT: port } = settings;
@@ -85,11 +72,11 @@ async function start(
     port === undefined
       ? undefined
       : await startMonitor({ host, port, maxConnections, maxBufferedBytes });
-  const store = await open();
+  const opened = await open();
   stop.throwIfAborted();
   const handler = createPlantHandler({
-    store,
-    tokens: await tokensOf(settings),
+    store: opened.store,
+    tokens: await tokensOf(settings.tokenSource),
     maxBodyBytes: settings.PLANT_STORE_MAX_BODY,
     maxBufferedBytes,
   });
@@ -100,14 +87,20 @@ async function start(
     keepAliveMs: 1_000 * settings.PLANT_STORE_KEEP_ALIVE_SECONDS,
     tls: cert && key && { cert: cert.pem, key: key.pem },
   });
-  return { store, monitor, handler, server, url: await listen(server, settings) };
+  return { ...opened, monitor, handler, server, url: await listen(server, settings) };
 }
 
-/** The configured tokens. Creates the token file if there is none. */
-async function tokensOf({ tokens, tokenFile }: ServerSettings): Promise<readonly string[]> {
-  if (tokenFile === undefined || tokens.length > 0) return tokens;
-  await createTokenFile(tokenFile);
-  return readTokens(tokenFile);
+/** Names where tokens come from, without the tokens. */
+function nameOf(source: TokenSource): string {
+  if (source.kind !== 'variable') return source.path;
+  return `from PLANT_STORE_TOKEN (${pluralize(source.tokens.length, 'token')})`;
+}
+
+async function tokensOf(source: TokenSource): Promise<readonly string[]> {
+  if (source.kind !== 'new file') return source.tokens;
+  await createTokenFile(source.path);
+  // Another program or the operator may have created it meanwhile.
+  return readTokens(source.path);
 }
 
 /** Listens, or rejects with the setting that has to be changed. */

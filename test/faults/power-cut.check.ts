@@ -2,11 +2,12 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
-import { appendFileSync, existsSync, readFileSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
+import { exchange, message } from '../client.js';
 import { isLong } from '../length.js';
 import { run, start, type LaunchOptions, type Program } from '../system/program.js';
 import { createLedger, startLoad, type Ledger } from './ledger.js';
@@ -78,6 +79,20 @@ for (const type of FILE_SYSTEMS) {
     t.ok(lost > 0, `${lost} of ${ledger.acknowledged} plants are lost`);
   });
 
+  testOnDisk('what a first start creates survives a power cut', async (t, disk) => {
+    const program = await start(t, { cwd: disk.folder });
+    const cut = await disk.prepareCut();
+    const headers = { Authorization: `Bearer ${program.token}` };
+    t.match(await exchange(t, program.port, message({ headers })), { status: 200 });
+    await cut();
+    await program.stop('SIGKILL');
+    disk.mountAgain();
+    const again = await start(t, { cwd: disk.folder });
+    t.equal(again.plants, 1);
+    t.equal(again.token, program.token);
+    await again.stop('SIGKILL');
+  });
+
   testOnDisk('a repair survives a power cut', async (t, disk) => {
     const ledger = createLedger();
     await stopCleanly(t, await serveOnePlant(t, disk, ledger));
@@ -139,7 +154,9 @@ async function serveOnePlant(t: Test, disk: Disk, ledger: Ledger): Promise<Progr
 
 /** A file system of its own. */
 interface Disk {
-  /** A path for a log, in a folder that does not exist yet. */
+  /** Where it is mounted. */
+  readonly folder: string;
+  /** A path for a log. */
   readonly log: string;
   /** Resolves to a function that cuts the power at once: nothing more reaches the disk. */
   prepareCut(): Promise<() => Promise<void>>;
@@ -152,8 +169,11 @@ function makeDisk(t: Test, type: (typeof FILE_SYSTEMS)[number]): Disk | undefine
   const made = makeFileSystem(t, type);
   if (!made) return undefined;
   const { image, folder } = made;
+  mkdirSync(join(folder, 'log'));
+  execFileSync('sync');
   return {
-    log: join(folder, 'data', 'plants.jsonl'),
+    folder,
+    log: join(folder, 'log', 'plants.jsonl'),
     async prepareCut() {
       const perl = spawn('perl', ['-e', SHUTDOWN, folder], { stdio: ['pipe', 'pipe', 'inherit'] });
       const ended = once(perl, 'close');

@@ -2,7 +2,7 @@ import t from 'tap';
 
 import { Failure, failures } from '../../dist/http/failures.js';
 import { PlantFault } from '../../dist/plant-json.js';
-import { SETTINGS } from '../../dist/program/settings.js';
+import { SETTINGS } from '../../dist/program/settings/table.js';
 import { conforms } from '../conformance.js';
 import { codeSpans, rows } from '../readme.js';
 

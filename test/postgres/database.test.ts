@@ -6,15 +6,19 @@ import t, { type Test } from 'tap';
 
 import { exchange, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
-import { launchHere } from '../program/here.js';
+import { RETRY_MS } from '../../dist/program/database.js';
+import { launchHere, runHere } from '../program/here.js';
+import { freePort } from '../service.js';
 import {
   DONE,
   FAILED,
   failsToRun,
+  hasten,
   INTERRUPTED,
   launch,
   type LaunchOptions,
   type Process,
+  run,
 } from '../system/program.js';
 import { missing, startCluster, until } from './cluster.js';
 import { startProxy } from './proxy.js';
@@ -88,6 +92,39 @@ t.test('with a database', { skip: missing() }, async (t) => {
     t.notOk(samples.has('plant_store_log_plants'), 'there is no log');
   });
 
+  t.test(
+    'a start waits for its database, and says so, but not for what no wait can mend',
+    async (t) => {
+      const settings = { ...env, PLANT_STORE_MONITOR_PORT: String(await freePort()) };
+      const page = `http://127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}/readyz`;
+      await cluster.stop();
+      const program = launch(t, { env: settings, preload: hasten(RETRY_MS) });
+      await program.says('stderr', /^(?:plant-store: .*ECONNREFUSED.*; trying again in 3 s\n){2}/);
+      t.equal(await (await fetch(page)).text(), 'starting');
+      await cluster.start();
+      await program.says('stdout', /^plant-store listening/);
+      program.send('SIGTERM');
+      t.strictSame(await program.ended, DONE);
+      programs.push(program);
+      const wrong = { ...settings, PLANT_STORE_DATABASE_URL: cluster.urlOf('none', 'client') };
+      t.match(await run(t, { env: wrong }), {
+        code: FAILED,
+        stderr: /database "none" does not exist/,
+      });
+    },
+  );
+
+  t.test('export prints the plants of the database as import takes them', async (t) => {
+    await cluster.sql('TRUNCATE client.plants');
+    const plants =
+      '{"id":-7,"name":"\\u0000\\ud800"}\n{"id":9007199254740993,"name":"室内","tag":""}\n';
+    const cwd = t.testdir({ 'plants.jsonl': plants });
+    const imported = await runHere(t, { cwd, env, args: ['import', 'plants.jsonl'] });
+    t.equal(imported.code, 0);
+    const exported = await runHere(t, { cwd, env, args: ['export'] });
+    t.match(exported, { code: 0, stdout: plants, stderr: '' });
+  });
+
   t.test('an import into a database that hangs is interrupted, and completed later', async (t) => {
     const COUNT = 20_000;
     await cluster.sql('TRUNCATE client.plants');
@@ -138,7 +175,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
   });
 
   t.test('no output holds a password', async (t) => {
-    t.equal(programs.length, 5);
+    t.equal(programs.length, 6);
     for (const { stdout, stderr } of programs)
       for (const secret of [SECRET, encodeURIComponent(SECRET), CHANGED])
         t.notOk((stdout + stderr).includes(secret));

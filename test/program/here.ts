@@ -3,8 +3,8 @@ import { format } from 'node:util';
 
 import type { Test } from 'tap';
 
-import { SettingsError } from '../../dist/program/exit.js';
 import { runCommand } from '../../dist/program/main.js';
+import { SettingsError } from '../../dist/program/settings/error.js';
 import {
   createTranscript,
   ENV,
@@ -105,8 +105,8 @@ export function stepClock(t: Test, ms: number): void {
   t.teardown(() => void (performance.now = before));
 }
 
-/** The faults with which settings or their files are refused; none if they are read. */
-export async function faultsOf(reading: Promise<unknown>): Promise<readonly string[]> {
+/** The problems for which settings or their files are refused; none if they are read. */
+export async function problemsOf(reading: Promise<unknown>): Promise<readonly string[]> {
   const error = await reading.catch((error: unknown) => error);
-  return error instanceof SettingsError ? error.faults : [];
+  return error instanceof SettingsError ? error.problems : [];
 }

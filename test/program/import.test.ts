@@ -6,7 +6,7 @@ import t, { type Test } from 'tap';
 
 import { openPlantLog, readPlantLog, type NewPlant } from '../../dist/index.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
-import { importPlants, MAX_LISTED } from '../../dist/program/import.js';
+import { addPlants, MAX_LISTED } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
 import { block } from '../readme.js';
 import { storeOf } from '../stores.js';
@@ -115,67 +115,51 @@ t.test('the command of the document imports a file, and - stands for stdin', asy
 
 const ONE_PLANT = '{"id":1,"name":"fern"}';
 
-/** What files hold that are not JSON lines, and how it is named. */
-const OTHERS: Readonly<Record<string, readonly (string | Buffer)[]>> = {
-  'a JSON array (jq -c ".[]" writes its elements on lines, but before jq 1.7 rounds large ids)': [
-    `[\n${ONE_PLANT},\n${ONE_PLANT}\n]\n`,
-    `\ufeff [${ONE_PLANT}]`,
-  ],
-  'an object around a JSON array (jq -c ".[][]" writes its elements on lines, but before jq 1.7 rounds large ids)':
-    [`{"plants":[${ONE_PLANT},\n${ONE_PLANT}\n]}`, `{"plants": [\n  ${ONE_PLANT}\n]}\n`],
-  'JSON that goes on after its first line (jq -c . writes each value on one, but before jq 1.7 rounds large ids)':
-    [
-      '{\n  "id": 1,\n  "name": "fern"\n}\n',
-      '{"id":1,\r\n"name":"fern"}\r\n',
-      `${ONE_PLANT},\n${ONE_PLANT}\n`,
-    ],
-  'text without a line that begins with a brace': ['id,name,tag\n1,fern,\n'],
-  'compressed by gzip': [gzipSync(ONE_PLANT)],
-  'compressed by bzip2': ['BZh91AY&SY'],
-  'compressed by xz': [Buffer.from('fd377a585a000004', 'hex')],
-  'compressed by zstd': [Buffer.from('28b52ffd2400', 'hex')],
-  'a zip archive': [Buffer.from('504b03041400', 'hex')],
-  'an SQLite database': ['SQLite format 3\0'],
-  'text in UTF-16': ['\ufeff', ''].map((mark) => Buffer.from(`${mark}${ONE_PLANT}\n`, 'utf16le')),
-  binary: [`\x89PNG\r\n\x1a\n\0\0\0\rIHDR\n${ONE_PLANT}`, Buffer.from('78da0bc8492c0600', 'hex')],
-};
-
-t.test('a file that is not JSON lines is named once, before a store is opened', async (t) => {
-  const path = join(t.testdir(), 'given');
-  const never = async () => t.fail('a store is opened') as never;
-  for (const [what, contents] of Object.entries(OTHERS))
-    for (const content of contents) {
-      writeFileSync(path, content);
-      const { message } = await importPlants(path, never, new AbortController().signal).then(
-        () => new Error('it is imported'),
-        (error: unknown) => error as Error,
-      );
-      t.ok(message.startsWith(`${path}: is ${what}`), message);
-      t.match(message, /, not JSON lines, one plant a line; nothing was imported$/);
-    }
-});
-
 t.test(
-  'a byte order mark, blank lines and other lines before the first plant are no obstacle',
+  'a file whose first line is no JSON object is refused as a whole, before a store is opened',
   async (t) => {
-    const { lines, plants } = await imports(t, '\ufeff{"id":1,"name":"fern"}\n');
-    t.strictSame(lines, [summary('1 plant', 0, '0 lines')]);
-    t.strictSame(plants, [{ id: 1n, name: 'fern' }]);
-    const late = await imports(
-      t,
-      `${'# plants\n'.repeat(MAX_LISTED + 1)}\n{"id":1,"name":"fern"}\n`,
-    );
-    t.equal(late.lines.length, MAX_LISTED + 1, 'the first refused lines are listed');
-    t.equal(late.lines.at(-1), summary('1 plant', 0, `${MAX_LISTED + 1} lines`));
-    t.equal(late.code, FAILED);
-    for (const content of ['', '\n']) {
-      const empty = await imports(t, content);
-      t.strictSame(empty.lines, [summary('0 plants', 0, '0 lines')]);
-    }
-    const photos = '{"photos":[{"url":"u"}],"id":1,"name":"fern"}\n';
-    t.strictSame((await imports(t, photos)).plants, [{ id: 1n, name: 'fern' }]);
+    const path = join(t.testdir(), 'given');
+    const never = async () => t.fail('a store is opened') as never;
+    const others = {
+      'a JSON array': `[\n${ONE_PLANT},\n${ONE_PLANT}\n]\n`,
+      'an array on one line': `[${ONE_PLANT}]`,
+      'JSON on several lines': '{\n  "id": 1,\n  "name": "fern"\n}\n',
+      'lines with commas': `${ONE_PLANT},\n${ONE_PLANT}\n`,
+      CSV: 'id,name,tag\n1,fern,\n',
+      gzip: gzipSync(ONE_PLANT),
+      'UTF-16': Buffer.from(`\ufeff${ONE_PLANT}\n`, 'utf16le'),
+      null: 'null',
+    };
+    for (const [what, content] of Object.entries(others))
+      for (const blank of ['', '\n \r\n']) {
+        writeFileSync(path, Buffer.concat([Buffer.from(blank), Buffer.from(content)]));
+        const message = `${path}: line ${blank ? 3 : 1} is not a JSON object; the file must be JSON lines, one plant a line; nothing was imported`;
+        await t.rejects(addPlants(path, never, new AbortController().signal), { message }, what);
+      }
   },
 );
+
+t.test('a byte order mark and blank lines before the first plant are no obstacle', async (t) => {
+  const { lines, plants } = await imports(t, '\ufeff{"id":1,"name":"fern"}\n');
+  t.strictSame(lines, [summary('1 plant', 0, '0 lines')]);
+  t.strictSame(plants, [{ id: 1n, name: 'fern' }]);
+  for (const content of ['', '\n']) {
+    const empty = await imports(t, content);
+    t.strictSame(empty.lines, [summary('0 plants', 0, '0 lines')]);
+  }
+  const photos = '{"photos":[{"url":"u"}],"id":1,"name":"fern"}\n';
+  t.strictSame((await imports(t, photos)).plants, [{ id: 1n, name: 'fern' }]);
+});
+
+t.test('the first refused lines are listed, and all are counted', async (t) => {
+  const plant = '{"id":1,"name":"fern"}\n';
+  for (const refused of [MAX_LISTED, MAX_LISTED + 1]) {
+    const { lines, code } = await imports(t, `${'{}\n'.repeat(refused)}\n${plant}`);
+    t.equal(lines.length, MAX_LISTED + 1);
+    t.equal(lines.at(-1), summary('1 plant', 0, `${refused} lines`));
+    t.equal(code, FAILED);
+  }
+});
 
 t.test('a file that cannot be read is named, and what came before is stored', async (t) => {
   const cwd = t.testdir({ folder: {}, long: '{"id":1,"name":"fern"}\n{}\n' });
@@ -230,7 +214,7 @@ t.test(
     t.intercept(process, 'stdout', { value: { write } });
     const never = new AbortController().signal;
     await t.rejects(
-      importPlants(path, async () => store, never),
+      addPlants(path, async () => ({ store }), never),
       { message: `${path}: line 2: the disk failed` },
     );
     t.strictSame(listed, ['line 1: the plant is too large\n']);
@@ -247,9 +231,9 @@ t.test('an import fails if the log has been emptied when it ends', async (t) => 
   }
   const emptied = Object.assign(Object.create(log) as typeof log, { close });
   t.capture(console, 'log', () => undefined);
-  const importing = importPlants(
+  const importing = addPlants(
     join(cwd, 'given.jsonl'),
-    async () => emptied,
+    async () => ({ store: emptied, log: emptied }),
     new AbortController().signal,
   );
   await t.rejects(importing, { code: 'unavailable', message: /modified/ });

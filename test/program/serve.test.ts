@@ -17,16 +17,18 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { openPlantLog } from '../../dist/index.js';
-import { readServerSettings, type Environment } from '../../dist/program/environment.js';
-import { serve, type ServedStore } from '../../dist/program/serve.js';
+import { openPlantLog, type PlantLog } from '../../dist/index.js';
+import { serve } from '../../dist/program/serve.js';
+import type { Environment } from '../../dist/program/settings/read.js';
+import { readServerSettings } from '../../dist/program/settings/server.js';
+import type { OpenStore } from '../../dist/program/store.js';
 import { PlantStoreError } from '../../dist/store.js';
 import { connect, exchange, FERN, message, refusesConnections, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
 import { freePort, listen } from '../service.js';
 import { gatedStore } from '../stores.js';
 import { DONE, ENV, FAILED, launch, start } from '../system/program.js';
-import { failsHere, faultsOf, startHere } from './here.js';
+import { failsHere, problemsOf, startHere } from './here.js';
 
 const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
 
@@ -83,7 +85,7 @@ t.test('the next start finds the plants and the token, also behind a symbolic li
 async function serveStore(
   t: Test,
   cwd: string,
-  open: (stop: () => void) => Promise<ServedStore>,
+  open: (stop: () => void) => Promise<OpenStore>,
   settings: Environment = {},
 ) {
   const lines: unknown[] = [];
@@ -112,8 +114,15 @@ async function serveStore(
   };
 }
 
-const DATABASE = { ...gatedStore(), name: 'db:5432/plants', check: async () => undefined };
-const openDatabase = async (): Promise<ServedStore> => DATABASE;
+const DATABASE: OpenStore = {
+  store: { ...gatedStore(), check: async () => undefined },
+  place: 'database: db:5432/plants',
+};
+const openDatabase = async (): Promise<OpenStore> => DATABASE;
+const openLog = async (path: string): Promise<OpenStore> => {
+  const log = await openPlantLog(path);
+  return { store: log, place: path, log };
+};
 
 t.test('a token file that cannot be read is refused, and not replaced', async (t) => {
   const faults = {
@@ -126,7 +135,7 @@ t.test('a token file that cannot be read is refused, and not replaced', async (t
   for (const [command, [setting, fault]] of Object.entries(faults)) {
     const cwd = t.testdir({ data: {} });
     execFileSync('sh', ['-c', command], { cwd: join(cwd, 'data') });
-    const refused = faultsOf(serveStore(t, cwd, openDatabase));
+    const refused = problemsOf(serveStore(t, cwd, openDatabase));
     t.strictSame(await refused, [`${setting}${cwd}/data/token: ${fault}`]);
   }
 });
@@ -153,7 +162,7 @@ t.test('a token file that is written while the log is read is used', async (t) =
   const cwd = t.testdir({ data: {} });
   const { port, ended, stop } = await serveStore(t, cwd, () => {
     writeFileSync(join(cwd, 'data/token'), 'new');
-    return openPlantLog(join(cwd, 'data/log'));
+    return openLog(join(cwd, 'data/log'));
   });
   t.equal(await statusWith(t, port, 'new'), 200);
   stop();
@@ -177,11 +186,12 @@ t.test(
 
 t.test('if writing to the log has failed, the exit code is 1', async (t) => {
   const cwd = t.testdir({ data: { token: TOKEN } });
-  const log = await openPlantLog(join(cwd, 'data/log'));
+  const { store, place, log } = await openLog(join(cwd, 'data/log'));
   const failure = new PlantStoreError('unavailable', 'i/o error', { cause: new Error('EIO') });
-  const { ended } = await serveStore(t, cwd, async () =>
-    Object.assign(Object.create(log) as typeof log, { poisoned: AbortSignal.abort(failure) }),
-  );
+  const poisoned = Object.assign(Object.create(log ?? null) as PlantLog, {
+    poisoned: AbortSignal.abort(failure),
+  });
+  const { ended } = await serveStore(t, cwd, async () => ({ store, place, log: poisoned }));
   t.equal(await ended, FAILED);
 });
 
@@ -345,7 +355,7 @@ t.test('the program applies the settings for the log and the limits', async (t) 
     PLANT_STORE_MAX_BUFFERED: String(8 * FERN.length),
     PLANT_STORE_KEEP_ALIVE_SECONDS: '12',
   };
-  const cwd = t.testdir({ a: {} });
+  const cwd = t.testdir({ a: { b: {} } });
   const { port, log } = await startHere(t, { cwd, env });
   t.equal(log, join(cwd, 'a/b/log'));
   const client = await connect(t, port);

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { STOPPING } from '../../dist/program/exit.js';
+import { SHUTDOWN_MS } from '../../dist/program/signals.js';
 import { ONE_THREAD } from '../faults/strace.js';
 import {
   DONE,
@@ -56,7 +56,7 @@ syncBuiltinESMExports();`;
 t.test('as process 1, a program that hangs while it starts ends', { skip }, async (t) => {
   const cwd = t.testdir();
   execFileSync('mkfifo', [join(cwd, 'pipe')]);
-  const preload = HANGS_AT_START + hasten(STOPPING.totalMs);
+  const preload = HANGS_AT_START + hasten(SHUTDOWN_MS);
   const program = launch(t, { cwd, env: { ...env, ...ONE_THREAD }, under, preload });
   await program.says('stderr', /it hangs/);
   sendToChild(program.pid, 'SIGTERM');

@@ -76,7 +76,7 @@ export interface Program extends Process {
 }
 
 /** A preload that changes how many milliseconds `ms` timers take. */
-const changeTimers = (changed: string): string => `
+export const changeTimers = (changed: string): string => `
 for (const name of ['setTimeout', 'setInterval']) {
   const set = globalThis[name];
   globalThis[name] = (callback, ms, ...args) => set(callback, ${changed}, ...args);

@@ -1,20 +1,30 @@
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { SAME_SIGNAL_MS, STOPPING } from '../../dist/program/exit.js';
+import { SAME_SIGNAL_MS, SHUTDOWN_MS } from '../../dist/program/signals.js';
 import {
   connect,
   exchange,
   message,
   refusesConnections,
+  TOKEN,
   type Answer,
   type Client,
 } from '../client.js';
 import { ONE_THREAD } from '../faults/strace.js';
-import { DONE, ENV, FAILED, hasten, KILLED, start, TIMES_OUT, type Program } from './program.js';
+import {
+  changeTimers,
+  DONE,
+  ENV,
+  hasten,
+  KILLED,
+  start,
+  TIMES_OUT,
+  type Program,
+} from './program.js';
 
 /** Starts a program and a client. Its first plant is stored, and most of the next one has been sent. */
 async function startWithClient(
@@ -72,16 +82,34 @@ const secondSignalAfter = (ms: number): string => `const { setTimeout } = global
 globalThis.setTimeout = (callback, delay, ...args) =>
   setTimeout(callback, delay === ${SAME_SIGNAL_MS} ? ${ms} : delay, ...args);`;
 
-t.test('a second signal ends the program at once', async (t) => {
-  const { program, client } = await startWithClient(t);
-  program.send('SIGTERM');
-  await refusesConnections(t, program.port);
-  // Until then, all signals count as one.
-  const again = setInterval(() => program.send('SIGINT'), SAME_SIGNAL_MS);
-  t.teardown(() => clearInterval(again));
-  t.strictSame(await program.ended, { code: FAILED, signal: null });
-  await client.closed;
-});
+/** A preload: from SIGUSR2 on, no file operation returns. Opening a FIFO blocks the only thread for them. */
+const HANGS = `import { open } from 'node:fs';
+process.on('SIGUSR2', () => {
+  open('pipe', 'r', () => undefined);
+  console.log('the disk hangs');
+});`;
+
+/** A preload: of the timers that are set from now on, those of more than 100 ms never fire. */
+const ONLY_SHORT_TIMERS = changeTimers('ms > 100 ? 2 ** 30 : ms');
+
+t.test(
+  'a second signal ends the program from a tenth of a second after the first, even if the disk hangs',
+  async (t) => {
+    const cwd = t.testdir();
+    execFileSync('mkfifo', [join(cwd, 'pipe')]);
+    const preload = HANGS + ONLY_SHORT_TIMERS;
+    const program = await start(t, { cwd, env: { ...ENV, ...ONE_THREAD }, preload });
+    program.send('SIGUSR2');
+    await program.says('stdout', /the disk hangs/);
+    program.send('SIGTERM');
+    await refusesConnections(t, program.port);
+    // Until then, all signals count as one.
+    const again = setInterval(() => program.send('SIGINT'), SAME_SIGNAL_MS);
+    t.teardown(() => clearInterval(again));
+    t.strictSame(await program.ended, KILLED);
+    t.equal(program.stderr, '');
+  },
+);
 
 t.test(
   'signals that come at the same time are one: npm forwards a Ctrl-C that the terminal sends, too',
@@ -97,17 +125,10 @@ t.test(
   },
 );
 
-/** A preload: from SIGUSR2 on, no file operation returns. Opening a FIFO blocks the only thread for them. */
-const HANGS = `import { open } from 'node:fs';
-process.on('SIGUSR2', () => {
-  open('pipe', 'r', () => undefined);
-  console.log('the disk hangs');
-});`;
-
 t.test('if the disk hangs, the shutdown times out, and SIGKILL ends the program', async (t) => {
   const cwd = t.testdir();
   execFileSync('mkfifo', [join(cwd, 'pipe')]);
-  const preload = HANGS + hasten(STOPPING.totalMs);
+  const preload = HANGS + hasten(SHUTDOWN_MS);
   const program = await start(t, { cwd, env: { ...ENV, ...ONE_THREAD }, preload });
   program.send('SIGUSR2');
   await program.says('stdout', /the disk hangs/);
@@ -120,4 +141,17 @@ t.test('if the disk hangs, the shutdown times out, and SIGKILL ends the program'
   t.strictSame(await program.stop('SIGTERM'), KILLED);
   t.equal(program.stderr, TIMES_OUT);
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
+});
+
+t.test('if only a reload hangs, the program stops cleanly, then kills itself', async (t) => {
+  const cwd = t.testdir({ data: { token: `${TOKEN}\n` } });
+  const program = await start(t, { cwd, preload: hasten(SHUTDOWN_MS) });
+  // Opening a FIFO that has no writer hangs.
+  rmSync(join(cwd, 'data/token'));
+  execFileSync('mkfifo', [join(cwd, 'data/token')]);
+  program.send('SIGHUP');
+  // The signal has been handled once this plant is answered.
+  t.match(await exchange(t, program.port, message()), { status: 200 });
+  t.strictSame(await program.stop('SIGTERM'), KILLED);
+  t.equal(program.stderr, TIMES_OUT);
 });

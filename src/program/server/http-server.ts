@@ -8,8 +8,7 @@ import { failures, type Failure } from '../../http/failures.js';
 import { MAX_HEADER_LINES } from '../../http/memory.js';
 import { sendFailure } from '../../http/respond.js';
 import { limitRate, type Report } from '../../report.js';
-import { STOPPING } from '../exit.js';
-import type { TlsMaterial } from '../credentials.js';
+import type { TlsMaterial } from '../settings/files.js';
 import { bind, type Address } from './bind.js';
 import { endInTurn } from './end-connection.js';
 
@@ -34,12 +33,22 @@ export interface PlantServer {
   connections(): Promise<{ readonly open: number; readonly dropped: number }>;
   /**
    * Accepts no more connections, and closes each one after its next response, or once it has been idle for
-   * {@link STOPPING}`.idleMs`, or at most twice as long (TLS handshakes may take longer). After `timeoutMs` the
+   * {@link STOP_TIMES}`.idleMs`, or at most twice as long (TLS handshakes may take longer). After `timeoutMs` the
    * latest request of each remaining connection is answered with 503, and after another `lastResponsesMs` these
    * connections are destroyed. Resolves once all connections are closed, or by then.
    */
   stop(timeoutMs: number): Promise<void>;
 }
+
+/** The times of {@link PlantServer.stop}, in milliseconds. */
+export const STOP_TIMES = {
+  /** For the requests in flight. */
+  clientsMs: 8_000,
+  /** To send 503 to the requests that remain. */
+  lastResponsesMs: 500,
+  /** How long a connection may be idle meanwhile: a request may be on its way. */
+  idleMs: 500,
+} as const;
 
 /** The limits of a connection, in milliseconds and bytes. */
 export const CONNECTION_LIMITS = {
@@ -180,11 +189,11 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
       return new Promise((resolve) => {
         const timers = [
           // An immediate runs after everything that has arrived has been read.
-          setInterval(() => setImmediate(closeIdle), STOPPING.idleMs),
+          setInterval(() => setImmediate(closeIdle), STOP_TIMES.idleMs),
           setTimeout(() => {
             for (const res of unanswered()) void sendFailure(res.req, res, failures.unavailable);
           }, timeoutMs),
-          setTimeout(done, timeoutMs + STOPPING.lastResponsesMs),
+          setTimeout(done, timeoutMs + STOP_TIMES.lastResponsesMs),
         ];
         function done(): void {
           for (const timer of timers) clearTimeout(timer);

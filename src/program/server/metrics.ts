@@ -5,7 +5,7 @@ import { performance } from 'node:perf_hooks';
 import type { CommitMessage, ResponseMessage } from '../../channels.js';
 import type { PlantLog } from '../../log/log.js';
 import type { PlantServerOptions } from './http-server.js';
-import { VERSION } from '../settings.js';
+import { VERSION } from '../version.js';
 
 /** What is read for each scrape; the rest is counted as it happens. */
 export interface Gauges {

@@ -12,9 +12,9 @@ import t, { type Test } from 'tap';
 
 import { createPlantHandler } from '../../../dist/http/handler.js';
 import { DRAIN, MAX_HEADER_LINES } from '../../../dist/http/memory.js';
-import { STOPPING } from '../../../dist/program/exit.js';
 import {
   CONNECTION_LIMITS,
+  STOP_TIMES,
   type PlantServerOptions,
 } from '../../../dist/program/server/http-server.js';
 import { REPORT_RATE } from '../../../dist/report.js';
@@ -479,7 +479,7 @@ t.test('a TLS handshake that ends during a stop leaves time for a request', asyn
   const client = connectSecurely({ socket, ca: tls.cert, servername: 'localhost' });
   // A ticket follows a handshake that the server has completed.
   await once(client, 'session');
-  await pass(STOPPING.idleMs);
+  await pass(STOP_TIMES.idleMs);
   client.end(message());
   t.match(await text(client), /^HTTP\/1\.1 200 OK\r\n/);
   await stopped;

@@ -2,27 +2,27 @@ import { resolve } from 'node:path';
 
 import t from 'tap';
 
-import { DEFAULT_LIMITS, MAX_LIMITS } from '../../dist/http/memory.js';
+import { DEFAULT_LIMITS, MAX_LIMITS } from '../../../dist/http/memory.js';
 import {
   readLogPath,
-  readServerSettings,
   readStoreSettings,
   type Environment,
-  type ServerSettings,
-} from '../../dist/program/environment.js';
-import { SETTING_NAMES } from '../../dist/program/settings.js';
-import { selfSigned } from '../certificate.js';
-import { exactly } from '../exactly.js';
-import { faultsOf } from './here.js';
+} from '../../../dist/program/settings/read.js';
+import { readServerSettings, type ServerSettings } from '../../../dist/program/settings/server.js';
+import { SETTING_NAMES, SETTINGS } from '../../../dist/program/settings/table.js';
+import { selfSigned } from '../../certificate.js';
+import { exactly } from '../../exactly.js';
+import { problemsOf } from '../here.js';
 
-const faultsIn = (environment: Environment): Promise<readonly string[]> =>
-  faultsOf(readServerSettings(environment));
+const problemsIn = (environment: Environment): Promise<readonly string[]> =>
+  problemsOf(readServerSettings(environment));
 
 /** Relative paths start from a folder with these files. */
 const { cert, key } = selfSigned();
 const other = selfSigned();
 const folderBefore = process.cwd();
-process.chdir(t.testdir({ secret: 'a\nb\n', 'a.pem': cert, 'b.pem': key, 'c.pem': other.key }));
+const files = { secret: 'a\nb\n', 'a.pem': cert, 'b.pem': key, 'c.pem': other.key, log: {} };
+process.chdir(t.testdir(files));
 t.teardown(() => process.chdir(folderBefore));
 
 t.test('an empty environment is valid', async (t) => {
@@ -38,8 +38,7 @@ t.test('an empty environment is valid', async (t) => {
     PLANT_STORE_MONITOR_HOST: '127.0.0.1',
     PLANT_STORE_KEEP_ALIVE_SECONDS: 75,
     inheritedSocket: undefined,
-    tokens: [],
-    tokenFile: resolve('data/token'),
+    tokenSource: { kind: 'new file', path: resolve('data/token') },
   });
 });
 
@@ -66,22 +65,22 @@ t.test('an integer must be in its range, and have digits only', async (t) => {
       ...[min - 1, max + 1, 1e21, Infinity, NaN].map(String),
       ...[`+${max}`, `${max}.0`, '1e3', '0x10', '1_000', '1,000', 'many', '٣', '1'.repeat(400)],
     ];
-    const fault = `${name}: must be an integer between ${min} and ${max}`;
+    const problem = `${name}: must be an integer between ${min} and ${max}`;
     t.strictSame(
-      await Promise.all(invalid.map((text) => faultsIn({ ...others, [name]: text }))),
-      invalid.map(() => [fault]),
+      await Promise.all(invalid.map((text) => problemsIn({ ...others, [name]: text }))),
+      invalid.map(() => [problem]),
       name,
     );
   }
 });
 
 const withTokens = (...tokens: readonly string[]): Partial<ServerSettings> => ({
-  ...{ PLANT_STORE_TOKEN: tokens, tokens },
-  tokenFile: undefined,
+  PLANT_STORE_TOKEN: tokens,
+  tokenSource: { kind: 'variable', tokens },
 });
 const logAt = (file: string): Partial<ServerSettings> => ({
   PLANT_STORE_FILE: resolve(file),
-  tokenFile: resolve(file, '../token'),
+  tokenSource: { kind: 'new file', path: resolve(file, '../token') },
 });
 const pem = (name: string, text: string) => ({ path: resolve(name), pem: Buffer.from(text) });
 
@@ -92,8 +91,7 @@ const accepted: Record<string, readonly [Environment, Partial<ServerSettings>]> 
     { PLANT_STORE_TOKEN_FILE: 'secret' },
     {
       PLANT_STORE_TOKEN_FILE: { path: resolve('secret'), tokens: ['a', 'b'] },
-      tokens: ['a', 'b'],
-      tokenFile: resolve('secret'),
+      tokenSource: { kind: 'file', path: resolve('secret'), tokens: ['a', 'b'] },
     },
   ],
   'tokens with white space around': [{ PLANT_STORE_TOKEN: ' a\tb ' }, withTokens('a', 'b')],
@@ -122,11 +120,8 @@ t.test('what is accepted changes no other setting', async (t) => {
 
 const SAME_NAME = 'PLANT_STORE_FILE: must not have the name of the token file';
 const SAME_PORT = 'PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT';
-const TOGETHER = 'PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: must be set together';
 const INHERITED = { LISTEN_PID: String(process.pid), LISTEN_FDS: '1' };
-const refused: Record<string, readonly [environment: Environment, ...faults: string[]]> = {
-  'a certificate without a key': [{ PLANT_STORE_TLS_CERT: 'a.pem' }, TOGETHER],
-  'a key without a certificate': [{ PLANT_STORE_TLS_KEY: 'b.pem' }, TOGETHER],
+const refused: Record<string, readonly [environment: Environment, ...problems: string[]]> = {
   'the key of another certificate': [
     { PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: 'c.pem' },
     `PLANT_STORE_TLS_KEY: ${resolve('c.pem')}: is not the private key of the first certificate in ${resolve('a.pem')}`,
@@ -143,18 +138,23 @@ const refused: Record<string, readonly [environment: Environment, ...faults: str
     { PLANT_STORE_TOKEN: 'a', PLANT_STORE_TOKEN_FILE: 'secret' },
     'PLANT_STORE_TOKEN and PLANT_STORE_TOKEN_FILE: must not be set together',
   ],
-  'a log with the default name of the token file': [{ PLANT_STORE_FILE: 'data/token' }, SAME_NAME],
+  'a log with the default name of the token file': [{ PLANT_STORE_FILE: 'log/token' }, SAME_NAME],
   'a log with the name of the token file': [
     { PLANT_STORE_FILE: 'secret', PLANT_STORE_TOKEN_FILE: 'secret' },
     SAME_NAME,
   ],
+  'a log in a folder that does not exist, because no shell has replaced a part of its name': [
+    { PLANT_STORE_FILE: '$HOME/data/plants.jsonl' },
+    `PLANT_STORE_FILE: the folder ${resolve('$HOME/data')} must exist: no such file or directory (ENOENT)`,
+  ],
+  'a log in a file': [
+    { PLANT_STORE_FILE: 'secret/log' },
+    `PLANT_STORE_FILE: the folder ${resolve('secret')} must exist: not a directory (ENOTDIR)`,
+    `PLANT_STORE_FILE: the token file beside it, ${resolve('secret/token')}: not a directory (ENOTDIR)`,
+  ],
   'a log and a database': [
     { ...DATABASE, PLANT_STORE_FILE: 'log' },
     'PLANT_STORE_FILE and PLANT_STORE_DATABASE_URL: must not be set together',
-  ],
-  'a setting of a database without its URL': [
-    { PLANT_STORE_DATABASE_CONNECTIONS: '2' },
-    'PLANT_STORE_DATABASE_CONNECTIONS: needs PLANT_STORE_DATABASE_URL',
   ],
   'a database without a token': [
     DATABASE_ALONE,
@@ -182,22 +182,39 @@ const refused: Record<string, readonly [environment: Environment, ...faults: str
   ],
 };
 
-t.test('what is refused is named with its faults', async (t) => {
-  for (const [what, [environment, ...faults]] of Object.entries(refused))
-    t.strictSame(await faultsIn(environment), faults, what);
+t.test('what is refused is named with its problems', async (t) => {
+  for (const [what, [environment, ...problems]] of Object.entries(refused))
+    t.strictSame(await problemsIn(environment), problems, what);
 });
 
-/** The names and values among these that are not refused with the fault of the value. */
+t.test('a setting that has no effect without another one is refused without it', async (t) => {
+  const given: Readonly<Record<string, string>> = {
+    PLANT_STORE_DATABASE_PASSWORD_FILE: 'secret',
+    PLANT_STORE_DATABASE_CONNECTIONS: '2',
+    PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'true',
+    PLANT_STORE_TLS_CERT: 'a.pem',
+    PLANT_STORE_TLS_KEY: 'b.pem',
+    PLANT_STORE_MONITOR_HOST: '127.0.0.1',
+  };
+  const dependent = SETTING_NAMES.filter((name) => SETTINGS[name].needs !== undefined);
+  t.strictSame(dependent, Object.keys(given));
+  for (const name of dependent) {
+    const needed = String(SETTINGS[name].needs);
+    t.strictSame(await problemsIn({ [name]: given[name] }), [`${name}: needs ${needed}`]);
+  }
+});
+
+/** The names and values among these that are not refused with the problem of the value. */
 async function passing(
   names: readonly string[],
-  faults: Readonly<Record<string, string>>,
+  problems: Readonly<Record<string, string>>,
 ): Promise<string[]> {
   const passed: string[] = [];
   const others = { ...DATABASE, PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: 'b.pem' };
   for (const name of names)
-    for (const [value, fault] of Object.entries(faults)) {
-      const given = await faultsIn({ ...others, [name]: value });
-      if (!given.includes(`${name}: ${fault}`)) passed.push(`${name}=${value}: ${given.join()}`);
+    for (const [value, problem] of Object.entries(problems)) {
+      const given = await problemsIn({ ...others, [name]: value });
+      if (!given.includes(`${name}: ${problem}`)) passed.push(`${name}=${value}: ${given.join()}`);
     }
   return passed;
 }
@@ -221,15 +238,22 @@ const FILES = SETTING_NAMES.filter((name) => /_(?:FILE|CERT|KEY)$/.test(name));
 const PEM = '-----BEGIN PRIVATE KEY-----\nS3cret\n-----END PRIVATE KEY-----';
 
 t.test('a path that only a shell or a URL parser would understand is refused', async (t) => {
-  const fault = 'must not begin with ~ or file:, or end with /';
-  const values = ['~/a', 'file:///a', 'FILE:a', 'a/', '/'].map((value) => [value, fault] as const);
+  const problem = 'must not begin with ~ or file:, or end with /';
+  const values = ['~/a', 'file:///a', 'FILE:a', 'a/', '/'].map(
+    (value) => [value, problem] as const,
+  );
   t.strictSame(await passing(FILES, Object.fromEntries(values)), []);
   t.strictSame(await passing(FILES, { [PEM]: 'must be a path, without line breaks' }), []);
+  const comment = 'must not end with a comment, which an env file keeps';
+  t.strictSame(await passing(FILES, { 'secret # mine': comment }), []);
 });
 
 t.test('the commands on a log read only its path', async (t) => {
-  t.equal(await readLogPath({ PLANT_STORE_FILE: 'log', PLANT_STORE_PORT: 'x' }), resolve('log'));
-  t.strictSame(await faultsOf(readLogPath(DATABASE)), [
+  t.equal(
+    await readLogPath({ PLANT_STORE_FILE: 'a/log', PLANT_STORE_PORT: 'x' }),
+    resolve('a/log'),
+  );
+  t.strictSame(await problemsOf(readLogPath(DATABASE)), [
     'PLANT_STORE_DATABASE_URL: is set, so the command has to name its log',
   ]);
 });
@@ -243,15 +267,15 @@ t.test('an import reads only where plants are kept', async (t) => {
   t.match(settings, { ...DATABASE_ALONE, PLANT_STORE_DATABASE_CONNECTIONS: 2 });
   t.equal(await password?.(), 'a\nb');
   const url = 'http://a:S3cret@db/plants';
-  t.strictSame(await faultsOf(readStoreSettings({ PLANT_STORE_DATABASE_URL: url })), [
+  t.strictSame(await problemsOf(readStoreSettings({ PLANT_STORE_DATABASE_URL: url })), [
     'PLANT_STORE_DATABASE_URL: must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
   ]);
 });
 
-t.test('all faults are reported together, in the order of the table', async (t) => {
+t.test('all problems are reported together, in the order of the table', async (t) => {
   for (const value of ['', ' ', '\t\n']) {
     const environment = Object.fromEntries(SETTING_NAMES.map((name) => [name, value]));
-    const empty = (await faultsIn(environment)).filter((fault) => fault.includes('empty'));
+    const empty = (await problemsIn(environment)).filter((problem) => problem.includes('empty'));
     t.strictSame(
       empty,
       SETTING_NAMES.map((name) => `${name}: must not be empty; leave it out instead`),
@@ -259,54 +283,55 @@ t.test('all faults are reported together, in the order of the table', async (t) 
   }
 });
 
-t.test('no fault repeats a value, which may be a secret in the wrong variable', async (t) => {
-  const faults: string[] = [];
+t.test('no problem repeats a value, which may be a secret in the wrong variable', async (t) => {
+  const problems: string[] = [];
   for (const name of SETTING_NAMES)
     // The path of a file that cannot be read is in the message.
     for (const secret of FILES.includes(name) ? [PEM] : [PEM, 'S3cret-ä'])
-      faults.push(...(await faultsIn({ ...DATABASE, [name]: secret })));
-  t.ok(faults.length > SETTING_NAMES.length);
+      problems.push(...(await problemsIn({ ...DATABASE, [name]: secret })));
+  t.ok(problems.length > SETTING_NAMES.length);
   t.strictSame(
-    faults.filter((fault) => fault.includes('S3cret')),
+    problems.filter((problem) => problem.includes('S3cret')),
     [],
   );
 });
 
-t.test('a name that looks like a setting is a fault that names the nearest settings', async (t) => {
-  const nearest = {
-    PROT: 'PORT',
-    TOKENS: 'TOKEN',
-    LOG_FILE: 'FILE',
-    DATABASE_URI: 'DATABASE_URL',
-    MAX_BODY_BYTES: 'MAX_BODY',
-    TLS_CERTIFICATE: 'TLS_CERT',
-    KEEPALIVE_SECONDS: 'KEEP_ALIVE_SECONDS',
-  };
-  for (const [name, setting] of Object.entries(nearest)) {
-    const fault = `PLANT_STORE_${name}: no such setting; the nearest ones are .*PLANT_STORE_${setting}`;
-    for (const reading of [readServerSettings, readStoreSettings, readLogPath]) {
-      const faults = await faultsOf(reading({ [`PLANT_STORE_${name}`]: '1' }));
-      t.match(faults, exactly(RegExp(`^${fault}(?:,|$)`)));
+t.test(
+  'a name that looks like a setting is a problem that names the nearest settings',
+  async (t) => {
+    const nearest = {
+      PROT: 'PORT',
+      TOKENS: 'TOKEN',
+      LOG_FILE: 'FILE',
+      DATABASE_URI: 'DATABASE_URL',
+      MAX_BODY_BYTES: 'MAX_BODY',
+      TLS_CERTIFICATE: 'TLS_CERT',
+      KEEPALIVE_SECONDS: 'KEEP_ALIVE_SECONDS',
+    };
+    for (const [name, setting] of Object.entries(nearest)) {
+      const problem = `PLANT_STORE_${name}: no such setting; the nearest ones are .*PLANT_STORE_${setting}`;
+      for (const reading of [readServerSettings, readStoreSettings, readLogPath]) {
+        const problems = await problemsOf(reading({ [`PLANT_STORE_${name}`]: '1' }));
+        t.match(problems, exactly(RegExp(`^${problem}(?:,|$)`)));
+      }
     }
-  }
-});
+  },
+);
 
 t.test(
-  'a variable that Kubernetes sets for a Service is a fault that says how to stop that',
+  'the variables that Kubernetes sets for a Service are problems, of which one says how to stop that',
   async (t) => {
-    const address = 'tcp://10.0.0.1:8080';
     const links = {
       PLANT_STORE_SERVICE_HOST: '10.0.0.1',
       PLANT_STORE_SERVICE_PORT: '8080',
-      PLANT_STORE_SERVICE_PORT_HTTP: '8080',
-      PLANT_STORE_PORT: address,
-      PLANT_STORE_PORT_8080_TCP: address,
+      PLANT_STORE_PORT: 'tcp://10.0.0.1:8080',
       PLANT_STORE_PORT_8080_TCP_PROTO: 'tcp',
-      PLANT_STORE_A_PORT: address,
-      PLANT_STORE_A_PORT_53_UDP_ADDR: '10.0.0.1',
     };
-    const faults = await faultsIn(links);
-    t.equal(faults.length, Object.keys(links).length);
-    for (const fault of faults) t.match(fault, /enableServiceLinks: false\)$/);
+    const problems = await problemsIn(links);
+    t.equal(problems.length, Object.keys(links).length);
+    t.match(
+      problems.filter((problem) => problem.includes('Kubernetes')),
+      exactly(/^PLANT_STORE_SERVICE_HOST: .+; in Kubernetes, set enableServiceLinks: false$/),
+    );
   },
 );

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { MAX_TOKENS } from '../../dist/http/auth.js';
+import { MAX_TOKENS } from '../../../dist/http/auth.js';
 import {
   createTokenFile,
   readCertificate,
@@ -13,9 +13,9 @@ import {
   readTls,
   readTokens,
   readTokensIfPresent,
-} from '../../dist/program/credentials.js';
-import { selfSigned } from '../certificate.js';
-import { faultsOf } from './here.js';
+} from '../../../dist/program/settings/files.js';
+import { selfSigned } from '../../certificate.js';
+import { problemsOf } from '../here.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
 
@@ -39,7 +39,7 @@ t.test('a token file has one token a line', async (t) => {
 });
 
 t.test('an invalid token file is refused with the number of the line', async (t) => {
-  const contents: Record<string, readonly [content: string, ...faults: string[]]> = {
+  const contents: Record<string, readonly [content: string, ...problems: string[]]> = {
     'no bytes': ['', 'holds no token'],
     'blank lines only': ['\n \r\n\t\n', 'holds no token'],
     'two words': ['a b\n', `line 1 ${UNSENDABLE}`],
@@ -52,21 +52,21 @@ t.test('an invalid token file is refused with the number of the line', async (t)
     ],
   };
   const path = join(t.testdir(), 'token');
-  for (const [what, [content, ...faults]] of Object.entries(contents)) {
+  for (const [what, [content, ...problems]] of Object.entries(contents)) {
     writeFileSync(path, content);
-    const named = faults.map((fault) => `${path}: ${fault}`);
-    t.strictSame(await faultsOf(readTokens(path)), named, what);
+    const named = problems.map((problem) => `${path}: ${problem}`);
+    t.strictSame(await problemsOf(readTokens(path)), named, what);
   }
 });
 
-t.test('a file that cannot be read is a fault, unless it may be missing', async (t) => {
+t.test('a file that cannot be read is a problem, unless it may be missing', async (t) => {
   const folder = t.testdir({ file: 'a' });
-  const faults = {
+  const problems = {
     none: 'no such file or directory (ENOENT)',
     'file/token': 'not a directory (ENOTDIR)',
     '.': 'illegal operation on a directory (EISDIR)',
   };
-  for (const [name, fault] of Object.entries(faults)) {
+  for (const [name, problem] of Object.entries(problems)) {
     const path = join(folder, name);
     for (const read of [
       readTokens,
@@ -76,12 +76,17 @@ t.test('a file that cannot be read is a fault, unless it may be missing', async 
       readPassword,
     ])
       t.strictSame(
-        await faultsOf(read(path)),
-        read === readTokensIfPresent && name === 'none' ? [] : [`${path}: ${fault}`],
+        await problemsOf(read(path)),
+        read === readTokensIfPresent && name === 'none' ? [] : [`${path}: ${problem}`],
         `${read.name}: ${name}`,
       );
   }
-  t.strictSame(await readTokensIfPresent(join(folder, 'none')), []);
+  t.equal(await readTokensIfPresent(join(folder, 'none')), undefined);
+  writeFileSync(join(folder, 'empty'), '');
+  const problem = 'holds no token; delete it, and the program creates another one';
+  t.strictSame(await problemsOf(readTokensIfPresent(join(folder, 'empty'))), [
+    `${join(folder, 'empty')}: ${problem}`,
+  ]);
 });
 
 t.test(
@@ -136,17 +141,19 @@ t.test(
       ['a certificate', readPrivateKey, own.cert, /\w+/],
       ['nothing', readPrivateKey, '', /\w+/],
       ['a key that is cut off', readPrivateKey, own.key.slice(0, -40), /\w+/],
-      ['an encrypted key', readPrivateKey, encrypted, /\w+/],
     ] as const;
     for (const [what, read, content, reason] of misfits) {
       writeFileSync(path, content);
       const kind = read === readCertificate ? 'certificate' : 'private key';
-      const [fault = '', ...more] = await faultsOf(read(path));
+      const [problem = '', ...more] = await problemsOf(read(path));
       const start = `${path}: cannot be used as a ${kind} in PEM (OpenSSL: `;
-      t.ok(fault.startsWith(start), fault);
-      t.match(fault.slice(start.length), reason, what);
+      t.ok(problem.startsWith(start), problem);
+      t.match(problem.slice(start.length), reason, what);
       t.strictSame(more, []);
     }
+    writeFileSync(path, encrypted);
+    const problem = 'is encrypted; store it without a pass phrase';
+    t.strictSame(await problemsOf(readPrivateKey(path)), [`${path}: ${problem}`]);
   },
 );
 
@@ -158,8 +165,8 @@ t.test('a key of any type that does not belong to the certificate is named', asy
   const cert = join(folder, 'cert');
   for (const name of ['other', 'ec']) {
     const key = join(folder, name);
-    const fault = `${key}: is not the private key of the first certificate in ${cert}`;
-    t.strictSame(await faultsOf(readTls(cert, key)), [fault]);
+    const problem = `${key}: is not the private key of the first certificate in ${cert}`;
+    t.strictSame(await problemsOf(readTls(cert, key)), [problem]);
   }
 });
 
@@ -170,5 +177,5 @@ t.test('a password is all of its file but a newline at the end', async (t) => {
     t.equal(await readPassword(path), ' p\nw ', JSON.stringify(end));
   }
   writeFileSync(path, '\n');
-  t.strictSame(await faultsOf(readPassword(path)), [`${path}: holds no password`]);
+  t.strictSame(await problemsOf(readPassword(path)), [`${path}: holds no password`]);
 });

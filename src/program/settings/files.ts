@@ -1,10 +1,14 @@
 import { createPrivateKey, randomBytes, X509Certificate } from 'node:crypto';
+import { constants } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
-import { MAX_TOKENS, tokenFault } from '../http/auth.js';
-import { codeOf, reasonOf } from '../system-error.js';
-import { SettingsError } from './exit.js';
+import { MAX_TOKENS, tokenFault } from '../../http/auth.js';
+import { syncFolder } from '../../log/files.js';
+import { nodeSystem } from '../../log/system.js';
+import { codeOf, reasonOf } from '../../system-error.js';
+import { SettingsError } from './error.js';
 
 /** 256 bits, which cannot be guessed. RFC 6750 prescribes no length. */
 const TOKEN_BYTES = 32;
@@ -25,57 +29,61 @@ export interface TlsMaterial {
  * Returns tokens if all of them are valid. `place` is what their numbers count: `line` or `number`. An empty token
  * is left out.
  *
- * @throws SettingsError with the fault of each token.
+ * @throws SettingsError with the problem of each token.
  */
 export function checkTokens(given: readonly string[], place: string): readonly string[] {
   const tokens = given.filter((token) => token !== '');
   if (tokens.length > MAX_TOKENS)
     throw new SettingsError([`holds ${tokens.length} tokens; at most ${MAX_TOKENS} are allowed`]);
-  const faults = given.flatMap((token, index) => {
-    const fault = token === '' ? undefined : tokenFault(token);
-    return fault === undefined ? [] : `${place} ${index + 1} ${fault}`;
+  const problems = given.flatMap((token, index) => {
+    const problem = token === '' ? undefined : tokenFault(token);
+    return problem === undefined ? [] : `${place} ${index + 1} ${problem}`;
   });
-  if (faults.length > 0) throw new SettingsError(faults);
+  if (problems.length > 0) throw new SettingsError(problems);
   return tokens;
 }
 
 /**
  * Reads a token file: one token a line.
  *
- * @throws SettingsError with each fault of the file.
+ * @throws SettingsError with each problem of the file.
  */
-export async function readTokens(path: string): Promise<readonly string[]> {
+export async function readTokens(path: string, ifEmpty = 'holds no token') {
   return namingFile(path, async () => {
     const lines = String(await readFile(path)).split('\n');
     const tokens = checkTokens(
       lines.map((line) => line.trim()),
       'line',
     );
-    if (tokens.length === 0) throw new SettingsError(['holds no token']);
+    if (tokens.length === 0) throw new SettingsError([ifEmpty]);
     return tokens;
   });
 }
 
-/** Like {@link readTokens}, but resolves to an empty array if the file is missing. */
-export async function readTokensIfPresent(path: string): Promise<readonly string[]> {
+/** Reads the default token file, as {@link readTokens} does. Resolves to `undefined` if it is missing. */
+export async function readTokensIfPresent(path: string) {
   try {
-    return await readTokens(path);
+    return await readTokens(path, 'holds no token; delete it, and the program creates another one');
   } catch (error) {
-    if (codeOf((error as Error).cause) === 'ENOENT') return [];
+    if (codeOf((error as Error).cause) === 'ENOENT') return undefined;
     throw error;
   }
 }
 
+const { O_CREAT, O_DSYNC, O_EXCL, O_WRONLY } = constants;
+
 /**
- * Creates a token file, mode 0600, with one random token. Does nothing if another program or the operator
- * has created it by now.
+ * Creates a token file, mode 0600, with one random token, which is on the disk once this resolves. Does nothing if another
+ * program or the operator has created it by now.
  *
  * @throws Error with the path if it cannot be created.
  */
 export async function createTokenFile(path: string): Promise<void> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
   try {
-    await writeFile(path, `${token}\n`, { flag: 'wx', mode: 0o600 });
+    const flag = O_WRONLY | O_CREAT | O_EXCL | O_DSYNC;
+    await writeFile(path, `${token}\n`, { flag, mode: 0o600 });
+    await syncFolder(nodeSystem, dirname(path));
   } catch (cause) {
     if (codeOf(cause) !== 'EEXIST') throw new Error(`${path}: ${reasonOf(cause)}`, { cause });
   }
@@ -113,7 +121,7 @@ export async function readPrivateKey(path: string): Promise<PemFile> {
 }
 
 /** Returns why a key is not that of a certificate, if so. Node itself compares only keys of the same type. */
-export function pairFault(cert: PemFile, key: PemFile): string | undefined {
+export function pairProblem(cert: PemFile, key: PemFile): string | undefined {
   return new X509Certificate(cert.pem).checkPrivateKey(createPrivateKey(key.pem))
     ? undefined
     : `${key.path}: is not the private key of the first certificate in ${cert.path}`;
@@ -126,8 +134,8 @@ export function pairFault(cert: PemFile, key: PemFile): string | undefined {
  */
 export async function readTls(cert: string, key: string): Promise<TlsMaterial> {
   const [certFile, keyFile] = [await readCertificate(cert), await readPrivateKey(key)];
-  const fault = pairFault(certFile, keyFile);
-  if (fault !== undefined) throw new SettingsError([fault]);
+  const problem = pairProblem(certFile, keyFile);
+  if (problem !== undefined) throw new SettingsError([problem]);
   return { cert: certFile.pem, key: keyFile.pem };
 }
 
@@ -137,22 +145,25 @@ function readPem(path: string, what: string, use: (pem: Buffer) => unknown): Pro
     try {
       use(pem);
     } catch (cause) {
+      // OpenSSL would say: interrupted or cancelled.
+      if (pem.includes('ENCRYPTED'))
+        throw new SettingsError(['is encrypted; store it without a pass phrase'], { cause });
       const { message } = cause as Error;
-      const fault = `cannot be used as ${what} in PEM (OpenSSL: ${message})`;
-      throw new SettingsError([fault], { cause });
+      const problem = `cannot be used as ${what} in PEM (OpenSSL: ${message})`;
+      throw new SettingsError([problem], { cause });
     }
     return { path, pem };
   });
 }
 
-/** Names a file in the faults of reading it. */
+/** Names a file in the problems of reading it. */
 async function namingFile<Result>(path: string, reading: () => Promise<Result>): Promise<Result> {
   try {
     return await reading();
   } catch (cause) {
-    const faults = cause instanceof SettingsError ? cause.faults : [reasonOf(cause)];
+    const problems = cause instanceof SettingsError ? cause.problems : [reasonOf(cause)];
     throw new SettingsError(
-      faults.map((fault) => `${path}: ${fault}`),
+      problems.map((problem) => `${path}: ${problem}`),
       { cause },
     );
   }

@@ -1,32 +1,23 @@
 import { resolve } from 'node:path';
 
-import { DEFAULT_LIMITS, MAX_LIMITS } from '../http/memory.js';
-import { parseDatabaseUrl } from '../postgres/url.js';
-import {
-  checkTokens,
-  readCertificate,
-  readPassword,
-  readPrivateKey,
-  readTokens,
-} from './credentials.js';
+import { DEFAULT_LIMITS, MAX_LIMITS } from '../../http/memory.js';
+import { parseDatabaseUrl } from '../../postgres/url.js';
+import { checkTokens, readCertificate, readPassword, readPrivateKey, readTokens } from './files.js';
 
-/** The version in package.json, which is not there when the program is bundled into one file. */
-export const VERSION = '1.0.0';
-
-/** Returns the value of a setting, or a promise of it. Throws its fault, without the name of the setting. */
+/** Returns the value of a setting, or a promise of it. Throws its problem, without the name of the setting. */
 type Parser<Value> = (value: string) => Value | Promise<Value>;
 
-/** A setting with a default. */
-function setting<Value>(fallback: string, about: string, parse: Parser<Value>) {
-  return { fallback, about, parse };
+/** A setting with a default. `needs` is another setting without which it has no effect. */
+function setting<Value>(fallback: string, about: string, parse: Parser<Value>, needs?: string) {
+  return { fallback, about, parse, needs };
 }
 
 /** A setting that is `undefined` if it is not given. */
-function optional<Value>(about: string, parse: Parser<Value | undefined>) {
-  return { fallback: undefined, about, parse };
+function optional<Value>(about: string, parse: Parser<Value | undefined>, needs?: string) {
+  return { fallback: undefined, about, parse, needs };
 }
 
-/** Every setting: its default, its help, and its parser. Faults are reported in this order. */
+/** Every setting: its default, its help, its parser, and what it needs. Problems are reported in this order. */
 export const SETTINGS = {
   PLANT_STORE_HOST: setting('127.0.0.1', 'address to listen on', String),
   PLANT_STORE_PORT: setting('8080', 'port to listen on; 0 takes a free one', integer(0, 65_535)),
@@ -38,21 +29,31 @@ export const SETTINGS = {
   PLANT_STORE_DATABASE_PASSWORD_FILE: optional(
     'file with the password; read for each connection',
     passwordFile,
+    'PLANT_STORE_DATABASE_URL',
   ),
-  PLANT_STORE_DATABASE_CONNECTIONS: setting('2', 'connections to the database', integer(1, 1_000)),
+  PLANT_STORE_DATABASE_CONNECTIONS: setting(
+    '2',
+    'connections to the database',
+    integer(1, 1_000),
+    'PLANT_STORE_DATABASE_URL',
+  ),
   PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: setting(
     'false',
     'true accepts fsync=off and synchronous_commit=off',
     flag,
+    'PLANT_STORE_DATABASE_URL',
   ),
   PLANT_STORE_TOKEN: optional('bearer tokens, separated by white space, instead of a file', tokens),
   PLANT_STORE_TOKEN_FILE: optional('file with one bearer token a line', tokenFile),
   PLANT_STORE_TLS_CERT: optional(
     'PEM file of a certificate; with its key, HTTPS is served',
     (value) => readCertificate(path(value)),
+    'PLANT_STORE_TLS_KEY',
   ),
-  PLANT_STORE_TLS_KEY: optional('PEM file of the private key', (value) =>
-    readPrivateKey(path(value)),
+  PLANT_STORE_TLS_KEY: optional(
+    'PEM file of the private key',
+    (value) => readPrivateKey(path(value)),
+    'PLANT_STORE_TLS_CERT',
   ),
   PLANT_STORE_MAX_BODY: setting(
     `${DEFAULT_LIMITS.maxBodyBytes}`,
@@ -69,7 +70,12 @@ export const SETTINGS = {
     'port of /livez, /readyz and /metrics; no TLS, no token',
     integer(0, 65_535),
   ),
-  PLANT_STORE_MONITOR_HOST: setting('127.0.0.1', 'address of the monitor', String),
+  PLANT_STORE_MONITOR_HOST: setting(
+    '127.0.0.1',
+    'address of the monitor',
+    String,
+    'PLANT_STORE_MONITOR_PORT',
+  ),
   // Longer than the 60 s for which nginx keeps idle connections.
   PLANT_STORE_KEEP_ALIVE_SECONDS: setting(
     '75',
@@ -86,18 +92,14 @@ export type Settings = {
   readonly [Name in SettingName]: Awaited<ReturnType<(typeof SETTINGS)[Name]['parse']>>;
 };
 
-export const DATABASE_NAMES = [
+/** The settings that say where plants are kept. */
+export const STORE_NAMES = [
+  'PLANT_STORE_FILE',
+  'PLANT_STORE_DATABASE_URL',
   'PLANT_STORE_DATABASE_PASSWORD_FILE',
   'PLANT_STORE_DATABASE_CONNECTIONS',
   'PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS',
 ] as const;
-export const STORE_NAMES = [
-  'PLANT_STORE_FILE',
-  'PLANT_STORE_DATABASE_URL',
-  ...DATABASE_NAMES,
-] as const;
-
-/** The settings that say where plants are kept. */
 export type StoreSettings = Pick<Settings, (typeof STORE_NAMES)[number]>;
 
 /** Settings as `--help` shows them. */
@@ -115,6 +117,7 @@ function path(value: string): string {
   if (/[\0-\x1f]/.test(value)) throw new Error('must be a path, without line breaks');
   if (/^~|^file:|\/$/i.test(value))
     throw new Error('must not begin with ~ or file:, or end with /');
+  if (/\s#/.test(value)) throw new Error('must not end with a comment, which an env file keeps');
   return resolve(value);
 }
 

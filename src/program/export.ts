@@ -1,0 +1,65 @@
+import { createWriteStream, fstatSync } from 'node:fs';
+import type { Writable } from 'node:stream';
+
+import { readPlantLog } from '../log/read.js';
+import { membersInJson, type NewPlant } from '../plant.js';
+import { pluralize } from '../report.js';
+import { reasonOf } from '../system-error.js';
+import { isDatabase, plantsInDatabase } from './database.js';
+import { EXIT, type ExitCode } from './exit.js';
+import { oncePerSecond } from './output.js';
+import { readStoreSettings, type Environment } from './settings/read.js';
+import { aborted } from './signals.js';
+import { withLog } from './store.js';
+
+const STDOUT = 1;
+/** How many characters are written together. */
+const CHUNK_LENGTH = 65_536;
+
+/**
+ * The command `export`: prints all plants, one JSON object a line as `import` takes them, of the log at `file`, or else of
+ * the configured log or database. A server may have the log open.
+ *
+ * @throws Error if plants cannot be read or written, or once `stop` is aborted: then not all are printed.
+ */
+export async function exportPlants(
+  file: string | undefined,
+  environment: Environment,
+  stop: AbortSignal,
+): Promise<ExitCode> {
+  const settings = file === undefined ? await readStoreSettings(environment) : undefined;
+  if (settings && isDatabase(settings)) return printPlants(plantsInDatabase(settings, stop), stop);
+  return withLog(file, environment, (path) => printPlants(readPlantLog(path), stop));
+}
+
+async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): Promise<ExitCode> {
+  // For a file, process.stdout ignores that a full disk may take a part of a chunk only.
+  const output = fstatSync(STDOUT).isFile()
+    ? createWriteStream('', { fd: STDOUT, autoClose: false })
+    : process.stdout;
+  const stopped = aborted(stop);
+  const report = oncePerSecond();
+  let lines = '';
+  let count = 0;
+  for await (const plant of plants) {
+    lines += `{"id":${plant.id},${membersInJson(plant)}}\n`;
+    count++;
+    if (lines.length < CHUNK_LENGTH) continue;
+    await Promise.race([write(output, lines), stopped]);
+    stop.throwIfAborted();
+    lines = '';
+    report(() => `exporting: ${pluralize(count, 'plant')}`);
+  }
+  await Promise.race([write(output, lines), stopped]);
+  stop.throwIfAborted();
+  return EXIT.done;
+}
+
+function write(output: Writable, lines: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    output.write(lines, (cause) => {
+      if (cause) reject(new Error(`not all plants were printed: ${reasonOf(cause)}`, { cause }));
+      else resolve();
+    });
+  });
+}

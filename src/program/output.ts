@@ -1,0 +1,44 @@
+import { reportToConsole } from '../report.js';
+
+/**
+ * Prints a line. If the reader of a pipe is slower, returns a promise to wait for before the next line:
+ * until the reader has taken them, lines are kept in memory.
+ */
+export function printLine(line: string): Promise<void> | undefined {
+  if (process.stdout.write(`${line}\n`)) return undefined;
+  // Not `drain`, which never comes if the reader closes the pipe.
+  return new Promise((resolve) => process.stdout.write('', () => resolve()));
+}
+
+/** Resolves once all that was written to stdout and stderr has been taken, or the reader has closed them. */
+export async function outputTaken(): Promise<void> {
+  for (const stream of [process.stdout, process.stderr])
+    await new Promise<void>((resolve) => stream.write('', () => resolve()));
+}
+
+const PROGRESS_INTERVAL_MS = 1_000;
+
+/** Returns a function that reports progress in the words of `describe`, at most once a second. */
+export function oncePerSecond(): (describe: () => string) => void {
+  let reportedAt = performance.now();
+  return (describe) => {
+    if (performance.now() - reportedAt < PROGRESS_INTERVAL_MS) return;
+    reportedAt = performance.now();
+    reportToConsole(describe());
+  };
+}
+
+/**
+ * Returns a callback that reports, at most once a second, how much of a file has been read. It throws
+ * once `stop` is aborted, which ends the reading.
+ */
+export function reportProgress(
+  path: string,
+  stop: AbortSignal,
+): (bytes: number, totalBytes: number) => void {
+  const report = oncePerSecond();
+  return (bytes, totalBytes) => {
+    stop.throwIfAborted();
+    report(() => `reading ${path}: ${Math.floor((100 * bytes) / totalBytes)} %`);
+  };
+}

@@ -1,0 +1,147 @@
+import { stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+
+import { reasonOf } from '../../system-error.js';
+import { problemsOf, SettingsError } from './error.js';
+import {
+  SETTING_NAMES,
+  SETTINGS,
+  STORE_NAMES,
+  type SettingName,
+  type Settings,
+  type StoreSettings,
+} from './table.js';
+
+/** The environment that settings are read from. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** The values of those settings that have no problem, and the problems of the others. */
+export interface SettingsRead {
+  readonly values: Partial<Settings>;
+  readonly problems: string[];
+}
+
+/**
+ * Reads the settings that say where plants are kept.
+ *
+ * @throws SettingsError with all problems.
+ */
+export async function readStoreSettings(environment: Environment): Promise<StoreSettings> {
+  const { values, problems } = await readSettings(environment, STORE_NAMES);
+  throwAny(problems);
+  return values as StoreSettings;
+}
+
+/**
+ * Reads the absolute path of the log, for a command on it that names none.
+ *
+ * @throws SettingsError with all problems, or if plants are kept in a database.
+ */
+export async function readLogPath(environment: Environment): Promise<string> {
+  const { values, problems } = await readValues(environment, ['PLANT_STORE_FILE']);
+  if (environment.PLANT_STORE_DATABASE_URL !== undefined)
+    problems.push('PLANT_STORE_DATABASE_URL: is set, so the command has to name its log');
+  throwAny(problems);
+  return (values as Settings).PLANT_STORE_FILE;
+}
+
+/** Reads some settings, which include {@link STORE_NAMES}, and checks that each of them has an effect. */
+export async function readSettings(
+  environment: Environment,
+  names: readonly SettingName[],
+): Promise<SettingsRead> {
+  const { values, problems } = await readValues(environment, names);
+  for (const name of names) {
+    const { needs } = SETTINGS[name];
+    if (needs !== undefined && environment[name] !== undefined && environment[needs] === undefined)
+      problems.push(`${name}: needs ${needs}`);
+  }
+  problems.push(...exclusionProblems(environment, 'PLANT_STORE_FILE', 'PLANT_STORE_DATABASE_URL'));
+  if (environment.PLANT_STORE_FILE !== undefined && values.PLANT_STORE_FILE !== undefined)
+    problems.push(...(await folderProblems(values.PLANT_STORE_FILE)));
+  return { values, problems };
+}
+
+export function throwAny(problems: readonly string[]): void {
+  if (problems.length > 0) throw new SettingsError(problems);
+}
+
+/** The problem of two settings that exclude each other. */
+export function exclusionProblems(
+  given: Environment,
+  one: SettingName,
+  other: SettingName,
+): string[] {
+  if (given[one] === undefined || given[other] === undefined) return [];
+  return [`${one} and ${other}: must not be set together`];
+}
+
+/**
+ * The problem of a configured log whose folder is missing. If the folder was created, a path such as `$HOME/plants.jsonl`
+ * in an env file, which no shell has expanded, would be a new, empty log, which gives the ids of stored plants away.
+ */
+async function folderProblems(file: string): Promise<string[]> {
+  const folder = dirname(file);
+  try {
+    // Not of the folder itself, which may be a file.
+    await stat(`${folder}/.`);
+    return [];
+  } catch (error) {
+    return [`PLANT_STORE_FILE: the folder ${folder} must exist: ${reasonOf(error)}`];
+  }
+}
+
+/** Reads some settings in the order of the table. */
+async function readValues(
+  environment: Environment,
+  names: readonly SettingName[],
+): Promise<SettingsRead> {
+  const problems = unknownNames(environment);
+  const values: Partial<Record<SettingName, unknown>> = {};
+  for (const name of names) {
+    const { fallback, parse } = SETTINGS[name];
+    const value = environment[name] ?? fallback;
+    if (value === undefined) continue;
+    try {
+      checkEnds(name, value);
+      values[name] = await parse(value);
+    } catch (error) {
+      problems.push(...problemsOf(error).map((problem) => `${name}: ${problem}`));
+    }
+  }
+  return { values: values as Partial<Settings>, problems };
+}
+
+/** An env file keeps the quotes and the CR that a shell would have removed. Tokens may have white space around. */
+function checkEnds(name: SettingName, value: string): void {
+  if (value.trim() === '') throw new Error('must not be empty; leave it out instead');
+  const checked = name === 'PLANT_STORE_TOKEN' ? value.trim() : value;
+  const [stray] = /^[\s"']|[\s"']$/.exec(checked) ?? [];
+  // Without the rest, which may be a secret.
+  if (stray !== undefined)
+    throw new Error(`must not begin or end with ${JSON.stringify(stray)}, which an env file keeps`);
+}
+
+/** The problems of variables that look like settings but are none. */
+function unknownNames(environment: Environment): string[] {
+  return Reflect.ownKeys(environment)
+    .map(String)
+    .filter((name) => name.startsWith('PLANT_STORE_') && !(name in SETTINGS))
+    .map((name) => {
+      const byLikeness = SETTING_NAMES.toSorted((a, b) => likeness(name, b) - likeness(name, a));
+      const nearest = byLikeness.slice(0, 3).join(', ');
+      const problem = `${name}: no such setting; the nearest ones are ${nearest}`;
+      // Kubernetes sets it, among others, for a Service named plant-store.
+      return name.endsWith('_SERVICE_HOST')
+        ? `${problem}; in Kubernetes, set enableServiceLinks: false`
+        : problem;
+    });
+}
+
+/** How many characters two different words share at their beginnings and at their ends. */
+function likeness(one: string, other: string): number {
+  let [start, end] = [0, -1];
+  while (one[start] === other[start]) start++;
+  while (one.at(end) === other.at(end)) end--;
+  return start - end;
+}

@@ -1,0 +1,53 @@
+import { resolve } from 'node:path';
+
+import { openPlantLog, type PlantLog } from '../log/log.js';
+import { PlantStoreError, type PlantStore } from '../store.js';
+import { isDatabase, openDatabaseStore } from './database.js';
+import { reportProgress } from './output.js';
+import { namingSetting } from './settings/error.js';
+import { readLogPath, type Environment } from './settings/read.js';
+import type { StoreSettings } from './settings/table.js';
+
+/** The configured store, once it is open. */
+export interface OpenStore {
+  readonly store: PlantStore & { check(): Promise<void> };
+  /** Where it keeps plants: `log: /srv/plants.jsonl`. */
+  readonly place: string;
+  /** The store, if it is a log. */
+  readonly log?: PlantLog;
+}
+
+/** Opens the configured store. While a database cannot be reached, tries again or fails. */
+export async function openStore(
+  settings: StoreSettings,
+  ifAway: 'try again' | 'fail',
+  stop: AbortSignal,
+): Promise<OpenStore> {
+  if (isDatabase(settings)) return openDatabaseStore(settings, ifAway, stop);
+  const { PLANT_STORE_FILE: file } = settings;
+  const opening = openPlantLog(file, { onProgress: reportProgress(file, stop) });
+  const log = await namingSetting('PLANT_STORE_FILE', withRemedy(file, opening));
+  return { store: log, place: `log: ${log.path}`, log };
+}
+
+/** Runs a command on the given log, or else on the configured one. */
+export async function withLog<Result>(
+  file: string | undefined,
+  environment: Environment,
+  command: (path: string) => Promise<Result>,
+): Promise<Result> {
+  if (file !== undefined) return withRemedy(resolve(file), command(resolve(file)));
+  const path = await readLogPath(environment);
+  return namingSetting('PLANT_STORE_FILE', withRemedy(path, command(path)));
+}
+
+/** Adds to the error of a damaged log what an operator can do about it. */
+async function withRemedy<Result>(path: string, result: Promise<Result>): Promise<Result> {
+  try {
+    return await result;
+  } catch (cause) {
+    if (!(cause instanceof PlantStoreError && cause.code === 'damaged')) throw cause;
+    const remedy = `the log was not changed: run "plant-store verify ${path}" to list its damaged lines, then "plant-store repair ${path}" to repair them`;
+    throw new Error(`${cause.message}\n${remedy}`, { cause });
+  }
+}

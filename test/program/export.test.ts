@@ -1,0 +1,121 @@
+import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import t, { type Test } from 'tap';
+
+import { encodeRecord } from '../../dist/log/record.js';
+import {
+  asModule,
+  ENV,
+  FAILED,
+  INTERRUPTED,
+  launch,
+  run,
+  SERVER,
+  STILL,
+} from '../system/program.js';
+import { failsHere, runHere, startHere, stepClock } from './here.js';
+
+// No progress is reported.
+stepClock(t, 0);
+
+const PLANTS = [
+  { id: -(2n ** 63n), name: 'pâquerette "\ud800\0', tag: '' },
+  { id: 9_007_199_254_740_993n, name: 'Boston fern', tag: '室内' },
+  { id: 0n, name: '' },
+];
+const LOG = PLANTS.map(encodeRecord).join('');
+const EXPORTED = LOG.replace(/,"crc32":\d+/g, '');
+
+t.test(
+  'export prints plants in the order of the log, and import makes the same log of them',
+  async (t) => {
+    const cwd = t.testdir({ 'plants.jsonl': LOG, 'given.jsonl': LOG });
+    for (const args of [['export'], ['export', 'given.jsonl']]) {
+      const { code, stdout, stderr } = await runHere(t, { args, cwd });
+      t.strictSame({ code, stdout, stderr }, { code: 0, stdout: EXPORTED, stderr: '' });
+    }
+    writeFileSync(join(cwd, 'exported.jsonl'), EXPORTED);
+    const env = { ...ENV, PLANT_STORE_FILE: 'other.jsonl' };
+    await runHere(t, { args: ['import', 'exported.jsonl'], cwd, env });
+    t.equal(readFileSync(join(cwd, 'other.jsonl'), 'utf8'), LOG);
+  },
+);
+
+t.test('a log that a server has open is exported up to its last whole line', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': LOG });
+  const program = await startHere(t, { cwd });
+  appendFileSync(program.log, '{"id":8,"na');
+  t.match(await runHere(t, { args: ['export'], cwd }), { code: 0, stdout: EXPORTED });
+});
+
+t.test('an export that cannot read all plants fails', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': `${LOG}x\n` });
+  const path = join(cwd, 'plants.jsonl');
+  const { code, stderr } = await runHere(t, { args: ['export'], cwd });
+  t.equal(code, FAILED);
+  t.match(stderr, `plant-store: ${path}: line 4, at byte ${Buffer.byteLength(LOG)}: `);
+  t.match(stderr, `"plant-store repair ${path}"`);
+  const missing = `${cwd}/none: no such file or directory (ENOENT)`;
+  await failsHere(t, FAILED, [missing], { args: ['export', 'none'], cwd });
+  const database = {
+    PLANT_STORE_DATABASE_URL: 'postgres://plants@127.0.0.1:1/plants',
+    PLANT_STORE_TOKEN: 'a',
+  };
+  const away = 'PLANT_STORE_DATABASE_URL: 127.0.0.1:1/plants: connect ECONNREFUSED 127.0.0.1:1';
+  await failsHere(t, FAILED, [away], { args: ['export'], env: database });
+});
+
+/** A log whose export is larger than what a pipe holds. */
+const MANY = Array.from({ length: 5_000 }, (_, id) =>
+  encodeRecord({ id: BigInt(id), name: 'a fern, '.repeat(30) }),
+).join('');
+
+t.test(
+  'an export whose reader closes the pipe, or that is interrupted, does not succeed',
+  async (t) => {
+    const cwd = t.testdir({ 'plants.jsonl': MANY });
+    const options = { args: ['export'], cwd, env: ENV, preload: STILL };
+    const closed = launch(t, options);
+    closed.leave('stdout');
+    t.strictSame(await closed.ended, { code: FAILED, signal: null });
+    t.equal(closed.stderr, 'plant-store: not all plants were printed: broken pipe (EPIPE)\n');
+    // Once something is printed, the signal is handled before the next chunk is.
+    const preload = `const { write } = process.stdout;
+    process.stdout.write = function (chunk, ...rest) {
+      if (chunk) process.emit('SIGTERM');
+      return write.call(this, chunk, ...rest);
+    };`;
+    const interrupted = await run(t, { ...options, preload: STILL + preload });
+    t.equal(interrupted.code, INTERRUPTED);
+    t.ok(interrupted.stdout.length < MANY.length / 2);
+  },
+);
+
+/** Runs an export whose output is a file. The preload must have no single quotes. */
+async function exportsTo(t: Test, cwd: string, target: string, preload = '') {
+  const node = `'${process.execPath}' --import '${asModule(STILL + preload)}' '${SERVER}'`;
+  const command = ['sh', '-c', `exec ${node} export > ${target}`];
+  return run(t, { cwd, env: ENV, command });
+}
+
+t.test('an export into a file is whole, or fails', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': MANY });
+  const full = await exportsTo(t, cwd, '/dev/full');
+  t.equal(full.code, FAILED);
+  t.match(full.stderr, /: not all plants were printed: no space left on device \(ENOSPC\)\n$/);
+  // Near the end of a disk, a write takes a part of its bytes.
+  const shortWrites = `import fs from "node:fs";
+    const { write } = fs;
+    fs.write = (fd, bytes, at, length, ...rest) => write(fd, bytes, at, Math.ceil(length / 3), ...rest);`;
+  t.equal((await exportsTo(t, cwd, 'exported.jsonl', shortWrites)).code, 0);
+  const exported = readFileSync(join(cwd, 'exported.jsonl'), 'utf8');
+  t.ok(exported === MANY.replace(/,"crc32":\d+/g, ''), 'all plants are in the file');
+});
+
+t.test('an export reports its progress', async (t) => {
+  stepClock(t, 1_000);
+  const cwd = t.testdir({ 'plants.jsonl': MANY });
+  const { stderr } = await runHere(t, { args: ['export'], cwd });
+  t.match(stderr, /^(?:plant-store: exporting: \d+ plants\n){10,}$/);
+});
