@@ -23,7 +23,7 @@ const ENV = COVERAGE === undefined ? process.env : { ...process.env, NODE_V8_COV
 
 /** How many lines are shown of each part of a failure, such as a diff, and of what its file wrote. */
 const MAX_LINES = 20;
-const MAX_LINE_LENGTH = 200;
+const MAX_LINE_LENGTH = 500;
 
 /** A line of TAP: the result of an assertion or a test, or the title of a test with its first result. */
 const TAP = /^( *)(?:(not )?ok \d+(?: - )?(.*?)(?: # (\S.*))?|# Subtest: (.*))$/;
@@ -163,7 +163,7 @@ function readResults(name: string): Results {
     const around = running.at(-1) ?? root;
     const titles = running.slice(1).map((each) => each.title);
     details = [];
-    if (directive.startsWith('SKIP') || test?.isEmpty) {
+    if (directive.startsWith('SKIP') || (isOk && test?.isEmpty)) {
       const reason = test ? 'it asserts nothing' : directive.slice('SKIP '.length);
       // Of the tests that were not selected, each would be listed.
       if (!reason.startsWith('filter'))
