@@ -92,7 +92,7 @@ t.test('all faults of the settings are reported at once, and nothing is created'
 
 t.test('a damaged log is refused unchanged, with the commands that help', async (t) => {
   const fern = encodeRecord({ id: 7n, name: 'fern' });
-  const content = `${fern}{"id":8,"name":"a fern"} \n`;
+  const content = fern + encodeRecord({ id: 8n, name: 'ivy' }).replace('\n', ' \n');
   const cwd = t.testdir({ 'plants.jsonl': content, 'given.jsonl': fern });
   const path = join(cwd, 'plants.jsonl');
   const faults = [
