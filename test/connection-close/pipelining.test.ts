@@ -8,14 +8,13 @@ import { anyAnswer, connect, eventOrClose, message, openSocket } from '../client
 import { startPlantServer } from '../service.js';
 import { gatedStore } from '../stores.js';
 import {
-  APPLICATION,
   chunked,
   inHttp10,
-  SERVERS,
   makeService,
   plant,
   responsesOn,
   serveAnother,
+  startApplication,
 } from './support.js';
 
 /*
@@ -41,27 +40,26 @@ const LAST: Readonly<Record<string, readonly [error: number, request: Buffer]>> 
   'HTTP/1.0 with a transfer coding': [400, inHttp10(chunked({ Connection: 'keep-alive' }))],
 };
 
-for (const [name, { start, secure }] of Object.entries(SERVERS))
-  t.test(`${name}: no request is processed after a response that closes`, async (t) => {
-    const { handler, stored } = makeService();
-    const port = await start(t, handler);
-    for (const [about, [error, request]] of Object.entries(LAST)) {
-      const socket = await openSocket(port, secure);
-      socket.write(Buffer.concat([plant(1), request, plant(3), NO_TOKEN, plant(4)]));
-      t.strictSame(
-        await responsesOn(socket),
-        [
-          { error: 200, closes: false },
-          { error, closes: true },
-        ],
-        about,
-      );
-      t.strictSame(stored.splice(0), error === 200 ? [1n, 2n] : [1n], about);
-    }
-  });
+t.test('no request is processed after a response that closes', async (t) => {
+  const { handler, stored } = makeService();
+  const { port } = await startPlantServer(t, { handler });
+  for (const [about, [error, request]] of Object.entries(LAST)) {
+    const socket = await openSocket(port);
+    socket.write(Buffer.concat([plant(1), request, plant(3), NO_TOKEN, plant(4)]));
+    t.strictSame(
+      await responsesOn(socket),
+      [
+        { error: 200, closes: false },
+        { error, closes: true },
+      ],
+      about,
+    );
+    t.strictSame(stored.splice(0), error === 200 ? [1n, 2n] : [1n], about);
+  }
+});
 
 t.test('in an application, requests behind the last response do not end the process', async (t) => {
-  const port = await APPLICATION.start(t, makeService().handler);
+  const port = await startApplication(t, makeService().handler);
   for (let turns = 0; turns < 5; turns++) {
     const socket = await openSocket(port);
     let received = '';

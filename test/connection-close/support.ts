@@ -77,28 +77,13 @@ export async function startServer(
   return (await startPlantServer(t, { handler, ...options })).port;
 }
 
-export interface TestServer {
-  readonly start: (t: Test, handler: PlantHandler) => Promise<number>;
-  readonly secure?: boolean;
-}
-
-/** The servers of the program. */
-export const SERVERS: Readonly<Record<string, TestServer>> = {
-  'the server': { start: startServer },
-  'the server with TLS': {
-    start: (t, handler) => startServer(t, handler, { tls: tlsMaterial() }),
-    secure: true,
-  },
-};
-
-/** The server of an application. */
-export const APPLICATION: TestServer = {
-  start: (t, handler) => listen(t, createServer(handler)),
-};
+/** Starts the server of an application, and resolves to its port. */
+export const startApplication = (t: Test, handler: PlantHandler): Promise<number> =>
+  listen(t, createServer(handler));
 
 /** Resolves once a server has answered on another connection, so that it has read what came before. */
-export async function serveAnother(port: number, secure?: boolean): Promise<void> {
-  const socket = await openSocket(port, secure);
+export async function serveAnother(port: number): Promise<void> {
+  const socket = await openSocket(port);
   socket.write(message({ headers: { Authorization: undefined } }));
   await once(socket, 'data');
   socket.destroy();

@@ -7,13 +7,13 @@ import { anyAnswer, connect, message, openSocket, type Message } from '../client
 import { listen } from '../service.js';
 import { gatedStore } from '../stores.js';
 import {
-  APPLICATION,
   inHttp10,
-  SERVERS,
   makeService,
   plant,
   responsesOn,
   serveAnother,
+  startApplication,
+  startServer,
   type Response,
 } from './support.js';
 
@@ -55,21 +55,24 @@ async function sendTwo(
   return received;
 }
 
-for (const [name, { start, secure }] of Object.entries({ ...SERVERS, 'node:http': APPLICATION }))
-  t.test(`${name}: a request with Upgrade is the last one of its connection`, async (t) => {
+const servers = { 'the program': startServer, 'an application': startApplication };
+
+for (const [name, start] of Object.entries(servers))
+  t.test(`in ${name}, a request with Upgrade is the last one of its connection`, async (t) => {
     const { handler, stored } = makeService();
     const port = await start(t, handler);
     for (const [about, [error, request]] of Object.entries(REQUESTS)) {
-      const socket = await openSocket(port, secure);
+      const socket = await openSocket(port);
       const segments = [Buffer.concat([request, plant(2)]), Buffer.concat([plant(3), plant(4)])];
-      const received = await sendTwo(socket, segments, () => serveAnother(port, secure));
+      const received = await sendTwo(socket, segments, () => serveAnother(port));
       t.strictSame(received, [{ error, closes: true }], about);
       t.strictSame(stored.splice(0), error === 200 ? [1n] : [], about);
     }
   });
 
-for (const [name, { start, secure }] of Object.entries(SERVERS))
-  t.test(`${name}: nothing is processed while a request with Upgrade is pending`, async (t) => {
+t.test(
+  'in the program, nothing is processed while a request with Upgrade is pending',
+  async (t) => {
     const rest = plant(5);
     const segments: Readonly<Record<string, readonly Buffer[]>> = {
       'more plants': [Buffer.concat([upgrade(), plant(2)]), Buffer.concat([plant(3), plant(4)])],
@@ -81,17 +84,17 @@ for (const [name, { start, secure }] of Object.entries(SERVERS))
     for (const [about, both] of Object.entries(segments)) {
       const gated = gatedStore();
       const { handler, stored } = makeService(gated);
-      const port = await start(t, handler);
-      const socket = await openSocket(port, secure);
-      const received = sendTwo(socket, both, () => serveAnother(port, secure));
+      const port = await startServer(t, handler);
+      const received = sendTwo(await openSocket(port), both, () => serveAnother(port));
       await gated.arrived(1);
-      await serveAnother(port, secure);
-      await serveAnother(port, secure);
+      await serveAnother(port);
+      await serveAnother(port);
       gated.letGo();
       t.strictSame(await received, [{ error: 200, closes: true }], about);
       t.strictSame(stored, [1n], about);
     }
-  });
+  },
+);
 
 t.test('the response of another route of the application stays as it is', async (t) => {
   const { handler } = makeService();

@@ -125,21 +125,22 @@ t.test('a plant is answered with its members, unchanged, and no id', async (t) =
   t.equal(log.size, rows.length, 'each is stored once');
 });
 
-t.test('the head and the body of an answer leave in one write', async (t) => {
+t.test('the head and the body of an answer leave in one piece', async (t) => {
   const { port, server } = await serve(t);
-  let writes = 0;
+  const writes: string[] = [];
   server.on('connection', (socket: Socket) => {
     for (const method of ['_write', '_writev'] as const) {
-      const write = socket[method] as (...args: unknown[]) => void;
+      const write = (socket[method] as (...args: unknown[]) => void).bind(socket);
       socket[method] = (...args: unknown[]) => {
-        writes++;
-        write.apply(socket, args);
+        writes.push(method);
+        write(...args);
       };
     }
   });
   const requests = [message(), message({ body: '' }), message({ target: '/elsewhere' })];
   for (const request of requests) await exchange(t, port, request);
-  t.equal(writes, requests.length);
+  // Several pieces would need `_writev`.
+  t.strictSame(writes, Array(requests.length).fill('_write'));
 });
 
 t.test('a HEAD gets the headers of the same GET, and no body', async (t) => {

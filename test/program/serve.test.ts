@@ -176,7 +176,12 @@ t.test(
     let closed = 0;
     const { lines, ended } = await serveStore(t, cwd, async (stop) => {
       process.nextTick(stop);
-      return { ...DATABASE, close: async () => void closed++ };
+      return {
+        ...DATABASE,
+        close: async () => {
+          closed++;
+        },
+      };
     });
     t.equal(lines[1], 'database: db:5432/plants');
     t.equal(await ended, 0);
