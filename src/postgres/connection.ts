@@ -15,43 +15,22 @@ export interface Connection {
    */
   readonly query: (statement: Statement, ...values: string[]) => Promise<Row[]>;
   readonly isOpen: () => boolean;
-  /** Closes the connection, which must not be used any more. */
-  readonly close: () => void;
-}
-
-/** Creates connections to the host that accepts writes. */
-export interface Connector {
-  readonly connect: () => Connection;
-  /** Closes all connections, also those that are created later. */
+  /** Closes the connection. The next query opens it again. */
   readonly close: () => void;
 }
 
 /** How often a statement is sent again if it conflicts with other transactions: for about a second. */
 const MAX_CONFLICTS = 9;
 
-export function createConnector(hosts: readonly URL[], options: SessionOptions): Connector {
-  const connections = new Set<Connection>();
-  const closing = new AbortController();
-  const { signal } = closing;
+/** Returns a function that creates connections to the host that accepts writes. */
+export function createConnector(hosts: readonly URL[], options: SessionOptions): () => Connection {
   /** The index of the host to try next. If that host fails, it is the turn of the one after it. */
   let current = 0;
   let hasNames = true;
 
-  function connect(): Connection {
+  return () => {
     let session: Session | undefined;
     let host = 0;
-
-    async function open(): Promise<Session> {
-      signal.throwIfAborted();
-      host = current;
-      const opened = await openSession(
-        String(hosts[host]),
-        options.timeoutMs / hosts.length,
-        options,
-      );
-      if (signal.aborted) opened.close();
-      return opened;
-    }
 
     async function query({ name, text }: Statement, ...values: string[]): Promise<Row[]> {
       const failures: HostFailure[] = [];
@@ -63,22 +42,26 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
           isSent = true;
           return await session.query({ ...(isNamed && { name }), text, values });
         } catch (error) {
-          signal.throwIfAborted();
+          options.signal.throwIfAborted();
           const culprit = isSent ? culpritOf(error) : 'server';
           if (culprit === 'server' || culprit === 'connection') {
-            failures.push({ host: String(hosts[host]?.host), error });
+            failures.push([String(hosts[host]?.host), error]);
             leaveHost();
             if (culprit === 'connection' || failures.length === hosts.length)
               throw errorOf(failures);
-          } else if (culprit === 'conflict' && conflicts < MAX_CONFLICTS) {
-            await backoff(++conflicts);
           } else if (culprit === 'name' && isNamed) {
             hasNames = false;
           } else {
-            throw error;
+            if (culprit !== 'conflict' || conflicts === MAX_CONFLICTS) throw error;
+            await backoff(++conflicts);
           }
         }
       }
+    }
+
+    function open(): Promise<Session> {
+      host = current;
+      return openSession(String(hosts[host]), options.timeoutMs / hosts.length, options);
     }
 
     function leaveHost(): void {
@@ -86,38 +69,21 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
       if (current === host) current = (host + 1) % hosts.length;
     }
 
-    const connection: Connection = {
+    return {
       query,
       isOpen: () => session?.isClosed() === false,
-      close() {
-        connections.delete(connection);
-        session?.close();
-      },
+      close: () => session?.close(),
     };
-    connections.add(connection);
-    return connection;
-  }
-
-  return {
-    connect,
-    close() {
-      closing.abort(new Error('the store is closed'));
-      for (const connection of connections) connection.close();
-    },
   };
 }
 
-interface HostFailure {
-  readonly host: string;
-  readonly error: unknown;
-}
+type HostFailure = [host: string, error: unknown];
 
 /** The error of one host as it is, or one that names the error of each host. */
 function errorOf(failures: readonly HostFailure[]): unknown {
-  const errors = failures.map(({ error }) => error);
-  if (errors.length === 1) return errors[0];
-  const messages = failures.map(({ host, error }) => `${host}: ${messageOf(error)}`);
-  return new AggregateError(errors, messages.join('; '));
+  const errors = failures.map(([, error]) => error);
+  const messages = failures.map(([host, error]) => `${host}: ${messageOf(error)}`);
+  return errors.length === 1 ? errors[0] : new AggregateError(errors, messages.join('; '));
 }
 
 /** Exponential, with jitter: the other transactions with these ids have to commit. */

@@ -101,7 +101,7 @@ export function createGroupCommit(
       rest = await insert(connection, part);
       const missing = rest.length > 0 ? await compare(connection, rest) : [];
       const error = missing.length > 0 ? new Error(MISSING) : undefined;
-      publish?.({ plants: part.length - rest.length, ...(error && { error }) });
+      publish?.({ plants: part.length - rest.length, error });
       if (error) refuse(missing, error);
       if (isAway && outages === outagesBefore) {
         isAway = false;

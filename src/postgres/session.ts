@@ -30,6 +30,8 @@ export interface SessionOptions {
   readonly password: Password | undefined;
   readonly timeoutMs: number;
   readonly acceptDataLoss: boolean;
+  /** Closes all sessions, also while they are opened. */
+  readonly signal: AbortSignal;
 }
 
 /** Makes pg return columns as text, whatever type parsers the application has registered. */
@@ -68,8 +70,9 @@ function nameFiles(error: unknown): unknown {
 export async function openSession(
   url: string,
   connectionTimeoutMs: number,
-  { password, timeoutMs, acceptDataLoss }: SessionOptions,
+  { password, timeoutMs, acceptDataLoss, signal }: SessionOptions,
 ): Promise<Session> {
+  signal.throwIfAborted();
   let isClosed = false;
   let cancelledWaits = 0;
 
@@ -86,6 +89,7 @@ export async function openSession(
   // the server asks for a password.
   if (password !== undefined) Object.assign(client, { password });
   else if (new URL(url).password === '') Object.assign(client, { password: noPassword });
+  signal.addEventListener('abort', close);
   // Without a listener, an `error` event would end the process.
   client.on('error', close);
   // The plants are committed, but a standby may not have them: the server only warns of that.
@@ -95,6 +99,7 @@ export async function openSession(
 
   function close(): void {
     isClosed = true;
+    signal.removeEventListener('abort', close);
     // Not end(), which waits for the server.
     client.connection.stream.destroy();
   }

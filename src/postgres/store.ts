@@ -2,7 +2,7 @@ import { MAX_ID, MIN_ID, type NewPlant } from '../plant.js';
 import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
-import { createConnector, type Connection, type Connector } from './connection.js';
+import { createConnector, type Connection } from './connection.js';
 import { isMissingTable, messageOf, toStoreError } from './errors.js';
 import { createGroupCommit } from './group-commit.js';
 import { plantOfRow, rowsOf } from './rows.js';
@@ -90,28 +90,31 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const report = limitRate(options.report);
   const hosts = hostsIn(options.url);
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
-  const connector = createConnector(hosts, { password, timeoutMs, acceptDataLoss });
-  const all = Array.from({ length: connections }, connector.connect);
+  const closing = new AbortController();
+  const { signal } = closing;
+  const close = (): void => closing.abort(new Error('the store is closed'));
+  const connect = createConnector(hosts, { password, timeoutMs, acceptDataLoss, signal });
+  const all = Array.from({ length: connections }, connect);
   try {
     for (const connection of all) await requireTable(connection);
   } catch (cause) {
-    connector.close();
+    close();
     throw toStoreError(name, cause);
   }
   const commit = createGroupCommit(all, name, { timeoutMs, report });
-  const probe = connector.connect();
+  const probe = connect();
   let checking: Promise<unknown> | undefined;
   return {
     ...commit,
     name,
-    plants: () => selectPlants(connector, name),
+    plants: () => selectPlants(connect(), name),
     async check() {
       checking ??= probe.query(CHECK).finally(() => (checking = undefined));
       await checking.catch((cause: unknown) => Promise.reject(toStoreError(name, cause)));
     },
     async close() {
       await Promise.allSettled([commit.close(), checking]);
-      connector.close();
+      close();
     },
   };
 }
@@ -140,8 +143,7 @@ async function requireTable(connection: Connection): Promise<void> {
   await connection.query(CHECK);
 }
 
-async function* selectPlants({ connect }: Connector, name: string): AsyncGenerator<NewPlant> {
-  const connection = connect();
+async function* selectPlants(connection: Connection, name: string): AsyncGenerator<NewPlant> {
   try {
     for (let next = MIN_ID; next <= MAX_ID;) {
       const plants = (await connection.query(PAGE, String(next))).map(plantOfRow);

@@ -163,15 +163,6 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.strictSame(await Promise.all(adding), ['unchanged', 'unchanged']);
   });
 
-  t.test('a statement that the server has forgotten is sent unprepared', async (t) => {
-    const url = await cluster.createSchema();
-    const store = await openStore(t, { url, connections: 1 });
-    await trigger(url, `EXECUTE 'DEALLOCATE ALL'; RETURN NEW;`);
-    for (const id of [1n, 2n, 3n]) t.equal(await store.add({ ...FERN, id }), 'created');
-    t.match(cluster.log(), /prepared statement "\w+" does not exist/);
-    t.strictSame(store.reports, []);
-  });
-
   t.test('checks store nothing, and concurrent ones share one statement', async (t) => {
     const url = await cluster.createSchema('log_min_duration_statement = 0');
     const store = await openStore(t, { url, connections: 1 });

@@ -147,15 +147,4 @@ t.test('the table and its server', { skip: missing() }, async (t) => {
       t.match(store.reports.at(-1), message, what);
     }
   });
-
-  t.test('a key of another column may be deferrable; only what it refuses fails', async (t) => {
-    const url = await created(
-      `${TABLE}; ALTER TABLE plants ADD UNIQUE (name) DEFERRABLE INITIALLY DEFERRED`,
-    );
-    const store = await openStore(t, { url, connections: 1 });
-    const plants = [FERN, IVY, { ...FERN, id: 9n }, { id: 10n, name: 'Moss' }];
-    const outcomes = await Promise.allSettled(plants.map((plant) => store.add(plant)));
-    const statuses = outcomes.map(({ status }) => status);
-    t.strictSame(statuses, ['fulfilled', 'fulfilled', 'rejected', 'fulfilled']);
-  });
 });
