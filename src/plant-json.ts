@@ -25,20 +25,17 @@ export class PlantFault {
   constructor(
     /** `json` if it is not JSON that can be read exactly; `plant` if it is, but not a plant. */
     readonly kind: 'json' | 'plant',
-    /** One sentence without its subject, such as `must be a JSON object`, or one that names members. */
-    private readonly rule: string,
-    private readonly hasSubject = false,
+    /** One sentence, which begins with the name of a member or with `body`. */
+    readonly message: string,
   ) {}
-
-  /** The sentence. `subject` is what has been read, such as `the body`. */
-  describe(subject: string): string {
-    return this.hasSubject ? this.rule : `${subject} ${this.rule}`;
-  }
 }
 
-const notObject = new PlantFault('plant', 'must be a JSON object with the members id and name');
+const notObject = new PlantFault(
+  'plant',
+  'body: must be a JSON object with the members id and name',
+);
 const notJson = (why: string): PlantFault =>
-  new PlantFault('json', `must be one JSON text in UTF-8; it ${why}`);
+  new PlantFault('json', `body: must be one JSON text in UTF-8; it ${why}`);
 
 /**
  * Parses a plant in JSON. The id is exact, never rounded.
@@ -90,7 +87,7 @@ function parseJson(bytes: Buffer, text: string): unknown {
     return JSON.parse(text);
   } catch (error) {
     if (text.startsWith(BYTE_ORDER_MARK))
-      throw new PlantFault('json', 'must not begin with a byte order mark');
+      throw new PlantFault('json', 'body: must not begin with a byte order mark');
     throw notJson(faultIn((error as Error).message));
   }
 }
@@ -118,7 +115,7 @@ const NONE: ReadonlyMap<Member, string> = new Map();
 /** The plant in an object. `changed` has the faults of members that are valid, but may not be what was sent. */
 function checkPlant(value: Members, id: bigint | undefined, changed = NONE): NewPlant {
   if (id !== undefined && changed.size === 0 && isPlant(value)) return plantOf(id, value);
-  throw new PlantFault('plant', faultsOf(value, id, changed).join('; '), true);
+  throw new PlantFault('plant', faultsOf(value, id, changed).join('; '));
 }
 
 /** The faults of all members, in their order. */
@@ -155,7 +152,7 @@ function sourceOfId(text: string): string {
     const start = text.indexOf(':', close) + 1;
     at = endOfValue(text, start) + 1;
     if (!isMember(name)) continue;
-    if (found.has(name)) throw new PlantFault('json', `${name}: must not be given twice`, true);
+    if (found.has(name)) throw new PlantFault('json', `${name}: must not be given twice`);
     found.add(name);
     if (name === 'id') source = text.slice(start, at - 1);
   }

@@ -35,13 +35,9 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
   async function send(message: string, cause?: unknown): Promise<void> {
     try {
       await given(message, cause);
-    } catch (error) {
-      // It may be anything, and printing it may throw.
-      try {
-        reportToConsole(message, error);
-      } catch {
-        reportToConsole(message);
-      }
+    } catch {
+      // Without the cause and what was thrown, which may be anything: printing it may throw again.
+      reportToConsole(message);
     }
   }
   return (message, cause) => {

@@ -20,11 +20,11 @@ interface Fault {
 
 const notJson = (why: string): Fault => ({
   kind: 'json',
-  message: `the text must be one JSON text in UTF-8; it ${why}`,
+  message: `body: must be one JSON text in UTF-8; it ${why}`,
 });
-const BYTE_ORDER_MARK = { kind: 'json', message: 'the text must not begin with a byte order mark' };
+const BYTE_ORDER_MARK = { kind: 'json', message: 'body: must not begin with a byte order mark' };
 const invalid = (...rules: readonly string[]) => ({ kind: 'plant', message: rules.join('; ') });
-const NOT_OBJECT = invalid('the text must be a JSON object with the members id and name');
+const NOT_OBJECT = invalid('body: must be a JSON object with the members id and name');
 
 /** The plant that a function returns, or the fault that it throws. */
 function outcomeOf(parse: () => NewPlant): NewPlant | Fault {
@@ -32,7 +32,7 @@ function outcomeOf(parse: () => NewPlant): NewPlant | Fault {
     return parse();
   } catch (error) {
     if (!(error instanceof PlantFault)) throw error;
-    return { kind: error.kind, message: error.describe('the text') };
+    return { kind: error.kind, message: error.message };
   }
 }
 
@@ -265,7 +265,7 @@ t.test('JSON that is not an object is not a NewPlant', async (t) => {
 t.test('a body that is not JSON in UTF-8 is refused, without any of its text', async (t) => {
   const plant = '{"id":1,"name":"fern"}';
   // Some releases of Node know the place, and others do not.
-  const faulty = /^the text must be one JSON text in UTF-8; it is not valid( at position \d+)?$/;
+  const faulty = /^body: must be one JSON text in UTF-8; it is not valid( at position \d+)?$/;
   for (const body of [' \n', `${plant}//`, '{"id":1,"name":"fern",}', '{id:1,name:"fern"}'])
     t.match(read(body), { kind: 'json' }, body);
   for (const body of ['{"id":01,"name":"fern"}', '{"id":1,"name":"\n"}', 'id=1&name=fern'])

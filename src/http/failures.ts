@@ -71,13 +71,12 @@ const closing = (status: number, message: string): Failure =>
 
 /** Every failure that the service responds with. */
 export const failures = {
-  notPlant: (fault: PlantFault) =>
-    refused(fault.kind === 'json' ? 400 : 422, fault.describe('the body')),
-  inexact: refused(400, 'the body must not contain U+FFFD, which stands for invalid UTF-8 here'),
+  notPlant: (fault: PlantFault) => refused(fault.kind === 'json' ? 400 : 422, fault.message),
+  inexact: refused(400, 'body: must not contain U+FFFD, which stands for invalid UTF-8 here'),
   conflict: refused(409, 'id: belongs to a different plant; send another id'),
-  tooLarge: (bytes: number) => refused(413, `the body must not be larger than ${bytes} bytes`),
+  tooLarge: (bytes: number) => refused(413, `body: must not be larger than ${bytes} bytes`),
   mediaType: refused(415, 'there must be one Content-Type, application/json in UTF-8'),
-  contentCoding: refused(415, 'the body must not be encoded; leave out Content-Encoding', {
+  contentCoding: refused(415, 'body: must not be encoded; leave out Content-Encoding', {
     'Accept-Encoding': 'identity',
   }),
   malformed: http(400, 'the request must be well-formed HTTP/1.1'),

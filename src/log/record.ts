@@ -62,7 +62,7 @@ export function parseLine(line: Buffer): {
   return { plant, isSigned, isRecord };
 }
 
-const wrongChecksum = new PlantFault('plant', 'has a crc32 that does not match its plant');
+const wrongChecksum = new PlantFault('plant', 'crc32: does not match the plant');
 
 /** What is in a line, which may hold no plant. */
 function findIn(line: Buffer): Found {
@@ -74,7 +74,7 @@ function findIn(line: Buffer): Found {
     const reason = isSigned ? layoutOf(line) : damages.noChecksum;
     return { id: plant.id, reason, plant };
   } catch (fault) {
-    return { reason: (fault as PlantFault).describe('it') };
+    return { reason: (fault as PlantFault).message };
   }
 }
 

@@ -103,7 +103,7 @@ async function addLine(
 
 /** Why a line is refused; `undefined` for an error that is not about the line. */
 function refusalFor(error: unknown): string | undefined {
-  if (error instanceof PlantFault) return error.describe('the line');
+  if (error instanceof PlantFault) return error.message;
   // The plant is too large for the store.
   if (error instanceof RangeError) return error.message;
   return error instanceof PlantStoreError && error.code === 'conflict'

@@ -9,7 +9,7 @@ import { codeSpans, rows } from '../readme.js';
 /** Samples of the failures that depend on the request. */
 const SAMPLES: Readonly<Record<string, readonly Failure[]>> = {
   notPlant: (['json', 'plant'] as const).map((kind) =>
-    failures.notPlant(new PlantFault(kind, 'must be a plant')),
+    failures.notPlant(new PlantFault(kind, 'body: must be a plant')),
   ),
   tooLarge: [failures.tooLarge(1)],
 };

@@ -217,7 +217,7 @@ const MODIFICATIONS: Record<string, [change: (path: string) => void, error: type
   'truncated by one byte': [(path) => truncateSync(path, statSync(path).size - 1), TRUNCATED],
   'modified in a line': [
     (path) => overwrite(path, readFileSync(path).indexOf('fern 650'), 'Fern'),
-    damagedAt(651, 'it has a crc32 that does not match its plant$'),
+    damagedAt(651, 'crc32: does not match the plant$'),
   ],
   'modified in its last newline': [
     (path) => overwrite(path, statSync(path).size - 1, ' '),

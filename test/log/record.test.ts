@@ -221,7 +221,7 @@ t.test('a line whose checksum does not match is not a record', async (t) => {
 
 t.test('why a line is not a record is said as exactly as it is known', async (t) => {
   const { crlf, byteOrderMark, noChecksum, otherLayout } = damages;
-  const checksum = 'it has a crc32 that does not match its plant';
+  const checksum = 'crc32: does not match the plant';
   const fern = signed('{"id":9223372036854775807,"name":"fern","tag":"indoor"').slice(0, -1);
   const rows: readonly (readonly [line: string, reason: string | RegExp])[] = [
     [`${fern} \n`, otherLayout],
@@ -239,12 +239,12 @@ t.test('why a line is not a record is said as exactly as it is known', async (t)
     [`${fern.replace('fern', 'fer_')}\r\n`, checksum],
     ['{"id":7,"name":"fern","crc32":"1"}\n', checksum],
     ['{"id":7,"name":"fern","crc32":0}\n', checksum],
-    [`${fern.slice(0, 20)}\n`, /^it must be one JSON text in UTF-8; it /],
+    [`${fern.slice(0, 20)}\n`, /^body: must be one JSON text in UTF-8; it /],
     ['\n', 'it is blank'],
     ['{"id":"7", "name":["fern"]}\n', /^id: must be an integer .*, not a string; name: must be/],
     ['{"id":7, "name":"fern", "tag":null}\n', 'tag: must be a string, or be left out'],
     ['{"id":7,"id":7,"name":"fern"}\n', 'id: must not be given twice'],
-    ['[]\n', 'it must be a JSON object with the members id and name'],
+    ['[]\n', 'body: must be a JSON object with the members id and name'],
   ];
   for (const [line, reason] of rows) {
     t.equal(idIn(line), undefined, line);
@@ -260,7 +260,7 @@ t.test('invalid UTF-8 damages its own line, and no other line of a buffer', asyn
     const all = linesIn(Buffer.from(lines.join(''), 'latin1'));
     t.strictSame(
       all.map(({ id, reason }) => id ?? reason),
-      [7n, 'it must be one JSON text in UTF-8; it is not UTF-8', 7n],
+      [7n, 'body: must be one JSON text in UTF-8; it is not UTF-8', 7n],
       Buffer.from(bytes, 'latin1').toString('hex'),
     );
   }
@@ -292,7 +292,7 @@ t.test('a line in another layout holds its plant, unless its checksum is another
       const ofOther = line.replace(/"id": ?[-\d.]+/, `"id":${id === 0n ? 1n : 0n}`);
       return (
         isDeepStrictEqual(found(line)?.plant, plant) &&
-        (layout > 4 || found(ofOther)?.reason === 'it has a crc32 that does not match its plant')
+        (layout > 4 || found(ofOther)?.reason === 'crc32: does not match the plant')
       );
     }),
     { numRuns: 1_000 },

@@ -396,9 +396,9 @@ t.test('verifying finds each damaged line with its number, offset and reason', a
     string,
   ];
   const flipped = fern.replace('fern', 'farn');
-  const noJson = /^it must be one JSON text in UTF-8; it is not valid/;
+  const noJson = /^body: must be one JSON text in UTF-8; it is not valid/;
   const lines: readonly (readonly [line: string, reason?: string | RegExp])[] = [
-    [flipped, 'it has a crc32 that does not match its plant'],
+    [flipped, 'crc32: does not match the plant'],
     [ivy],
     ['\n', 'it is blank'],
     [ivy, `it repeats the id of the line at byte ${flipped.length}`],

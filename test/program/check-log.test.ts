@@ -17,7 +17,7 @@ const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>
   encodeRecord({ id: BigInt(id), name }),
 ) as [string, string, string];
 const DAMAGED_IVY = IVY.replace('ivy', 'ivi');
-const NO_PLANT = 'it must be one JSON text in UTF-8; it is not valid';
+const NO_PLANT = 'body: must be one JSON text in UTF-8; it is not valid';
 
 // No progress is reported.
 stepClock(t, 0);

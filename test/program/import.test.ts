@@ -69,17 +69,14 @@ t.test(
       ['{"id":"2","name":7}', `${idRule}, not a string; name: must be a string`],
       ['{"id":9223372036854775808,"name":"fern"}', idRule],
       ['{"id":3,"id":3,"name":"fern"}', 'id: must not be given twice'],
-      ['[', 'the line must be one JSON text in UTF-8; it ends too early'],
-      [Buffer.from([0x22, 0xff, 0x22]), 'the line must be one JSON text in UTF-8; it is not UTF-8'],
-      ['[]', 'the line must be a JSON object with the members id and name'],
+      ['[', 'body: must be one JSON text in UTF-8; it ends too early'],
+      [Buffer.from([0x22, 0xff, 0x22]), 'body: must be one JSON text in UTF-8; it is not UTF-8'],
+      ['[]', 'body: must be a JSON object with the members id and name'],
       ['{"id":1,"name":"ivy"}', 'id: belongs to a different plant; send another id'],
-      [
-        RECORD.trimEnd().replace('pâq', 'paq'),
-        'the line has a crc32 that does not match its plant',
-      ],
-      ['{"id":9,"name":"ash","crc32":"12"}', 'the line has a crc32 that does not match its plant'],
+      [RECORD.trimEnd().replace('pâq', 'paq'), 'crc32: does not match the plant'],
+      ['{"id":9,"name":"ash","crc32":"12"}', 'crc32: does not match the plant'],
       ['{"id":8,"name":"elm"}'],
-      ['{"id":9,"na', 'the line must be one JSON text in UTF-8; it is not valid at position 11'],
+      ['{"id":9,"na', 'body: must be one JSON text in UTF-8; it is not valid at position 11'],
     ];
     const content = Buffer.concat(
       rows.flatMap(([line], n) => [Buffer.from(n ? '\n' : ''), Buffer.from(line)]),
