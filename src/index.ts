@@ -4,7 +4,7 @@
 export type { CommitMessage, ResponseMessage } from './channels.js';
 export { ErrorSchema, type ErrorBody } from './http/failures.js';
 export { createPlantHandler, type PlantHandler, type PlantHandlerOptions } from './http/handler.js';
-export type { PlantHandlerLimits } from './http/memory.js';
+export type { PlantHandlerLimits } from './http/limits.js';
 export { openapi } from './http/openapi.js';
 export type { HttpRequest, HttpResponse } from './http/request.js';
 export { readPlantLog } from './log/read.js';

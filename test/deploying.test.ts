@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import t from 'tap';
 import { parseAllDocuments } from 'yaml';
 
-import { DEFAULT_LIMITS } from '../dist/http/memory.js';
+import { DEFAULT_LIMITS } from '../dist/http/limits.js';
 import { encodeRecord } from '../dist/log/record.js';
 import { EXIT } from '../dist/program/exit.js';
 import { readServerSettings } from '../dist/program/settings/server.js';

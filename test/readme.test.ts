@@ -5,14 +5,14 @@ import { promisify } from 'node:util';
 import t from 'tap';
 
 import { MAX_TOKEN_LENGTH, MAX_TOKENS } from '../dist/http/auth.js';
+import { REQUEST_COST } from '../dist/http/budget.js';
 import {
   DEFAULT_LIMITS,
   DRAIN,
   MAX_HEADER_LINES,
   MAX_LIMITS,
   MAX_REFUSED_BYTES,
-  REQUEST_COST,
-} from '../dist/http/memory.js';
+} from '../dist/http/limits.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { HANG_MS } from '../dist/log/commit.js';
 import { CONNECTION_LIMITS, STOP_TIMES } from '../dist/program/server/http-server.js';

@@ -39,10 +39,7 @@ t.test('a report whose function throws or rejects is written to the console', as
   })('it failed');
   limitRate(rejects)('it failed again');
   await setImmediate();
-  t.strictSame(shown.args(), [
-    ['plant-store: it failed'],
-    ['plant-store: it failed again'],
-  ]);
+  t.strictSame(shown.args(), [['plant-store: it failed'], ['plant-store: it failed again']]);
 });
 
 t.test('a cause that cannot be printed is left out', async (t) => {

@@ -1,13 +1,8 @@
 // Not the globals, which fake timers of test runners replace: then no plant would be answered.
 import { clearTimeout, setImmediate, setTimeout } from 'node:timers';
 
-import {
-  DRAIN,
-  memoryForBody,
-  memoryForLines,
-  type PlantHandlerLimits,
-  type Reservation,
-} from './memory.js';
+import { memoryForBody, memoryForLines, type Reservation } from './budget.js';
+import { DRAIN, type PlantHandlerLimits } from './limits.js';
 import { failures, type Failure } from './failures.js';
 import { declaredLength, isHttp2, isStream, type HttpRequest } from './request.js';
 

@@ -2,17 +2,12 @@ import { types } from 'node:util';
 
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
+import { Budget, memoryForHead } from './budget.js';
 import { Failure, failures } from './failures.js';
+import { releaseWhenFlushed } from './flush.js';
 import { contentFailure, isForPlants, methodFailure, protocolFailure } from './head.js';
-import {
-  createBudget,
-  MAX_REFUSED_BYTES,
-  memoryForHead,
-  releaseWhenFlushed,
-  resolveLimits,
-  type PlantHandlerLimits,
-} from './memory.js';
-import { plantLeftIn } from './parsed-body.js';
+import { MAX_REFUSED_BYTES, resolveLimits, type PlantHandlerLimits } from './limits.js';
+import { parsedPlant } from './parsed-body.js';
 import { isStream, isTaken, type HttpRequest, type HttpResponse } from './request.js';
 import { sendFailure, sendPlant } from './respond.js';
 import { parseNewPlant, PlantFault } from '../plant-json.js';
@@ -85,8 +80,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const report = limitRate(options.report);
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
-  const memory = createBudget(limits.maxBufferedBytes);
-  const refusals = createBudget(MAX_REFUSED_BYTES);
+  const memory = new Budget(limits.maxBufferedBytes);
+  const refusals = new Budget(MAX_REFUSED_BYTES);
 
   function handle(req: HttpRequest, res: HttpResponse, next?: () => unknown): Promise<void> {
     const isOurs = isForPlants(req);
@@ -110,7 +105,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     try {
       const plant =
         !isStream(req) || isTaken(req)
-          ? plantLeftIn(req, limits, reservation)
+          ? parsedPlant(req, limits, reservation)
           : parseNewPlant(await readBody(req, limits, reservation));
       await store.add(plant);
       sendPlant(req, res, plant);

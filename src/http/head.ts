@@ -1,5 +1,5 @@
 import { failures, type Failure } from './failures.js';
-import { MAX_HEADER_LINES, type PlantHandlerLimits } from './memory.js';
+import { MAX_HEADER_LINES, type PlantHandlerLimits } from './limits.js';
 import { declaredLength, isHttp2, isRepeated, type HttpRequest } from './request.js';
 
 /** RFC 9112, section 3.2: an origin-form target or, as a server must accept too, an absolute-form one. */

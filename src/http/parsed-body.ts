@@ -2,7 +2,8 @@ import { types } from 'node:util';
 
 import { stringLength, type NewPlant } from '../plant.js';
 import { checkNewPlant, parseNewPlant } from '../plant-json.js';
-import { memoryForBody, type PlantHandlerLimits, type Reservation } from './memory.js';
+import { memoryForBody, type Reservation } from './budget.js';
+import type { PlantHandlerLimits } from './limits.js';
 import { failures } from './failures.js';
 import type { HttpRequest } from './request.js';
 
@@ -13,7 +14,7 @@ import type { HttpRequest } from './request.js';
  * @throws Failure if there is neither, or if it exceeds a limit.
  * @throws PlantFault if it is not a plant.
  */
-export function plantLeftIn(
+export function parsedPlant(
   req: HttpRequest,
   limits: PlantHandlerLimits,
   reservation: Reservation,

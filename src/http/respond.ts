@@ -2,7 +2,7 @@ import { responseChannel } from '../channels.js';
 import { membersInJson, type Plant } from '../plant.js';
 import { drainBody } from './body.js';
 import type { Failure } from './failures.js';
-import { DRAIN } from './memory.js';
+import { DRAIN } from './limits.js';
 import { declaredLength, isHttp2, type HttpRequest, type HttpResponse } from './request.js';
 
 /** A response. The `error` of a 200 is 0. */

@@ -3,7 +3,7 @@ import * as http2 from 'node:http2';
 
 import t, { type Test } from 'tap';
 
-import { DRAIN } from '../../dist/http/memory.js';
+import { DRAIN } from '../../dist/http/limits.js';
 import { PlantStoreError, type PlantHandlerOptions } from '../../dist/index.js';
 import { connect, FERN, TOKEN } from '../client.js';
 import {

@@ -11,7 +11,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
-import { MAX_HEADER_LINES } from '../../dist/http/memory.js';
+import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
 import { CONNECTION_LIMITS } from '../../dist/program/server/http-server.js';
 import { selfSigned } from '../certificate.js';
 import { eventOrClose, message, openSocket, parseAnswers, type Answer } from '../client.js';

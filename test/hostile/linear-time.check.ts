@@ -8,7 +8,7 @@ import t, { type Test } from 'tap';
 
 import { createAuthenticator } from '../../dist/http/auth.js';
 import { contentFailure, isForPlants, protocolFailure } from '../../dist/http/head.js';
-import { DEFAULT_LIMITS } from '../../dist/http/memory.js';
+import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { membersInJson } from '../../dist/plant.js';
 import { checkNewPlant, parseNewPlant, PlantFault } from '../../dist/plant-json.js';
 import type { HttpRequest } from '../../dist/http/request.js';

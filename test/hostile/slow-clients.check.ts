@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { DEFAULT_LIMITS } from '../../dist/http/memory.js';
+import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { CONNECTION_LIMITS } from '../../dist/program/server/http-server.js';
 import { FERN, message, openSocket } from '../client.js';
 import { createLedger } from '../faults/ledger.js';

@@ -8,13 +8,8 @@ import { runInNewContext } from 'node:vm';
 import t from 'tap';
 
 import { readBody } from '../../dist/http/body.js';
-import {
-  createBudget,
-  DEFAULT_LIMITS,
-  DRAIN,
-  MAX_REFUSED_BYTES,
-  type Reservation,
-} from '../../dist/http/memory.js';
+import { Budget, type Reservation } from '../../dist/http/budget.js';
+import { DEFAULT_LIMITS, DRAIN, MAX_REFUSED_BYTES } from '../../dist/http/limits.js';
 import {
   chunk,
   CHUNKED,
@@ -243,7 +238,7 @@ t.test('a body in chunks of one byte is copied only a few times', async (t) => {
       return concat(list, length);
     },
   });
-  const reservation = createBudget(1_000_000).reserve(0) as Reservation;
+  const reservation = new Budget(1_000_000).reserve(0) as Reservation;
   const body = await readBody(req, DEFAULT_LIMITS, reservation);
   t.equal(body.toString(), text);
   t.ok(copied < 4 * text.length, `${copied} bytes are copied`);

@@ -1,13 +1,9 @@
 import t, { type Test } from 'tap';
 
-import {
-  createBudget,
-  DEFAULT_LIMITS,
-  memoryForBody,
-  type Reservation,
-} from '../../dist/http/memory.js';
+import { Budget, memoryForBody, type Reservation } from '../../dist/http/budget.js';
+import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { Failure, failures } from '../../dist/http/failures.js';
-import { plantLeftIn } from '../../dist/http/parsed-body.js';
+import { parsedPlant } from '../../dist/http/parsed-body.js';
 import type { HttpRequest } from '../../dist/http/request.js';
 import { PlantFault } from '../../dist/plant-json.js';
 
@@ -19,11 +15,11 @@ interface Left {
 const LIMITS = { ...DEFAULT_LIMITS, maxBufferedBytes: 10_000 };
 
 /** The plant that a body parser has left, or the failure. */
-function plantIn(left: Left, maxBodyBytes = 1_000, budget = createBudget(10_000)): unknown {
+function plantIn(left: Left, maxBodyBytes = 1_000, budget = new Budget(10_000)): unknown {
   const reservation = budget.reserve(0) as Reservation;
   try {
     // Of a request that has been read, nothing else is used.
-    return plantLeftIn(left as object as HttpRequest, { ...LIMITS, maxBodyBytes }, reservation);
+    return parsedPlant(left as object as HttpRequest, { ...LIMITS, maxBodyBytes }, reservation);
   } catch (error) {
     if (error instanceof Failure || error instanceof PlantFault) return error;
     throw error;
@@ -46,7 +42,7 @@ const FORMS: Readonly<Record<string, unknown>> = {
 
 /** Checks that a plant is read, and that it counts as a body of this size in the limit and in the budget. */
 function isRead(t: Test, left: Left, plant: object, size: number): void {
-  const budget = createBudget(10_000);
+  const budget = new Budget(10_000);
   t.strictSame(plantIn(left, size, budget), plant);
   t.match(plantIn(left, size - 1), { error: 413 }, 'one byte more than the limit');
   t.equal(budget.reserved, memoryForBody(size));

@@ -2,7 +2,7 @@ import { statSync } from 'node:fs';
 
 import t, { type Test } from 'tap';
 
-import { DEFAULT_LIMITS } from '../../dist/http/memory.js';
+import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { HANG_MS } from '../../dist/log/commit.js';
 import { nodeSystem } from '../../dist/log/system.js';
 import { chunkedMessage, connect, exchange, FERN, message } from '../client.js';

@@ -3,7 +3,7 @@ import type { Duplex } from 'node:stream';
 
 import { responseChannel } from '../../channels.js';
 import type { Failure } from '../../http/failures.js';
-import { DRAIN } from '../../http/memory.js';
+import { DRAIN } from '../../http/limits.js';
 
 /**
  * Ends a connection with a failure, once its earlier responses are sent. `res` is the latest response, if

@@ -5,7 +5,7 @@ import type { Duplex } from 'node:stream';
 import { promisify } from 'node:util';
 
 import { failures, type Failure } from '../../http/failures.js';
-import { MAX_HEADER_LINES } from '../../http/memory.js';
+import { MAX_HEADER_LINES } from '../../http/limits.js';
 import { sendFailure } from '../../http/respond.js';
 import { limitRate, type Report } from '../../report.js';
 import type { TlsMaterial } from '../settings/files.js';

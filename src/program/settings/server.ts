@@ -1,6 +1,6 @@
 import { dirname, join } from 'node:path';
 
-import { MIN_BUFFERED_BODIES } from '../../http/memory.js';
+import { MIN_BUFFERED_BODIES } from '../../http/limits.js';
 import { problemsOf } from './error.js';
 import { pairProblem, readTokensIfPresent } from './files.js';
 import {

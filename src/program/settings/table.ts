@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 
-import { DEFAULT_LIMITS, MAX_LIMITS } from '../../http/memory.js';
+import { DEFAULT_LIMITS, MAX_LIMITS } from '../../http/limits.js';
 import { parseDatabaseUrl } from '../../postgres/url.js';
 import { checkTokens, readCertificate, readPassword, readPrivateKey, readTokens } from './files.js';
 

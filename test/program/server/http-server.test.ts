@@ -11,7 +11,7 @@ import { runInNewContext } from 'node:vm';
 import t, { type Test } from 'tap';
 
 import { createPlantHandler } from '../../../dist/http/handler.js';
-import { DRAIN, MAX_HEADER_LINES } from '../../../dist/http/memory.js';
+import { DRAIN, MAX_HEADER_LINES } from '../../../dist/http/limits.js';
 import {
   CONNECTION_LIMITS,
   STOP_TIMES,

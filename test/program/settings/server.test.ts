@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 
 import t from 'tap';
 
-import { DEFAULT_LIMITS, MAX_LIMITS } from '../../../dist/http/memory.js';
+import { DEFAULT_LIMITS, MAX_LIMITS } from '../../../dist/http/limits.js';
 import {
   readLogPath,
   readStoreSettings,

@@ -5,7 +5,7 @@ import { Duplex } from 'node:stream';
 
 import t from 'tap';
 
-import { DEFAULT_LIMITS, MAX_LIMITS, resolveLimits } from '../../dist/http/memory.js';
+import { DEFAULT_LIMITS, MAX_LIMITS, resolveLimits } from '../../dist/http/limits.js';
 import { createPlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
 import { chunk, CHUNKED, connect, exchange, FERN, isFailure, message, TOKEN } from '../client.js';

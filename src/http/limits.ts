@@ -1,0 +1,73 @@
+import { checkRange } from '../range.js';
+
+/**
+ * The limits of a request handler. Each is an integer of at least 1.
+ */
+export interface PlantHandlerLimits {
+  /** The largest request body, in bytes: at most 67108864. Default: 1048576. */
+  readonly maxBodyBytes: number;
+  /**
+   * The memory reserved for all requests together, in bytes: at least eight times `maxBodyBytes`. A request
+   * reserves 3072 bytes, the size of its head, 128 bytes for each header line, and four times the size of
+   * its body, or up to eight times if it arrives in pieces. Beyond the limit, plants are answered with 503.
+   * Default: 67108864.
+   */
+  readonly maxBufferedBytes: number;
+  /**
+   * How long a client may take to send a body, and again to receive its response, in milliseconds: at
+   * most 2147483647. Default: 30000.
+   */
+  readonly bodyTimeoutMs: number;
+}
+
+/** The default of each limit. */
+export const DEFAULT_LIMITS: PlantHandlerLimits = {
+  maxBodyBytes: 1_048_576,
+  maxBufferedBytes: 67_108_864,
+  bodyTimeoutMs: 30_000,
+};
+
+/** How many bodies of the largest size must at least fit, so that one leaves room for others. */
+export const MIN_BUFFERED_BODIES = 8;
+
+/** The largest value of each limit. */
+export const MAX_LIMITS: PlantHandlerLimits = {
+  maxBodyBytes: 67_108_864,
+  maxBufferedBytes: Number.MAX_SAFE_INTEGER,
+  bodyTimeoutMs: 2_147_483_647,
+};
+
+/**
+ * The largest number of header lines of a request, as in Apache httpd and Python's http.client. Clients
+ * send about ten, and a proxy adds ten more.
+ */
+export const MAX_HEADER_LINES = 100;
+
+/**
+ * The memory for requests that are refused by their heads, most of them without a token, until their bodies are
+ * drained and their responses flushed: 5,000 of the smallest, of which 3,640 fit into one read of a socket.
+ */
+export const MAX_REFUSED_BYTES = 16_777_216;
+
+/**
+ * How much of a refused request's body is read and dropped, and for how long, before the connection is
+ * closed: a client that sends its whole body first would otherwise get a reset in place of the response.
+ */
+export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
+
+/**
+ * Checks the limits and fills in defaults.
+ *
+ * @throws RangeError if a limit is not an integer in its range, or too small for the other one.
+ */
+export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits {
+  const limits = { ...DEFAULT_LIMITS };
+  for (const name of Object.keys(limits) as (keyof PlantHandlerLimits)[]) {
+    const value = options[name] ?? DEFAULT_LIMITS[name];
+    checkRange(name, value, MAX_LIMITS[name]);
+    limits[name] = value;
+  }
+  if (limits.maxBufferedBytes < MIN_BUFFERED_BODIES * limits.maxBodyBytes)
+    throw new RangeError('maxBufferedBytes: must be at least eight times maxBodyBytes');
+  return limits;
+}
