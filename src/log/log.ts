@@ -10,9 +10,9 @@ import type { OpenFile } from './files.js';
 import { createIdIndex } from './ids.js';
 import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
-import { plantsIn } from './read.js';
+import { readPlants } from './read.js';
 import { encodeUnsigned } from './record.js';
-import { recover } from './recover.js';
+import { recover, type OnProgress } from './recover.js';
 import { nodeSystem, type System } from './system.js';
 
 /**
@@ -20,7 +20,9 @@ import { nodeSystem, type System } from './system.js';
  */
 export interface PlantLogOptions {
   /** Called while the log is opened, with the number of bytes read and the size of the file. */
-  readonly onProgress?: (bytes: number, totalBytes: number) => void;
+  readonly onProgress?: OnProgress;
+  /** Aborted to stop opening the log: that rejects with `unavailable`, with the reason of the signal as its cause. */
+  readonly signal?: AbortSignal;
   /**
    * Called with `(message, cause)` when the end of the file was mended, when the disk is full and when there is room
    * again, when a write hangs and when it returns, and when the log is poisoned; at most 10 times in
@@ -113,7 +115,7 @@ export function openPlantLog(path: string, options: PlantLogOptions = {}): Promi
 export async function openLog(
   system: System,
   givenPath: string,
-  { onProgress, ...options }: PlantLogOptions = {},
+  options: PlantLogOptions = {},
 ): Promise<PlantLog> {
   requirePath(givenPath);
   const report = limitRate(options.report);
@@ -133,7 +135,7 @@ export async function openLog(
     // A killed process may have left lines that only the page cache holds.
     await file.sync();
     const index = createIdIndex();
-    const end = await recover({ system, file, path, fileId, report, index }, onProgress);
+    const end = await recover({ system, file, path, fileId, report, index }, options);
     return createLog({ system, file, path, fileId, report, end, index, lock });
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);
@@ -191,7 +193,7 @@ function createLog({ lock, ...parts }: CommitterOptions & { readonly lock: Lock 
     throwIfUnreadable();
     const { end } = committer;
     try {
-      if ((yield* plantsIn(path, file, end)) < end) throw faults.truncated();
+      if ((yield* readPlants(path, file, end)) < end) throw faults.truncated();
     } catch (error) {
       // If the log has been closed meanwhile, that is the reason why it cannot be read.
       throwIfUnreadable();

@@ -25,15 +25,15 @@ import { nodeSystem } from './system.js';
  */
 export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
   requirePath(path);
-  return readPlants(path);
+  return readLogAt(path);
 }
 
-async function* readPlants(path: string): AsyncGenerator<NewPlant> {
+async function* readLogAt(path: string): AsyncGenerator<NewPlant> {
   let file: OpenFile | undefined;
   try {
     file = await files.openToRead(nodeSystem, path);
     const { size } = await files.statRegularFile(file);
-    yield* plantsIn(path, file, Number(size));
+    yield* readPlants(path, file, Number(size));
   } catch (error) {
     throw toStoreError(path, error);
   } finally {
@@ -45,7 +45,7 @@ async function* readPlants(path: string): AsyncGenerator<NewPlant> {
  * Reads the plants of a log that is open, up to a byte offset. Returns the offset at which the last line ends
  * that was read.
  */
-export async function* plantsIn(
+export async function* readPlants(
   path: string,
   file: OpenFile,
   end: number,

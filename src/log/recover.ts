@@ -10,8 +10,14 @@ import { linesOf, type Lines } from './lines.js';
 import { beginsAsRecord, NEWLINE } from './record.js';
 import type { System } from './system.js';
 
-/** Called with the number of bytes read and the size of the file. It may throw, to stop. */
+/** Called with the number of bytes read and the size of the file. */
 export type OnProgress = (bytes: number, totalBytes: number) => void;
+
+export interface CheckOptions {
+  readonly onProgress?: OnProgress;
+  /** Aborted to stop: the check then rejects with its reason. */
+  readonly signal?: AbortSignal;
+}
 
 /** What was found in lines that were read together. */
 export interface Checked extends Lines {
@@ -33,7 +39,7 @@ export interface Checked extends Lines {
 export async function* checkLines(
   file: OpenFile,
   index: IdIndex,
-  onProgress?: OnProgress,
+  { onProgress, signal }: CheckOptions = {},
 ): AsyncGenerator<Checked, void> {
   const size = Number((await files.statRegularFile(file)).size);
   let number = 0;
@@ -57,6 +63,7 @@ export async function* checkLines(
     yield { ...part, plants: index.size, damaged, lacksNewline, isLog };
     // A server may append to the file meanwhile.
     onProgress?.(Math.min(part.end, size), size);
+    signal?.throwIfAborted();
   }
 }
 
@@ -70,12 +77,12 @@ function otherLine(index: IdIndex, id: bigint, offset: number): number | undefin
 export async function* verifyLog(
   system: System,
   path: string,
-  onProgress: OnProgress,
+  options?: CheckOptions,
 ): AsyncGenerator<Checked, void> {
   try {
     const file = await files.openToRead(system, path);
     try {
-      yield* checkLines(file, createIdIndex(), onProgress);
+      yield* checkLines(file, createIdIndex(), options);
     } finally {
       await file.close();
     }
@@ -98,11 +105,11 @@ export type UnreadLog = Omit<CommitterOptions, 'end'>;
  * @throws PlantStoreError `damaged` if a line is not what was written. Nothing is changed then.
  * @throws Error if the file is not a log. Nothing is changed then.
  */
-export async function recover(log: UnreadLog, onProgress?: OnProgress): Promise<number> {
+export async function recover(log: UnreadLog, options?: CheckOptions): Promise<number> {
   const { file, path, index } = log;
   let first: Damage | undefined;
   let last: Checked | undefined;
-  for await (const checked of checkLines(file, index, onProgress)) {
+  for await (const checked of checkLines(file, index, options)) {
     first ??= checked.damaged[0];
     if (first && checked.isLog) throw storeErrors.damaged(path, first);
     last = checked;

@@ -7,7 +7,7 @@ import type { OpenFile } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { acquireLock, type Lock } from './lock.js';
 import { encodeRecord, NEWLINE } from './record.js';
-import { checkLines, keepAside, type Checked, type OnProgress } from './recover.js';
+import { checkLines, keepAside, type Checked, type CheckOptions } from './recover.js';
 import type { System } from './system.js';
 
 export interface Repair {
@@ -33,7 +33,7 @@ export interface Repair {
 export async function repairLog(
   system: System,
   givenPath: string,
-  onProgress?: OnProgress,
+  options?: CheckOptions,
 ): Promise<Repair | undefined> {
   let file: OpenFile | undefined;
   let lock: Lock | undefined;
@@ -43,7 +43,7 @@ export async function repairLog(
     const fileId = await files.statRegularFile(file);
     const path = await system.realpath(givenPath);
     lock = await acquireLock(system, path, fileId.ino);
-    repair = await repairFile({ system, file, path, fileId }, onProgress);
+    repair = await repairFile({ system, file, path, fileId }, options);
   } catch (error) {
     throw toStoreError(givenPath, error);
   } finally {
@@ -57,12 +57,12 @@ export async function repairLog(
 
 async function repairFile(
   { system, file, path, fileId }: Pick<CommitterOptions, 'system' | 'file' | 'path' | 'fileId'>,
-  onProgress?: OnProgress,
+  options?: CheckOptions,
 ): Promise<Repair | undefined> {
   const index = createIdIndex();
   let last: Checked | undefined;
   let [rewritten, moved] = [0, 0];
-  for await (const part of checkLines(file, index, onProgress)) {
+  for await (const part of checkLines(file, index, options)) {
     const withoutPlant = part.damaged.filter(({ plant }) => !plant).length;
     moved += withoutPlant;
     rewritten += part.damaged.length - withoutPlant + Number(part.lacksNewline);

@@ -28,17 +28,9 @@ export function oncePerSecond(): (describe: () => string) => void {
   };
 }
 
-/**
- * Returns a callback that reports, at most once a second, how much of a file has been read. It throws
- * once `stop` is aborted, which ends the reading.
- */
-export function reportProgress(
-  path: string,
-  stop: AbortSignal,
-): (bytes: number, totalBytes: number) => void {
+/** Returns a callback that reports, at most once a second, how much of a file has been read. */
+export function reportProgress(path: string): (bytes: number, totalBytes: number) => void {
   const report = oncePerSecond();
-  return (bytes, totalBytes) => {
-    stop.throwIfAborted();
+  return (bytes, totalBytes) =>
     report(() => `reading ${path}: ${Math.floor((100 * bytes) / totalBytes)} %`);
-  };
 }

@@ -9,7 +9,8 @@ import { reportProgress } from './output.js';
  * lines to a file beside the log.
  */
 export async function repair(path: string, stop: AbortSignal): Promise<ExitCode> {
-  const repaired = await repairLog(nodeSystem, path, reportProgress(path, stop));
+  const onProgress = reportProgress(path);
+  const repaired = await repairLog(nodeSystem, path, { onProgress, signal: stop });
   if (!repaired) {
     console.log(`${path}: no line is damaged; nothing was changed`);
     return EXIT.done;

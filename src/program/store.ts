@@ -25,7 +25,7 @@ export async function openStore(
 ): Promise<OpenStore> {
   if (isDatabase(settings)) return openDatabaseStore(settings, ifAway, stop);
   const { PLANT_STORE_FILE: file } = settings;
-  const opening = openPlantLog(file, { onProgress: reportProgress(file, stop) });
+  const opening = openPlantLog(file, { onProgress: reportProgress(file), signal: stop });
   const log = await namingSetting('PLANT_STORE_FILE', withRemedy(file, opening));
   return { store: log, place: `log: ${log.path}`, log };
 }

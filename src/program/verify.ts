@@ -11,11 +11,12 @@ import { printLine, reportProgress } from './output.js';
 export async function verify(path: string, stop: AbortSignal): Promise<ExitCode> {
   const readerGone = new AbortController();
   process.stdout.once('error', () => readerGone.abort());
-  const onProgress = reportProgress(path, AbortSignal.any([stop, readerGone.signal]));
+  const signal = AbortSignal.any([stop, readerGone.signal]);
+  const onProgress = reportProgress(path);
   let last: Checked | undefined;
   let damagedLines = 0;
   try {
-    for await (const part of verifyLog(nodeSystem, path, onProgress)) {
+    for await (const part of verifyLog(nodeSystem, path, { onProgress, signal })) {
       last = part;
       for (const { line, offset, reason } of part.damaged)
         await printLine(`line ${line}, byte ${offset}: ${reason}`);

@@ -113,9 +113,9 @@ export const workloads = {
     async (process) => {
       const { fs, machine, knowledge } = process;
       machine.room = 30;
-      await rejects(repairLog(fs, LOG, () => undefined));
+      await rejects(repairLog(fs, LOG));
       machine.room = Infinity;
-      await repairLog(fs, LOG, () => undefined);
+      await repairLog(fs, LOG);
       knowledge.damaged.clear();
       await storing([MOSS])(process);
     },

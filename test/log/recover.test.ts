@@ -18,7 +18,6 @@ import {
   contentOf,
   createGate,
   faultyFileSystem,
-  ignore,
   logAt,
   logOf,
   memoryFile,
@@ -381,7 +380,7 @@ t.test('the torn tail of a damaged log is not cut off', async (t) => {
 async function verified(path: string, fs: System = nodeSystem) {
   const all: object[] = [];
   let found = { plants: 0, end: 0, torn: '' };
-  for await (const { plants, end, damaged, torn } of verifyLog(fs, path, ignore)) {
+  for await (const { plants, end, damaged, torn } of verifyLog(fs, path)) {
     for (const { bytes, line, offset, reason } of damaged)
       all.push({ line, offset, reason, text: bytes.toString('latin1') });
     found = { plants, end, torn: String(torn) };
@@ -422,7 +421,7 @@ t.test('verifying finds each damaged line with its number, offset and reason', a
 t.test('verifying ends when it is left, and closes the file', async (t) => {
   const fs = faultyFileSystem();
   const path = logAt(t, logOf(plantsNamed(...Array<string>(40_000).fill('fern'))));
-  for await (const { plants } of verifyLog(fs, path, ignore)) {
+  for await (const { plants } of verifyLog(fs, path)) {
     t.ok(plants < 40_000);
     break;
   }
@@ -434,14 +433,32 @@ t.test('lines that a server appends meanwhile are checked, and progress ends at 
   const first = logOf(plants.slice(0, 20_000));
   const path = logAt(t, first);
   const progress: [bytes: number, totalBytes: number][] = [];
+  const options = { onProgress: (...each: [number, number]) => void progress.push(each) };
   let found = 0;
-  for await (const part of verifyLog(nodeSystem, path, (...each) => progress.push(each))) {
+  for await (const part of verifyLog(nodeSystem, path, options)) {
     if (found === 0) appendFileSync(path, logOf(plants.slice(20_000)));
     found = part.plants;
   }
   t.equal(found, plants.length);
   t.ok(progress.every(([bytes, total]) => bytes <= total && total === first.length));
   t.strictSame(progress.at(-1), [first.length, first.length]);
+});
+
+t.test('reading a log stops when a signal is aborted, and changes nothing', async (t) => {
+  const content = `x\n${String(logOf(plantsNamed(...Array<string>(20_000).fill('fern'))))}{"id":`;
+  const readers = {
+    open: (path: string, signal: AbortSignal) => openPlantLog(path, { signal }),
+    repair: (path: string, signal: AbortSignal) => repairLog(nodeSystem, path, { signal }),
+    async verify(path: string, signal: AbortSignal) {
+      for await (const part of verifyLog(nodeSystem, path, { signal })) void part;
+    },
+  };
+  for (const [what, read] of Object.entries(readers)) {
+    const path = logAt(t, what === 'open' ? content.slice(2) : content);
+    const reading: Promise<unknown> = read(path, AbortSignal.abort(new Error('enough')));
+    await t.rejects(reading, { ...UNAVAILABLE, cause: { message: 'enough' } }, what);
+    t.strictSame(readdirSync(dirname(path)), ['plants.jsonl']);
+  }
 });
 
 t.test('a log that cannot be read is not verified, and not created', async (t) => {
