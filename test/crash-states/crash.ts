@@ -124,7 +124,7 @@ export async function explore(
     }
     for (const after of next) {
       const number = after.trail.length;
-      const newPlant = { id: BigInt(-number), name: `after crash ${number}` };
+      const newPlant = { id: BigInt(-number), name: `after crash ${number} \u{1f33f}` };
       await crashEverywhere(after, async (process) => {
         await recover(process, newPlant);
         if (number < crashes) await goOn?.(process);

@@ -81,6 +81,7 @@ export async function recover(process: Process, newPlant: NewPlant): Promise<voi
   await send(process, log, [...others, newPlant]);
   ok(acknowledged.has(newPlant.id), 'it takes no new plant');
   await log.close();
+  ok(!log.poisoned.aborted, 'it does not know its own size');
 
   const after = read(process);
   checkAcknowledged(after, knowledge);

@@ -18,9 +18,9 @@ export interface Workload {
   readonly goOn?: Workload['run'];
 }
 
-const FERN: NewPlant = { id: 1n, name: 'fern' };
-const IVY: NewPlant = { id: 2n, name: 'ivy', tag: 'indoor' };
-const MOSS: NewPlant = { id: 3n, name: 'moss' };
+const FERN: NewPlant = { id: 1n, name: 'fern \u00e9t\u00e9' };
+const IVY: NewPlant = { id: 2n, name: 'ivy', tag: 'drau\u00dfen \u{1f33f}' };
+const MOSS: NewPlant = { id: 3n, name: 'moss \ud800' };
 /** Its line is longer than a sector. */
 const OAK: NewPlant = { id: 4n, name: 'oak'.repeat(200) };
 

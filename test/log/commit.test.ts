@@ -159,6 +159,17 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
     t.notOk(log.poisoned.aborted);
   });
 
+t.test('a disk that is full again and again is reported at most 10 times in 10 s', async (t) => {
+  t.intercept(performance, 'now', { value: () => 0 });
+  const { fs, log, reports } = await openWithFaults(t);
+  for (const plant of manyPlants(8)) {
+    failNext(fs, 'write', { fails: 'ENOSPC' });
+    await t.rejects(log.add(plant), UNAVAILABLE);
+    await log.add(plant);
+  }
+  t.equal(reports.length, 10);
+});
+
 const POISON_REPORT = /; no plant is stored until the log is opened again$/;
 const PARTIAL = { writes: 9, fails: 'ENOSPC' };
 /** Faults of the next operation of each kind. */

@@ -1,10 +1,10 @@
-import { readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { readdirSync, readFileSync, rmdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t from 'tap';
 
 import { createFolder } from '../../dist/log/files.js';
-import { nodeSystem } from '../../dist/log/system.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog } from '../../dist/log/log.js';
 import { keepAside } from '../../dist/log/recover.js';
 import { contentOf, countOf, faultyFileSystem, logAt, nameOfKept, type Faults } from './support.js';
@@ -34,8 +34,8 @@ t.test('a log can be opened where the permission model of Node forbids fsync', a
 const KEPT = Buffer.from('2389');
 const NAME = nameOfKept('torn', KEPT);
 
-function keep(folder: string): Promise<string> {
-  return keepAside(nodeSystem, join(folder, 'plants.jsonl'), 'torn', [KEPT]);
+function keep(folder: string, system = nodeSystem): Promise<string> {
+  return keepAside(system, join(folder, 'plants.jsonl'), 'torn', [KEPT]);
 }
 
 t.test('what is moved aside again is kept once, and replaces nothing else', async (t) => {
@@ -54,5 +54,13 @@ t.test('a folder is not replaced, and nothing is written through a link', async 
   symlinkSync('other', join(folder, 'plants.jsonl.torn.new'));
   await t.rejects(keep(folder), { code: /EISDIR|EEXIST/ });
   t.strictSame(readdirSync(folder).toSorted(), ['other', NAME], 'nothing is left');
+
+  // Somebody plants the link again and again.
+  const unlink: System['unlink'] = async (path) => {
+    await nodeSystem.unlink(path).catch(() => undefined);
+    symlinkSync('other', path);
+  };
+  rmdirSync(join(folder, NAME));
+  await t.rejects(keep(folder, { ...nodeSystem, unlink }), { code: 'EEXIST' });
   t.equal(readFileSync(join(folder, 'other'), 'utf8'), 'not kept');
 });

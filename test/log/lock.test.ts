@@ -74,6 +74,29 @@ t.test('a process that tries to lock a log gets the lock once it is released', a
   t.equal(attempts, 3);
 });
 
+t.test('a lock is tried for 3 s, with random pauses that grow up to half a second', async (t) => {
+  const log = await openPlantLog(logAt(t));
+  const pauses: number[] = [];
+  let now = 0;
+  let timer = { at: Infinity, expire: (): void => undefined };
+  const system: System = {
+    ...nodeSystem,
+    startTimer(expire, ms) {
+      timer = { at: now + ms, expire };
+      return { refresh: () => undefined };
+    },
+    async sleep(ms) {
+      pauses.push(ms);
+      now += ms;
+      if (now >= timer.at) timer.expire();
+    },
+  };
+  t.intercept(Math, 'random', { value: () => 1 });
+  await t.rejects(openLog(system, log.path), LOCKED);
+  t.strictSame(pauses, [10, 20, 40, 80, 160, 320, 500, 500, 500, 500, 500]);
+  await log.close();
+});
+
 t.test('a lock excludes other threads of its process, until its thread ends', async (t) => {
   const path = logAt(t);
   const script = `
