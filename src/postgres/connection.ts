@@ -34,7 +34,8 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
 
     async function query({ name, text }: Statement, ...values: string[]): Promise<Row[]> {
       const failures: HostFailure[] = [];
-      for (let conflicts = 0; ;) {
+      let conflicts = 0;
+      for (;;) {
         let isSent = false;
         const isNamed = hasNames;
         try {
@@ -47,14 +48,12 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
           if (culprit === 'server' || culprit === 'connection') {
             failures.push([String(hosts[host]?.host), error]);
             leaveHost();
-            if (culprit === 'connection' || failures.length === hosts.length)
-              throw errorOf(failures);
-          } else if (culprit === 'name' && isNamed) {
-            hasNames = false;
-          } else {
-            if (culprit !== 'conflict' || conflicts === MAX_CONFLICTS) throw error;
-            await backoff(++conflicts);
           }
+          if (culprit === 'connection' || failures.length === hosts.length) throw errorOf(failures);
+          if (culprit === 'rows' || (culprit === 'name' && !isNamed)) throw error;
+          if (culprit === 'conflict' && conflicts === MAX_CONFLICTS) throw error;
+          if (culprit === 'name') hasNames = false;
+          if (culprit === 'conflict') await backoff(++conflicts);
         }
       }
     }
