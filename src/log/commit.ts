@@ -18,7 +18,8 @@ export type CommitterState =
   | { readonly is: 'open' }
   | { readonly is: 'hanging' | 'closed' | 'poisoned'; readonly error: PlantStoreError };
 
-export interface CommitterOptions {
+/** What makes up a log that is open and locked, and whose lines have been checked. */
+export interface OpenLog {
   readonly system: System;
   readonly file: OpenFile;
   readonly path: string;
@@ -60,12 +61,12 @@ const FULL_BATCH_BYTES = 4_194_304;
 export const HANG_MS = 10_000;
 
 /** Group commit: all plants that arrive during one write are written together in the next one. */
-export function createCommitter(options: CommitterOptions) {
-  const { system, file, path, fileId, index, report } = options;
+export function createCommitter(log: OpenLog) {
+  const { system, file, path, fileId, index, report } = log;
   const poisoning = new AbortController();
   let state: CommitterState = { is: 'open' };
   /** Everything before this offset is durable; nothing after it has been acknowledged. */
-  let end = options.end;
+  let end = log.end;
   /** The pending batches. The first one is being written. */
   const batches: Batch[] = [];
   /** The last batch, if it takes more plants. */

@@ -3,7 +3,7 @@ import { dirname, resolve as absolute } from 'node:path';
 import { copyPlant, isSame, type NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
-import { createCommitter, type CommitterOptions } from './commit.js';
+import { createCommitter, type OpenLog } from './commit.js';
 import { faults, requirePath, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
@@ -143,7 +143,7 @@ export async function openLog(
   }
 }
 
-function createLog({ lock, ...parts }: CommitterOptions & { readonly lock: Lock }): PlantLog {
+function createLog({ lock, ...parts }: OpenLog & { readonly lock: Lock }): PlantLog {
   const { file, path, index } = parts;
   const committer = createCommitter(parts);
   let closed: Promise<void> | undefined;

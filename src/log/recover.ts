@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 
 import { pluralize } from '../report.js';
-import type { CommitterOptions } from './commit.js';
+import type { OpenLog } from './commit.js';
 import { damages, faults, storeErrors, toStoreError, type Damage } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
@@ -95,7 +95,7 @@ export async function* verifyLog(
  * A log that is open and locked, but whose lines have not been read yet: `index` is filled with the id of each plant
  * and the byte offset of its line.
  */
-export type UnreadLog = Omit<CommitterOptions, 'end'>;
+export type UnreadLog = Omit<OpenLog, 'end'>;
 
 /**
  * Checks every line of a log. Gives the last line its newline if it lacks only that, and cuts off the torn tail:

@@ -1,6 +1,6 @@
 import type { BigIntStats } from 'node:fs';
 
-import type { CommitterOptions } from './commit.js';
+import type { OpenLog } from './commit.js';
 import { faults, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
@@ -56,7 +56,7 @@ export async function repairLog(
 }
 
 async function repairFile(
-  { system, file, path, fileId }: Pick<CommitterOptions, 'system' | 'file' | 'path' | 'fileId'>,
+  { system, file, path, fileId }: Pick<OpenLog, 'system' | 'file' | 'path' | 'fileId'>,
   options?: CheckOptions,
 ): Promise<Repair | undefined> {
   const index = createIdIndex();

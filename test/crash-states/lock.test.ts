@@ -9,12 +9,12 @@ import { byLength } from '../length.js';
 import { exploreLock, type LockOptions, type Wrong } from './lock-states.js';
 import type { Mutate } from './lock-steps.js';
 
-const THREE = { processes: 3, looks: 0 };
-const options = byLength<LockOptions[]>(
-  [{ processes: 2, looks: 1 }],
-  [{ processes: 2, looks: 3 }, THREE],
-  [{ processes: 2, looks: 4 }, THREE],
-);
+/** With more looks at the clock, the exploration does not end in a useful time. */
+const MOST: LockOptions[] = [
+  { processes: 2, looks: 3 },
+  { processes: 3, looks: 0 },
+];
+const options = byLength<LockOptions[]>([{ processes: 2, looks: 1 }], MOST, MOST);
 
 t.setTimeout(1_800_000);
 

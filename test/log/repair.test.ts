@@ -18,6 +18,7 @@ import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { repairLog, type Repair } from '../../dist/log/repair.js';
+import type { NewPlant } from '../../dist/plant.js';
 import { filesIn } from '../faults/support.js';
 import { hasty } from './lock-support.js';
 import {
@@ -25,19 +26,18 @@ import {
   countOf,
   createGate,
   faultyFileSystem,
-  FERN,
   isPending,
-  IVY,
   LOCKED,
   logAt,
   logOf,
-  MOSS,
   nameOfKept,
   plantsNamed,
   replaceableVolume,
   UNAVAILABLE,
   type Fault,
 } from './support.js';
+
+const [FERN, IVY, MOSS] = plantsNamed('fern', 'ivy', 'moss') as [NewPlant, NewPlant, NewPlant];
 
 /** A log with a damaged line, and the same log without it. */
 const DAMAGED = `x\n${encodeRecord(FERN)}`;
