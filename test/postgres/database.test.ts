@@ -10,6 +10,7 @@ import { RETRY_MS } from '../../dist/program/database.js';
 import { launchHere, runHere } from '../program/here.js';
 import { freePort } from '../service.js';
 import {
+  beforeImports,
   DONE,
   FAILED,
   failsToRun,
@@ -25,6 +26,13 @@ import { startProxy } from './proxy.js';
 
 const SECRET = 'pa:ss/w@rd%,';
 const CHANGED = 'another-S3cret';
+
+t.test('without pg, the program says what to install, if it needs it', async (t) => {
+  const fault = 'the package pg cannot be loaded; install it with: npm install pg';
+  const env = { PLANT_STORE_DATABASE_URL: 'postgres://plants@db/plants', PLANT_STORE_TOKEN: 'a' };
+  const preload = beforeImports("if (specifier === 'pg') throw new Error('not found')");
+  await failsToRun(t, FAILED, [fault], { env, preload });
+});
 
 t.test('with a database', { skip: missing() }, async (t) => {
   const cluster = await startCluster(t, 'host all client all scram-sha-256\n');

@@ -11,17 +11,7 @@ import { encodeRecord } from '../../dist/log/record.js';
 import { SETTING_NAMES } from '../../dist/program/settings/table.js';
 import { SHUTDOWN_MS } from '../../dist/program/signals.js';
 import { listen } from '../service.js';
-import {
-  asModule,
-  beforeImports,
-  DONE,
-  FAILED,
-  failsToRun,
-  hasten,
-  MISUSED,
-  run,
-  SERVER,
-} from '../system/program.js';
+import { asModule, DONE, FAILED, hasten, MISUSED, run, SERVER } from '../system/program.js';
 import { failsHere, launchHere, runHere } from './here.js';
 
 t.test('the version is that of the package', async (t) => {
@@ -103,13 +93,6 @@ t.test('a damaged log is refused unchanged, with the commands that help', async 
     await failsHere(t, FAILED, faults, { args, cwd });
   t.equal(readFileSync(path, 'utf8'), content);
   t.strictSame(readdirSync(cwd).toSorted(), ['given.jsonl', 'plants.jsonl']);
-});
-
-t.test('without pg, the program says what to install, if it needs it', async (t) => {
-  const fault = 'the package pg cannot be loaded; install it with: npm install pg';
-  const env = { PLANT_STORE_DATABASE_URL: 'postgres://plants@db/plants', PLANT_STORE_TOKEN: 'a' };
-  const preload = beforeImports("if (specifier === 'pg') throw new Error('not found')");
-  await failsToRun(t, FAILED, [fault], { env, preload });
 });
 
 t.test('a signal ends the program while its database does not answer', async (t) => {
