@@ -263,7 +263,7 @@ t.test('each batch of the log is published, in the context that opened the log',
   await add(IVY);
   const sizes = content()
     .split(/(?<=\n)/)
-    .map((line) => line.length) as [number, number, number];
+    .map((line) => Buffer.byteLength(line)) as [number, number, number];
   const batch = { context: 'open', message: { store: log.path, durationMs: Number } };
   t.match(seen, exactly(batch, batch));
   // What is stored already is in no batch.

@@ -1,3 +1,5 @@
+import { setMaxListeners } from 'node:events';
+
 import { MAX_ID, MIN_ID, type NewPlant } from '../plant.js';
 import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
@@ -92,6 +94,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
   const closing = new AbortController();
   const { signal } = closing;
+  // Each open session listens.
+  setMaxListeners(0, signal);
   const close = (): void => closing.abort(new Error('the store is closed'));
   const connect = createConnector(hosts, { password, timeoutMs, acceptDataLoss, signal });
   const all = Array.from({ length: connections }, connect);

@@ -123,6 +123,16 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     await cluster.finds(`SELECT WHERE NOT EXISTS (SELECT ${processes})`);
   });
 
+  t.test('Node warns of no leak, however many connections a store has', async (t) => {
+    const warnings: Error[] = [];
+    const warned = (warning: Error): unknown => warnings.push(warning);
+    process.on('warning', warned);
+    t.teardown(() => process.off('warning', warned));
+    await openStore(t, { url: await cluster.createSchema(), connections: 12 });
+    await nextTurn();
+    t.strictSame(warnings, []);
+  });
+
   t.test('every answer is true, and nothing deadlocks, at any isolation level', async (t) => {
     for (const level of ['read committed', 'repeatable read', 'serializable']) {
       const url = await cluster.createSchema(`default_transaction_isolation = '${level}'`);

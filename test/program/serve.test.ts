@@ -176,12 +176,8 @@ t.test(
     let closed = 0;
     const { lines, ended } = await serveStore(t, cwd, async (stop) => {
       process.nextTick(stop);
-      return {
-        ...DATABASE,
-        close: async () => {
-          closed++;
-        },
-      };
+      const close = async (): Promise<void> => void closed++;
+      return { ...DATABASE, store: { ...DATABASE.store, close } };
     });
     t.equal(lines[1], 'database: db:5432/plants');
     t.equal(await ended, 0);
