@@ -10,20 +10,13 @@
  * lacks a plant.
  */
 
-import {
-  createReadStream,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { createReadStream, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { isBuiltin } from 'node:module';
 import { cpus, release, tmpdir, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { run } from './measure.js';
+import { run, startingWith } from './measure.js';
 import { aligned, median, significant, whole } from './report.js';
 import { count, installPackages, refuseMemory, temporaryFolder } from './setup.js';
 import { SYSTEMS } from './systems.js';
@@ -87,11 +80,6 @@ async function measureAll({ folder: parent, plants: sizes, rounds }) {
     for (const store of STORES) await rm(join(folder, store), { recursive: true });
   }
   return measurements;
-}
-
-function startingWith(position, all) {
-  const first = position % all.length;
-  return [...all.slice(first), ...all.slice(0, first)];
 }
 
 async function fill(store, folder, plants) {

@@ -1,22 +1,21 @@
 /**
- * Measures the service beside servers that do the same work or less:
+ * Measures the service beside servers that do the same work or less, or beside another build of it:
  *
- *   npm run bench -- [--rounds 3] [--seconds 3] [--connections 1,16,64,256,1024,4096]
- *                    [--systems floor,plant-store,lmdb] [--folder /tmp]
+ *   npm run bench -- [--rounds 12] [--turns 2] [--seconds 1] [--connections 16,64,256,1024]
+ *                    [--systems floor,plant-store,lmdb,../before/dist/server.js] [--folder /tmp]
  *                    [--markdown FILE] [--svg FILE]
  *
- * Every round measures every system at every number of connections, so that
- * other load on the machine affects all of them. The exit code is 0 whatever
- * the figures are, and 1 if a server fails or a plant that was answered 200 is
- * missing from its log or database.
+ * The exit code is 0 whatever the figures are, and 1 if a server fails, a request is not answered with 200, or a plant
+ * that was answered 200 is missing from its log or database.
  */
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
+import { resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { chart } from './chart.js';
-import { measure, measureBareWrite } from './measure.js';
+import { measureRounds } from './measure.js';
 import { markdown, summarize, tables, targets, verdict } from './report.js';
 import {
   count,
@@ -25,12 +24,12 @@ import {
   requireOpenFiles,
   temporaryFolder,
 } from './setup.js';
-import { BARE_WRITE, SYSTEMS } from './systems.js';
+import { OURS, SYSTEMS } from './systems.js';
 
 try {
   const settings = readSettings(process.argv.slice(2));
   prepare(settings);
-  report(await measureAll(settings), settings);
+  report(await measureRounds(settings, temporaryFolder(settings.folder)), settings);
 } catch (error) {
   console.error(`bench: ${error.message}`);
   process.exit(1);
@@ -40,9 +39,10 @@ function readSettings(args) {
   const { values } = parseArgs({
     args,
     options: {
-      rounds: { type: 'string', default: '3' },
-      seconds: { type: 'string', default: '3' },
-      connections: { type: 'string', default: '1,16,64,256,1024,4096' },
+      rounds: { type: 'string', default: '12' },
+      turns: { type: 'string', default: '2' },
+      seconds: { type: 'string', default: '1' },
+      connections: { type: 'string', default: '16,64,256,1024' },
       systems: { type: 'string', default: SYSTEMS.map(({ name }) => name).join() },
       folder: { type: 'string', default: tmpdir() },
       markdown: { type: 'string' },
@@ -54,6 +54,7 @@ function readSettings(args) {
   return {
     ...values,
     rounds: count('rounds', values.rounds),
+    turns: count('turns', values.turns),
     seconds: count('seconds', values.seconds),
     connections: values.connections.split(',').map((text) => count('connections', text)),
     systems: values.systems.split(',').map(systemNamed),
@@ -61,10 +62,12 @@ function readSettings(args) {
   };
 }
 
+/** What is a path is another build of the service. */
 function systemNamed(name) {
-  const system = SYSTEMS.find((known) => known.name === name);
-  if (system !== undefined) return system;
-  throw new Error(`--systems: ${name} is none of ${SYSTEMS.map((known) => known.name).join()}`);
+  const system = SYSTEMS.find((known) => known.name === (name.includes('/') ? OURS : name));
+  if (system === undefined)
+    throw new Error(`--systems: ${name} is none of ${SYSTEMS.map((known) => known.name).join()}`);
+  return name.includes('/') ? { ...system, name, title: name, script: resolve(name) } : system;
 }
 
 function prepare({ connections, folder, systems }) {
@@ -78,40 +81,11 @@ function prepare({ connections, folder, systems }) {
   installPackages();
 }
 
-async function measureAll(settings) {
-  const folder = temporaryFolder(settings.folder);
-  const measurements = [];
-  for (let round = 1; round <= settings.rounds; round++) {
-    for await (const measurement of measureRound(settings, folder, round)) {
-      const { name, connections, rate } = measurement;
-      const result = `${name} ${Math.round(rate).toLocaleString('en')}/s`;
-      console.error(`round ${round} of ${settings.rounds}, connections ${connections}: ${result}`);
-      measurements.push({ round, ...measurement });
-    }
-  }
-  return measurements;
-}
-
-/** Each round starts with another system. */
-async function* measureRound({ connections: counts, seconds, systems }, folder, round) {
-  const first = (round - 1) % systems.length;
-  const order = [...systems.slice(first), ...systems.slice(0, first)];
-  for (const connections of counts) {
-    if (connections === 1) {
-      yield { name: BARE_WRITE, connections, ...(await measureBareWrite(seconds, folder)) };
-    }
-    for (const system of order) {
-      const figures = await measure(system, connections, seconds, folder);
-      yield { name: system.name, connections, ...figures };
-    }
-  }
-}
-
 function report(measurements, settings) {
   const summary = summarize(measurements);
-  console.log(tables(summary, settings.connections).join('\n'));
+  console.log(tables(summary, settings).join('\n'));
   console.log(targets(summary).map(verdict).join('\n'));
   if (settings.markdown !== undefined)
     writeFileSync(settings.markdown, markdown(summary, settings));
-  if (settings.svg !== undefined) writeFileSync(settings.svg, chart(summary, settings.connections));
+  if (settings.svg !== undefined) writeFileSync(settings.svg, chart(summary, settings));
 }

@@ -1,4 +1,4 @@
-/** One measurement: starts a server on a new folder, checks its work and loads it with wrk. */
+/** One round: starts all servers on new folders, checks their work, and loads them by turns with wrk. */
 
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -7,11 +7,10 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { median, significant, whole } from './report.js';
 
 const LOAD = fileURLToPath(new URL('load.lua', import.meta.url));
-const BARE_WRITE = fileURLToPath(new URL('bare-write.js', import.meta.url));
 const PROBE = new URL('probe.js', import.meta.url).href;
 export const TOKEN = randomBytes(32).toString('base64url');
 
@@ -19,12 +18,6 @@ export const TOKEN = randomBytes(32).toString('base64url');
  * Enough requests for V8 to optimize the code; over a single connection they would take minutes.
  */
 const WARM_UP = { seconds: 2, connections: 64 };
-/**
- * A second load for what would slow down the first: garbage collections are timed for `gcMs`, then
- * the heap is collected and read. Its largest size counts, as requests are in flight in some
- * iterations of the event loop and not in others.
- */
-const INSPECTION = { seconds: 2, gcMs: 1000, heapReadings: 5, heapIntervalMs: 100 };
 /**
  * How long load.lua waits for its connections to be accepted. Node accepts one connection per
  * iteration of the event loop (libuv 1.46). Under load the last of 1,024 would wait for seconds,
@@ -40,79 +33,101 @@ const STOP_MS = 15_000;
 const children = new Set();
 process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
 
-/** The first three digits of all ids of the next load, so that all lines have the same length. */
-let nextRun = 101;
+/** The first four digits of all ids of the next load, so that all lines have the same length. */
+let nextRun = 1001;
 
 /**
- * @param {import('./systems.js').System} system
- * @param {number} connections
- * @param {number} seconds
- * @param {string} parent the folder in which the data folder is created
+ * @param {Parameters<typeof measureRound>[0] & { rounds: number }} settings
+ * @param {string} folder
  */
-export async function measure(system, connections, seconds, parent) {
-  const folder = await mkdtemp(join(parent, `${system.name}-`));
-  const server = startServer(system, folder);
+export async function measureRounds({ rounds, ...settings }, folder) {
+  const measurements = [];
+  for (let round = 1; round <= rounds; round++)
+    for (const measured of await measureRound(settings, folder)) {
+      const { name, connections, rate, mainThread } = measured;
+      const result = `${name} ${whole(rate)}/s, ${significant(mainThread)} µs`;
+      console.error(`round ${round} of ${rounds}, connections ${connections}: ${result}`);
+      measurements.push({ round, ...measured });
+    }
+  return measurements;
+}
+
+/**
+ * Runs all systems at the same time, each in a new process. At each number of connections, one of them is loaded for
+ * `seconds` while the others are idle, then the next one, for so many `turns`. What else happens on the machine affects
+ * all of them alike.
+ *
+ * @param {{ systems: import('./systems.js').System[], connections: number[], turns: number, seconds: number }} settings
+ * @param {string} parent the folder in which the data folders are created
+ * @returns {Promise<({ name: string, connections: number } & import('./report.js').Figures)[]>}
+ */
+async function measureRound({ systems, ...settings }, parent) {
+  const servers = [];
   try {
-    const { loads, figures } = await Promise.race([
-      exercise(server, connections, seconds),
-      crash(server),
-    ]);
-    await stop(server);
-    if (system.readIds !== undefined) checkIds(await system.readIds(folder), loads);
-    return figures;
+    for (const system of systems) {
+      await system.prepare?.();
+      servers.push(startServer(system, await mkdtemp(join(parent, 'data-'))));
+    }
+    const measurements = await Promise.race([exercise(servers, settings), ...servers.map(crash)]);
+    for (const server of servers) await stop(server);
+    for (const { system, folder, loads } of servers)
+      if (system.readIds !== undefined) checkIds(await system.readIds(folder), loads);
+    return measurements;
   } finally {
-    server.child.kill('SIGKILL');
-    await server.ended;
-    await rm(folder, { recursive: true });
+    for (const { child, ended, folder } of servers) {
+      child.kill('SIGKILL');
+      await ended;
+      await rm(folder, { recursive: true });
+    }
   }
 }
 
-export async function measureBareWrite(seconds, folder) {
-  return JSON.parse(await run(process.execPath, [BARE_WRITE, folder, seconds]));
+async function exercise(servers, { connections: counts, turns, seconds }) {
+  for (const server of servers) {
+    server.url = await listening(server);
+    await checkWork(server.url, server.system);
+    server.loads.push(await load(server.url, WARM_UP.connections, WARM_UP.seconds));
+  }
+  const measurements = [];
+  for (const connections of counts) {
+    const windows = new Map(servers.map((server) => [server, []]));
+    for (let turn = 0; turn < turns; turn++)
+      for (const server of startingWith(turn, servers))
+        windows.get(server).push(await measureWindow(server, connections, seconds));
+    for (const [{ system }, measured] of windows)
+      measurements.push({ name: system.name, connections, ...combine(measured) });
+  }
+  return measurements;
 }
 
-async function exercise(server, connections, seconds) {
-  const url = await listening(server);
-  await checkWork(url, server.system);
-  const warmUp = await load(url, WARM_UP.connections, WARM_UP.seconds);
+export function startingWith(position, all) {
+  const first = position % all.length;
+  return [...all.slice(first), ...all.slice(0, first)];
+}
+
+async function measureWindow(server, connections, seconds) {
   const usage = {};
-  const measured = await load(url, connections, seconds, async (moment) => {
+  const measured = await load(server.url, connections, seconds, async (moment) => {
     usage[moment] = await ask(server.child, 'usage');
   });
-  let inspection;
-  const inspected = await load(url, connections, INSPECTION.seconds, async (moment) => {
-    if (moment === 'begin') inspection = await inspect(server.child);
-  });
-  const figures = {
-    // At the deadline each connection was waiting for one more response.
-    rate: (measured.answered - connections) / seconds,
-    p50: measured.p50,
-    p99: measured.p99,
-    other: measured.other,
-    ...inspection,
-    ...usageBetween(usage.begin, usage.end, measured.answered),
-  };
-  return { loads: [warmUp, measured, inspected], figures };
+  const { name } = server.system;
+  if (measured.other > 0) throw new Error(`${name}: ${measured.other} requests got no 200`);
+  server.loads.push(measured);
+  // At the deadline each connection was waiting for one more response.
+  const rate = (measured.answered - connections) / seconds;
+  return { ...measured, rate, ...usageBetween(usage.begin, usage.end, measured.answered) };
 }
 
-async function inspect(child) {
-  const begin = await ask(child, 'gc');
-  await sleep(INSPECTION.gcMs);
-  const end = await ask(child, 'gc');
-  let heap = 0;
-  for (let reading = 1; reading <= INSPECTION.heapReadings; reading++) {
-    const { heapUsed } = await ask(child, 'memory');
-    heap = Math.max(heap, heapUsed);
-    await sleep(INSPECTION.heapIntervalMs);
-  }
-  return { heap, gcShare: (end.gcTime - begin.gcTime) / (end.time - begin.time) };
+/** The figures of a round from those of its windows. */
+function combine(windows) {
+  const over = (name) => median(windows.map((window) => window[name]));
+  const names = ['rate', 'p50', 'p99', 'mainThread', 'cpu'];
+  const figures = Object.fromEntries(names.map((name) => [name, over(name)]));
+  return { ...figures, memory: Math.max(...windows.map(({ memory }) => memory)) };
 }
 
-/**
- * What `answered` plants cost; nothing if some got no response in time, as there is no `end` then.
- */
+/** What `answered` plants cost. */
 export function usageBetween(begin, end, answered) {
-  if (end === undefined) return {};
   return {
     cpu: ((end.cpu - begin.cpu) * 1000) / answered,
     mainThread: ((end.mainThread - begin.mainThread) * 1000) / answered,
@@ -149,7 +164,7 @@ function startServer(system, folder) {
     PLANT_STORE_TOKEN: TOKEN,
     ...(system.env ?? { PLANT_STORE_FILE: join(folder, 'plants.jsonl') }),
   });
-  return { system, child, ended: once(child, 'exit') };
+  return { system, child, folder, ended: once(child, 'exit'), loads: [] };
 }
 
 export function startProbed(script, env) {
@@ -157,7 +172,7 @@ export function startProbed(script, env) {
   return start(process.execPath, args, { env, stdio: [...STDIO, 'ipc'] });
 }
 
-/** @param {'usage' | 'gc' | 'memory' | 'delay'} question see probe.js */
+/** @param {'usage' | 'memory' | 'delay'} question see probe.js */
 export async function ask(child, question) {
   child.send(question);
   const [answer] = await once(child, 'message');

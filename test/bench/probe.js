@@ -3,34 +3,23 @@
  * parent's questions over the IPC channel:
  *
  * - `usage`: processor time and peak memory since the process started
- * - `gc`: the total of the pauses for garbage collection since this was first asked
  * - `memory`: what is in use after a forced collection
  * - `delay`: the longest pause of the event loop since this was last asked
  *
- * Observing collections costs about 50 µs for each and sampling the event loop needs a timer, so
- * both start with the first question about them. Until then the server runs as without this
- * module.
+ * Sampling the event loop needs a timer, so it starts with the first question about it. Until then the server runs
+ * as without this module.
  */
 
 import { readFileSync } from 'node:fs';
-import { monitorEventLoopDelay, PerformanceObserver } from 'node:perf_hooks';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 
 /** Sampling interval for the event loop's delay, in ms: shorter pauses go unnoticed. */
 const RESOLUTION = 5;
 
 const delays = monitorEventLoopDelay({ resolution: RESOLUTION });
-const collections = new PerformanceObserver((list) => {
-  for (const { duration } of list.getEntries()) gcTime += duration;
-});
-let gcTime;
 
 const ANSWERS = {
   usage,
-  gc() {
-    if (gcTime === undefined) collections.observe({ entryTypes: ['gc'] });
-    gcTime ??= 0;
-    return { gcTime, time: performance.now() };
-  },
   memory() {
     globalThis.gc();
     // The program did not cause this pause.

@@ -39,11 +39,3 @@ export async function lmdbIds(folder) {
   await database.close();
   return ids;
 }
-
-export async function classicLevelIds(folder) {
-  const { ClassicLevel } = await import('classic-level');
-  const database = new ClassicLevel(folder);
-  const ids = await database.keys().all();
-  await database.close();
-  return ids.map(Number);
-}

@@ -3,11 +3,9 @@
 import { readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
 import { fileURLToPath } from 'node:url';
-import { classicLevelIds, lmdbIds, logIds, sqliteIds } from './stored-ids.js';
+import { lmdbIds, logIds, sqliteIds } from './stored-ids.js';
 
 export const OURS = 'plant-store';
-export const FLOOR = 'floor';
-export const BARE_WRITE = 'bare-write';
 
 const CHECKED = ['token', 'validation'];
 const DURABLE = [...CHECKED, 'unique id', 'on disk'];
@@ -21,20 +19,16 @@ const DURABLE = [...CHECKED, 'unique id', 'on disk'];
  * @property {(folder: string) => Promise<number[]>} [readIds] the ids of all plants on disk, which
  *   must include every plant answered 200
  * @property {Record<string, string>} [env] instead of the path of the log
+ * @property {() => Promise<void>} [prepare] called before each start
  */
 
-/** `node:sqlite` has no version of its own. */
-const SQLITE_TITLE = `SQLite ${process.versions.sqlite}`;
-const SQLITE = { work: DURABLE, readIds: sqliteIds };
-
 /**
- * What every rival is compared with comes first, then what a user of Node has without installing
- * anything, then the rest.
+ * The floor comes first, then what a user of Node has without installing anything, then the rest.
  *
  * @type {System[]}
  */
 export const SYSTEMS = [
-  { name: FLOOR, title: 'node:http, constant answer', work: [] },
+  { name: 'floor', title: 'node:http, constant answer', work: [] },
   {
     name: OURS,
     title: OURS,
@@ -44,8 +38,12 @@ export const SYSTEMS = [
   },
   ...(isBuiltin('node:sqlite')
     ? [
-        { ...SQLITE, name: 'sqlite', title: `${SQLITE_TITLE}, a commit a request` },
-        { ...SQLITE, name: 'sqlite-group', title: `${SQLITE_TITLE}, group commit` },
+        {
+          name: 'sqlite-group',
+          title: `SQLite ${process.versions.sqlite}, group commit`,
+          work: DURABLE,
+          readIds: sqliteIds,
+        },
       ]
     : []),
   { name: 'fastify', title: `Fastify ${version('fastify')}, stores nothing`, work: CHECKED },
@@ -54,12 +52,6 @@ export const SYSTEMS = [
     title: `node:http + lmdb ${version('lmdb')}`,
     work: DURABLE,
     readIds: lmdbIds,
-  },
-  {
-    name: 'classic-level',
-    title: `node:http + classic-level ${version('classic-level')}`,
-    work: DURABLE,
-    readIds: classicLevelIds,
   },
 ].map((system) => ({ script: path(`servers/${system.name}.js`), ...system }));
 
