@@ -8,7 +8,7 @@ import { parse } from 'yaml';
 import { startMetrics } from '../dist/program/server/metrics.js';
 import { exactly } from './exactly.js';
 import { noPromtool, samplesIn } from './metrics.js';
-import { block, blocks } from './readme.js';
+import { block } from './readme.js';
 
 interface Rule {
   readonly alert: string;
@@ -27,7 +27,7 @@ function promtool(t: Test, ...args: readonly string[]): void {
 }
 
 t.test('Prometheus accepts the configurations and the rules', { skip: noPromtool }, async (t) => {
-  const [, PODS = ''] = blocks('Kubernetes', 'yaml');
+  const PODS = block('Kubernetes', 'yaml');
   // Debian builds Prometheus without kubernetes_sd_configs.
   const discovery = /kubernetes_sd_configs:\n *- role: pod\n/;
   t.match(PODS, discovery);

@@ -9,7 +9,7 @@ import t from 'tap';
 import { exchange, message, TOKEN } from './client.js';
 import { run } from './command.js';
 import { missing, startCluster } from './postgres/cluster.js';
-import { block, blocks, settingsIn } from './readme.js';
+import { block, blocks, read, settingsIn } from './readme.js';
 import { DONE, launch, start } from './system/program.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -48,6 +48,9 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
     t.equal(program.log, join(image, data, 'plants.jsonl'));
     t.equal((await exchange(t, program.port, message())).status, 200);
     t.strictSame(await program.stop('SIGTERM'), DONE);
+    const [, command = ''] =
+      /`node \/app\/dist\/server\.js (\w+)`/.exec(read('.github/DEPLOYING.md')) ?? [];
+    t.match(await run(image, process.execPath, join(image, script), command), 'no line is damaged');
   });
 
   await t.test('PostgreSQL', { skip: missing() }, async (t) => {

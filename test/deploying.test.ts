@@ -1,5 +1,6 @@
-import { execFile, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { execFile, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 
@@ -20,19 +21,23 @@ import { freePort } from './service.js';
 import { runHere, startHere } from './program/here.js';
 import { DONE, launch, serving, start } from './system/program.js';
 
-const [SERVICE = '', TARGETS = ''] = blocks('Kubernetes', 'yaml');
-const [RELOAD = '', REPAIR = ''] = blocks('Kubernetes', 'sh');
+const TARGETS = block('Kubernetes', 'yaml');
+const [IMPORT = '', RELOAD = '', REPAIR = ''] = blocks('Kubernetes', 'sh');
 const [UNIT = '', , UNIT_FOR_POSTGRES = ''] = blocks('systemd', 'ini');
 
-const MANIFESTS = new Map(
-  parseAllDocuments(SERVICE)
-    .map((document) => document.toJS() as { readonly kind: string })
-    .map((manifest) => [manifest.kind, manifest]),
-);
+/** The manifests in a file, by their kinds. */
+function manifestsIn(file: string): ReadonlyMap<string, unknown> {
+  const documents = parseAllDocuments(readFileSync(join('.github', file), 'utf8'));
+  const manifests = documents.map((document) => document.toJS() as { readonly kind: string });
+  return new Map(manifests.map((manifest) => [manifest.kind, manifest]));
+}
 
-/** The only container of a Deployment, as far as the tests read it. */
+const LOG = manifestsIn('kubernetes-log.yml');
+const POSTGRES = manifestsIn('kubernetes-postgres.yml');
+
+/** The only container of a Deployment or a Job, as far as the tests read it. */
 interface Container {
-  readonly command: readonly string[];
+  readonly command?: readonly string[];
   readonly env: readonly { readonly name: string; readonly value: string }[];
   readonly ports: readonly { readonly name: string; readonly containerPort: number }[];
   readonly lifecycle: { readonly preStop: { readonly sleep: { readonly seconds: number } } };
@@ -53,10 +58,13 @@ const at = (manifest: unknown, path: string): unknown =>
     .reduce((parent, name) => (parent as Record<string, unknown>)[name], manifest);
 
 const POD = '/spec/template/spec';
-const containerOf = (deployment: unknown): Container =>
-  at(deployment, `${POD}/containers/0`) as Container;
-const CONTAINER = containerOf(MANIFESTS.get('Deployment'));
-const ENV = Object.fromEntries(CONTAINER.env.map(({ name, value }) => [name, value]));
+const containerOf = (manifest: unknown): Container =>
+  at(manifest, `${POD}/containers/0`) as Container;
+const envOf = ({ env }: Container): Record<string, string> =>
+  Object.fromEntries(env.map(({ name, value }) => [name, value]));
+const CONTAINER = containerOf(LOG.get('Deployment'));
+const ENV = envOf(CONTAINER);
+const DEPLOYMENTS = [LOG, POSTGRES].map((manifests) => manifests.get('Deployment'));
 
 const noSystemd =
   spawnSync('systemd-analyze', ['--version']).status !== 0 && 'needs systemd-analyze';
@@ -131,6 +139,50 @@ t.test('the program starts, reloads and stops with the unit, and reloads in a po
   t.strictSame(await program.stop('SIGTERM'), DONE);
 });
 
+/** Someone else. */
+const USER = 65_534;
+const AS_USER = ['setpriv', `--reuid=${USER}`, `--regid=${USER}`, '--clear-groups'];
+const noUser =
+  spawnSync('env', [...AS_USER, 'test', '-r', 'dist/server.js']).status !== 0 &&
+  'needs root, and a folder that others may read';
+
+t.test('after an import by root, the service can open the log', { skip: noUser }, async (t) => {
+  const folder = t.testdir({
+    bin: { systemctl: '#!/bin/sh\necho "$0 $@"\n' },
+    state: {},
+    'plants.backup.jsonl': encodeRecord({ id: 1n, name: 'ivy' }),
+  });
+  const state = join(folder, 'state');
+  chmodSync(join(folder, 'bin/systemctl'), 0o755);
+  chownSync(state, USER, USER);
+  const here = (text: string): string =>
+    text
+      .replaceAll('/usr/bin/node', process.execPath)
+      .replaceAll('/opt/plant-store', resolve('.'))
+      .replaceAll('/var/lib/plant-store', state);
+  const [, commands = ''] = blocks('systemd', 'console');
+  const { stdout } = spawnSync('sh', ['-euc', here(commands.replaceAll(/^# /gm, ''))], {
+    cwd: folder,
+    env: { PATH: `${join(folder, 'bin')}:${process.env.PATH}` },
+    encoding: 'utf8',
+  });
+  const units = [...stdout.matchAll(/systemctl (\w+) (.*)$/gm)].map(([, verb, names]) => [
+    verb,
+    names,
+  ]);
+  const both = 'plant-store.socket plant-store.service';
+  t.strictSame(units, [
+    ['stop', both],
+    ['start', both],
+  ]);
+
+  const settings = settingsIn(here(UNIT));
+  const env = { ...settings, PLANT_STORE_MONITOR_PORT: '0', NODE_V8_COVERAGE: '' };
+  const command = here(directives(UNIT).get('ExecStart') ?? '').split(' ');
+  const program = await serving(launch(t, { cwd: folder, env, under: AS_USER, command }), TOKEN);
+  t.equal(program.plants, 1);
+});
+
 t.test('the program for PostgreSQL accepts the settings in its file for systemd', async (t) => {
   const credentials = [...UNIT_FOR_POSTGRES.matchAll(/^LoadCredential=(\w+):/gm)].map(
     ([, name = '']) => name,
@@ -141,43 +193,101 @@ t.test('the program for PostgreSQL accepts the settings in its file for systemd'
   t.equal(await settings.PLANT_STORE_DATABASE_PASSWORD_FILE?.(), 'a-secret');
 });
 
+/** The volume of a pod with the claim or the Secret of this name. */
+const claimed = (name: string, claimName: unknown) => ({
+  name,
+  persistentVolumeClaim: { claimName },
+});
+const secret = (name: string, secretName: unknown) => ({ name, secret: { secretName } });
+
 t.test('the manifests refer to names that exist, and to settings of the program', async (t) => {
-  const kinds = ['Secret', 'PersistentVolumeClaim', 'Service', 'Deployment'];
-  t.strictSame([...MANIFESTS.keys()], kinds);
-  const [secret, claim, service, deployment] = kinds.map((kind) => MANIFESTS.get(kind));
-  const labels = at(deployment, '/spec/template/metadata/labels') as { app: string };
-  t.strictSame(at(service, '/spec/selector'), labels);
-  t.strictSame(at(deployment, '/spec/selector/matchLabels'), labels);
-  t.match(TARGETS, `regex: ${labels.app};monitor\n`);
+  t.strictSame([...LOG.keys()], ['Secret', 'PersistentVolumeClaim', 'Service', 'Deployment']);
+  t.strictSame([...POSTGRES.keys()], ['Secret', 'Job', 'Service', 'Deployment']);
+  const claimName = at(LOG.get('PersistentVolumeClaim'), '/metadata/name');
+  for (const manifests of [LOG, POSTGRES]) {
+    const [service, deployment] = ['Service', 'Deployment'].map((kind) => manifests.get(kind));
+    const labels = at(deployment, '/spec/template/metadata/labels') as { app: string };
+    t.strictSame(at(service, '/spec/selector'), labels);
+    t.strictSame(at(deployment, '/spec/selector/matchLabels'), labels);
+    t.match(TARGETS, `regex: ${labels.app};monitor\n`);
 
-  const [data, tokens] = CONTAINER.volumeMounts;
-  const claimName = at(claim, '/metadata/name');
-  const secretName = at(secret, '/metadata/name');
-  t.strictSame(at(deployment, `${POD}/volumes`), [
-    { name: data?.name, persistentVolumeClaim: { claimName } },
-    { name: tokens?.name, secret: { secretName } },
-  ]);
-  t.match(block('A container', 'dockerfile'), `\nVOLUME ${data?.mountPath}\n`);
-  const [file] = Object.keys(at(secret, '/stringData') as object);
-  t.equal(ENV.PLANT_STORE_TOKEN_FILE, `${tokens?.mountPath}/${file}`);
-  for (const name of Object.keys(ENV)) t.ok(name in SETTINGS, name);
+    const secretName = at(manifests.get('Secret'), '/metadata/name');
+    const files = Object.keys(at(manifests.get('Secret'), '/stringData') as object);
+    for (const kind of ['Deployment', 'Job']) {
+      const manifest = manifests.get(kind);
+      if (manifest === undefined) continue;
+      const container = containerOf(manifest);
+      const mounts = Object.fromEntries(
+        container.volumeMounts.map(({ name, mountPath }) => [name, mountPath]),
+      );
+      t.strictSame(at(manifest, `${POD}/volumes`), [
+        ...('data' in mounts ? [claimed('data', claimName)] : []),
+        secret('secrets', secretName),
+      ]);
+      const env = envOf(container);
+      for (const [name, value] of Object.entries(env)) {
+        t.ok(name in SETTINGS, name);
+        if (name.endsWith('_FILE'))
+          t.ok(files.map((file) => `${mounts.secrets}/${file}`).includes(value), value);
+      }
+      if ('data' in mounts)
+        t.match(block('A container', 'dockerfile'), `\nVOLUME ${mounts.data}\n`);
+    }
 
-  t.match(at(service, '/spec/ports'), { length: 1, 0: { targetPort: 'http' } });
-  t.strictSame(
-    CONTAINER.ports.map(({ name, containerPort }) => [name, String(containerPort)]),
-    [
-      ['http', SETTINGS.PLANT_STORE_PORT.fallback],
-      ['monitor', ENV.PLANT_STORE_MONITOR_PORT],
-    ],
-  );
+    const { ports, env } = containerOf(deployment);
+    t.match(at(service, '/spec/ports'), { length: 1, 0: { targetPort: 'http' } });
+    t.strictSame(
+      ports.map(({ name, containerPort }) => [name, String(containerPort)]),
+      [
+        ['http', SETTINGS.PLANT_STORE_PORT.fallback],
+        ['monitor', env.find(({ name }) => name === 'PLANT_STORE_MONITOR_PORT')?.value],
+      ],
+    );
+  }
 });
 
-t.test('the pod has the time and the memory that the program may take', async (t) => {
+t.test('the Job imports the log of the other manifest before two pods serve', async (t) => {
+  const job = POSTGRES.get('Job');
+  const container = containerOf(job);
+  const [node, script = '', ...args] = container.command ?? [];
+  t.strictSame([node, dirname(script), args[0]], ['node', '/app/dist', 'import']);
+  const folder = t.testdir({ tokens: TOKEN, password: 'a-secret', 'plants.jsonl': '{}\n' });
+  t.equal(args[1], `/data/${basename(SETTINGS.PLANT_STORE_FILE.fallback)}`);
+  const here = (manifest: unknown) => {
+    const secrets = containerOf(manifest).volumeMounts.find(({ name }) => name === 'secrets');
+    const env = JSON.stringify(envOf(containerOf(manifest)));
+    return JSON.parse(
+      env
+        .replaceAll(String(secrets?.mountPath), folder)
+        .replace('@db1,db2/', '@127.0.0.1:1,127.0.0.1:2/'),
+    ) as Record<string, string>;
+  };
+  const options = { cwd: folder, args: ['import', 'plants.jsonl'], env: here(job) };
+  t.match(await runHere(t, options), { code: 1, stderr: /DATABASE_URL: .*ECONNREFUSED/ });
+
+  const deployment = POSTGRES.get('Deployment');
+  t.equal(at(deployment, '/spec/replicas'), 2);
+  const { tokenSource } = await readServerSettings(here(deployment));
+  t.match(tokenSource, { kind: 'file', tokens: exactly(TOKEN) });
+
+  // What the command selects is the Job and what it needs.
+  const [, key = '', value] = /--selector=(\w+)=(\S+)/.exec(IMPORT) ?? [];
+  const selected = [...POSTGRES.values()].filter(
+    (manifest) => (at(manifest, '/metadata') as { labels?: object }).labels !== undefined,
+  );
+  t.strictSame(selected, [POSTGRES.get('Secret'), job]);
+  for (const manifest of selected) t.equal(at(manifest, `/metadata/labels/${key}`), value);
+  t.match(IMPORT, `job/${String(at(job, '/metadata/name'))}\n`);
+});
+
+t.test('the pods have the time and the memory that the program may take', async (t) => {
   const GRACE_SECONDS = 30;
-  t.ok(CONTAINER.lifecycle.preStop.sleep.seconds + SHUTDOWN_MS / 1_000 < GRACE_SECONDS);
-  t.match(CONTAINER, { resources: { limits: { memory: '1Gi' }, requests: { memory: '1Gi' } } });
   const bytes = FIXED_MIB * 2 ** 20 + DEFAULT_LIMITS.maxBufferedBytes + 10e6 * 40;
   t.ok(bytes <= 2 ** 30, `${bytes} bytes, with the index of 10 million plants`);
+  for (const container of DEPLOYMENTS.map(containerOf)) {
+    t.ok(container.lifecycle.preStop.sleep.seconds + SHUTDOWN_MS / 1_000 < GRACE_SECONDS);
+    t.match(container, { resources: { limits: { memory: '1Gi' }, requests: { memory: '1Gi' } } });
+  }
 });
 
 t.test('the probes are pages of the monitor', async (t) => {
@@ -185,7 +295,11 @@ t.test('the probes are pages of the monitor', async (t) => {
   const env = { PLANT_STORE_TOKEN_FILE: 'tokens', PLANT_STORE_MONITOR_PORT: '0' };
   const program = await startHere(t, { cwd, env: { ...ENV, ...env } });
   const [, port = ''] = await program.says('stdout', /^monitor: http:\/\/0\.0\.0\.0:(\d+)\n/m);
-  for (const { httpGet } of [CONTAINER.livenessProbe, CONTAINER.readinessProbe]) {
+  const probes = DEPLOYMENTS.map(containerOf).flatMap(({ livenessProbe, readinessProbe }) => [
+    livenessProbe,
+    readinessProbe,
+  ]);
+  for (const { httpGet } of probes) {
     t.equal(httpGet.port, 'monitor');
     const { status } = await fetch(`http://127.0.0.1:${port}${httpGet.path}`);
     t.equal(status, 200, httpGet.path);
@@ -199,24 +313,30 @@ interface Operation {
   readonly value?: unknown;
 }
 
-t.test('a pod with the documented patch repairs the log', async (t) => {
+t.test('a pod with the documented patch waits, and a command in it repairs the log', async (t) => {
   const [, patch = ''] = /--patch='([^']*)'/.exec(REPAIR) ?? [];
-  const patched = structuredClone(MANIFESTS.get('Deployment'));
+  const patched = structuredClone(LOG.get('Deployment'));
   for (const { op, path, value } of JSON.parse(patch) as readonly Operation[]) {
     const parent = at(patched, dirname(path)) as Record<string, unknown>;
     const name = basename(path);
     t.equal(name in parent, op === 'remove', `${op} ${path}`);
     parent[name] = value;
   }
-  const container = containerOf(patched);
-  t.equal(container.livenessProbe, undefined, 'nothing listens for it');
+  const { livenessProbe, readinessProbe, command = [] } = containerOf(patched);
+  t.strictSame([livenessProbe, readinessProbe], [undefined, undefined], 'nothing listens for them');
+  const [waiting = '', ...forHowLong] = command;
+  const child = spawn(waiting, forHowLong);
+  await once(child, 'spawn');
 
   const ivy = encodeRecord({ id: 1n, name: 'ivy' });
   const cwd = t.testdir({ data: { 'plants.jsonl': `${ivy}x\n` } });
-  const [node, script = '', ...args] = container.command;
-  t.equal(node, 'node');
+  const [, script = '', args = ''] = / -- node (\S+) (.*)\n/.exec(REPAIR) ?? [];
   t.ok(existsSync(script.replace('/app', '.')));
-  const repaired = await runHere(t, { cwd, env: ENV, args });
+  const repaired = await runHere(t, { cwd, env: ENV, args: args.split(' ') });
   t.match(repaired, { code: 0, stdout: /kept 1 plant, moved 1 damaged line/ });
   t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
+
+  t.equal(child.exitCode, null, 'the pod still waits');
+  child.kill('SIGKILL');
+  await once(child, 'exit');
 });
