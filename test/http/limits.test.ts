@@ -3,14 +3,14 @@ import { createServer } from 'node:http';
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 
-import t from 'tap';
+import t, { type Test } from 'tap';
 
 import { DEFAULT_LIMITS, MAX_LIMITS, resolveLimits } from '../../dist/http/limits.js';
 import { createPlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
 import { chunk, CHUNKED, connect, exchange, FERN, isFailure, message, TOKEN } from '../client.js';
 import { listen, serve, whenServed } from '../service.js';
-import { gatedStore, storeOf } from '../stores.js';
+import { gatedStore, storeOf, type GatedStore } from '../stores.js';
 import { nextClose, ONE_AT_A_TIME, plantOf } from './support.js';
 
 t.test('a limit that is omitted has its default', async (t) => {
@@ -60,6 +60,20 @@ const LARGER: Readonly<Record<string, readonly [bytes: number, request: Buffer]>
   trailers: [128 + 5_001 + 8, withTrailers],
 };
 
+/** Checks that a request gets 503 while this many plants wait in a store, and does not wait with them. */
+async function refuses(
+  t: Test,
+  { port, store, plants }: { port: number; store: GatedStore; plants: number },
+  request: Buffer,
+  about: string,
+): Promise<void> {
+  const stored = store.arrived(plants + 1).then(() => undefined);
+  const answer = await Promise.race([exchange(t, port, request), stored]);
+  const overloaded = { status: 503, headers: { 'retry-after': '1' } };
+  if (answer) isFailure(t, answer, overloaded, about);
+  else t.fail(`${about}: it is not refused`);
+}
+
 t.test('all parts of a request count in its memory', async (t) => {
   const store = gatedStore();
   const { port, handler } = await serve(t, {
@@ -70,8 +84,10 @@ t.test('all parts of a request count in its memory', async (t) => {
   let [plants, held] = [0, 0];
   /** The memory of a request that is pending from now on. */
   async function memoryOf(request: Buffer): Promise<number> {
-    (await connect(t, port)).send(request);
-    await store.arrived(++plants);
+    const client = await connect(t, port);
+    client.send(request);
+    const answered = client.answer().then(({ status }) => t.fail(`refused with ${status}`));
+    await Promise.race([store.arrived(++plants), answered]);
     const before = held;
     held = handler.bufferedBytes();
     return held - before;
@@ -79,7 +95,7 @@ t.test('all parts of a request count in its memory', async (t) => {
   const usual = await memoryOf(message());
   for (const [about, [more, request]] of Object.entries(LARGER))
     t.equal(await memoryOf(request), usual + more, about);
-  isFailure(t, await exchange(t, port, withTrailers), { status: 503 }, 'only the head would fit');
+  await refuses(t, { port, store, plants }, withTrailers, 'only the head would fit');
 });
 
 t.test('the memory of all requests is limited, and reaching the limit is reported', async (t) => {
@@ -92,12 +108,11 @@ t.test('the memory of all requests is limited, and reaching the limit is reporte
   const request = message({ body: plantOf(10_000) });
   const waiting = [whenServed(t, port, request), whenServed(t, port, request)];
   await store.arrived(2);
-  const overloaded = { status: 503, headers: { 'retry-after': '1' } };
-  isFailure(t, await exchange(t, port, request), overloaded, 'a third does not fit');
+  await refuses(t, { port, store, plants: 2 }, request, 'a third does not fit');
   waiting.push(whenServed(t, port, message({ body: plantOf(9_900) })));
   await store.arrived(3);
   for (let n = 0; n < 12; n++)
-    isFailure(t, await exchange(t, port, message()), overloaded, 'no other plant fits');
+    await refuses(t, { port, store, plants: 3 }, message(), 'no other plant fits');
   t.equal(reports.length, REPORT_RATE.count, 'not each time');
   t.match(reports.at(-1), /^overloaded: requests hold \d+ bytes \(maxBufferedBytes, /);
   store.letGo();

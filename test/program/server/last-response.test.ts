@@ -1,0 +1,284 @@
+/*
+ * RFC 9112, section 9.6: after a response with `Connection: close`, a server must not process any further request on
+ * that connection. The program keeps this even for requests that have arrived before the response is sent; in an
+ * application, node:http passes these requests on.
+ */
+import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
+import { createServer, ServerResponse, type IncomingMessage, type Server } from 'node:http';
+import type { Socket } from 'node:net';
+import { buffer, text } from 'node:stream/consumers';
+import { setImmediate } from 'node:timers/promises';
+
+import t, { type Test } from 'tap';
+
+import { createPlantHandler, type NewPlant, type PlantHandler } from '../../../dist/index.js';
+import { selfSigned } from '../../certificate.js';
+import {
+  anyAnswer,
+  chunk,
+  CHUNKED,
+  connect,
+  eventOrClose,
+  exchange,
+  message,
+  openSocket,
+  parseAnswers,
+  TOKEN,
+  type Message,
+} from '../../client.js';
+import { listen, startPlantServer } from '../../service.js';
+import { gatedStore, storeOf } from '../../stores.js';
+import { connectWithRecords } from '../../tls-records.js';
+
+/** A handler, and the plants that its store was given. */
+function createService(store = storeOf(async () => 'created')) {
+  const stored: NewPlant[] = [];
+  const noting = storeOf((plant) => {
+    stored.push(plant);
+    return store.add(plant);
+  });
+  const handler = createPlantHandler({ store: noting, tokens: [TOKEN] });
+  return { handler, stored, ids: () => stored.splice(0).map(({ id }) => Number(id)) };
+}
+
+const startProgram = async (t: Test, handler: PlantHandler): Promise<number> =>
+  (await startPlantServer(t, { handler })).port;
+const startApplication = (t: Test, handler: PlantHandler): Promise<number> =>
+  listen(t, createServer(handler));
+
+const plant = (id: number, parts: Message = {}): Buffer =>
+  message({ body: `{"id":${id},"name":"fern"}`, ...parts });
+
+/** A request with a chunked body, which is empty. */
+const chunked = (headers: Message['headers'] = {}): Buffer =>
+  message({ headers: { ...CHUNKED, ...headers }, body: chunk('') });
+
+/** The same request in HTTP/1.0. */
+const inHttp10 = (request: Buffer): Buffer =>
+  Buffer.from(request.toString().replace('HTTP/1.1', 'HTTP/1.0'));
+
+/** Resolves to the responses on a connection once it is closed: `error`, or the status of a 200, and whether it closes. */
+async function responsesOn(socket: Socket): Promise<[number, string | undefined][]> {
+  const { answers } = parseAnswers(await buffer(socket));
+  return answers.map(({ status, headers, body }) => {
+    const { error = status } = JSON.parse(body) as { error?: number };
+    return [error, headers.connection];
+  });
+}
+
+const NO_TOKEN = chunked({ Authorization: undefined });
+
+/** Requests whose response closes the connection, and its `error`. Bodies that are refused have not arrived by then. */
+const LAST: Readonly<Record<string, readonly [error: number, request: Buffer]>> = {
+  'Connection: close': [200, plant(2, { headers: { Connection: 'close' } })],
+  'Upgrade without Connection: Upgrade': [200, plant(2, { headers: { Upgrade: 'h2c' } })],
+  'a transfer coding other than chunked': [501, chunked({ 'Transfer-Encoding': 'gzip, chunked' })],
+  'no token': [401, NO_TOKEN],
+  'another media type': [415, chunked({ 'Content-Type': 'text/plain' })],
+  'no token, and waiting for 100': [
+    401,
+    message({ headers: { Authorization: undefined, Expect: '100-continue' } }),
+  ],
+  'another expectation': [417, chunked({ Expect: '200-ok' })],
+  'HTTP/1.0 with a transfer coding': [400, inHttp10(chunked({ Connection: 'keep-alive' }))],
+};
+
+t.test('no request is processed after a response that closes', async (t) => {
+  const { handler, ids } = createService();
+  const port = await startProgram(t, handler);
+  for (const [about, [error, request]] of Object.entries(LAST)) {
+    const socket = await openSocket(port);
+    socket.write(Buffer.concat([plant(1), request, plant(3), NO_TOKEN, plant(4)]));
+    const expected = [
+      [200, 'keep-alive'],
+      [error, 'close'],
+    ];
+    t.strictSame(await responsesOn(socket), expected, about);
+    t.strictSame(ids(), error === 200 ? [1, 2] : [1], about);
+  }
+});
+
+t.test('in an application, requests behind the last response do not end the process', async (t) => {
+  const port = await startApplication(t, createService().handler);
+  for (let turns = 0; turns < 5; turns++) {
+    const socket = await openSocket(port);
+    let received = '';
+    socket.on('data', (data) => (received += String(data)));
+    const closed = eventOrClose(socket, 'close');
+    socket.write(Buffer.concat([NO_TOKEN, plant(2), plant(3)]));
+    // More requests arrive before, while or after the server closes the connection.
+    for (let turn = 0; turn < turns; turn++) await setImmediate();
+    for (const id of [4, 5, 6, 7]) socket.write(plant(id));
+    await closed;
+    // None if the connection was reset.
+    t.ok(received.split('HTTP/1.1 ').length <= 2);
+    await exchange(t, port, message());
+  }
+});
+
+t.test('nothing is processed on a connection that is about to close', async (t) => {
+  let handled = 0;
+  const handler = async (_req: unknown, res: ServerResponse): Promise<void> => {
+    handled++;
+    res.setHeader('Connection', 'close').end();
+  };
+  const { port } = await startPlantServer(t, { handler });
+  // What the parser would do with a request that is read just after a response has been sent.
+  const onFinish: ChannelListener = (message) => {
+    const { request, server } = message as { request: IncomingMessage; server: Server };
+    const again = (): unknown => server.emit('request', request, new ServerResponse(request));
+    queueMicrotask(() => process.nextTick(again));
+  };
+  subscribe('http.server.response.finish', onFinish);
+  t.teardown(() => unsubscribe('http.server.response.finish', onFinish));
+  const client = await connect(t, port, anyAnswer);
+  client.send(plant(1));
+  await client.closed;
+  t.equal(handled, 1);
+});
+
+/*
+ * The parser of node:http stops behind a request with `Connection: Upgrade` and `Upgrade`. If no listener
+ * takes the connection over, node:http drops the rest of what it has read, and goes on with what comes next.
+ */
+const upgrade = ({ headers, ...rest }: Message = {}): Buffer =>
+  plant(1, { ...rest, headers: { Connection: 'Upgrade', Upgrade: 'h2c', ...headers } });
+
+/** Requests with `Upgrade`, and the `error` of their responses. */
+const UPGRADES: Readonly<Record<string, readonly [error: number, request: Buffer]>> = {
+  'a plant, with other connection options': [
+    200,
+    upgrade({ headers: { Connection: 'keep-alive, upgrade, HTTP2-Settings' } }),
+  ],
+  'a plant in HTTP/1.0': [
+    200,
+    inHttp10(upgrade({ headers: { Connection: 'Upgrade, keep-alive' } })),
+  ],
+  'no token': [401, upgrade({ headers: { Authorization: undefined } })],
+  'not a plant': [422, upgrade({ body: '{}' })],
+};
+
+/** Sends two segments, the second one when the server has read the first. Resolves to all responses. */
+async function sendTwo(
+  t: Test,
+  port: number,
+  segments: readonly Buffer[],
+): ReturnType<typeof responsesOn> {
+  const socket = await openSocket(port);
+  const received = responsesOn(socket);
+  for (const segment of segments) {
+    await new Promise((resolve) => socket.write(segment, resolve));
+    // Once it has answered on another connection, it has read what came before.
+    await exchange(t, port, NO_TOKEN);
+  }
+  return received;
+}
+
+for (const start of [startProgram, startApplication])
+  t.test(`${start.name}: a request with Upgrade is the last one of its connection`, async (t) => {
+    const { handler, ids } = createService();
+    const port = await start(t, handler);
+    for (const [about, [error, request]] of Object.entries(UPGRADES)) {
+      const segments = [Buffer.concat([request, plant(2)]), Buffer.concat([plant(3), plant(4)])];
+      t.strictSame(await sendTwo(t, port, segments), [[error, 'close']], about);
+      t.strictSame(ids(), error === 200 ? [1] : [], about);
+    }
+  });
+
+t.test('nothing is processed while a request with Upgrade is pending', async (t) => {
+  const rest = plant(5);
+  const segments: Readonly<Record<string, readonly Buffer[]>> = {
+    'more plants': [Buffer.concat([upgrade(), plant(2)]), Buffer.concat([plant(3), plant(4)])],
+    'the body of another request, which is itself a request': [
+      Buffer.concat([upgrade(), message({ body: rest }).subarray(0, -rest.length)]),
+      rest,
+    ],
+  };
+  for (const [about, both] of Object.entries(segments)) {
+    const gated = gatedStore();
+    const { handler, ids } = createService(gated);
+    const port = await startProgram(t, handler);
+    const received = sendTwo(t, port, both);
+    await gated.arrived(1);
+    for (let times = 0; times < 2; times++) await exchange(t, port, NO_TOKEN);
+    gated.letGo();
+    t.strictSame(await received, [[200, 'close']], about);
+    t.strictSame(ids(), [1], about);
+  }
+});
+
+t.test('the response of another route of the application stays as it is', async (t) => {
+  const { handler } = createService();
+  const server = createServer((req, res) => {
+    void handler(req, res, () => {
+      t.notOk(res.hasHeader('Connection'));
+      res.end('{}');
+    });
+  });
+  const request = upgrade({ target: '/elsewhere', body: '' });
+  const answer = await exchange(t, await listen(t, server), request, anyAnswer);
+  t.match(answer, { body: '{}', headers: { connection: 'keep-alive' } });
+});
+
+/*
+ * Once the responses that wait on a connection exceed a high-water mark, node:http pauses its parser. TLS records
+ * that are decrypted by then reach it all the same, and are lost (Node 20 to 26).
+ */
+const REQUESTS = 140;
+/** The responses to these exceed the high-water mark. */
+const BEFORE_PAUSE = 100;
+
+const nameOf = (id: number): string => `${id} ${'x'.repeat(1_000)}`;
+
+/** A request in parts: its head, and each chunk of its body. */
+function partsOf(id: number): Buffer[] {
+  const body = JSON.stringify({ id, name: nameOf(id) });
+  const half = body.length / 2;
+  const chunks = [body.slice(0, half), body.slice(half), ''].map(chunk);
+  return [message({ headers: CHUNKED, body: '' }), ...chunks];
+}
+
+/** Calls back once the parser of a server fails, or all requests have arrived. */
+function onParseError(t: Test, callback: () => void): void {
+  let requests = 0;
+  const onRequest = (message: unknown): void => {
+    const { server } = message as { readonly server: Server };
+    if (++requests === 1) server.once('clientError', callback);
+    if (requests === REQUESTS) callback();
+  };
+  subscribe('http.server.request.start', onRequest);
+  t.teardown(() => unsubscribe('http.server.request.start', onRequest));
+}
+
+t.test('over TLS, nothing is processed behind bytes that node:http loses', async (t) => {
+  const [first, others] = [gatedStore(), gatedStore()];
+  // The responses to the others wait for that to the first one.
+  const service = createService(
+    storeOf((plant) => (plant.id === 0n ? first.add(plant) : others.add(plant))),
+  );
+  const handled: Promise<void>[] = [];
+  const handler = (...args: Parameters<PlantHandler>): Promise<void> => {
+    const handling = service.handler(...args);
+    handled.push(handling);
+    return handling;
+  };
+  const { cert, key } = selfSigned();
+  const tls = { cert: Buffer.from(cert), key: Buffer.from(key) };
+  const { port } = await startPlantServer(t, { handler, tls });
+  onParseError(t, () => void setImmediate().then(() => first.letGo()));
+  const ids = Array.from({ length: REQUESTS }, (_, id) => id);
+  const client = await connectWithRecords(port);
+  await client.send(ids.slice(0, BEFORE_PAUSE).flatMap(partsOf));
+  await others.arrived(BEFORE_PAUSE - 1);
+  others.letGo();
+  // Otherwise the parser would be paused between two packets, or not at all.
+  await Promise.all(handled.slice(1));
+  // The first of these records pauses the parser, and is decrypted together with the others.
+  await client.send(ids.slice(BEFORE_PAUSE).flatMap(partsOf));
+  const received = await text(client.socket);
+  t.strictSame(
+    service.stored.map(({ id, name }) => [Number(id), name]),
+    ids.slice(0, BEFORE_PAUSE).map((id) => [id, nameOf(id)]),
+  );
+  t.equal(received, '', 'the connection is closed at once');
+});
