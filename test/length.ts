@@ -1,6 +1,6 @@
 /*
  * How long the tests run, from the environment. `short` is the default, `test:crash` and `test:crash-states`
- * use `medium`, and so does `.ci/run` for the tests of the lock. With `long`, many other tests try more, too.
+ * use `medium`. With `long`, many other tests try more, too.
  */
 const { TEST_LENGTH = 'short', TEST_SEED } = process.env;
 if (!['short', 'medium', 'long'].includes(TEST_LENGTH))

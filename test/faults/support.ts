@@ -69,8 +69,3 @@ export function filesIn(folder: string): Record<string, string> {
     names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
   );
 }
-
-/** The number of torn tails that recoveries have moved aside. */
-export function countTornTails(folder: string): number {
-  return readdirSync(folder).filter((name) => name.includes('.torn-')).length;
-}

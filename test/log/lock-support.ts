@@ -11,10 +11,8 @@ import { openPlantLog } from '../../dist/log/log.js';
 
 /** A process that runs holder.js. */
 export interface Holder {
-  readonly pid: number;
   /** Sends a command and resolves to its result; to `undefined` if the process ends first. */
-  tell(command: 'open' | 'contend' | 'close' | 'disconnect'): Promise<string | undefined>;
-  nextLine(): Promise<string | undefined>;
+  tell(command: 'open' | 'close' | 'disconnect'): Promise<string | undefined>;
   signal(signal: NodeJS.Signals): void;
   /** Kills the process, and waits until it and all those that it started have ended. */
   kill(): Promise<void>;
@@ -41,12 +39,10 @@ export async function startHolder(t: Test, path: string, ...wrapper: string[]): 
   });
   t.equal(await nextLine(), 'ready');
   return {
-    pid: child.pid ?? 0,
     tell(command) {
       child.stdin.write(`${command}\n`);
       return nextLine();
     },
-    nextLine,
     signal: (signal) => void child.kill(signal),
     async kill() {
       child.kill('SIGKILL');
@@ -55,8 +51,8 @@ export async function startHolder(t: Test, path: string, ...wrapper: string[]): 
   };
 }
 
-/** The real system, on which it is not time that ends the attempts to lock a log, but `isOver`, after each of them. */
-export function givingUp(isOver: () => boolean): System {
+/** The real system, on which a log is tried to be locked once. */
+export function hasty(): System {
   let expire = (): void => undefined;
   return {
     ...nodeSystem,
@@ -64,15 +60,9 @@ export function givingUp(isOver: () => boolean): System {
       expire = onExpiry;
       return { refresh: () => undefined };
     },
-    async sleep(ms) {
-      await nodeSystem.sleep(ms);
-      if (isOver()) expire();
-    },
+    sleep: async () => expire(),
   };
 }
-
-/** The real system, on which a log is tried to be locked once. */
-export const hasty = (): System => givingUp(() => true);
 
 /** The claims to locks in a folder. */
 export function claimsIn(folder: string): string[] {

@@ -4,7 +4,6 @@ import {
   chmodSync,
   linkSync,
   readdirSync,
-  readFileSync,
   renameSync,
   rmSync,
   statSync,
@@ -21,8 +20,7 @@ import { nodeSystem, type System } from '../../dist/log/system.js';
 import { claimPrefix } from '../../dist/log/lock.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
-import { byLength } from '../length.js';
-import { claimsIn, hasty, sizeOf, startHolder, type Holder } from './lock-support.js';
+import { claimsIn, hasty, sizeOf, startHolder } from './lock-support.js';
 import {
   countOf,
   faultyFileSystem,
@@ -36,11 +34,6 @@ import {
 /* That two processes never hold the lock, in any order of their steps, is shown by ../crash-states/lock.test.ts. */
 
 const LOG_MODULE = new URL('../../dist/log/log.js', import.meta.url).href;
-
-/** The number of rounds: more of them find rarer races. */
-const ROUNDS = byLength(2, 50, 100);
-/** The number of processes that want a lock at once. */
-const PROCESSES = byLength(4, 8, 24);
 
 t.test('a log that is open is locked, whatever path is given', async (t) => {
   const path = logAt(t, '');
@@ -146,62 +139,6 @@ t.test('every user may connect to a claim before it becomes visible', async (t) 
   t.teardown(() => process.umask(umask));
   await (await openLog(system, path)).close();
   t.strictSame(modes, [0o666]);
-});
-
-function startHolders(t: Test, path: string, count: number): Promise<Holder[]> {
-  return Promise.all(Array.from({ length: count }, () => startHolder(t, path)));
-}
-
-/** Waits for a random number of turns of the event loop. */
-async function wander(maxTurns: number): Promise<void> {
-  for (let turns = Math.random() * maxTurns; turns > 0; turns--) await nextTurn();
-}
-
-t.test(`of ${PROCESSES} processes that open a log at once`, async (t) => {
-  const path = logAt(t);
-  let holders = await startHolders(t, path, PROCESSES);
-
-  await t.test('exactly one succeeds', async (t) => {
-    const refused = Array<string>(PROCESSES - 1).fill('locked');
-    for (let round = 1; round <= ROUNDS; round++) {
-      const answers = await Promise.all(holders.map((holder) => holder.tell('contend')));
-      t.strictSame(answers.toSorted(), [...refused, 'open']);
-      t.equal(await holders[answers.indexOf('open')]?.tell('close'), 'closed');
-    }
-    t.strictSame(claimsIn(dirname(path)), []);
-    t.equal(await sizeOf(path), ROUNDS, 'each finds what the earlier ones stored');
-  });
-
-  await t.test('at most one succeeds while some are killed or stopped', async (t) => {
-    const killed = new Set<string>();
-    for (let round = 1; round <= ROUNDS; round++) {
-      const answering = holders.map((holder) => holder.tell('open'));
-      const [stopped, ...victims] = holders.slice(0, 2 + (round % 2));
-      await wander(1_000);
-      stopped?.signal('SIGSTOP');
-      for (const victim of victims) {
-        await wander(2_000);
-        killed.add(String(victim.pid));
-        await victim.kill();
-      }
-      await Promise.all(answering.slice(1));
-      stopped?.signal('SIGCONT');
-      const answers = await Promise.all(answering);
-      for (const answer of answers) {
-        const [, beside] = / beside (\d+)$/.exec(answer ?? '') ?? [];
-        if (beside !== undefined) t.ok(killed.has(beside), 'the previous holder is dead');
-      }
-      const survivors = holders.filter((holder) => !victims.includes(holder));
-      const winners = survivors.filter((holder) =>
-        answers[holders.indexOf(holder)]?.startsWith('open'),
-      );
-      t.ok(winners.length <= 1, answers.join(', '));
-      for (const winner of winners) t.equal(await winner.tell('close'), 'closed');
-      await t.resolves(sizeOf(path), 'no lock outlives its process');
-      holders = [...survivors, ...(await startHolders(t, path, victims.length))];
-    }
-    t.strictSame(claimsIn(dirname(path)), []);
-  });
 });
 
 /** Moves a new log to a folder whose path has this length, and opens it there. */
@@ -320,16 +257,18 @@ t.test('a lock excludes processes in a container of their own', { skip }, async 
   t.equal(await sizeOf(path), 1, 'the lock ends with its process');
 });
 
+/** Runs the command that follows in a worker of a cluster. */
+const PRIMARY = `
+import cluster from 'node:cluster';
+const [, , exec, ...args] = process.argv;
+cluster.setupPrimary({ exec, args, execArgv: [] });
+cluster.fork();`;
+
 t.test("the lock of a cluster worker is its own, not the primary's", async (t) => {
   const path = logAt(t);
-  const primary = [process.execPath, join(import.meta.dirname, 'cluster-primary.js')];
+  const primary = [process.execPath, '--input-type=module', '--eval', PRIMARY];
   const worker = await startHolder(t, path, ...primary);
   t.equal(await worker.tell('open'), 'open');
-  const workerPid = Number(readFileSync(`${path}.holder`));
-  process.kill(workerPid, 'SIGKILL');
-  t.equal(await worker.nextLine(), 'ready', 'the primary has forked another worker');
-  t.equal(await sizeOf(path), 1, 'the lock ended with its worker');
-  t.equal(await worker.tell('open'), `open beside ${workerPid}`);
   t.equal(await worker.tell('disconnect'), 'disconnected');
   await t.rejects(openLog(hasty(), path), LOCKED, 'a worker that leaves the cluster keeps it');
   t.equal(await worker.tell('close'), 'closed');

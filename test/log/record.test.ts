@@ -115,6 +115,23 @@ t.test('a line is a record if and only if it encodes to itself', async (t) => {
   t.pass();
 });
 
+t.test('changing, removing or inserting any one byte of a record is detected', async (t) => {
+  const record = Buffer.from(encodeRecord({ id: 7n, name: 'fern \u{1f33f}', tag: '' }));
+  const edited = [...record].flatMap((byte, at) => {
+    const others = [byte ^ 1, byte ^ 0x80, 0, 0x0a, 0x22].filter((other) => other !== byte);
+    const edit = (removed: number, ...bytes: number[]) =>
+      Buffer.from([...record].toSpliced(at, removed, ...bytes));
+    return [
+      ...others.map((other) => edit(1, other)),
+      edit(1),
+      ...[byte, 0, 0x0a, 0x20].map((more) => edit(0, more)),
+    ];
+  });
+  const isUndetected = (bytes: Buffer): boolean =>
+    linesIn(Buffer.concat([NEIGHBOUR, bytes, NEIGHBOUR])).every(({ reason }) => !reason);
+  t.strictSame(edited.filter(isUndetected).map(String), []);
+});
+
 t.test('a line is plain JSON, and its checksum is that of the bytes before it', async (t) => {
   const plant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
   t.equal(encodeRecord(plant), '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n');
