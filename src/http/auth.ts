@@ -21,7 +21,7 @@ const TOKEN68 = /^[\w.~+/-]+=*$/;
 const CREDENTIALS = /^bearer +[\w.~+/-]+=*$/i;
 
 /** Returns why a string cannot be configured as a bearer token, if so. */
-export function tokenFault(token: unknown): string | undefined {
+export function tokenProblem(token: unknown): string | undefined {
   if (typeof token !== 'string') return 'is not a string';
   if (token === '') return 'is empty';
   if (token.length > MAX_TOKEN_LENGTH) return `is longer than ${MAX_TOKEN_LENGTH} characters`;
@@ -46,8 +46,8 @@ export function createAuthenticator(tokens: readonly string[]): Authenticator {
   if (tokens.length > MAX_TOKENS)
     throw new TypeError(`tokens: must not be more than ${MAX_TOKENS}`);
   for (const [index, token] of tokens.entries()) {
-    const fault = tokenFault(token);
-    if (fault) throw new TypeError(`tokens: number ${index + 1} ${fault}`);
+    const problem = tokenProblem(token);
+    if (problem) throw new TypeError(`tokens: number ${index + 1} ${problem}`);
   }
   // No token contains a NUL: two are equal if their bytes are, up to and including the first NUL.
   const accepted = tokens.map((token) =>

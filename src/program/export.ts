@@ -5,12 +5,11 @@ import { readPlantLog } from '../log/read.js';
 import { membersInJson, type NewPlant } from '../plant.js';
 import { pluralize } from '../report.js';
 import { reasonOf } from '../system-error.js';
-import { isDatabase, plantsInDatabase } from './database.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { oncePerSecond } from './output.js';
 import { readStoreSettings, type Environment } from './settings/read.js';
 import { aborted } from './signals.js';
-import { withLog } from './store.js';
+import { openStore, withLog } from './store.js';
 
 const STDOUT = 1;
 /** How many characters are written together. */
@@ -27,12 +26,20 @@ export async function exportPlants(
   environment: Environment,
   stop: AbortSignal,
 ): Promise<ExitCode> {
-  const settings = file === undefined ? await readStoreSettings(environment) : undefined;
-  if (settings && isDatabase(settings)) return printPlants(plantsInDatabase(settings, stop), stop);
-  return withLog(file, environment, (path) => printPlants(readPlantLog(path), stop));
+  if (file === undefined) {
+    const settings = await readStoreSettings(environment);
+    if (settings.PLANT_STORE_DATABASE_URL !== undefined) {
+      const { store } = await openStore(settings, 'fail', stop);
+      await printPlants(store.plants(), stop);
+      await store.close();
+      return EXIT.done;
+    }
+  }
+  await withLog(file, environment, (path) => printPlants(readPlantLog(path), stop));
+  return EXIT.done;
 }
 
-async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): Promise<ExitCode> {
+async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): Promise<void> {
   // For a file, process.stdout ignores that a full disk may take a part of a chunk only.
   const output = fstatSync(STDOUT).isFile()
     ? createWriteStream('', { fd: STDOUT, autoClose: false })
@@ -41,18 +48,19 @@ async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): 
   const report = oncePerSecond();
   let lines = '';
   let count = 0;
+  async function flush(): Promise<void> {
+    await Promise.race([write(output, lines), stopped]);
+    stop.throwIfAborted();
+    lines = '';
+  }
   for await (const plant of plants) {
     lines += `{"id":${plant.id},${membersInJson(plant)}}\n`;
     count++;
     if (lines.length < CHUNK_LENGTH) continue;
-    await Promise.race([write(output, lines), stopped]);
-    stop.throwIfAborted();
-    lines = '';
+    await flush();
     report(() => `exporting: ${pluralize(count, 'plant')}`);
   }
-  await Promise.race([write(output, lines), stopped]);
-  stop.throwIfAborted();
-  return EXIT.done;
+  await flush();
 }
 
 function write(output: Writable, lines: string): Promise<void> {

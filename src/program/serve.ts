@@ -2,10 +2,8 @@ import { createPlantHandler, type PlantHandler } from '../http/handler.js';
 import { pluralize, reportToConsole as report } from '../report.js';
 import { reasonOf } from '../system-error.js';
 import { EXIT, type ExitCode } from './exit.js';
-import { blameSetting } from './server/bind.js';
 import { createPlantServer, STOP_TIMES, type PlantServer } from './server/http-server.js';
 import { startMonitor } from './server/monitor.js';
-import { SettingsError } from './settings/error.js';
 import { createTokenFile, readTls, readTokens } from './settings/files.js';
 import type { ServerSettings, TokenSource } from './settings/server.js';
 import { aborted, type Shutdown } from './signals.js';
@@ -35,11 +33,15 @@ export async function serve(
   console.log(`token: ${nameOf(tokenSource)}`);
   if (monitor) console.log(`monitor: ${monitor.url}`);
   monitor?.watch({
-    log,
-    server,
-    stop: requested,
     check: () => store.check(),
-    bufferedBytes: () => handler.bufferedBytes(),
+    stop: requested,
+    gauges: async () => ({
+      ...(await server.connections()),
+      maxConnections: settings.PLANT_STORE_MAX_CONNECTIONS,
+      bufferedBytes: handler.bufferedBytes(),
+      maxBufferedBytes: settings.PLANT_STORE_MAX_BUFFERED,
+      log,
+    }),
   });
 
   async function reload(): Promise<void> {
@@ -65,29 +67,28 @@ export async function serve(
  * is not closed: nothing is pending, and the lock of a log vanishes with the process.
  */
 async function start(settings: ServerSettings, stop: AbortSignal, open: () => Promise<OpenStore>) {
-  const maxConnections = settings.PLANT_STORE_MAX_CONNECTIONS;
-  const maxBufferedBytes = settings.PLANT_STORE_MAX_BUFFERED;
   const { PLANT_STORE_MONITOR_HOST: host, PLANT_STORE_MONITOR_PORT: port } = settings;
-  const monitor =
-    port === undefined
-      ? undefined
-      : await startMonitor({ host, port, maxConnections, maxBufferedBytes });
+  const monitor = port === undefined ? undefined : await startMonitor(host, port);
   const opened = await open();
   stop.throwIfAborted();
   const handler = createPlantHandler({
     store: opened.store,
     tokens: await tokensOf(settings.tokenSource),
     maxBodyBytes: settings.PLANT_STORE_MAX_BODY,
-    maxBufferedBytes,
+    maxBufferedBytes: settings.PLANT_STORE_MAX_BUFFERED,
   });
-  const { PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key } = settings;
   const server = createPlantServer({
     handler: monitor?.measure(handler) ?? handler,
-    maxConnections,
+    maxConnections: settings.PLANT_STORE_MAX_CONNECTIONS,
     keepAliveMs: 1_000 * settings.PLANT_STORE_KEEP_ALIVE_SECONDS,
-    tls: cert && key && { cert: cert.pem, key: key.pem },
+    tls: settings.tls,
   });
-  return { ...opened, monitor, handler, server, url: await listen(server, settings) };
+  const url = await server.listen(
+    settings.inheritedSocket === undefined
+      ? { host: settings.PLANT_STORE_HOST, port: settings.PLANT_STORE_PORT }
+      : { fd: settings.inheritedSocket },
+  );
+  return { ...opened, monitor, handler, server, url };
 }
 
 /** Names where tokens come from, without the tokens. */
@@ -101,19 +102,6 @@ async function tokensOf(source: TokenSource): Promise<readonly string[]> {
   await createTokenFile(source.path);
   // Another program or the operator may have created it meanwhile.
   return readTokens(source.path);
-}
-
-/** Listens, or rejects with the setting that has to be changed. */
-async function listen(server: PlantServer, settings: ServerSettings): Promise<string> {
-  const { PLANT_STORE_HOST: host, PLANT_STORE_PORT: port, inheritedSocket } = settings;
-  try {
-    return await server.listen(
-      inheritedSocket === undefined ? { host, port } : { fd: inheritedSocket },
-    );
-  } catch (error) {
-    if (inheritedSocket === undefined) throw blameSetting(error, 'PLANT_STORE_');
-    throw new SettingsError([`LISTEN_FDS: ${(error as Error).message}`]);
-  }
 }
 
 /** Never rejects, so that the next reload works. */
@@ -130,10 +118,10 @@ async function reloadTokens(file: string, handler: PlantHandler): Promise<void> 
 /** Never rejects, so that the next reload works. */
 async function reloadTls(settings: ServerSettings, server: PlantServer): Promise<void> {
   const { PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key } = settings;
-  if (!cert || !key) return;
+  if (cert === undefined || key === undefined) return;
   try {
-    server.renewTls(await readTls(cert.path, key.path));
-    report(`${cert.path}: the certificate and its key were read again`);
+    server.renewTls(await readTls(cert, key));
+    report(`${cert}: the certificate and its key were read again`);
   } catch (error) {
     report(`${reasonOf(error)}; the certificate stays as it was`);
   }

@@ -53,12 +53,9 @@ export function handleSignals(): Shutdown {
     request();
   });
 
-  const timeUp = aborted(requested).then(
-    () =>
-      new Promise<undefined>((resolve) => {
-        setTimeout(() => resolve(undefined), SHUTDOWN_MS);
-      }),
-  );
+  const timeUp = new Promise<undefined>((resolve) => {
+    requested.addEventListener('abort', () => setTimeout(resolve, SHUTDOWN_MS, undefined));
+  });
   return {
     requested,
     timeUp,

@@ -1,16 +1,16 @@
 import { resolve } from 'node:path';
 
 import { openPlantLog, type PlantLog } from '../log/log.js';
+import type { NewPlant } from '../plant.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
-import { isDatabase, openDatabaseStore } from './database.js';
+import { openDatabase } from './database.js';
 import { reportProgress } from './output.js';
-import { namingSetting } from './settings/error.js';
 import { readLogPath, type Environment } from './settings/read.js';
 import type { StoreSettings } from './settings/table.js';
 
 /** The configured store, once it is open. */
 export interface OpenStore {
-  readonly store: PlantStore & { check(): Promise<void> };
+  readonly store: PlantStore & { check(): Promise<void>; plants(): AsyncIterable<NewPlant> };
   /** Where it keeps plants: `log: /srv/plants.jsonl`. */
   readonly place: string;
   /** The store, if it is a log. */
@@ -23,8 +23,12 @@ export async function openStore(
   ifAway: 'try again' | 'fail',
   stop: AbortSignal,
 ): Promise<OpenStore> {
-  if (isDatabase(settings)) return openDatabaseStore(settings, ifAway, stop);
-  const { PLANT_STORE_FILE: file } = settings;
+  const { PLANT_STORE_FILE: file, PLANT_STORE_DATABASE_URL: url } = settings;
+  if (url !== undefined) {
+    const opening = openDatabase(url, settings, ifAway, stop);
+    const store = await namingSetting('PLANT_STORE_DATABASE_URL', opening);
+    return { store, place: `database: ${store.name}` };
+  }
   const opening = openPlantLog(file, { onProgress: reportProgress(file), signal: stop });
   const log = await namingSetting('PLANT_STORE_FILE', withRemedy(file, opening));
   return { store: log, place: `log: ${log.path}`, log };
@@ -39,6 +43,16 @@ export async function withLog<Result>(
   if (file !== undefined) return withRemedy(resolve(file), command(resolve(file)));
   const path = await readLogPath(environment);
   return namingSetting('PLANT_STORE_FILE', withRemedy(path, command(path)));
+}
+
+/** Names the setting of a file or database in the error if that cannot be used. */
+async function namingSetting<Result>(name: string, result: Promise<Result>): Promise<Result> {
+  try {
+    return await result;
+  } catch (cause) {
+    if (!(cause instanceof PlantStoreError && cause.code === 'unavailable')) throw cause;
+    throw new Error(`${name}: ${cause.message}`, { cause });
+  }
 }
 
 /** Adds to the error of a damaged log what an operator can do about it. */

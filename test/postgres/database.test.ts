@@ -27,11 +27,13 @@ import { startProxy } from './proxy.js';
 const SECRET = 'pa:ss/w@rd%,';
 const CHANGED = 'another-S3cret';
 
-t.test('without pg, the program says what to install, if it needs it', async (t) => {
-  const fault = 'the package pg cannot be loaded; install it with: npm install pg';
+t.test('if pg is missing or broken, the program says why, and what to install', async (t) => {
   const env = { PLANT_STORE_DATABASE_URL: 'postgres://plants@db/plants', PLANT_STORE_TOKEN: 'a' };
-  const preload = beforeImports("if (specifier === 'pg') throw new Error('not found')");
-  await failsToRun(t, FAILED, [fault], { env, preload });
+  for (const reason of ['not found', 'unexpected token']) {
+    const preload = beforeImports(`if (specifier === 'pg') throw new Error('${reason}')`);
+    const problem = `cannot load the package pg, which "npm install pg" installs: ${reason}`;
+    await failsToRun(t, FAILED, [problem], { env, preload });
+  }
 });
 
 t.test('with a database', { skip: missing() }, async (t) => {

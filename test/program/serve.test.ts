@@ -115,7 +115,13 @@ async function serveStore(
 }
 
 const DATABASE: OpenStore = {
-  store: { ...gatedStore(), check: async () => undefined },
+  store: {
+    ...gatedStore(),
+    check: async () => undefined,
+    plants: () => {
+      throw new Error('no plant is read');
+    },
+  },
   place: 'database: db:5432/plants',
 };
 const openDatabase = async (): Promise<OpenStore> => DATABASE;
@@ -127,7 +133,7 @@ const openLog = async (path: string): Promise<OpenStore> => {
 t.test('a token file that cannot be read is refused, and not replaced', async (t) => {
   const faults = {
     'mkdir token': [
-      'PLANT_STORE_FILE: the token file beside it, ',
+      'PLANT_STORE_FILE: the token file beside it: ',
       'illegal operation on a directory (EISDIR)',
     ],
     'ln -s missing token': ['', 'no such file or directory (ENOENT)'],
@@ -176,7 +182,9 @@ t.test(
     let closed = 0;
     const { lines, ended } = await serveStore(t, cwd, async (stop) => {
       process.nextTick(stop);
-      const close = async (): Promise<void> => void closed++;
+      const close = async (): Promise<void> => {
+        closed++;
+      };
       return { ...DATABASE, store: { ...DATABASE.store, close } };
     });
     t.equal(lines[1], 'database: db:5432/plants');

@@ -3,6 +3,7 @@ import { Server as TlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 
 import { codeOf, reasonOf } from '../../system-error.js';
+import { SettingsError } from '../settings/error.js';
 
 /** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
 const BACKLOG = 4096;
@@ -11,18 +12,14 @@ const BACKLOG = 4096;
 export type Address = { readonly host: string; readonly port: number } | { readonly fd: number };
 
 /**
- * Makes a server listen, and resolves to its URL.
+ * Makes a server listen, and resolves to its URL. The names of the settings for its host and port begin with `prefix`.
  *
- * @throws Error that says where it cannot listen, with the error of the system as its cause.
+ * @throws Error that says which setting has to be changed, with the error of the system as its cause.
  */
-export function bind(server: Server, address: Address): Promise<string> {
+export function bind(server: Server, address: Address, prefix: string): Promise<string> {
   return new Promise((resolve, reject) => {
+    const onError = (cause: Error): void => reject(bindError(cause, address, prefix));
     server.once('error', onError);
-    function onError(cause: Error): void {
-      const where =
-        'fd' in address ? `descriptor ${address.fd}` : `${address.host}, port ${address.port}`;
-      reject(new Error(`cannot listen on ${where}: ${reasonOf(cause)}`, { cause }));
-    }
     // Otherwise the primary of a cluster would accept connections for its workers: it would share the
     // port between logs, and pass a connection that one worker drops to the next, again and again.
     const options = { ...address, exclusive: true };
@@ -36,11 +33,15 @@ export function bind(server: Server, address: Address): Promise<string> {
   });
 }
 
-/** Names the setting that is at fault if {@link bind} fails: of a port in use, or for root only, that of the port. */
-export function blameSetting(error: unknown, prefix: string): Error {
-  const { message, cause } = error as Error;
-  const isPort = ['EADDRINUSE', 'EACCES'].includes(String(codeOf(cause)));
-  return new Error(`${prefix}${isPort ? 'PORT' : 'HOST'}: ${message}`, { cause });
+/** Blames the setting of the port if the port is in use, or for root only; otherwise that of the host. */
+function bindError(cause: Error, address: Address, prefix: string): Error {
+  const reason = reasonOf(cause);
+  if ('fd' in address)
+    return new SettingsError([`LISTEN_FDS: cannot listen on descriptor ${address.fd}: ${reason}`]);
+  const { host, port } = address;
+  const name = ['EADDRINUSE', 'EACCES'].includes(String(codeOf(cause))) ? 'PORT' : 'HOST';
+  const message = `${prefix}${name}: cannot listen on ${host}, port ${port}: ${reason}`;
+  return new Error(message, { cause });
 }
 
 function urlOf({ address, family, port }: AddressInfo, secure: boolean): string {

@@ -165,7 +165,7 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
   });
 
   return {
-    listen: (address) => bind(server, address),
+    listen: (address) => bind(server, address, 'PLANT_STORE_'),
 
     renewTls: (renewed) => tlsServer?.setSecureContext(renewed),
 

@@ -7,7 +7,7 @@ import type { PlantLog } from '../../log/log.js';
 import type { PlantServerOptions } from './http-server.js';
 import { VERSION } from '../version.js';
 
-/** What is read for each scrape; the rest is counted as it happens. */
+/** What is read for each scrape once the program serves; the rest is counted as it happens. */
 export interface Gauges {
   /** Connections that are open, and those that were closed at once because of the limit. */
   readonly open: number;
@@ -17,16 +17,14 @@ export interface Gauges {
   readonly bufferedBytes: number;
   readonly maxBufferedBytes: number;
   /** The log, if plants are kept in one. */
-  readonly log?: LogGauges | undefined;
+  readonly log?: Pick<PlantLog, 'size' | 'bytes'> | undefined;
 }
-
-export type LogGauges = Pick<PlantLog, 'size' | 'bytes'>;
 
 export interface Metrics {
   /** Returns a handler that does the same as the given one, and measures its requests. */
   readonly measure: (handler: PlantServerOptions['handler']) => PlantServerOptions['handler'];
   /** Writes all metrics in Prometheus' text format. */
-  readonly render: (gauges: Gauges) => string;
+  readonly render: (gauges: Gauges | undefined) => string;
 }
 
 /** The media type of Prometheus' text format. */
@@ -102,8 +100,7 @@ export function startMetrics(): Metrics {
     if (error !== undefined) commitFailures++;
   });
 
-  function valuesOf(gauges: Gauges): Record<MetricName, Values> {
-    const { log } = gauges;
+  function valuesOf(gauges: Gauges | undefined): Record<MetricName, Values> {
     const times = Array.from(requestTimes, ([status, each]) => each.samples(`status="${status}"`));
     const build = `{version="${VERSION}",node="${process.versions.node}"}`;
     const cpu = process.cpuUsage();
@@ -116,13 +113,13 @@ export function startMetrics(): Metrics {
       plant_store_commit_duration_seconds: commitTimes.samples(),
       plant_store_commit_failures_total: commitFailures,
       plant_store_plants_stored_total: plantsStored,
-      plant_store_buffered_bytes: gauges.bufferedBytes,
-      plant_store_buffered_bytes_limit: gauges.maxBufferedBytes,
-      plant_store_connections: gauges.open,
-      plant_store_connections_limit: gauges.maxConnections,
-      plant_store_connections_dropped_total: gauges.dropped,
-      plant_store_log_plants: log?.size,
-      plant_store_log_size_bytes: log?.bytes,
+      plant_store_buffered_bytes: gauges?.bufferedBytes,
+      plant_store_buffered_bytes_limit: gauges?.maxBufferedBytes,
+      plant_store_connections: gauges?.open,
+      plant_store_connections_limit: gauges?.maxConnections,
+      plant_store_connections_dropped_total: gauges?.dropped,
+      plant_store_log_plants: gauges?.log?.size,
+      plant_store_log_size_bytes: gauges?.log?.bytes,
       plant_store_build_info: [[build, 1]],
       process_cpu_seconds_total: (cpu.user + cpu.system) / 1e6,
       process_resident_memory_bytes: rss,

@@ -1,25 +1,11 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 
-import { bind, blameSetting } from './bind.js';
-import type { PlantServer } from './http-server.js';
-import { METRICS_TYPE, startMetrics, type LogGauges, type Metrics } from './metrics.js';
-
-export interface MonitorOptions {
-  readonly host: string;
-  readonly port: number;
-  /** How many connections to the service may be open. */
-  readonly maxConnections: number;
-  /** The memory that may be reserved for requests to the service, in bytes. */
-  readonly maxBufferedBytes: number;
-}
+import { bind } from './bind.js';
+import { METRICS_TYPE, startMetrics, type Gauges, type Metrics } from './metrics.js';
 
 /** What the monitor watches while the program serves. */
 export interface Watched {
-  readonly server: Pick<PlantServer, 'connections'>;
-  /** The memory reserved for requests, in bytes. */
-  readonly bufferedBytes: () => number;
-  /** The log, if plants are kept in one. */
-  readonly log?: LogGauges | undefined;
+  readonly gauges: () => Promise<Gauges>;
   /** Rejects if the store cannot store plants at the moment. */
   readonly check: () => Promise<void>;
   /** Aborted when the program begins to stop. */
@@ -42,8 +28,7 @@ export interface Monitor {
 export const MONITOR_LIMITS = { maxConnections: 100, connectionMs: 15_000 } as const;
 
 /** @throws Error if the monitor cannot listen on its host and port. */
-export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
-  const { host, port, maxConnections, maxBufferedBytes } = options;
+export async function startMonitor(host: string, port: number): Promise<Monitor> {
   const metrics = startMetrics();
   let watched: Watched | undefined;
 
@@ -70,17 +55,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
   }
 
   async function sendMetrics(res: ServerResponse): Promise<void> {
-    const connections = await watched?.server.connections();
-    const { open = 0, dropped = 0 } = connections ?? {};
-    const page = metrics.render({
-      open,
-      dropped,
-      maxConnections,
-      bufferedBytes: watched?.bufferedBytes() ?? 0,
-      maxBufferedBytes,
-      log: watched?.log,
-    });
-    send(res, 200, page, { 'Content-Type': METRICS_TYPE });
+    send(res, 200, metrics.render(await watched?.gauges()), { 'Content-Type': METRICS_TYPE });
   }
 
   function answer(req: IncomingMessage, res: ServerResponse): void {
@@ -101,9 +76,7 @@ export async function startMonitor(options: MonitorOptions): Promise<Monitor> {
     socket.once('close', () => clearTimeout(timer));
   });
 
-  const url = await bind(server, { host, port }).catch((error: unknown) => {
-    throw blameSetting(error, 'PLANT_STORE_MONITOR_');
-  });
+  const url = await bind(server, { host, port }, 'PLANT_STORE_MONITOR_');
   // It is never closed, so it must not keep the process alive.
   server.unref();
 

@@ -1,4 +1,4 @@
-import { PlantStoreError } from '../../store.js';
+import { reasonOf } from '../../system-error.js';
 
 /** Why settings or arguments are not valid: all problems, one sentence each. The program ends with code 2. */
 export class SettingsError extends Error {
@@ -14,18 +14,22 @@ export class SettingsError extends Error {
 
 /** The problems that an error stands for. */
 export function problemsOf(error: unknown): readonly string[] {
-  return error instanceof SettingsError ? error.problems : [(error as Error).message];
+  return error instanceof SettingsError ? error.problems : [reasonOf(error)];
 }
 
-/** Names a setting in the message if the file or the database that it names cannot be used. */
-export async function namingSetting<Result>(
+/**
+ * Resolves to the result of a reading. If that fails, adds its problems to the others, behind the name of what is
+ * read, and resolves to `undefined`.
+ */
+export async function collectProblems<Result>(
+  problems: string[],
   name: string,
-  result: Promise<Result>,
-): Promise<Result> {
+  reading: () => Result | Promise<Result>,
+): Promise<Result | undefined> {
   try {
-    return await result;
-  } catch (cause) {
-    if (!(cause instanceof PlantStoreError && cause.code === 'unavailable')) throw cause;
-    throw new Error(`${name}: ${cause.message}`, { cause });
+    return await reading();
+  } catch (error) {
+    problems.push(...problemsOf(error).map((problem) => `${name}: ${problem}`));
+    return undefined;
   }
 }

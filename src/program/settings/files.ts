@@ -4,20 +4,14 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
-import { MAX_TOKENS, tokenFault } from '../../http/auth.js';
+import { MAX_TOKENS, tokenProblem } from '../../http/auth.js';
 import { syncFolder } from '../../log/files.js';
 import { nodeSystem } from '../../log/system.js';
 import { codeOf, reasonOf } from '../../system-error.js';
-import { SettingsError } from './error.js';
+import { collectProblems, problemsOf, SettingsError } from './error.js';
 
 /** 256 bits, which cannot be guessed. RFC 6750 prescribes no length. */
 const TOKEN_BYTES = 32;
-
-/** A file in PEM, which has been read. */
-export interface PemFile {
-  readonly path: string;
-  readonly pem: Buffer;
-}
 
 /** A certificate, with its intermediate certificates, and its private key, in PEM. */
 export interface TlsMaterial {
@@ -36,7 +30,7 @@ export function checkTokens(given: readonly string[], place: string): readonly s
   if (tokens.length > MAX_TOKENS)
     throw new SettingsError([`holds ${tokens.length} tokens; at most ${MAX_TOKENS} are allowed`]);
   const problems = given.flatMap((token, index) => {
-    const problem = token === '' ? undefined : tokenFault(token);
+    const problem = token === '' ? undefined : tokenProblem(token);
     return problem === undefined ? [] : `${place} ${index + 1} ${problem}`;
   });
   if (problems.length > 0) throw new SettingsError(problems);
@@ -103,57 +97,38 @@ export async function readPassword(path: string): Promise<string> {
 }
 
 /**
- * Reads a certificate and those that follow it.
+ * Reads a certificate, those that follow it, and its private key.
  *
- * @throws SettingsError if it cannot be read or used.
+ * @throws SettingsError with the problems of both files, or if they do not belong together.
  */
-export async function readCertificate(path: string): Promise<PemFile> {
-  return readPem(path, 'a certificate', (cert) => createSecureContext({ cert }));
+export async function readTls(certPath: string, keyPath: string): Promise<TlsMaterial> {
+  const problems: string[] = [];
+  const cert = await collectProblems(problems, certPath, () =>
+    readPem(certPath, 'a certificate', (pem) => createSecureContext({ cert: pem })),
+  );
+  const key = await collectProblems(problems, keyPath, () =>
+    readPem(keyPath, 'a private key', createPrivateKey),
+  );
+  if (!cert || !key) throw new SettingsError(problems);
+  // Node itself compares only keys of the same type.
+  if (!new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)))
+    throw new SettingsError([
+      `${keyPath}: is not the private key of the first certificate in ${certPath}`,
+    ]);
+  return { cert, key };
 }
 
-/**
- * Reads a private key.
- *
- * @throws SettingsError if it cannot be read or used.
- */
-export async function readPrivateKey(path: string): Promise<PemFile> {
-  return readPem(path, 'a private key', createPrivateKey);
-}
-
-/** Returns why a key is not that of a certificate, if so. Node itself compares only keys of the same type. */
-export function pairProblem(cert: PemFile, key: PemFile): string | undefined {
-  return new X509Certificate(cert.pem).checkPrivateKey(createPrivateKey(key.pem))
-    ? undefined
-    : `${key.path}: is not the private key of the first certificate in ${cert.path}`;
-}
-
-/**
- * Reads a certificate and its key again.
- *
- * @throws SettingsError if one of them cannot be read or used, or if they do not belong together.
- */
-export async function readTls(cert: string, key: string): Promise<TlsMaterial> {
-  const [certFile, keyFile] = [await readCertificate(cert), await readPrivateKey(key)];
-  const problem = pairProblem(certFile, keyFile);
-  if (problem !== undefined) throw new SettingsError([problem]);
-  return { cert: certFile.pem, key: keyFile.pem };
-}
-
-function readPem(path: string, what: string, use: (pem: Buffer) => unknown): Promise<PemFile> {
-  return namingFile(path, async () => {
-    const pem = await readFile(path);
-    try {
-      use(pem);
-    } catch (cause) {
-      // OpenSSL would say: interrupted or cancelled.
-      if (pem.includes('ENCRYPTED'))
-        throw new SettingsError(['is encrypted; store it without a pass phrase'], { cause });
-      const { message } = cause as Error;
-      const problem = `cannot be used as ${what} in PEM (OpenSSL: ${message})`;
-      throw new SettingsError([problem], { cause });
-    }
-    return { path, pem };
-  });
+async function readPem(path: string, what: string, use: (pem: Buffer) => unknown): Promise<Buffer> {
+  const pem = await readFile(path);
+  try {
+    use(pem);
+  } catch (cause) {
+    // OpenSSL would say: interrupted or cancelled.
+    if (pem.includes('ENCRYPTED')) throw new Error('is encrypted; store it without a pass phrase');
+    const { message } = cause as Error;
+    throw new Error(`cannot be used as ${what} in PEM (OpenSSL: ${message})`, { cause });
+  }
+  return pem;
 }
 
 /** Names a file in the problems of reading it. */
@@ -161,10 +136,7 @@ async function namingFile<Result>(path: string, reading: () => Promise<Result>):
   try {
     return await reading();
   } catch (cause) {
-    const problems = cause instanceof SettingsError ? cause.problems : [reasonOf(cause)];
-    throw new SettingsError(
-      problems.map((problem) => `${path}: ${problem}`),
-      { cause },
-    );
+    const problems = problemsOf(cause).map((problem) => `${path}: ${problem}`);
+    throw new SettingsError(problems, { cause });
   }
 }

@@ -1,9 +1,10 @@
 import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
-import { reasonOf } from '../../system-error.js';
-import { problemsOf, SettingsError } from './error.js';
+import { collectProblems, SettingsError } from './error.js';
 import {
+  EXCLUSIVE,
+  NEEDS,
   SETTING_NAMES,
   SETTINGS,
   STORE_NAMES,
@@ -28,7 +29,7 @@ export interface SettingsRead {
  */
 export async function readStoreSettings(environment: Environment): Promise<StoreSettings> {
   const { values, problems } = await readSettings(environment, STORE_NAMES);
-  throwAny(problems);
+  if (problems.length > 0) throw new SettingsError(problems);
   return values as StoreSettings;
 }
 
@@ -38,61 +39,15 @@ export async function readStoreSettings(environment: Environment): Promise<Store
  * @throws SettingsError with all problems, or if plants are kept in a database.
  */
 export async function readLogPath(environment: Environment): Promise<string> {
-  const { values, problems } = await readValues(environment, ['PLANT_STORE_FILE']);
+  const { values, problems } = await readSettings(environment, ['PLANT_STORE_FILE']);
   if (environment.PLANT_STORE_DATABASE_URL !== undefined)
     problems.push('PLANT_STORE_DATABASE_URL: is set, so the command has to name its log');
-  throwAny(problems);
+  if (problems.length > 0) throw new SettingsError(problems);
   return (values as Settings).PLANT_STORE_FILE;
 }
 
-/** Reads some settings, which include {@link STORE_NAMES}, and checks that each of them has an effect. */
+/** Reads some settings in the order of the table, and checks that each of them has an effect. */
 export async function readSettings(
-  environment: Environment,
-  names: readonly SettingName[],
-): Promise<SettingsRead> {
-  const { values, problems } = await readValues(environment, names);
-  for (const name of names) {
-    const { needs } = SETTINGS[name];
-    if (needs !== undefined && environment[name] !== undefined && environment[needs] === undefined)
-      problems.push(`${name}: needs ${needs}`);
-  }
-  problems.push(...exclusionProblems(environment, 'PLANT_STORE_FILE', 'PLANT_STORE_DATABASE_URL'));
-  if (environment.PLANT_STORE_FILE !== undefined && values.PLANT_STORE_FILE !== undefined)
-    problems.push(...(await folderProblems(values.PLANT_STORE_FILE)));
-  return { values, problems };
-}
-
-export function throwAny(problems: readonly string[]): void {
-  if (problems.length > 0) throw new SettingsError(problems);
-}
-
-/** The problem of two settings that exclude each other. */
-export function exclusionProblems(
-  given: Environment,
-  one: SettingName,
-  other: SettingName,
-): string[] {
-  if (given[one] === undefined || given[other] === undefined) return [];
-  return [`${one} and ${other}: must not be set together`];
-}
-
-/**
- * The problem of a configured log whose folder is missing. If the folder was created, a path such as `$HOME/plants.jsonl`
- * in an env file, which no shell has expanded, would be a new, empty log, which gives the ids of stored plants away.
- */
-async function folderProblems(file: string): Promise<string[]> {
-  const folder = dirname(file);
-  try {
-    // Not of the folder itself, which may be a file.
-    await stat(`${folder}/.`);
-    return [];
-  } catch (error) {
-    return [`PLANT_STORE_FILE: the folder ${folder} must exist: ${reasonOf(error)}`];
-  }
-}
-
-/** Reads some settings in the order of the table. */
-async function readValues(
   environment: Environment,
   names: readonly SettingName[],
 ): Promise<SettingsRead> {
@@ -102,14 +57,35 @@ async function readValues(
     const { fallback, parse } = SETTINGS[name];
     const value = environment[name] ?? fallback;
     if (value === undefined) continue;
-    try {
+    values[name] = await collectProblems(problems, name, () => {
       checkEnds(name, value);
-      values[name] = await parse(value);
-    } catch (error) {
-      problems.push(...problemsOf(error).map((problem) => `${name}: ${problem}`));
-    }
+      return parse(value);
+    });
   }
-  return { values: values as Partial<Settings>, problems };
+  const given = names.filter((name) => environment[name] !== undefined);
+  for (const name of given) {
+    const needed = NEEDS[name];
+    if (needed && !given.includes(needed)) problems.push(`${name}: needs ${needed}`);
+  }
+  for (const [one, other] of EXCLUSIVE)
+    if (given.includes(one) && given.includes(other))
+      problems.push(`${one} and ${other}: must not be set together`);
+  const settings = values as Partial<Settings>;
+  const { PLANT_STORE_FILE: file } = settings;
+  if (file !== undefined && given.includes('PLANT_STORE_FILE')) await checkFolder(file, problems);
+  return { values: settings, problems };
+}
+
+/**
+ * Checks that the folder of a configured log exists. If it was created, a path such as `$HOME/plants.jsonl` in an env
+ * file, which no shell has expanded, would be a new, empty log, which gives the ids of stored plants away.
+ */
+async function checkFolder(file: string, problems: string[]): Promise<void> {
+  const folder = dirname(file);
+  // Not of the folder itself, which may be a file.
+  await collectProblems(problems, `PLANT_STORE_FILE: the folder ${folder} must exist`, () =>
+    stat(`${folder}/.`),
+  );
 }
 
 /** An env file keeps the quotes and the CR that a shell would have removed. Tokens may have white space around. */

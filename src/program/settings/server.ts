@@ -1,15 +1,9 @@
 import { dirname, join } from 'node:path';
 
 import { MIN_BUFFERED_BODIES } from '../../http/limits.js';
-import { problemsOf } from './error.js';
-import { pairProblem, readTokensIfPresent } from './files.js';
-import {
-  exclusionProblems,
-  readSettings,
-  throwAny,
-  type Environment,
-  type SettingsRead,
-} from './read.js';
+import { collectProblems, SettingsError } from './error.js';
+import { readTls, readTokensIfPresent, type TlsMaterial } from './files.js';
+import { readSettings, type Environment, type SettingsRead } from './read.js';
 import { SETTING_NAMES, type Settings } from './table.js';
 
 /** Where the bearer tokens come from. */
@@ -24,7 +18,11 @@ export interface ServerSettings extends Settings {
   /** A listening socket that the process has inherited, which is used instead of host and port. */
   readonly inheritedSocket: number | undefined;
   readonly tokenSource: TokenSource;
+  readonly tls: TlsMaterial | undefined;
 }
+
+/** SD_LISTEN_FDS_START of systemd. */
+const FIRST_INHERITED = 3;
 
 /**
  * Reads the settings of the server, and the files that they name.
@@ -32,21 +30,27 @@ export interface ServerSettings extends Settings {
  * @throws SettingsError with all problems.
  */
 export async function readServerSettings(environment: Environment): Promise<ServerSettings> {
-  const { values, problems } = await readSettings(environment, SETTING_NAMES);
+  const read = await readSettings(environment, SETTING_NAMES);
+  const { values, problems } = read;
   // The protocol of systemd, sd_listen_fds(3). The variables of another process have no effect.
   const isInherited = environment.LISTEN_PID === String(process.pid);
-  problems.push(
-    ...exclusionProblems(environment, 'PLANT_STORE_TOKEN', 'PLANT_STORE_TOKEN_FILE'),
-    ...tlsProblems(values),
-    ...limitProblems(values),
-    ...(isInherited ? inheritedProblems(environment) : portProblems(values)),
-  );
-  const tokenSource = await findTokens(environment, { values, problems });
+  problems.push(...limitProblems(values));
+  problems.push(...(isInherited ? inheritedProblems(environment) : portProblems(values)));
+  const tls = await findTls(read);
+  const tokenSource = await findTokens(environment, read);
   if (tokenSource && 'path' in tokenSource && tokenSource.path === values.PLANT_STORE_FILE)
     problems.push('PLANT_STORE_FILE: must not have the name of the token file');
-  throwAny(problems);
+  if (problems.length > 0) throw new SettingsError(problems);
   const inheritedSocket = isInherited ? FIRST_INHERITED : undefined;
-  return { ...values, inheritedSocket, tokenSource } as ServerSettings;
+  return { ...values, inheritedSocket, tokenSource, tls } as ServerSettings;
+}
+
+/** Finds the certificate and its key. Adds to the problems if they cannot be used. */
+async function findTls({ values, problems }: SettingsRead): Promise<TlsMaterial | undefined> {
+  const { PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key } = values;
+  if (cert === undefined || key === undefined) return undefined;
+  const names = 'PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY';
+  return collectProblems(problems, names, () => readTls(cert, key));
 }
 
 /** Finds the tokens. Adds to the problems if there are none, or if they cannot be used. */
@@ -59,29 +63,13 @@ async function findTokens(
   if (given.PLANT_STORE_TOKEN_FILE !== undefined) return file && { kind: 'file', ...file };
   if (given.PLANT_STORE_DATABASE_URL !== undefined)
     problems.push('PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set');
-  else if (log !== undefined) return findDefaultTokens(log, problems);
-  return undefined;
-}
-
-async function findDefaultTokens(
-  log: string,
-  problems: string[],
-): Promise<TokenSource | undefined> {
-  const path = join(dirname(log), 'token');
-  try {
-    const tokens = await readTokensIfPresent(path);
-    return tokens ? { kind: 'file', path, tokens } : { kind: 'new file', path };
-  } catch (error) {
-    const ofFile = (problem: string) => `PLANT_STORE_FILE: the token file beside it, ${problem}`;
-    problems.push(...problemsOf(error).map(ofFile));
-    return undefined;
+  else if (log !== undefined) {
+    const path = join(dirname(log), 'token');
+    const name = 'PLANT_STORE_FILE: the token file beside it';
+    const found = await collectProblems(problems, name, () => readTokensIfPresent(path));
+    return found ? { kind: 'file', path, tokens: found } : { kind: 'new file', path };
   }
-}
-
-function tlsProblems(values: Partial<Settings>): string[] {
-  const { PLANT_STORE_TLS_CERT: cert, PLANT_STORE_TLS_KEY: key } = values;
-  const problem = cert && key && pairProblem(cert, key);
-  return problem ? [`PLANT_STORE_TLS_KEY: ${problem}`] : [];
+  return undefined;
 }
 
 function limitProblems(values: Partial<Settings>): string[] {
@@ -97,9 +85,6 @@ function portProblems(values: Partial<Settings>): string[] {
     ? ['PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT']
     : [];
 }
-
-/** SD_LISTEN_FDS_START of systemd. */
-const FIRST_INHERITED = 3;
 
 function inheritedProblems(given: Environment): string[] {
   const problems = (['PLANT_STORE_HOST', 'PLANT_STORE_PORT'] as const)

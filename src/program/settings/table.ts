@@ -2,22 +2,22 @@ import { resolve } from 'node:path';
 
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../../http/limits.js';
 import { parseDatabaseUrl } from '../../postgres/url.js';
-import { checkTokens, readCertificate, readPassword, readPrivateKey, readTokens } from './files.js';
+import { checkTokens, readPassword, readTokens } from './files.js';
 
 /** Returns the value of a setting, or a promise of it. Throws its problem, without the name of the setting. */
 type Parser<Value> = (value: string) => Value | Promise<Value>;
 
-/** A setting with a default. `needs` is another setting without which it has no effect. */
-function setting<Value>(fallback: string, about: string, parse: Parser<Value>, needs?: string) {
-  return { fallback, about, parse, needs };
+/** A setting with a default. */
+function setting<Value>(fallback: string, about: string, parse: Parser<Value>) {
+  return { fallback, about, parse };
 }
 
 /** A setting that is `undefined` if it is not given. */
-function optional<Value>(about: string, parse: Parser<Value | undefined>, needs?: string) {
-  return { fallback: undefined, about, parse, needs };
+function optional<Value>(about: string, parse: Parser<Value | undefined>) {
+  return { fallback: undefined, about, parse };
 }
 
-/** Every setting: its default, its help, its parser, and what it needs. Problems are reported in this order. */
+/** Every setting: its default, its help, and its parser. Problems are reported in this order. */
 export const SETTINGS = {
   PLANT_STORE_HOST: setting('127.0.0.1', 'address to listen on', String),
   PLANT_STORE_PORT: setting('8080', 'port to listen on; 0 takes a free one', integer(0, 65_535)),
@@ -29,32 +29,17 @@ export const SETTINGS = {
   PLANT_STORE_DATABASE_PASSWORD_FILE: optional(
     'file with the password; read for each connection',
     passwordFile,
-    'PLANT_STORE_DATABASE_URL',
   ),
-  PLANT_STORE_DATABASE_CONNECTIONS: setting(
-    '2',
-    'connections to the database',
-    integer(1, 1_000),
-    'PLANT_STORE_DATABASE_URL',
-  ),
+  PLANT_STORE_DATABASE_CONNECTIONS: setting('2', 'connections to the database', integer(1, 1_000)),
   PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: setting(
     'false',
     'true accepts fsync=off and synchronous_commit=off',
     flag,
-    'PLANT_STORE_DATABASE_URL',
   ),
   PLANT_STORE_TOKEN: optional('bearer tokens, separated by white space, instead of a file', tokens),
   PLANT_STORE_TOKEN_FILE: optional('file with one bearer token a line', tokenFile),
-  PLANT_STORE_TLS_CERT: optional(
-    'PEM file of a certificate; with its key, HTTPS is served',
-    (value) => readCertificate(path(value)),
-    'PLANT_STORE_TLS_KEY',
-  ),
-  PLANT_STORE_TLS_KEY: optional(
-    'PEM file of the private key',
-    (value) => readPrivateKey(path(value)),
-    'PLANT_STORE_TLS_CERT',
-  ),
+  PLANT_STORE_TLS_CERT: optional('PEM file of a certificate; with its key, HTTPS is served', path),
+  PLANT_STORE_TLS_KEY: optional('PEM file of the private key', path),
   PLANT_STORE_MAX_BODY: setting(
     `${DEFAULT_LIMITS.maxBodyBytes}`,
     'the largest body, in bytes',
@@ -70,12 +55,7 @@ export const SETTINGS = {
     'port of /livez, /readyz and /metrics; no TLS, no token',
     integer(0, 65_535),
   ),
-  PLANT_STORE_MONITOR_HOST: setting(
-    '127.0.0.1',
-    'address of the monitor',
-    String,
-    'PLANT_STORE_MONITOR_PORT',
-  ),
+  PLANT_STORE_MONITOR_HOST: setting('127.0.0.1', 'address of the monitor', String),
   // Longer than the 60 s for which nginx keeps idle connections.
   PLANT_STORE_KEEP_ALIVE_SECONDS: setting(
     '75',
@@ -91,6 +71,22 @@ export const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[];
 export type Settings = {
   readonly [Name in SettingName]: Awaited<ReturnType<(typeof SETTINGS)[Name]['parse']>>;
 };
+
+/** The settings that have no effect without another one. */
+export const NEEDS: Readonly<Partial<Record<SettingName, SettingName>>> = {
+  PLANT_STORE_DATABASE_PASSWORD_FILE: 'PLANT_STORE_DATABASE_URL',
+  PLANT_STORE_DATABASE_CONNECTIONS: 'PLANT_STORE_DATABASE_URL',
+  PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'PLANT_STORE_DATABASE_URL',
+  PLANT_STORE_TLS_CERT: 'PLANT_STORE_TLS_KEY',
+  PLANT_STORE_TLS_KEY: 'PLANT_STORE_TLS_CERT',
+  PLANT_STORE_MONITOR_HOST: 'PLANT_STORE_MONITOR_PORT',
+};
+
+/** The pairs of settings that exclude each other. */
+export const EXCLUSIVE: readonly (readonly [SettingName, SettingName])[] = [
+  ['PLANT_STORE_FILE', 'PLANT_STORE_DATABASE_URL'],
+  ['PLANT_STORE_TOKEN', 'PLANT_STORE_TOKEN_FILE'],
+];
 
 /** The settings that say where plants are kept. */
 export const STORE_NAMES = [

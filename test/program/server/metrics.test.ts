@@ -19,13 +19,17 @@ const { measure, render } = startMetrics();
 const responses = channel('plant-store:response');
 const commits = channel('plant-store:commit');
 
-t.test('the metrics are valid, with a log and without', { skip: noPromtool }, async (t) => {
-  for (const gauges of [GAUGES, { ...GAUGES, log: undefined }]) {
-    const options = { input: render(gauges), encoding: 'utf8' } as const;
-    const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], options);
-    t.strictSame({ status, stdout, stderr }, { status: 0, stdout: '', stderr: '' });
-  }
-});
+t.test(
+  'the metrics are valid, with a log and without, and before the program serves',
+  { skip: noPromtool },
+  async (t) => {
+    for (const gauges of [GAUGES, { ...GAUGES, log: undefined }, undefined]) {
+      const options = { input: render(gauges), encoding: 'utf8' } as const;
+      const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], options);
+      t.strictSame({ status, stdout, stderr }, { status: 0, stdout: '', stderr: '' });
+    }
+  },
+);
 
 t.test('each metric is described by a sentence', async (t) => {
   const page = render(GAUGES);

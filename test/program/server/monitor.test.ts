@@ -12,19 +12,21 @@ import {
 } from '../../../dist/program/server/monitor.js';
 import { hastenTimers } from '../../service.js';
 
-const OPTIONS = { host: '127.0.0.1', port: 0, maxConnections: 10, maxBufferedBytes: 1_000 };
+const startHere = () => startMonitor('127.0.0.1', 0);
 const succeeds = (): Promise<void> => Promise.resolve();
 const fails = (): Promise<void> => Promise.reject(new Error('secret'));
 const SERVING: Watched = {
   check: succeeds,
-  server: { connections: async () => ({ open: 3, dropped: 2 }) },
-  bufferedBytes: () => 250,
+  gauges: async () => ({
+    ...{ open: 3, dropped: 2, maxConnections: 10 },
+    ...{ bufferedBytes: 250, maxBufferedBytes: 1_000 },
+  }),
   stop: new AbortController().signal,
 };
 
 /** Starts a monitor of a program that serves. */
 async function startServing(watched: Partial<Watched> = {}): Promise<string> {
-  const monitor = await startMonitor(OPTIONS);
+  const monitor = await startHere();
   monitor.watch({ ...SERVING, ...watched });
   return monitor.url;
 }
@@ -73,7 +75,7 @@ t.test('each page has its path, whatever the query is; HEAD has its head', async
 });
 
 t.test('readiness follows the program and its store, liveness does not', async (t) => {
-  const monitor = await startMonitor(OPTIONS);
+  const monitor = await startHere();
   const { url } = monitor;
   const isReady = async (status: number, body: string): Promise<void> => {
     t.match(await get(`${url}/readyz`), { status, body: RegExp(`^${body}$`) });
@@ -118,7 +120,7 @@ t.test('a connection is closed when its time is over', async (t) => {
 });
 
 t.test('connections beyond the maximum are closed at once', async (t) => {
-  const { url } = await startMonitor(OPTIONS);
+  const { url } = await startHere();
   const sockets = Array.from({ length: MONITOR_LIMITS.maxConnections }, () => send(t, url, ''));
   await Promise.all(sockets.map((socket) => once(socket, 'connect')));
   t.equal(await text(send(t, url, '')), '');

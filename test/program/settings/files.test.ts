@@ -7,9 +7,7 @@ import t from 'tap';
 import { MAX_TOKENS } from '../../../dist/http/auth.js';
 import {
   createTokenFile,
-  readCertificate,
   readPassword,
-  readPrivateKey,
   readTls,
   readTokens,
   readTokensIfPresent,
@@ -68,18 +66,14 @@ t.test('a file that cannot be read is a problem, unless it may be missing', asyn
   };
   for (const [name, problem] of Object.entries(problems)) {
     const path = join(folder, name);
-    for (const read of [
-      readTokens,
-      readTokensIfPresent,
-      readCertificate,
-      readPrivateKey,
-      readPassword,
-    ])
+    for (const read of [readTokens, readTokensIfPresent, readPassword])
       t.strictSame(
         await problemsOf(read(path)),
         read === readTokensIfPresent && name === 'none' ? [] : [`${path}: ${problem}`],
         `${read.name}: ${name}`,
       );
+    const both = [`${path}: ${problem}`, `${path}: ${problem}`];
+    t.strictSame(await problemsOf(readTls(path, path)), both, `certificate and key: ${name}`);
   }
   t.equal(await readTokensIfPresent(join(folder, 'none')), undefined);
   writeFileSync(join(folder, 'empty'), '');
@@ -132,7 +126,10 @@ t.test(
     const der = Buffer.from(own.cert.split('\n')[1] ?? '', 'base64');
     const cipher = { cipher: 'aes-256-cbc', passphrase: 'secret' };
     const encrypted = createPrivateKey(own.key).export({ type: 'pkcs8', format: 'pem', ...cipher });
-    const path = join(t.testdir(), 'file');
+    const folder = t.testdir({ cert: own.cert, key: own.key });
+    const path = join(folder, 'file');
+    const readCertificate = () => readTls(path, join(folder, 'key'));
+    const readPrivateKey = () => readTls(join(folder, 'cert'), path);
     const misfits = [
       ['a key', readCertificate, own.key, 'no start line'],
       ['nothing', readCertificate, '', 'no start line'],
@@ -145,7 +142,7 @@ t.test(
     for (const [what, read, content, reason] of misfits) {
       writeFileSync(path, content);
       const kind = read === readCertificate ? 'certificate' : 'private key';
-      const [problem = '', ...more] = await problemsOf(read(path));
+      const [problem = '', ...more] = await problemsOf(read());
       const start = `${path}: cannot be used as a ${kind} in PEM (OpenSSL: `;
       t.ok(problem.startsWith(start), problem);
       t.match(problem.slice(start.length), reason, what);
@@ -153,7 +150,7 @@ t.test(
     }
     writeFileSync(path, encrypted);
     const problem = 'is encrypted; store it without a pass phrase';
-    t.strictSame(await problemsOf(readPrivateKey(path)), [`${path}: ${problem}`]);
+    t.strictSame(await problemsOf(readPrivateKey()), [`${path}: ${problem}`]);
   },
 );
 

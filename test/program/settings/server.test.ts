@@ -9,7 +9,7 @@ import {
   type Environment,
 } from '../../../dist/program/settings/read.js';
 import { readServerSettings, type ServerSettings } from '../../../dist/program/settings/server.js';
-import { SETTING_NAMES, SETTINGS } from '../../../dist/program/settings/table.js';
+import { NEEDS, SETTING_NAMES } from '../../../dist/program/settings/table.js';
 import { selfSigned } from '../../certificate.js';
 import { exactly } from '../../exactly.js';
 import { problemsOf } from '../here.js';
@@ -38,6 +38,7 @@ t.test('an empty environment is valid', async (t) => {
     PLANT_STORE_MONITOR_HOST: '127.0.0.1',
     PLANT_STORE_KEEP_ALIVE_SECONDS: 75,
     inheritedSocket: undefined,
+    tls: undefined,
     tokenSource: { kind: 'new file', path: resolve('data/token') },
   });
 });
@@ -82,7 +83,6 @@ const logAt = (file: string): Partial<ServerSettings> => ({
   PLANT_STORE_FILE: resolve(file),
   tokenSource: { kind: 'new file', path: resolve(file, '../token') },
 });
-const pem = (name: string, text: string) => ({ path: resolve(name), pem: Buffer.from(text) });
 
 const accepted: Record<string, readonly [Environment, Partial<ServerSettings>]> = {
   'a relative path': [{ PLANT_STORE_FILE: 'log/of plants' }, logAt('log/of plants')],
@@ -102,7 +102,11 @@ const accepted: Record<string, readonly [Environment, Partial<ServerSettings>]> 
   ],
   'a certificate and its key': [
     { PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: resolve('b.pem') },
-    { PLANT_STORE_TLS_CERT: pem('a.pem', cert), PLANT_STORE_TLS_KEY: pem('b.pem', key) },
+    {
+      PLANT_STORE_TLS_CERT: resolve('a.pem'),
+      PLANT_STORE_TLS_KEY: resolve('b.pem'),
+      tls: { cert: Buffer.from(cert), key: Buffer.from(key) },
+    },
   ],
   'a socket from systemd, which frees the default port for the monitor': [
     { LISTEN_PID: String(process.pid), LISTEN_FDS: '1', PLANT_STORE_MONITOR_PORT: '8080' },
@@ -124,7 +128,7 @@ const INHERITED = { LISTEN_PID: String(process.pid), LISTEN_FDS: '1' };
 const refused: Record<string, readonly [environment: Environment, ...problems: string[]]> = {
   'the key of another certificate': [
     { PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: 'c.pem' },
-    `PLANT_STORE_TLS_KEY: ${resolve('c.pem')}: is not the private key of the first certificate in ${resolve('a.pem')}`,
+    `PLANT_STORE_TLS_CERT and PLANT_STORE_TLS_KEY: ${resolve('c.pem')}: is not the private key of the first certificate in ${resolve('a.pem')}`,
   ],
   'a token that no request could carry': [
     { PLANT_STORE_TOKEN: 'good bäd' },
@@ -150,7 +154,7 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
   'a log in a file': [
     { PLANT_STORE_FILE: 'secret/log' },
     `PLANT_STORE_FILE: the folder ${resolve('secret')} must exist: not a directory (ENOTDIR)`,
-    `PLANT_STORE_FILE: the token file beside it, ${resolve('secret/token')}: not a directory (ENOTDIR)`,
+    `PLANT_STORE_FILE: the token file beside it: ${resolve('secret/token')}: not a directory (ENOTDIR)`,
   ],
   'a log and a database': [
     { ...DATABASE, PLANT_STORE_FILE: 'log' },
@@ -196,12 +200,9 @@ t.test('a setting that has no effect without another one is refused without it',
     PLANT_STORE_TLS_KEY: 'b.pem',
     PLANT_STORE_MONITOR_HOST: '127.0.0.1',
   };
-  const dependent = SETTING_NAMES.filter((name) => SETTINGS[name].needs !== undefined);
-  t.strictSame(dependent, Object.keys(given));
-  for (const name of dependent) {
-    const needed = String(SETTINGS[name].needs);
+  t.strictSame(Object.keys(NEEDS), Object.keys(given));
+  for (const [name, needed] of Object.entries(NEEDS))
     t.strictSame(await problemsIn({ [name]: given[name] }), [`${name}: needs ${needed}`]);
-  }
 });
 
 /** The names and values among these that are not refused with the problem of the value. */
@@ -250,8 +251,8 @@ t.test('a path that only a shell or a URL parser would understand is refused', a
 
 t.test('the commands on a log read only its path', async (t) => {
   t.equal(
-    await readLogPath({ PLANT_STORE_FILE: 'a/log', PLANT_STORE_PORT: 'x' }),
-    resolve('a/log'),
+    await readLogPath({ PLANT_STORE_FILE: 'log/a', PLANT_STORE_PORT: 'x' }),
+    resolve('log/a'),
   );
   t.strictSame(await problemsOf(readLogPath(DATABASE)), [
     'PLANT_STORE_DATABASE_URL: is set, so the command has to name its log',
