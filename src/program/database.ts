@@ -3,14 +3,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { reportSentence } from '../report.js';
 import { reasonOf } from '../system-error.js';
 import type { StoreSettings } from './settings/table.js';
-import { aborted } from './signals.js';
 
 /** The pause between two attempts to open a database, in milliseconds. */
 export const RETRY_MS = 3_000;
 
 /**
  * Opens the database at a URL as a store. While no server can be reached, tries again and reports why, or fails.
- * Rejects with the reason of `stop` once that is aborted.
+ * Rejects with the reason of `stop` if that is aborted before a server is reached.
  */
 export async function openDatabase(
   url: string,
@@ -20,18 +19,17 @@ export async function openDatabase(
 ) {
   const { isTransient, openPostgresStore } = await importPostgres();
   const { PLANT_STORE_DATABASE_PASSWORD_FILE: password } = settings;
-  const stopped = aborted(stop).then(() => Promise.reject(stop.reason as Error));
   for (;;) {
-    const opening = openPostgresStore({
-      url,
-      connections: settings.PLANT_STORE_DATABASE_CONNECTIONS,
-      acceptDataLoss: settings.PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS,
-      ...(password && { password }),
-      report: reportSentence,
-    });
     try {
-      return await Promise.race([opening, stopped]);
+      return await openPostgresStore({
+        url,
+        connections: settings.PLANT_STORE_DATABASE_CONNECTIONS,
+        acceptDataLoss: settings.PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS,
+        ...(password && { password }),
+        report: reportSentence,
+      });
     } catch (error) {
+      stop.throwIfAborted();
       if (ifAway === 'fail' || !isTransient(error)) throw error;
       reportSentence(`${reasonOf(error)}; trying again in ${RETRY_MS / 1_000} s`);
     }

@@ -1,5 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises';
-
 import { reportToConsole } from '../report.js';
 
 /** The exit codes of the program. */
@@ -20,15 +18,4 @@ export function failWith(code: ExitCode, ...messages: readonly string[]): ExitCo
 export function killProcess(): void {
   process.kill(process.pid, 'SIGKILL');
   process.abort();
-}
-
-const THREAD_POLL_MS = 10;
-
-/**
- * Resolves once no file operation and no look-up of a name occupies a thread: `process.exit` would wait for that thread,
- * and no timer or signal could end the process any more.
- */
-export async function threadsAreFree(): Promise<void> {
-  while (process.getActiveResourcesInfo().some((name) => name.includes('Req')))
-    await delay(THREAD_POLL_MS);
 }

@@ -85,8 +85,8 @@ export async function addPlants(
       console.log(
         `${file}: ${pluralize(created, 'plant')} imported, ${unchanged} unchanged, ${pluralize(refused, 'line')} refused`,
       );
+    await target?.store.close();
   }
-  await target.store.close();
   // If the file was emptied meanwhile, the plants are not there.
   target.log?.poisoned.throwIfAborted();
   return counts.refused === 0 ? EXIT.done : EXIT.failed;

@@ -1,9 +1,7 @@
-import { reportSentence } from '../report.js';
 import { reasonOf } from '../system-error.js';
-import { EXIT, failWith, killProcess, threadsAreFree, type ExitCode } from './exit.js';
+import { EXIT, failWith, type ExitCode } from './exit.js';
 import { exportPlants } from './export.js';
 import { importPlants } from './import.js';
-import { outputTaken } from './output.js';
 import { repair } from './repair.js';
 import { serve } from './serve.js';
 import { SettingsError } from './settings/error.js';
@@ -32,27 +30,15 @@ SIGTERM and SIGINT stop the program once the requests in flight are answered. SI
 the token file, the certificate and its key again, but stops it if its input is a terminal.`;
 
 /**
- * Runs the program with the arguments of the process, then ends the process: with the exit code once all output has
- * been taken, or by force when the time of a shutdown is up.
+ * Runs the program with the arguments of the process. The process ends once nothing is left to do: all output has been
+ * taken, and no file operation is pending. Not with `process.exit`, which waits for a thread that a disk or a resolver
+ * blocks, and no timer or signal could end the process any more.
  */
 export async function main(shutdown: Shutdown): Promise<void> {
   // The program continues if the reader of a pipe closes it (EPIPE).
   process.stdout.on('error', () => undefined);
   process.stderr.on('error', () => undefined);
-  const code = await Promise.race([runToEnd(shutdown, process.argv.slice(2)), shutdown.timeUp]);
-  if (code === undefined) {
-    reportSentence('the shutdown timed out; not all work was completed');
-    killProcess();
-  }
-  process.exit(code);
-}
-
-/** Resolves to the exit code of a command once `process.exit` would not wait. */
-async function runToEnd(shutdown: Shutdown, args: readonly string[]): Promise<ExitCode> {
-  const code = await runCommand(shutdown, args);
-  await outputTaken();
-  await threadsAreFree();
-  return code;
+  process.exitCode = await runCommand(shutdown, process.argv.slice(2));
 }
 
 /** Runs a command, and resolves to its exit code. Reports why it fails, if it does. */

@@ -10,12 +10,6 @@ export function printLine(line: string): Promise<void> | undefined {
   return new Promise((resolve) => process.stdout.write('', () => resolve()));
 }
 
-/** Resolves once all that was written to stdout and stderr has been taken, or the reader has closed them. */
-export async function outputTaken(): Promise<void> {
-  for (const stream of [process.stdout, process.stderr])
-    await new Promise<void>((resolve) => stream.write('', () => resolve()));
-}
-
 const PROGRESS_INTERVAL_MS = 1_000;
 
 /** Returns a function that reports progress in the words of `describe`, at most once a second. */

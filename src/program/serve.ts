@@ -1,9 +1,10 @@
 import { createPlantHandler, type PlantHandler } from '../http/handler.js';
 import { pluralize, reportToConsole as report } from '../report.js';
+import type { PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { createPlantServer, STOP_TIMES, type PlantServer } from './server/http-server.js';
-import { startMonitor } from './server/monitor.js';
+import { startMonitor, type Monitor } from './server/monitor.js';
 import { createTokenFile, readTls, readTokens } from './settings/files.js';
 import type { ServerSettings, TokenSource } from './settings/server.js';
 import { aborted, type Shutdown } from './signals.js';
@@ -62,17 +63,28 @@ export async function serve(
   return log?.poisoned.aborted ? EXIT.failed : EXIT.done;
 }
 
-/**
- * Starts the monitor, opens the store, and serves it, unless `stop` is aborted by then. If it cannot be served, it
- * is not closed: nothing is pending, and the lock of a log vanishes with the process.
- */
+/** Starts the monitor, opens the store, and serves it, unless `stop` is aborted by then. */
 async function start(settings: ServerSettings, stop: AbortSignal, open: () => Promise<OpenStore>) {
   const { PLANT_STORE_MONITOR_HOST: host, PLANT_STORE_MONITOR_PORT: port } = settings;
   const monitor = port === undefined ? undefined : await startMonitor(host, port);
   const opened = await open();
-  stop.throwIfAborted();
+  try {
+    stop.throwIfAborted();
+    return { ...opened, monitor, ...(await startServer(settings, opened.store, monitor)) };
+  } catch (error) {
+    // Its connections would keep the process alive.
+    await opened.store.close();
+    throw error;
+  }
+}
+
+async function startServer(
+  settings: ServerSettings,
+  store: PlantStore,
+  monitor: Monitor | undefined,
+) {
   const handler = createPlantHandler({
-    store: opened.store,
+    store,
     tokens: await tokensOf(settings.tokenSource),
     maxBodyBytes: settings.PLANT_STORE_MAX_BODY,
     maxBufferedBytes: settings.PLANT_STORE_MAX_BUFFERED,
@@ -88,7 +100,7 @@ async function start(settings: ServerSettings, stop: AbortSignal, open: () => Pr
       ? { host: settings.PLANT_STORE_HOST, port: settings.PLANT_STORE_PORT }
       : { fd: settings.inheritedSocket },
   );
-  return { ...opened, monitor, handler, server, url };
+  return { handler, server, url };
 }
 
 /** Names where tokens come from, without the tokens. */

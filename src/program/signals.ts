@@ -8,10 +8,8 @@ export const SHUTDOWN_MS = 9_500;
 
 /** The end of the program, which a signal or a failure requests, and what SIGHUP does until then. */
 export interface Shutdown {
-  /** Aborted once the program has to end. From then on, it has {@link SHUTDOWN_MS}. */
+  /** Aborted once the program has to end. If it has not ended after {@link SHUTDOWN_MS}, it is killed. */
   readonly requested: AbortSignal;
-  /** Resolves when that time is up. */
-  readonly timeUp: Promise<undefined>;
   readonly request: () => void;
   /** Sets what each SIGHUP does, and does it at once if a SIGHUP came before. */
   readonly onHangup: (action: () => void) => void;
@@ -34,10 +32,12 @@ export function handleSignals(): Shutdown {
   const stopping = new AbortController();
   const requested = stopping.signal;
   const request = (): void => stopping.abort();
+  // Not referenced: it only fires if something keeps the process alive.
+  requested.addEventListener('abort', () => setTimeout(giveUp, SHUTDOWN_MS).unref());
   for (const signal of STOP_SIGNALS)
     process.on(signal, () => {
       request();
-      setTimeout(killOnNext, SAME_SIGNAL_MS);
+      setTimeout(killOnNext, SAME_SIGNAL_MS).unref();
     });
 
   let isHangupDue = false;
@@ -53,18 +53,19 @@ export function handleSignals(): Shutdown {
     request();
   });
 
-  const timeUp = new Promise<undefined>((resolve) => {
-    requested.addEventListener('abort', () => setTimeout(resolve, SHUTDOWN_MS, undefined));
-  });
   return {
     requested,
-    timeUp,
     request,
     onHangup(action) {
       hangUp = action;
       if (isHangupDue) action();
     },
   };
+}
+
+function giveUp(): void {
+  reportToConsole('the shutdown timed out; not all work was completed');
+  killProcess();
 }
 
 function killOnNext(): void {

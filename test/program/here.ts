@@ -33,7 +33,6 @@ export function launchHere(t: Test, options: Options = {}): Process {
   let hangUp = (): void => undefined;
   const shutdown = {
     requested: stopping.signal,
-    timeUp: new Promise<undefined>(() => undefined),
     request: () => stopping.abort(),
     onHangup: (action: () => void) => void (hangUp = action),
   };

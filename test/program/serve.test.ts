@@ -99,7 +99,6 @@ async function serveStore(
     await readServerSettings(given),
     {
       requested: stopping.signal,
-      timeUp: new Promise(() => undefined),
       request: stop,
       onHangup: onServing,
     },

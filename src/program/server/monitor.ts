@@ -72,12 +72,12 @@ export async function startMonitor(host: string, port: number): Promise<Monitor>
   server.maxRequestsPerSocket = 1;
   server.maxConnections = MONITOR_LIMITS.maxConnections;
   server.on('connection', (socket) => {
-    const timer = setTimeout(() => socket.destroy(), MONITOR_LIMITS.connectionMs);
-    socket.once('close', () => clearTimeout(timer));
+    const timer = setTimeout(() => socket.destroy(), MONITOR_LIMITS.connectionMs).unref();
+    socket.unref().once('close', () => clearTimeout(timer));
   });
 
   const url = await bind(server, { host, port }, 'PLANT_STORE_MONITOR_');
-  // It is never closed, so it must not keep the process alive.
+  // It is never closed, so neither it nor its connections may keep the process alive.
   server.unref();
 
   return {
