@@ -87,7 +87,7 @@ t.test('the code does not generate or load code dynamically', async (t) => {
     for (const call of nodes.filter(ts.isCallExpression))
       if (call.expression.kind === ts.SyntaxKind.ImportKeyword) importing.push(name);
   }
-  t.strictSame(importing.toSorted(), ['program/main.js', 'server.js']);
+  t.strictSame(importing.toSorted(), ['program/database.js', 'server.js']);
   for (const folder of ['dist', 'node_modules/typebox'])
     t.strictSame(filesIn(folder, '.node'), [], `no native add-on in ${folder}`);
 });
@@ -188,11 +188,11 @@ t.test('TLS 1.2 and 1.3 are offered, and no older version', async (t) => {
 });
 
 t.test('a plant is deleted with its line by the command of SECURITY.md', async (t) => {
-  const line = (id: number): string => `{"id":${id},"name":"fern"}\n`;
-  const cwd = t.testdir({ data: { 'plants.jsonl': line(70) + line(7) + line(8) } });
+  const line = (id: bigint): string => encodeRecord({ id, name: 'fern' });
+  const cwd = t.testdir({ data: { 'plants.jsonl': line(70n) + line(7n) + line(8n) } });
   const command = /`(sed .*)`/.exec(read('.github/SECURITY.md'))?.[1] ?? '';
   await run(cwd, 'sh', '-c', command);
-  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), line(70) + line(8));
+  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), line(70n) + line(8n));
   const program = await start(t, { cwd });
   t.equal(program.plants, 2);
 });
