@@ -9,64 +9,52 @@ const STDIN = '-';
 /** The lines that end in one chunk are read together: of 60 bytes each, 4,000. */
 const CHUNK_BYTES = 262_144;
 
-export function isBlank(line: Buffer): boolean {
-  return /^[ \t\r]*$/.test(line.toString('latin1'));
+/** A line that is not blank, without its newline, and its number, from 1. */
+export interface Line {
+  readonly number: number;
+  readonly bytes: Buffer;
 }
 
 /**
- * Reads the lines of a file, without their newlines: those that end in a chunk together, but one of several chunks
- * alone. The last line may lack its newline.
+ * Reads the lines of a file that are not blank: those that end in a chunk together, but one of several chunks alone.
+ * The last line may lack its newline.
  *
- * @throws Error if the file cannot be read; before the first lines, if the first one that is not blank is no JSON object.
+ * @throws Error if the file cannot be read; before the first lines, if the first one is no JSON object.
  */
-export async function* readLines(
-  file: string,
-  stop: AbortSignal,
-): AsyncGenerator<readonly Buffer[]> {
+export async function* readLines(file: string, stop: AbortSignal): AsyncGenerator<readonly Line[]> {
   let count = 0;
-  let isChecked = false;
-  for await (const lines of splitLines(file, stop)) {
-    const first = isChecked ? -1 : lines.findIndex((line) => !isBlank(line));
-    if (first !== -1) {
-      if (!isObject(lines[first]))
-        throw new Error(
-          `${file}: line ${count + first + 1} is not a JSON object; the file must be JSON lines, one plant a line; nothing was imported`,
-        );
-      isChecked = true;
-    }
-    count += lines.length;
-    yield lines;
-  }
-}
-
-/** Whether a line is a JSON object, which a byte order mark may precede. */
-function isObject(line: Buffer | undefined): boolean {
-  try {
-    const text = String(line).replace(/^\ufeff/, '');
-    JSON.parse(text);
-    return text.trimStart().startsWith('{');
-  } catch {
-    return false;
-  }
-}
-
-async function* splitLines(file: string, stop: AbortSignal): AsyncGenerator<readonly Buffer[]> {
-  let count = 0;
+  let isFirst = true;
   /** The chunks that hold the beginning of a line. */
   let begun: Buffer[] = [];
   let begunBytes = 0;
+
+  /** Ends the line that has begun. Returns it, unless it is blank. */
+  function endLine(rest: Buffer): Line[] {
+    const bytes = Buffer.concat([...begun, rest]);
+    [begun, begunBytes] = [[], 0];
+    count++;
+    if (BLANK.test(bytes.toString('latin1'))) return [];
+    if (isFirst && !isObject(bytes))
+      throw new Error(
+        `${file}: line ${count} is not a JSON object; the file must be JSON lines, one plant a line; nothing was imported`,
+      );
+    isFirst = false;
+    return [{ number: count, bytes }];
+  }
+
   for await (const chunk of readChunks(file, stop)) {
     let start = 0;
-    const lines: Buffer[] = [];
+    let lines: Line[] = [];
     for (let end; (end = chunk.indexOf(NEWLINE, start)) !== -1; start = end + 1) {
-      const line = Buffer.concat([...begun, chunk.subarray(start, end)]);
-      count++;
+      const isLarge = begun.length > 1;
+      lines.push(...endLine(chunk.subarray(start, end)));
       // Together with others, a large line may exceed what may wait for the store.
-      if (begun.length > 1) yield [line];
-      else lines.push(line);
-      [begun, begunBytes] = [[], 0];
+      if (isLarge) {
+        yield lines;
+        lines = [];
+      }
     }
-    if (lines.length > 0) yield lines;
+    yield lines;
     begun.push(chunk.subarray(start));
     begunBytes += chunk.length - start;
     if (begunBytes > MAX_RECORD_BYTES)
@@ -74,7 +62,20 @@ async function* splitLines(file: string, stop: AbortSignal): AsyncGenerator<read
         `${file}: line ${count + 1} is longer than ${MAX_RECORD_BYTES} bytes; nothing from there on was read`,
       );
   }
-  yield begunBytes > 0 ? [Buffer.concat(begun)] : [];
+  yield endLine(Buffer.alloc(0));
+}
+
+const BLANK = /^[ \t\r]*$/;
+
+/** Whether a line is a JSON object, which a byte order mark may precede. */
+function isObject(line: Buffer): boolean {
+  try {
+    const text = String(line).replace(/^\ufeff/, '');
+    JSON.parse(text);
+    return text.trimStart().startsWith('{');
+  } catch {
+    return false;
+  }
 }
 
 async function* readChunks(file: string, signal: AbortSignal): AsyncGenerator<Buffer> {

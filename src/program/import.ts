@@ -5,7 +5,7 @@ import { pluralize } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { EXIT, type ExitCode } from './exit.js';
-import { isBlank, readLines } from './import-lines.js';
+import { readLines, type Line } from './import-lines.js';
 import { oncePerSecond, printLine } from './output.js';
 import { readStoreSettings, type Environment } from './settings/read.js';
 import { openStore, type OpenStore } from './store.js';
@@ -52,30 +52,19 @@ export async function addPlants(
   const counts = { created: 0, unchanged: 0, refused: 0 };
   const report = oncePerSecond();
   let target: Target | undefined;
-  let line = 0;
   try {
     for await (const lines of readLines(file, stop)) {
-      if (!target && lines.every(isBlank)) {
-        line += lines.length;
-        continue;
-      }
+      if (lines.length === 0) continue;
       const { store } = (target ??= await open());
-      const outcomes = await Promise.allSettled(lines.map((bytes) => addLine(store, bytes)));
+      const outcomes = await Promise.allSettled(lines.map((line) => addLine(store, line)));
       let failure: Error | undefined;
       for (const outcome of outcomes) {
-        line++;
-        if (outcome.status === 'fulfilled') {
-          if (outcome.value) counts[outcome.value]++;
-          continue;
-        }
-        const cause: unknown = outcome.reason;
-        const reason = refusalFor(cause);
-        if (reason === undefined)
-          failure ??= new Error(`${file}: line ${line}: ${reasonOf(cause)}`, { cause });
-        else if (++counts.refused <= MAX_LISTED) await printLine(`line ${line}: ${reason}`);
+        if (outcome.status === 'rejected') failure ??= outcome.reason as Error;
+        else if (typeof outcome.value === 'string') counts[outcome.value]++;
+        else if (++counts.refused <= MAX_LISTED) await printLine(outcome.value.refusal);
       }
       stop.throwIfAborted();
-      if (failure) throw failure;
+      if (failure) throw new Error(`${file}: ${failure.message}`, { cause: failure });
       report(() => `importing ${file}: ${pluralize(counts.created + counts.unchanged, 'plant')}`);
     }
     target ??= await open();
@@ -92,20 +81,28 @@ export async function addPlants(
   return counts.refused === 0 ? EXIT.done : EXIT.failed;
 }
 
-/** Adds the plant in a line, if the line is not blank. */
+/**
+ * Adds the plant in a line. Resolves to what `add` does, or to why the line is refused.
+ *
+ * @throws Error with the number of the line, if the reason is not the line.
+ */
 async function addLine(
   store: PlantStore,
-  line: Buffer,
-): Promise<'created' | 'unchanged' | undefined> {
-  if (isBlank(line)) return undefined;
-  return store.add(parseLine(line).plant);
+  { number, bytes }: Line,
+): Promise<'created' | 'unchanged' | { readonly refusal: string }> {
+  try {
+    return await store.add(parseLine(bytes).plant);
+  } catch (cause) {
+    const reason = refusalFor(cause);
+    if (reason !== undefined) return { refusal: `line ${number}: ${reason}` };
+    throw new Error(`line ${number}: ${reasonOf(cause)}`, { cause });
+  }
 }
 
 /** Why a line is refused; `undefined` for an error that is not about the line. */
 function refusalFor(error: unknown): string | undefined {
-  if (error instanceof PlantFault) return error.message;
-  // The plant is too large for the store.
-  if (error instanceof RangeError) return error.message;
+  // A RangeError: the plant is too large for the store.
+  if (error instanceof PlantFault || error instanceof RangeError) return error.message;
   return error instanceof PlantStoreError && error.code === 'conflict'
     ? failures.conflict.message
     : undefined;
