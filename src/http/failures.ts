@@ -99,7 +99,7 @@ export const failures = {
   chunkExtensions: http(413, 'the chunk extensions of the request are too large'),
   expectation: http(417, 'the only expectation that can be met is 100-continue'),
   headersTooLarge: http(431, 'send fewer or shorter header lines; the header section is too large'),
-  fault: http(500, 'the service failed; the plant may be sent again'),
+  internal: http(500, 'the service failed; the plant may be sent again'),
   consumed: http(500, 'the service is misconfigured: it cannot read the body of a request'),
   transferCoding: http(501, 'the only transfer coding that is understood is chunked'),
   overloaded: unavailable('too much is being stored at the moment; send the plant again later'),

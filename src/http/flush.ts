@@ -4,7 +4,7 @@ import type { Reservation } from './budget.js';
 import type { HttpRequest, HttpResponse } from './request.js';
 
 /** The callbacks for the close of each connection, which has one listener for all of its queued responses. */
-const pendingOn = new WeakMap<object, Set<() => void>>();
+const releasesOn = new WeakMap<object, Set<() => void>>();
 
 /**
  * Holds a reservation until the response is flushed, because the request and the response stay in memory
@@ -22,32 +22,25 @@ export function releaseWhenFlushed(
     reservation.shrinkTo(0);
     return;
   }
+  const releases = releasesOn.get(socket) ?? callOnClose(socket);
   const timer = setTimeout(() => {
     socket.destroy?.();
     release();
   }, timeoutMs);
   function release(): void {
     clearTimeout(timer);
-    forget(socket, release);
+    releases.delete(release);
     reservation.shrinkTo(0);
   }
   res.once('finish', release);
   // In HTTP/1, a response that is still queued emits nothing when its connection closes.
-  callOnClose(socket, release);
+  releases.add(release);
 }
 
-function callOnClose(socket: HttpRequest['socket'], release: () => void): void {
-  const pending = pendingOn.get(socket) ?? new Set();
-  pendingOn.set(socket, pending.add(release));
-  // Adding and removing a listener takes time that grows with the number of listeners.
-  if (pending.size === 1) socket.on('close', callAll);
-}
-
-function forget(socket: HttpRequest['socket'], release: () => void): void {
-  const pending = pendingOn.get(socket);
-  if (pending?.delete(release) && pending.size === 0) socket.off('close', callAll);
-}
-
-function callAll(this: object): void {
-  pendingOn.get(this)?.forEach((release) => release());
+/** Adding and removing a listener for each response would take time that grows with the number of listeners. */
+function callOnClose(socket: HttpRequest['socket']): Set<() => void> {
+  const releases = new Set<() => void>();
+  socket.once('close', () => releases.forEach((release) => release()));
+  releasesOn.set(socket, releases);
+  return releases;
 }

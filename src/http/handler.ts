@@ -159,7 +159,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     if (error instanceof PlantStoreError)
       return error.code === 'conflict' ? failures.conflict : failures.unavailable;
     report('a request failed', error);
-    return failures.fault;
+    return failures.internal;
   }
 
   return Object.assign(handle, {

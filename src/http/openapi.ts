@@ -14,13 +14,12 @@ function allResponses(): Readonly<Record<string, Response>> {
     200: { description: 'plant response', content: json('Plant') },
   };
   for (const failure of Object.values(failures))
-    if (failure instanceof Failure) responses[failure.status] = failureResponse(failure.status);
+    if (failure instanceof Failure) {
+      const { status } = failure;
+      const description = status === 400 ? 'unexpected error' : String(STATUS_CODES[status]);
+      responses[status] = { description, content: json('Error') };
+    }
   return responses;
-}
-
-function failureResponse(status: number): Response {
-  const description = status === 400 ? 'unexpected error' : String(STATUS_CODES[status]);
-  return { description, content: json('Error') };
 }
 
 const schemas = { Plant: PlantSchema, NewPlant: NewPlantSchema, Error: ErrorSchema };

@@ -152,19 +152,21 @@ t.test('a connection that is kept collects no listeners', async (t) => {
   const client = await connect(t, port);
   const [socket] = await connected;
   const listeners = () => socket.eventNames().map((name) => [name, socket.listenerCount(name)]);
-  client.send(message());
-  t.equal((await client.answer()).status, 200);
+  /** Sends refusals that are ready first, and wait for the response to the plant. */
+  async function queue(count: number): Promise<void> {
+    const refused = Array<Buffer>(count).fill(message({ method: 'PUT' }));
+    client.send(Buffer.concat([message(), ...refused]));
+    t.equal((await client.answer()).status, 200);
+    for (let n = 0; n < count; n++) t.equal((await client.answer()).status, 405);
+    client.send(message());
+    t.equal((await client.answer()).status, 200);
+  }
+  await queue(1);
   const before = listeners();
-
   const warnings = t.capture(process, 'emitWarning');
-  // The refusals are ready first, and wait for the response to the plant.
-  client.send(Buffer.concat([message(), ...Array<Buffer>(50).fill(message({ method: 'PUT' }))]));
-  t.equal((await client.answer()).status, 200);
-  for (let n = 0; n < 50; n++) t.equal((await client.answer()).status, 405);
-  client.send(message());
-  t.equal((await client.answer()).status, 200);
+  await queue(50);
   t.strictSame(warnings(), [], 'there were never too many');
-  t.strictSame(listeners(), before, 'none is left');
+  t.strictSame(listeners(), before, 'no more than after the first one');
 });
 
 t.test('a client that does not read its answer is disconnected, its memory freed', async (t) => {
