@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 
 import {
+  ID_RULE,
   isPlant,
   MAX_ID,
   memberFaults,
@@ -13,7 +14,6 @@ import {
 
 type Member = keyof NewPlant;
 
-const ID_RULE = `id: must be an integer between ${MIN_ID} and ${MAX_ID}`;
 const MAX_ID_DIGITS = String(MAX_ID).length;
 const ALL_MEMBERS: readonly Member[] = ['id', ...MEMBERS];
 
@@ -88,7 +88,7 @@ function parseJson(bytes: Buffer, text: string): unknown {
   } catch (error) {
     if (text.startsWith(BYTE_ORDER_MARK))
       throw new PlantFault('json', 'body: must not begin with a byte order mark');
-    throw notJson(faultIn((error as Error).message));
+    throw notJson(whyNotJson((error as Error).message));
   }
 }
 
@@ -96,7 +96,7 @@ function parseJson(bytes: Buffer, text: string): unknown {
  * Why a text is not JSON, with the position if V8's message has one. The rest of that message is left out,
  * because it may quote the text.
  */
-function faultIn(message: string): string {
+function whyNotJson(message: string): string {
   const [position] = /(?<= JSON at )position \d+(?=$| \(line)/.exec(message) ?? [];
   if (position) return `is not valid at ${position}`;
   return message === 'Unexpected end of JSON input' ? 'ends too early' : 'is not valid';
@@ -114,20 +114,17 @@ const NONE: ReadonlyMap<Member, string> = new Map();
 
 /** The plant in an object. `changed` has the faults of members that are valid, but may not be what was sent. */
 function checkPlant(value: Members, id: bigint | undefined, changed = NONE): NewPlant {
-  if (id !== undefined && changed.size === 0 && isPlant(value)) return plantOf(id, value);
-  throw new PlantFault('plant', faultsOf(value, id, changed).join('; '));
+  if (id === undefined || changed.size > 0 || !isPlant(value)) throw faultOf(value, id, changed);
+  return plantOf(id, value);
 }
 
 /** The faults of all members, in their order. */
-function faultsOf(
-  value: Members,
-  id: bigint | undefined,
-  changed: ReadonlyMap<Member, string>,
-): string[] {
+function faultOf(value: Members, id: bigint | undefined, changed: typeof NONE): PlantFault {
   const faults = new Map<Member, string>(memberFaults(value));
   if (id === undefined)
     faults.set('id', typeof value.id === 'string' ? `${ID_RULE}, not a string` : ID_RULE);
-  return ALL_MEMBERS.flatMap((member) => changed.get(member) ?? faults.get(member) ?? []);
+  const all = ALL_MEMBERS.flatMap((member) => changed.get(member) ?? faults.get(member) ?? []);
+  return new PlantFault('plant', all.join('; '));
 }
 
 /**

@@ -3,6 +3,7 @@ import { Compile, type XStatic } from 'typebox/schema';
 /** The range of an id, an int64. */
 export const MIN_ID = -(2n ** 63n);
 export const MAX_ID = 2n ** 63n - 1n;
+export const ID_RULE = `id: must be an integer between ${MIN_ID} and ${MAX_ID}`;
 
 /**
  * The JSON Schema of a {@link Plant}, the body of a 200.
@@ -132,8 +133,7 @@ export function copyPlant(plant: NewPlant): NewPlant {
   const given = plant as NewPlant | null | undefined;
   const id: unknown = given?.id;
   if (typeof id !== 'bigint') throw new TypeError('id: must be a bigint, such as 5n');
-  if (id < MIN_ID || id > MAX_ID)
-    throw new RangeError(`id: must be an integer between ${MIN_ID} and ${MAX_ID}`);
+  if (id < MIN_ID || id > MAX_ID) throw new RangeError(ID_RULE);
   const copy = plantOf(id, plant);
   if (!isPlant(copy)) throw new TypeError([...memberFaults(copy).values()].join('; '));
   return copy;
