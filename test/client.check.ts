@@ -63,11 +63,3 @@ t.test('a typed client creates plants, and with the documented serializer any id
   for await (const { id } of log.plants()) ids.push(id);
   t.strictSame(ids, [7n, 2n ** 63n - 1n]);
 });
-
-t.test('a typed client gets the error of a refused plant', async (t) => {
-  const { port } = await serve(t, { tokens: ['another-token'] });
-  const code = `${block('Clients', 'ts')}\nexport { data, error };`;
-  const { data, error } = await runClient(t, port, code);
-  t.equal(data, undefined);
-  t.match(error, { error: 401, message: /^the bearer token is not valid; / });
-});

@@ -18,8 +18,7 @@ import { exactly } from './exactly.js';
 import { FIXED_MIB } from './hostile/memory.js';
 import { block, blocks, read, settingsIn } from './readme.js';
 import { freePort } from './service.js';
-import { runHere, startHere } from './program/here.js';
-import { DONE, launch, serving, start } from './system/program.js';
+import { DONE, launch, runHere, serving, start, startHere } from './system/program.js';
 
 const TARGETS = block('Kubernetes', 'yaml');
 const [IMPORT = '', RELOAD = '', REPAIR = ''] = blocks('Kubernetes', 'sh');

@@ -1,10 +1,13 @@
-import { deepEqual } from 'node:assert/strict';
+import { deepEqual, equal } from 'node:assert/strict';
 
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
 
 import { MEMBERS, type NewPlant } from '../dist/plant.js';
 import { checkNewPlant, parseNewPlant, PlantFault } from '../dist/plant-json.js';
+import { document } from './hostile/documents.js';
+import { judgeBody } from './hostile/oracle.js';
+import { byLength, seed } from './length.js';
 import { inJson, OPTIONAL, PLANTS_OF_EACH_SHAPE, valuesOf } from './plants.js';
 
 const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
@@ -57,37 +60,17 @@ function idOf(spelling: string): bigint | undefined {
 const MIN = -(2n ** 63n);
 const MAX = 2n ** 63n - 1n;
 
-const edge = fc
-  .tuple(fc.constantFrom(MIN, MAX, 2n ** 53n, -(2n ** 53n), 0n), fc.bigInt({ min: -9n, max: 9n }))
-  .map(([at, beside]) => at + beside);
+/** The kinds of faults, by the `error` of the answer. */
+const KINDS = { 400: 'json', 422: 'plant' };
 
-const integer = fc.oneof(edge, fc.bigInt({ min: MIN, max: MAX }), fc.bigInt({ min: 0n, max: 99n }));
-
-/** An integer, ten times or a tenth of one: its tenths, and a notation with a point and an exponent. */
-const notation = fc
-  .record({
-    value: integer,
-    off: fc.constantFrom(0, 0, 0, 1, -1),
-    zeros: fc.nat(25),
-    decimals: fc.integer({ min: 1, max: 40 }),
-    mark: fc.constantFrom('e', 'E', 'e+', 'E+'),
-  })
-  .map(({ value, off, zeros, decimals, mark }) => {
-    const digits = String(value * 10n ** BigInt(zeros)).replace('-', '');
-    const padded = digits.padStart(decimals + 1, '0');
-    const number = `${value < 0n ? '-' : ''}${padded.slice(0, -decimals)}.${padded.slice(-decimals)}`;
-    const power = decimals - zeros + off;
-    const spelling = `${number}${power < 0 ? mark.charAt(0) : mark}${power}`;
-    return { tenths: value * 10n ** BigInt(off + 1), spelling };
+t.test('generated documents are read as by an oracle with other code', async (t) => {
+  const isJudged = fc.property(document, (bytes) => {
+    const verdict = judgeBody(bytes);
+    const outcome = read(bytes);
+    if (typeof verdict !== 'number') deepEqual(outcome, verdict);
+    else equal('kind' in outcome && outcome.kind, KINDS[verdict]);
   });
-
-t.test('the id is the exact value of a number in any notation, or is refused', async (t) => {
-  const plain = integer.map((value) => ({ tenths: 10n * value, spelling: String(value) }));
-  const isExact = fc.property(fc.oneof(plain, notation), ({ tenths, spelling }) => {
-    const isId = tenths % 10n === 0n && tenths >= 10n * MIN && tenths <= 10n * MAX;
-    return idOf(spelling) === (isId ? tenths / 10n : undefined);
-  });
-  t.doesNotThrow(() => fc.assert(isExact, { numRuns: 3_000 }));
+  t.doesNotThrow(() => fc.assert(isJudged, { numRuns: byLength(3_000, 3_000, 40_000), seed }));
 });
 
 /** Ids, and unusual notations of them; those that are refused last. */

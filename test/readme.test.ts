@@ -24,8 +24,7 @@ import { exchange, message } from './client.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
 import { block, blocks, codeSpans, DOCUMENTS, read, rows } from './readme.js';
-import { runHere } from './program/here.js';
-import { launch, serving, start } from './system/program.js';
+import { launch, runHere, serving, start } from './system/program.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
   scripts: Record<string, string>;

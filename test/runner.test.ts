@@ -1,11 +1,9 @@
 /* The runner of the tests, on files that fail in each way. */
 import { spawn } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { exactly } from './exactly.js';
 import { follow } from './system/program.js';
 
 const TAP = `import t from 'tap';\n`;
@@ -50,18 +48,6 @@ t.test('outer', (t) => t.test('it waits', () => new Promise(() => {})));`;
   },
 );
 
-t.test('a failure is printed at once', async (t) => {
-  const waits = `import { existsSync } from 'node:fs';
-t.test('it fails', async (t) => t.ok(false));
-t.test('it waits', async (t) => {
-  while (!existsSync(new URL('seen', import.meta.url))) await new Promise(setImmediate);
-});`;
-  const runner = runTests(t, { 'fails.js': TAP + waits });
-  await runner.says('stdout', /^FAILED {2}.*: it fails\n/m);
-  writeFileSync(join(runner.folder, 'seen'), '');
-  t.match(await runner.ended, { code: 1 });
-});
-
 t.test(
   'of a test, its first failing assertion is shown, with twenty lines of a diff',
   async (t) => {
@@ -101,11 +87,4 @@ t.test('a file whose process fails outside of its tests fails with what it wrote
   const { sections } = await sectionsOf(t, { 'fails.js': `throw new Error('no ' + 'module')` });
   t.match(sections[0], /: outside of its tests\n {2}its process ended with code 1\n/);
   t.match(sections.join('\n'), 'Error: no module');
-});
-
-t.test('a test that is run alone is shown without those that are not selected', async (t) => {
-  const tests = `for (const title of ['one', 'two']) t.test(title, async (t) => t.ok(true));`;
-  const { code, sections } = await sectionsOf(t, { 'two.js': TAP + tests }, { TAP_GREP: 'two' });
-  t.match(sections, exactly(/^ok {6}/, /^1 passed, 0 failed, 0 skipped, /));
-  t.equal(code, 0);
 });

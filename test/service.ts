@@ -27,6 +27,14 @@ export function hastenTimers(t: Test, ms: number): void {
   t.intercept(globalThis, 'setTimeout', { value });
 }
 
+/** Until the test ends, so many milliseconds pass with each look at the clock. */
+export function stepClock(t: Test, ms: number): void {
+  const before = performance.now.bind(performance);
+  let now = 0;
+  performance.now = () => (now += ms);
+  t.teardown(() => void (performance.now = before));
+}
+
 /** Listens on a free port until the test is over. */
 export async function listen(t: Test, server: Server): Promise<number> {
   const sockets = new Set<Socket>();

@@ -166,9 +166,6 @@ for (const [tool, inject] of Object.entries(TOOLS))
     const rows: readonly [error: number | undefined, parts: Partial<typeof INJECTED>][] = [
       [undefined, {}],
       [401, { headers: { host: 'localhost' } }],
-      [404, { url: '/elsewhere' }],
-      [405, { method: 'GET' }],
-      [415, { headers: { ...HEADERS, 'content-type': 'text/plain' } }],
       [413, { body: FERN.padEnd(101) }],
       [422, { body: '{}' }],
       [undefined, { headers: { ...HEADERS, upgrade: 'h2c' } }],

@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { connect as connectTo } from 'node:net';
+import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 
 import t, { type Test } from 'tap';
@@ -90,6 +91,15 @@ const READERS: Readonly<Record<string, readonly [Application, body: string, answ
         void handler(req, res);
       });
     },
+    FERN,
+    CONSUMED,
+  ],
+  'decodes it': [before((_, req) => req.setEncoding('utf8')), FERN, CONSUMED],
+  'listens to it': [before((_, req) => req.on('data', () => undefined)), FERN, CONSUMED],
+  'pipes it': [before((_, req) => req.pipe(new PassThrough())), FERN, CONSUMED],
+  'resumes it': [before((_, req) => req.resume()), FERN, CONSUMED],
+  'listens to its readable': [
+    before((_, req) => req.on('readable', () => void req.read())),
     FERN,
     CONSUMED,
   ],

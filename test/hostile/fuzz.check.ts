@@ -9,12 +9,10 @@ import fc from 'fast-check';
 import t, { type Test } from 'tap';
 
 import { readPlantLog, type NewPlant } from '../../dist/index.js';
-import { parseNewPlant } from '../../dist/plant-json.js';
 import { FERN, message } from '../client.js';
 import { settingsFor, stopCleanly } from '../faults/support.js';
 import { isLong, seed } from '../length.js';
 import { start } from '../system/program.js';
-import { document } from './documents.js';
 import { exchange } from './exchange.js';
 import { judgeBody } from './oracle.js';
 import { malformed, request, type Request } from './requests.js';
@@ -60,19 +58,6 @@ t.test('behind plants, malformed HTTP is refused, or its plant is stored unchang
     );
   }),
 );
-
-/** The kinds of the faults of a plant, by the `error` of the answer. */
-const KINDS = { 400: 'json', 422: 'plant' };
-
-t.test('generated documents are judged as by the oracle', async (t) => {
-  const isJudged = fc.property(document, (bytes) => {
-    const verdict = judgeBody(bytes);
-    if (typeof verdict === 'number')
-      assert.throws(() => parseNewPlant(bytes), { kind: KINDS[verdict] });
-    else assert.deepEqual(parseNewPlant(bytes), verdict);
-  });
-  t.doesNotThrow(() => fc.assert(isJudged, runs(4)));
-});
 
 /** The plants that were answered with 200, by their ids. */
 type Stored = Map<bigint, NewPlant>;

@@ -1,7 +1,6 @@
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 
-import fc from 'fast-check';
 import t from 'tap';
 
 import { createAuthenticator, MAX_TOKEN_LENGTH } from '../../dist/http/auth.js';
@@ -22,26 +21,16 @@ function judgeLines(
 const judge = (accepted: readonly string[], credentials: string) =>
   judgeLines(accepted, ['Authorization', credentials]);
 
-/** RFC 6750, section 2.1. */
-const tokens = fc.stringMatching(/^[A-Za-z0-9._~+/-]{1,40}={0,3}$/);
-
 t.test('the names of the header and of the scheme may have any case', async (t) => {
   for (const name of ['authorization', 'aUTHORIZATION'])
     for (const scheme of ['bearer', 'BEARER', 'bEaReR', 'Bearer     '])
       t.equal(judgeLines([TOKEN], [name, `${scheme} ${TOKEN}`]), undefined, `${name}: ${scheme}`);
 });
 
-t.test('of the tokens of RFC 6750, those that are configured are accepted', async (t) => {
-  fc.assert(
-    fc.property(fc.array(tokens, { minLength: 1, maxLength: 5 }), tokens, (accepted, other) => {
-      const failure = accepted.includes(other) ? undefined : failures.wrongToken;
-      return (
-        accepted.every((token) => judge(accepted, `Bearer ${token}`) === undefined) &&
-        judge(accepted, `Bearer ${other}`) === failure
-      );
-    }),
-  );
-  t.pass();
+t.test('every character of RFC 6750, section 2.1, may be in a token', async (t) => {
+  const token = 'AZaz09-._~+/==';
+  t.equal(judge([TOKEN, token], `Bearer ${token}`), undefined);
+  t.equal(judge([TOKEN], `Bearer ${token}`), failures.wrongToken);
 });
 
 t.test('a token that resembles an accepted one is refused', async (t) => {

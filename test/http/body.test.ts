@@ -1,6 +1,6 @@
 import { EventEmitter, once } from 'node:events';
-import { createServer, type IncomingMessage } from 'node:http';
-import { PassThrough, Readable } from 'node:stream';
+import { createServer } from 'node:http';
+import { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -22,7 +22,6 @@ import {
   message,
   type Client,
 } from '../client.js';
-import { exactly } from '../exactly.js';
 import { listen, serve, whenServed } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
 import { declaring, nextClose, ONE_AT_A_TIME, plantOf } from './support.js';
@@ -264,41 +263,6 @@ t.test('no timer is left once a body has been read', async (t) => {
   client.send(request.subarray(-1));
   await client.closed;
   t.equal(timers(), before);
-});
-
-t.test('a body that the application decodes itself is refused, with what to do', async (t) => {
-  const reports: string[] = [];
-  const { handler, log } = await serve(t, { report: (message) => reports.push(message) });
-  const server = createServer((req, res) => handler(req.setEncoding('utf8'), res));
-  const client = await connect(t, await listen(t, server));
-  client.send(message(), chunkedMessage(FERN.slice(0, 17), FERN.slice(17)));
-  for (const about of ['in one chunk', 'in two'])
-    isFailure(t, await client.answer(), { status: 500 }, about);
-  t.match(reports, exactly(...Array<RegExp>(2).fill(/mount the handler before what reads it$/)));
-  t.equal(log.size, 0);
-});
-
-t.test('a body that a listener of the application takes is refused, with what to do', async (t) => {
-  const reports: string[] = [];
-  const { handler, log } = await serve(t, { report: (message) => reports.push(message) });
-  const takers = {
-    'data listener': (req: IncomingMessage) => req.on('data', () => undefined),
-    pipe: (req: IncomingMessage) => req.pipe(new PassThrough()),
-    resume: (req: IncomingMessage) => req.resume(),
-    'readable listener': (req: IncomingMessage) => req.on('readable', () => void req.read()),
-  };
-  for (const [name, take] of Object.entries(takers)) {
-    const server = createServer((req, res) => {
-      take(req);
-      void handler(req, res);
-    });
-    const client = await connect(t, await listen(t, server));
-    client.send(message(), chunkedMessage(FERN.slice(0, 17), FERN.slice(17)));
-    for (const about of ['in one chunk', 'in two'])
-      isFailure(t, await client.answer(), { status: 500 }, `${name}, ${about}`);
-  }
-  t.match(reports, exactly(...Array<RegExp>(8).fill(/mount the handler before what reads it$/)));
-  t.equal(log.size, 0);
 });
 
 t.test('the application may pause the request before and after calling the handler', async (t) => {

@@ -7,7 +7,6 @@ import t, { type Test } from 'tap';
 import { exchange, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
 import { RETRY_MS } from '../../dist/program/database.js';
-import { launchHere, runHere } from '../program/here.js';
 import { freePort } from '../service.js';
 import {
   beforeImports,
@@ -17,9 +16,11 @@ import {
   hasten,
   INTERRUPTED,
   launch,
+  launchHere,
+  run,
+  runHere,
   type LaunchOptions,
   type Process,
-  run,
 } from '../system/program.js';
 import { missing, startCluster, until } from './cluster.js';
 import { startProxy } from './proxy.js';

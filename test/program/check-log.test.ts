@@ -9,9 +9,19 @@ import t from 'tap';
 import { encodeRecord } from '../../dist/log/record.js';
 import { EXIT } from '../../dist/program/exit.js';
 import { nameOfKept } from '../log/support.js';
-import { hastenTimers } from '../service.js';
-import { ENV, FAILED, LARGE_LOG, launch, MISUSED, STILL } from '../system/program.js';
-import { failsHere, launchHere, runHere, startHere, stepClock } from './here.js';
+import { hastenTimers, stepClock } from '../service.js';
+import {
+  ENV,
+  FAILED,
+  failsHere,
+  LARGE_LOG,
+  launch,
+  launchHere,
+  MISUSED,
+  runHere,
+  startHere,
+  STILL,
+} from '../system/program.js';
 
 const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>
   encodeRecord({ id: BigInt(id), name }),
@@ -37,13 +47,6 @@ t.test('verify prints what a log holds, and changes nothing', async (t) => {
       `FILE: 1 plant, ${FERN.length - 1} bytes, 0 damaged lines`,
       'the last line has no newline; it gets one when the log is opened or repaired',
     ],
-    'saved with CR LF': [
-      `${FERN.trimEnd()}\r\n`,
-      FAILED,
-      'line 1, byte 0: it ends with CR LF, where a record ends with LF',
-      `FILE: 1 plant, ${FERN.length + 1} bytes, 1 damaged line`,
-    ],
-    empty: ['', 0, 'FILE: 0 plants, 0 bytes, 0 damaged lines'],
     'no log': [
       'some text',
       FAILED,
@@ -90,12 +93,6 @@ t.test('repair moves damaged lines beside the log, and writes others again', asy
       'FILE: kept 2 plants, wrote 2 lines again, moved 1 damaged line to MOVED',
       hint,
     ],
-    'saved with CR LF, and a torn line': [
-      `${FERN.trimEnd()}\r\n{"id":4,`,
-      FERN,
-      '{"id":4,',
-      'FILE: kept 1 plant, wrote 1 line again, moved 8 bytes of an incomplete write to MOVED',
-    ],
     'no damage': [FERN, FERN, '', 'FILE: no line is damaged; nothing was changed'],
   };
   for (const [what, [content, kept, moved, ...said]] of Object.entries(examples)) {
@@ -110,20 +107,6 @@ t.test('repair moves damaged lines beside the log, and writes others again', asy
     const files = { 'plants.jsonl': kept, ...(moved && { [movedTo]: moved }) };
     t.strictSame(Object.fromEntries(left), files, what);
   }
-});
-
-t.test('after a repair the log serves, and lost plants come back from a backup', async (t) => {
-  const content = [FERN, DAMAGED_IVY, OAK, '{"id":4,'].join('');
-  const cwd = t.testdir({ 'plants.jsonl': content, 'backup.jsonl': FERN + IVY });
-  const log = join(cwd, 'plants.jsonl');
-  t.equal((await runHere(t, { args: ['repair'], cwd })).code, EXIT.done);
-  const program = await startHere(t, { cwd });
-  t.equal(program.plants, 2);
-  t.equal(readFileSync(log, 'utf8'), FERN + OAK);
-  await program.stop('SIGTERM');
-  const imported = await runHere(t, { args: ['import', 'backup.jsonl'], cwd });
-  t.match(imported, { code: 0, stdout: /: 1 plant imported, 1 unchanged, 0 lines refused$/m });
-  t.equal(readFileSync(log, 'utf8'), FERN + OAK + IVY);
 });
 
 t.test('a file that is no log is not changed, and named as that', async (t) => {

@@ -8,13 +8,16 @@ import {
   asModule,
   ENV,
   FAILED,
+  failsHere,
   INTERRUPTED,
   launch,
   run,
+  runHere,
   SERVER,
+  startHere,
   STILL,
 } from '../system/program.js';
-import { failsHere, runHere, startHere, stepClock } from './here.js';
+import { stepClock } from '../service.js';
 
 // No progress is reported.
 stepClock(t, 0);

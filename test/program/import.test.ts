@@ -10,8 +10,17 @@ import { addPlants, MAX_LISTED } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
 import { block } from '../readme.js';
 import { storeOf } from '../stores.js';
-import { ENV, FAILED, INTERRUPTED, onProgress, run, STILL } from '../system/program.js';
-import { failsHere, runHere, stepClock } from './here.js';
+import {
+  ENV,
+  FAILED,
+  failsHere,
+  INTERRUPTED,
+  onProgress,
+  run,
+  runHere,
+  STILL,
+} from '../system/program.js';
+import { stepClock } from '../service.js';
 
 // No progress is reported.
 stepClock(t, 0);
@@ -140,12 +149,7 @@ t.test('a byte order mark and blank lines before the first plant are no obstacle
   const { lines, plants } = await imports(t, '\ufeff{"id":1,"name":"fern"}\n');
   t.strictSame(lines, [summary('1 plant', 0, '0 lines')]);
   t.strictSame(plants, [{ id: 1n, name: 'fern' }]);
-  for (const content of ['', '\n']) {
-    const empty = await imports(t, content);
-    t.strictSame(empty.lines, [summary('0 plants', 0, '0 lines')]);
-  }
-  const photos = '{"photos":[{"url":"u"}],"id":1,"name":"fern"}\n';
-  t.strictSame((await imports(t, photos)).plants, [{ id: 1n, name: 'fern' }]);
+  t.strictSame((await imports(t, '\n')).lines, [summary('0 plants', 0, '0 lines')]);
 });
 
 t.test('the first refused lines are listed, and all are counted', async (t) => {

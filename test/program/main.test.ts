@@ -11,8 +11,18 @@ import { encodeRecord } from '../../dist/log/record.js';
 import { SETTING_NAMES } from '../../dist/program/settings/table.js';
 import { SHUTDOWN_MS } from '../../dist/program/signals.js';
 import { listen } from '../service.js';
-import { asModule, DONE, FAILED, hasten, MISUSED, run, SERVER } from '../system/program.js';
-import { failsHere, launchHere, runHere } from './here.js';
+import {
+  asModule,
+  DONE,
+  FAILED,
+  failsHere,
+  hasten,
+  launchHere,
+  MISUSED,
+  run,
+  runHere,
+  SERVER,
+} from '../system/program.js';
 
 t.test('the version is that of the package', async (t) => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };

@@ -5,13 +5,12 @@ import t, { type Test } from 'tap';
 import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { HANG_MS } from '../../dist/log/commit.js';
 import { nodeSystem } from '../../dist/log/system.js';
-import { chunkedMessage, connect, exchange, FERN, message } from '../client.js';
+import { connect, exchange, FERN, message } from '../client.js';
 import { createGate, type Gate } from '../log/support.js';
 import { scrape } from '../metrics.js';
 import { until } from '../postgres/cluster.js';
-import { launchHere, startHere } from '../program/here.js';
 import { freePort } from '../service.js';
-import { DONE, ENV, serving, type Program } from './program.js';
+import { DONE, ENV, launchHere, serving, startHere, type Program } from './program.js';
 
 /** Starts the program with a monitor, and resolves to the URL of that, too. */
 async function startMonitored(
@@ -56,19 +55,10 @@ t.test('the responses that are counted are those that clients got', async (t) =>
   const requests = [
     message(),
     message(),
-    message({ body: FERN.replace('Boston', 'Sword') }),
     message({ body: FERN.replace('7', '8') }),
     message({ body: '{}' }),
-    message({ body: 'not JSON' }),
     message({ headers: { Authorization: undefined } }),
-    message({ headers: { Authorization: 'Bearer wrong' } }),
-    message({ target: '/elsewhere' }),
-    message({ method: 'GET' }),
-    message({ headers: { 'Content-Type': 'text/plain' } }),
     message({ headers: { Expect: 'more' } }),
-    message({ headers: { 'Content-Length': '2000000' }, body: '' }),
-    message({ headers: { 'X-Long': 'x'.repeat(20_000) } }),
-    message({ headers: { 'Content-Length': 'x' } }),
     Buffer.from('this is not HTTP\r\n\r\n'),
   ];
   for (const request of requests) {
@@ -82,7 +72,7 @@ t.test('the responses that are counted are those that clients got', async (t) =>
     name.startsWith('plant_store_http_responses_total'),
   );
   t.strictSame(Object.fromEntries(counted), sent);
-  const UNPARSED = 3;
+  const UNPARSED = 1;
   let measured = 0;
   for (const [name, count] of samples)
     if (name.startsWith('plant_store_http_request_duration_seconds_count')) measured += count;
@@ -97,26 +87,21 @@ t.test('the responses that are counted are those that clients got', async (t) =>
 t.test('requests in flight and connections are counted, also those that end early', async (t) => {
   const program = await startMonitored(t, { PLANT_STORE_MAX_CONNECTIONS: '1' });
   const reaches = (name: string, value: number): Promise<void> =>
-    until(async () => (await scrape(program.monitor)).get(name) === value);
-  const name = 'plant_store_http_requests_in_flight';
-  for (const bytes of [message().subarray(0, -5), chunkedMessage(FERN).subarray(0, -5)]) {
-    const client = await connect(t, program.port);
-    client.send(bytes);
-    await t.resolves(reaches(name, 1));
-    await (
-      await connect(t, program.port)
-    ).closed;
-    const samples = await scrape(program.monitor);
-    t.ok(samples.get('plant_store_buffered_bytes'));
-    t.equal(samples.get('plant_store_connections'), 1);
-    t.equal(samples.get('plant_store_connections_limit'), 1);
-    t.equal(samples.get('plant_store_buffered_bytes_limit'), DEFAULT_LIMITS.maxBufferedBytes);
-    client.socket.destroy();
+    until(async () => (await scrape(program.monitor)).get(`plant_store_${name}`) === value);
+  const client = await connect(t, program.port);
+  client.send(message().subarray(0, -5));
+  await t.resolves(reaches('http_requests_in_flight', 1));
+  const another = await connect(t, program.port);
+  await another.closed;
+  const samples = await scrape(program.monitor);
+  t.ok(samples.get('plant_store_buffered_bytes'));
+  t.equal(samples.get('plant_store_connections'), 1);
+  t.equal(samples.get('plant_store_connections_limit'), 1);
+  t.equal(samples.get('plant_store_buffered_bytes_limit'), DEFAULT_LIMITS.maxBufferedBytes);
+  client.socket.destroy();
+  for (const name of ['http_requests_in_flight', 'connections', 'buffered_bytes'])
     await t.resolves(reaches(name, 0));
-    await t.resolves(reaches('plant_store_connections', 0));
-  }
-  await t.resolves(reaches('plant_store_buffered_bytes', 0));
-  await t.resolves(reaches('plant_store_connections_dropped_total', 2));
+  await t.resolves(reaches('connections_dropped_total', 1));
 });
 
 t.test('the program is starting, ready, and stopping', async (t) => {

@@ -1,6 +1,7 @@
 /* Restarts with a socket that outlives the program, as systemd keeps one. */
 import { spawnSync } from 'node:child_process';
-import { resolve } from 'node:path';
+import { readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
 
@@ -74,12 +75,14 @@ const clients = (secure: boolean): readonly LoadClient[] =>
   Array.from({ length: CLIENTS }, (_, n) => ({ secure, keepAlive: n % 2 === 0 }));
 
 t.test('a socket outlives the program', { skip }, async (t) => {
-  t.testdir();
+  const folder = t.testdir();
   const parent = await startParent(t);
 
   await t.test('restarts under load refuse and reset nothing', async (t) => {
     const outcomes = await restartUnderLoad(parent, clients(false), 'SIGTERM', RESTARTS);
     t.strictSame([...outcomes.keys()], ['200']);
+    const lines = readFileSync(join(folder, 'plants.jsonl'), 'utf8').match(/\n/g);
+    t.equal(lines?.length, outcomes.get('200'), 'each plant is stored once');
     t.comment(`${RESTARTS} restarts, ${outcomes.get('200')} requests`);
   });
 

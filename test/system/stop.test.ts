@@ -1,19 +1,11 @@
 import { execFileSync } from 'node:child_process';
-import { readFileSync, rmSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
 import { SAME_SIGNAL_MS, SHUTDOWN_MS } from '../../dist/program/signals.js';
-import {
-  connect,
-  exchange,
-  message,
-  refusesConnections,
-  TOKEN,
-  type Answer,
-  type Client,
-} from '../client.js';
+import { connect, exchange, message, refusesConnections, TOKEN, type Client } from '../client.js';
 import { ONE_THREAD } from '../faults/strace.js';
 import {
   changeTimers,
@@ -37,45 +29,6 @@ async function startWithClient(
   t.match(await client.answer(), { status: 200, headers: { connection: 'keep-alive' } });
   return { program, client };
 }
-
-const CLIENTS = 64;
-
-t.test('SIGTERM under load: a plant is stored if and only if it got a 200', async (t) => {
-  const program = await start(t, { cwd: t.testdir(), env: ENV });
-  const [stored, refused]: [number[], Answer[]] = [[], []];
-  let [nextId, told] = [0, 0];
-  /** Sends plants, as fast as each is answered, until the client is told to stop. */
-  async function sendPlants(client: Client): Promise<void> {
-    for (;;) {
-      const id = nextId++;
-      if (id === 1_000) program.send('SIGTERM');
-      client.send(message({ body: `{"id":${id},"name":"fern"}` }));
-      // The connection may have been closed before the request was there; then there is no answer.
-      const answer = await client.answer().catch(() => undefined);
-      if (!answer) return;
-      if (answer.status === 200) stored.push(id);
-      else refused.push(answer);
-      if (answer.headers.connection === 'close') {
-        told++;
-        return;
-      }
-    }
-  }
-  const clients = await Promise.all(
-    Array.from({ length: CLIENTS }, () => connect(t, program.port)),
-  );
-  await Promise.all(clients.map(sendPlants));
-  for (const { closed } of clients) await closed;
-  t.strictSame(await program.ended, DONE);
-  t.equal(program.stderr, '');
-  t.ok(told > 0, `${told} of ${CLIENTS} clients were told`);
-  t.strictSame(refused, [], 'no plant was refused');
-
-  const lines = readFileSync(program.log, 'utf8').trimEnd().split('\n');
-  const ids = lines.map((line) => (JSON.parse(line) as { id: number }).id);
-  t.strictSame(new Set(ids), new Set(stored));
-  t.equal(ids.length, stored.length);
-});
 
 /** A preload: for how long after the first signal a second one does not count, in milliseconds. */
 const secondSignalAfter = (ms: number): string => `const { setTimeout } = globalThis;

@@ -13,7 +13,7 @@ import {
   readTokensIfPresent,
 } from '../../../dist/program/settings/files.js';
 import { selfSigned } from '../../certificate.js';
-import { problemsOf } from '../here.js';
+import { problemsOf } from '../../system/program.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
 
@@ -58,8 +58,9 @@ t.test('an invalid token file is refused with the number of the line', async (t)
 });
 
 t.test('a file that cannot be read is a problem, unless it may be missing', async (t) => {
-  const folder = t.testdir({ file: 'a' });
+  const folder = t.testdir({ file: 'a', link: t.fixture('symlink', 'none') });
   const problems = {
+    link: 'no such file or directory (ENOENT)',
     none: 'no such file or directory (ENOENT)',
     'file/token': 'not a directory (ENOTDIR)',
     '.': 'illegal operation on a directory (EISDIR)',
@@ -69,7 +70,7 @@ t.test('a file that cannot be read is a problem, unless it may be missing', asyn
     for (const read of [readTokens, readTokensIfPresent, readPassword])
       t.strictSame(
         await problemsOf(read(path)),
-        read === readTokensIfPresent && name === 'none' ? [] : [`${path}: ${problem}`],
+        read === readTokensIfPresent && /none|link/.test(name) ? [] : [`${path}: ${problem}`],
         `${read.name}: ${name}`,
       );
     const both = [`${path}: ${problem}`, `${path}: ${problem}`];
@@ -86,7 +87,8 @@ t.test('a file that cannot be read is a problem, unless it may be missing', asyn
 t.test(
   'a created token has 256 random bits, its file mode 0600, and none is replaced',
   async (t) => {
-    const folder = t.testdir();
+    const folder = t.testdir({ link: t.fixture('symlink', 'none') });
+    const link = join(folder, 'link');
     const created = new Set<string>();
     for (const name of ['one', 'other']) {
       const path = join(folder, name);
@@ -98,8 +100,9 @@ t.test(
       t.equal(readFileSync(path, 'utf8'), content);
       created.add(content);
     }
+    await createTokenFile(link);
     t.equal(created.size, 2);
-    t.strictSame(readdirSync(folder), ['one', 'other']);
+    t.strictSame(readdirSync(folder), ['link', 'one', 'other']);
   },
 );
 

@@ -12,7 +12,7 @@ import { readServerSettings, type ServerSettings } from '../../../dist/program/s
 import { NEEDS, SETTING_NAMES } from '../../../dist/program/settings/table.js';
 import { selfSigned } from '../../certificate.js';
 import { exactly } from '../../exactly.js';
-import { problemsOf } from '../here.js';
+import { problemsOf } from '../../system/program.js';
 
 const problemsIn = (environment: Environment): Promise<readonly string[]> =>
   problemsOf(readServerSettings(environment));
