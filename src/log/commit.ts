@@ -5,7 +5,7 @@ import type { NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
-import { storeErrors, faults, isForLackOfRoom, MODIFIED, toStoreError } from './errors.js';
+import { storeErrors, fileErrors, isForLackOfRoom, MODIFIED, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { FileId, OpenFile } from './files.js';
 import type { IdIndex } from './ids.js';
@@ -136,7 +136,7 @@ export function createCommitter(log: OpenLog) {
   function checkSize(min: number, max: number): void {
     try {
       const size = files.sizeOf(system, path, fileId);
-      if (size < min || size > max) throw faults.changed();
+      if (size < min || size > max) throw fileErrors.changed();
     } catch (error) {
       throw poison(error);
     }
@@ -152,8 +152,8 @@ export function createCommitter(log: OpenLog) {
     try {
       const written = Buffer.from(lines);
       const left = Buffer.alloc(written.length);
-      const bytesRead = await file.read(left, 0, left.length, end);
-      if (left.compare(written, 0, bytesRead, 0, bytesRead) !== 0) throw faults.changed();
+      const bytesRead = await file.read(left, end);
+      if (left.compare(written, 0, bytesRead, 0, bytesRead) !== 0) throw fileErrors.changed();
       checkSize(end + bytesRead, end + bytesRead);
       if (bytesRead > 0) await file.truncate(end);
     } catch (error) {

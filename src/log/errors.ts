@@ -11,11 +11,11 @@ export interface Damage {
   readonly line: number;
   /** The byte offset at which the line starts. */
   readonly offset: number;
-  /** Its bytes, with its newline. They are valid until the next lines are requested. */
+  /** Its bytes, with its newline. */
   readonly bytes: Buffer;
   readonly reason: string;
-  /** The plant that it holds nevertheless, unless it repeats the id of another line. */
-  readonly plant?: NewPlant | undefined;
+  /** The plant in it, if the line can be written again as its record. */
+  readonly rewritable?: NewPlant | undefined;
 }
 
 /** Why a line is damaged that is blank or holds a plant. */
@@ -35,7 +35,7 @@ export const MODIFIED = 'ERR_LOG_MODIFIED';
 const modified = (message: string): Error => Object.assign(new Error(message), { code: MODIFIED });
 
 /** Why the file of a log cannot be used. {@link toStoreError} adds its path. */
-export const faults = {
+export const fileErrors = {
   changed: () =>
     modified(
       'the file was modified, replaced or removed by another process; if it was replaced or emptied, put it back',
@@ -47,14 +47,17 @@ export const faults = {
   truncated: () => new Error('the log was truncated while it was read'),
 } as const;
 
+const unavailable = (message: string, options?: ErrorOptions): PlantStoreError =>
+  new PlantStoreError('unavailable', message, options);
+
 /** The errors that the store throws. */
 export const storeErrors = {
   tooLarge: () => new RangeError('the plant is too large'),
   conflict: () => new PlantStoreError('conflict', 'the id belongs to a different plant'),
-  closed: (path: string) => new PlantStoreError('unavailable', `${path}: the log is closed`),
+  closed: (path: string) => unavailable(`${path}: the log is closed`),
   hanging: (path: string, ms: number) =>
-    new PlantStoreError('unavailable', `${path}: a write has not returned for ${ms / 1000} s`),
-  damaged: (path: string, { line, offset, reason }: Omit<Damage, 'bytes' | 'plant'>) =>
+    unavailable(`${path}: a write has not returned for ${ms / 1000} s`),
+  damaged: (path: string, { line, offset, reason }: Pick<Damage, 'line' | 'offset' | 'reason'>) =>
     new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
   locked: (path: string) =>
     new PlantStoreError(
@@ -62,19 +65,16 @@ export const storeErrors = {
       `${path}: a process has the log open ("fuser ${path}" shows which one); one log serves one process, PostgreSQL serves several`,
     ),
   marked: (path: string, mark: string) =>
-    new PlantStoreError(
-      'unavailable',
+    unavailable(
       `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, emptied or removed, check it with "plant-store verify ${path}", and then remove ${mark}`,
     ),
   longPath: (folder: string, bytes: number) =>
-    new PlantStoreError(
-      'unavailable',
+    unavailable(
       `${folder}: the path of this folder is too long, by ${pluralize(bytes, 'byte')}, for the Unix socket in it that locks the log, and there is no /proc/self/fd to shorten it`,
     ),
   noSockets: (folder: string, cause: unknown) =>
-    new PlantStoreError(
-      'unavailable',
-      `${folder}: a Unix socket cannot be bound: ${reasonOf(cause)}; the folder of a log must be on a file system with Unix sockets, which lock it`,
+    unavailable(
+      `${folder}: a Unix socket cannot be created: ${reasonOf(cause)}; the folder of a log must be on a file system with Unix sockets, which lock it`,
       { cause },
     ),
 } as const;
@@ -84,10 +84,10 @@ export function requirePath(path: unknown): void {
   if (typeof path !== 'string') throw new TypeError('path: must be a string');
 }
 
-/** Turns the error of a file operation, or a fault, into the error that the store throws. */
+/** Turns the error of a file operation, or of {@link fileErrors}, into the error that the store throws. */
 export function toStoreError(path: string, error: unknown): PlantStoreError {
   if (error instanceof PlantStoreError) return error;
-  return new PlantStoreError('unavailable', `${path}: ${reasonOf(error)}`, { cause: error });
+  return unavailable(`${path}: ${reasonOf(error)}`, { cause: error });
 }
 
 const { errno } = constants;

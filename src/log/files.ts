@@ -1,8 +1,9 @@
+import { createHash } from 'node:crypto';
 import { constants, type BigIntStats } from 'node:fs';
 import { dirname } from 'node:path';
 
 import { codeOf } from '../system-error.js';
-import { faults, toStoreError } from './errors.js';
+import { fileErrors, toStoreError } from './errors.js';
 import type { System } from './system.js';
 
 const { O_APPEND, O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } = constants;
@@ -10,57 +11,42 @@ const { O_APPEND, O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRON
 /** Creates a folder if it is missing, in a parent that exists, and makes its directory entry durable. */
 export async function createFolder(system: System, path: string): Promise<void> {
   const parent = dirname(path);
-  let isCreated = true;
   try {
     await system.mkdir(path);
   } catch (error) {
-    // A file of this name is no folder, which the log that is opened in it reports.
-    if (codeOf(error) !== 'EEXIST')
-      throw toStoreError(codeOf(error) === 'ENOENT' ? parent : path, error);
-    isCreated = false;
+    const code = codeOf(error);
+    if (code !== 'EEXIST') throw toStoreError(code === 'ENOENT' ? parent : path, error);
+    // If it is a file, opening the log in it fails. If it is a folder, the process that created it may have been killed
+    // before the sync. An operator may have created it in a parent that cannot be read: that is not an error.
+    return syncFolder(system, parent).catch(() => undefined);
   }
-  const synced = syncFolder(system, parent);
-  // Also if it exists: the process that created it may have been killed before the sync. That may fail for a folder
-  // that an operator created, because its parent may not be readable.
-  await (isCreated ? synced : synced.catch(() => undefined));
+  await syncFolder(system, parent);
 }
 
-/** An open file. What is written and cut is durable once that has resolved, if the file was opened with `O_DSYNC`. */
-export interface OpenFile {
-  readonly descriptor: number;
-  stat(): Promise<BigIntStats>;
-  /** Resolves to the number of bytes read. */
-  read(buffer: Buffer, offset: number, length: number, position: number): Promise<number>;
-  /** Writes all of `bytes` at the end. */
-  append(bytes: Buffer): Promise<void>;
-  /** Durably: otherwise a power cut could bring old bytes back after new ones. */
-  truncate(size: number): Promise<void>;
-  /** Makes the content and the size of a file durable, or the entries of a folder. */
-  sync(): Promise<void>;
-  /** Waits for the pending reads. Later ones reject. Only once. */
-  close(): Promise<void>;
-}
+/** An open file. What is written is durable once that has resolved, if the file was opened with `O_DSYNC`. */
+export type OpenFile = Awaited<ReturnType<typeof open>>;
 
-async function open(system: System, path: string, flags: number, mode?: number): Promise<OpenFile> {
+async function open(system: System, path: string, flags: number, mode?: number) {
   const descriptor = await system.open(path, flags, mode);
   const reads = new Set<Promise<unknown>>();
   let isClosed = false;
+  /** Makes the content and the size of a file durable, or the entries of a folder. */
   const sync = (): Promise<void> => system.fsync(descriptor).catch(ignoreIfDenied);
   return {
     descriptor,
     stat: () => system.fstat(descriptor),
-    async read(...args) {
+    /** Fills a buffer from a byte offset on. Resolves to the number of bytes read. */
+    async read(buffer: Buffer, position: number): Promise<number> {
       // The descriptor may be that of another file by now.
       if (isClosed) throw new Error('the file is closed');
-      const read = system.read(descriptor, ...args);
-      reads.add(read);
-      try {
-        return (await read).bytesRead;
-      } finally {
-        reads.delete(read);
-      }
+      const reading = system
+        .read(descriptor, buffer, position)
+        .finally(() => reads.delete(reading));
+      reads.add(reading);
+      return (await reading).bytesRead;
     },
-    async append(bytes) {
+    /** Writes all of `bytes` at the end. */
+    async append(bytes: Buffer): Promise<void> {
       for (let rest = bytes; rest.length > 0;) {
         const { bytesWritten } = await system.write(descriptor, rest);
         if (bytesWritten === 0) throw new Error('the system wrote 0 bytes');
@@ -68,12 +54,14 @@ async function open(system: System, path: string, flags: number, mode?: number):
       }
       if (!system.dsyncIsDurable) await system.fsync(descriptor);
     },
-    async truncate(size) {
+    /** Durably: otherwise a power cut could bring old bytes back after new ones. */
+    async truncate(size: number): Promise<void> {
       await system.ftruncate(descriptor, size);
       await sync();
     },
     sync,
-    async close() {
+    /** Waits for the pending reads. Later ones reject. Only once. */
+    async close(): Promise<void> {
       isClosed = true;
       await Promise.allSettled(reads);
       await system.close(descriptor);
@@ -108,8 +96,8 @@ export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
  * @throws Error if it is not the given file: that one was moved or replaced, or its volume was.
  */
 export function sizeOf(system: System, path: string, { dev, ino }: FileId): number {
-  const now = system.statSync(path, { bigint: true, throwIfNoEntry: false });
-  if (now?.dev !== dev || now.ino !== ino) throw faults.changed();
+  const now = system.statSync(path);
+  if (now?.dev !== dev || now.ino !== ino) throw fileErrors.changed();
   return Number(now.size);
 }
 
@@ -135,6 +123,26 @@ export async function createFile(
     await removeIfPresent(system, unfinished);
     throw error;
   }
+}
+
+/**
+ * Keeps bytes of the log at `path` in a file beside it, which is named after its content: no other bytes are
+ * replaced. Resolves to its path.
+ */
+export function keepAside(
+  system: System,
+  path: string,
+  kind: 'torn' | 'damaged',
+  chunks: AsyncIterable<Buffer> | Iterable<Buffer>,
+): Promise<string> {
+  return createFile(system, `${path}.${kind}.new`, async (file) => {
+    const hash = createHash('sha256');
+    for await (const chunk of chunks) {
+      hash.update(chunk);
+      await file.append(chunk);
+    }
+    return `${path}.${kind}-${hash.digest('hex').slice(0, 16)}`;
+  });
 }
 
 /** Removes a file. If that fails, it is left: nothing depends on it. */

@@ -3,8 +3,9 @@ import { dirname, resolve as absolute } from 'node:path';
 import { copyPlant, isSame, type NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
+import type { CheckOptions } from './check.js';
 import { createCommitter, type OpenLog } from './commit.js';
-import { faults, requirePath, storeErrors, toStoreError } from './errors.js';
+import { fileErrors, requirePath, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
 import { createIdIndex } from './ids.js';
@@ -12,17 +13,13 @@ import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
 import { readPlants } from './read.js';
 import { encodeUnsigned } from './record.js';
-import { recover, type OnProgress } from './recover.js';
+import { recover } from './recover.js';
 import { nodeSystem, type System } from './system.js';
 
 /**
  * The options of {@link openPlantLog}.
  */
-export interface PlantLogOptions {
-  /** Called while the log is opened, with the number of bytes read and the size of the file. */
-  readonly onProgress?: OnProgress;
-  /** Aborted to stop opening the log: that rejects with `unavailable`, with the reason of the signal as its cause. */
-  readonly signal?: AbortSignal;
+export interface PlantLogOptions extends CheckOptions {
   /**
    * Called with `(message, cause)` when the end of the file was mended, when the disk is full and when there is room
    * again, when a write hangs and when it returns, and when the log is poisoned; at most 10 times in
@@ -123,8 +120,8 @@ export async function openLog(
   let file: OpenFile | undefined;
   let lock: Lock | undefined;
   try {
-    await files.createFolder(system, dirname(path));
     await requireUnmarked(system, path);
+    await files.createFolder(system, dirname(path));
     file = await files.openLogFile(system, path);
     const fileId = await files.statRegularFile(file);
     path = await system.realpath(path);
@@ -176,9 +173,9 @@ function createLog({ lock, ...parts }: OpenLog & { readonly lock: Lock }): Plant
     const idEnd = wanted.indexOf(',');
     // Bytes that are not read are zeros, which no line has.
     const found = Buffer.alloc(wanted.length);
-    await file.read(found, 0, found.length, offset);
+    await file.read(found, offset);
     const hasId = found.compare(wanted, 0, idEnd, 0, idEnd) === 0;
-    if (!hasId) throw committer.poison(faults.modifiedLine(offset));
+    if (!hasId) throw committer.poison(fileErrors.modifiedLine(offset));
     committer.checkFile();
     return found.equals(wanted);
   }
@@ -193,7 +190,7 @@ function createLog({ lock, ...parts }: OpenLog & { readonly lock: Lock }): Plant
     throwIfUnreadable();
     const { end } = committer;
     try {
-      if ((yield* readPlants(path, file, end)) < end) throw faults.truncated();
+      if ((yield* readPlants(path, file, end)) < end) throw fileErrors.truncated();
     } catch (error) {
       // If the log has been closed meanwhile, that is the reason why it cannot be read.
       throwIfUnreadable();

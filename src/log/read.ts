@@ -1,9 +1,11 @@
 import { plantOf, type NewPlant, type Plant } from '../plant.js';
+import { checkLines, type Checked, type CheckOptions } from './check.js';
 import { requirePath, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
+import { createIdIndex } from './ids.js';
 import { linesOf } from './lines.js';
-import { nodeSystem } from './system.js';
+import { nodeSystem, type System } from './system.js';
 
 /**
  * Reads the plants of a log in the order in which they were stored. The file is neither locked nor changed, so
@@ -25,19 +27,35 @@ import { nodeSystem } from './system.js';
  */
 export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
   requirePath(path);
-  return readLogAt(path);
-}
-
-async function* readLogAt(path: string): AsyncGenerator<NewPlant> {
-  let file: OpenFile | undefined;
-  try {
-    file = await files.openToRead(nodeSystem, path);
+  return readFile(nodeSystem, path, async function* (file) {
     const { size } = await files.statRegularFile(file);
     yield* readPlants(path, file, Number(size));
+  });
+}
+
+/** Checks every line of a log and changes nothing. A server may have the log open. */
+export function verifyLog(
+  system: System,
+  path: string,
+  options?: CheckOptions,
+): AsyncGenerator<Checked> {
+  return readFile(system, path, (file) => checkLines(file, createIdIndex(), options));
+}
+
+async function* readFile<T>(
+  system: System,
+  path: string,
+  read: (file: OpenFile) => AsyncGenerator<T>,
+): AsyncGenerator<T> {
+  try {
+    const file = await files.openToRead(system, path);
+    try {
+      yield* read(file);
+    } finally {
+      await file.close();
+    }
   } catch (error) {
     throw toStoreError(path, error);
-  } finally {
-    await file?.close();
   }
 }
 
@@ -53,11 +71,12 @@ export async function* readPlants(
   let read = 0;
   let line = 0;
   for await (const { offset, bytes, lines, end: linesEnd } of linesOf(file, end)) {
-    for (const { start, end, id, reason } of lines) {
+    for (const found of lines) {
+      const { start, end } = found;
       line++;
-      if (reason !== undefined)
-        throw storeErrors.damaged(path, { line, offset: offset + start, reason });
-      yield plantOf(id, JSON.parse(bytes.toString('utf8', start, end)) as Plant);
+      if (found.kind !== 'record')
+        throw storeErrors.damaged(path, { line, offset: offset + start, reason: found.reason });
+      yield plantOf(found.id, JSON.parse(bytes.toString('utf8', start, end)) as Plant);
     }
     read = linesEnd;
   }

@@ -28,10 +28,13 @@ function encodeMembers(plant: NewPlant): string {
   return `{"id":${plant.id},${membersInJson(plant)}`;
 }
 
-/** What was found in a line: a record, or why it is none, and the plant in it nevertheless. */
+/** What was found in a line. */
 export type Found =
-  | { readonly id: bigint; readonly reason?: undefined; readonly plant?: undefined }
-  | { readonly id?: bigint; readonly reason: string; readonly plant?: NewPlant };
+  | { readonly kind: 'record'; readonly id: bigint }
+  /** A plant, but not in the bytes of its record, for a reason. */
+  | { readonly kind: 'plant'; readonly plant: NewPlant; readonly reason: string }
+  /** No plant, or not the one that was written. */
+  | { readonly kind: 'noPlant'; readonly reason: string };
 
 /** A line in a buffer. */
 export type Line = Found & {
@@ -64,17 +67,15 @@ export function parseLine(line: Buffer): {
 
 const wrongChecksum = new PlantFault('plant', 'crc32: does not match the plant');
 
-/** What is in a line, which may hold no plant. */
 function findIn(line: Buffer): Found {
   // To find that a line is not JSON takes 5 µs, and a file may have a hundred thousand blank lines together.
-  if (line[0] === NEWLINE) return { reason: damages.blank };
+  if (line[0] === NEWLINE) return { kind: 'noPlant', reason: damages.blank };
   try {
     const { plant, isSigned, isRecord } = parseLine(line);
-    if (isRecord) return { id: plant.id };
-    const reason = isSigned ? layoutOf(line) : damages.noChecksum;
-    return { id: plant.id, reason, plant };
+    if (isRecord) return { kind: 'record', id: plant.id };
+    return { kind: 'plant', plant, reason: isSigned ? layoutOf(line) : damages.noChecksum };
   } catch (fault) {
-    return { reason: (fault as PlantFault).message };
+    return { kind: 'noPlant', reason: (fault as PlantFault).message };
   }
 }
 
@@ -121,7 +122,7 @@ const CARRIAGE_RETURN = 0x0d;
  * A record without escapes, as almost all are. The text is Latin-1, so that an index is a byte offset. With
  * it, a line takes 0.2 µs, instead of 4 with {@link parseLine} (Node 20).
  */
-const PLAIN = new RegExp(
+const WITHOUT_ESCAPES = new RegExp(
   String.raw`\{"id":(?:-?[1-9]\d{0,18}|0)${membersPattern()},"crc32":(?:0|[1-9]\d*)\}\n`,
   'y',
 );
@@ -133,15 +134,19 @@ export function linesIn(bytes: Buffer): Line[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const allUtf8 = isUtf8(bytes);
   for (let start = 0; start < bytes.length;) {
-    PLAIN.lastIndex = start;
-    const isPlain = PLAIN.test(text);
-    const end = isPlain ? PLAIN.lastIndex : bytes.indexOf(NEWLINE, start) + 1 || bytes.length;
+    WITHOUT_ESCAPES.lastIndex = start;
+    const matches = WITHOUT_ESCAPES.test(text);
+    const end = matches
+      ? WITHOUT_ESCAPES.lastIndex
+      : bytes.indexOf(NEWLINE, start) + 1 || bytes.length;
     const id =
-      isPlain && allUtf8 && hasOwnChecksum(bytes, view, start, end)
+      matches && allUtf8 && hasOwnChecksum(bytes, view, start, end)
         ? int64At(bytes, text, start + ID_START.length)
         : undefined;
     lines.push(
-      id === undefined ? { start, end, ...findIn(bytes.subarray(start, end)) } : { start, end, id },
+      id === undefined
+        ? { start, end, ...findIn(bytes.subarray(start, end)) }
+        : { start, end, kind: 'record', id },
     );
     start = end;
   }
@@ -154,7 +159,10 @@ const END_BYTES = 2;
 const MINUS = 0x2d;
 const ZERO = 0x30;
 
-/** Whether a line that is laid out as a record has the checksum of its bytes. */
+/**
+ * Whether a line that is laid out as a record has the checksum of its bytes. Digits are read from the bytes: with slices
+ * of the text, opening a log takes 1.2 times as long.
+ */
 function hasOwnChecksum(bytes: Buffer, view: DataView, start: number, end: number): boolean {
   let at = end - END_BYTES;
   let sum = 0;

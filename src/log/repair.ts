@@ -1,13 +1,13 @@
 import type { BigIntStats } from 'node:fs';
 
+import { checkLines, type Checked, type CheckOptions } from './check.js';
 import type { OpenLog } from './commit.js';
-import { faults, toStoreError } from './errors.js';
+import { fileErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
-import { acquireLock, type Lock } from './lock.js';
+import { acquireLock } from './lock.js';
 import { encodeRecord, NEWLINE } from './record.js';
-import { checkLines, keepAside, type Checked, type CheckOptions } from './recover.js';
 import type { System } from './system.js';
 
 export interface Repair {
@@ -32,27 +32,29 @@ export interface Repair {
  */
 export async function repairLog(
   system: System,
+  path: string,
+  options?: CheckOptions,
+): Promise<Repair | undefined> {
+  try {
+    const file = await files.openToRead(system, path);
+    // Nothing is written through it, so a failure to close it has no consequences.
+    const close = (): Promise<void> => file.close().catch(() => undefined);
+    return await lockAndRepair(system, file, path, options).finally(close);
+  } catch (error) {
+    throw toStoreError(path, error);
+  }
+}
+
+async function lockAndRepair(
+  system: System,
+  file: OpenFile,
   givenPath: string,
   options?: CheckOptions,
 ): Promise<Repair | undefined> {
-  let file: OpenFile | undefined;
-  let lock: Lock | undefined;
-  let repair: Repair | undefined;
-  try {
-    file = await files.openToRead(system, givenPath);
-    const fileId = await files.statRegularFile(file);
-    const path = await system.realpath(givenPath);
-    lock = await acquireLock(system, path, fileId.ino);
-    repair = await repairFile({ system, file, path, fileId }, options);
-  } catch (error) {
-    throw toStoreError(givenPath, error);
-  } finally {
-    await lock?.release();
-    // Nothing was written through it, so a failure has no consequences.
-    await file?.close().catch(() => undefined);
-  }
-  // V8 would count a branch that is never taken for a return within `try`.
-  return repair;
+  const fileId = await files.statRegularFile(file);
+  const path = await system.realpath(givenPath);
+  const lock = await acquireLock(system, path, fileId.ino);
+  return repairFile({ system, file, path, fileId }, options).finally(() => lock.release());
 }
 
 async function repairFile(
@@ -63,25 +65,25 @@ async function repairFile(
   let last: Checked | undefined;
   let [rewritten, moved] = [0, 0];
   for await (const part of checkLines(file, index, options)) {
-    const withoutPlant = part.damaged.filter(({ plant }) => !plant).length;
+    const withoutPlant = part.damaged.filter(({ rewritable }) => !rewritable).length;
     moved += withoutPlant;
     rewritten += part.damaged.length - withoutPlant + Number(part.lacksNewline);
     last = part;
   }
-  if (last?.isLog === false) throw faults.noLog();
+  if (last?.isLog === false) throw fileErrors.noLog();
   if (!last || rewritten + moved === 0) return undefined;
 
   const torn = last.torn.length;
   const size = last.end + torn;
   const movedTo =
     moved + torn > 0
-      ? await keepAside(system, path, 'damaged', partsOf(file, index, movedFrom))
+      ? await files.keepAside(system, path, 'damaged', partsOf(file, index, movedFrom))
       : undefined;
   await files.createFile(system, `${path}.repair.new`, async (copy) => {
     await giveTo(system, copy, await file.stat());
     for await (const chunk of partsOf(file, index, repairedFrom)) await copy.append(chunk);
     // The lock is on an inode: before this repair took it, another one may have replaced the file.
-    if (files.sizeOf(system, path, fileId) !== size) throw faults.changed();
+    if (files.sizeOf(system, path, fileId) !== size) throw fileErrors.changed();
     return path;
   });
   return { plants: index.size, rewritten, moved, torn, movedTo };
@@ -97,7 +99,7 @@ async function* partsOf(
 
 /** The damaged lines that are not written again, and the torn tail. */
 function movedFrom({ damaged, torn }: Checked): Buffer {
-  const lines = damaged.filter(({ plant }) => !plant).map(({ bytes }) => bytes);
+  const lines = damaged.filter(({ rewritable }) => !rewritable).map(({ bytes }) => bytes);
   return Buffer.concat([...lines, torn]);
 }
 
@@ -105,9 +107,9 @@ function movedFrom({ damaged, torn }: Checked): Buffer {
 function repairedFrom({ offset, bytes, damaged, lacksNewline }: Checked): Buffer {
   const parts: Buffer[] = [];
   let start = 0;
-  for (const { offset: damagedAt, bytes: line, plant } of damaged) {
+  for (const { offset: damagedAt, bytes: line, rewritable } of damaged) {
     parts.push(bytes.subarray(start, damagedAt - offset));
-    if (plant) parts.push(Buffer.from(encodeRecord(plant)));
+    if (rewritable) parts.push(Buffer.from(encodeRecord(rewritable)));
     start = damagedAt - offset + line.length;
   }
   parts.push(bytes.subarray(start));

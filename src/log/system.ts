@@ -21,8 +21,6 @@ export interface System {
   read(
     descriptor: number,
     buffer: Buffer,
-    offset: number,
-    length: number,
     position: number,
   ): Promise<{ readonly bytesRead: number }>;
   write(descriptor: number, bytes: Buffer): Promise<{ readonly bytesWritten: number }>;
@@ -36,10 +34,7 @@ export interface System {
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
   /** Synchronous: the inode is in memory, and the thread pool would take ten times as long. */
-  statSync(
-    path: string,
-    options: { bigint: true; throwIfNoEntry: false },
-  ): fs.BigIntStats | undefined;
+  statSync(path: string): fs.BigIntStats | undefined;
   /** Whether a write to a file opened with `O_DSYNC` is on the disk when it returns. */
   readonly dsyncIsDurable: boolean;
   /** Binds a Unix socket, and listens on it until that is closed. */
@@ -53,13 +48,14 @@ export interface System {
 }
 
 const fstat = promisify(fs.fstat);
+const read = promisify(fs.read);
 
 export const nodeSystem: System = {
   open: promisify(fs.open),
   fstat: (descriptor) => fstat(descriptor, { bigint: true }),
   fchmod: promisify(fs.fchmod),
   fchown: promisify(fs.fchown),
-  read: promisify(fs.read),
+  read: (descriptor, buffer, position) => read(descriptor, buffer, 0, buffer.length, position),
   write: promisify(fs.write),
   ftruncate: promisify(fs.ftruncate),
   fsync: promisify(fs.fsync),
@@ -70,7 +66,7 @@ export const nodeSystem: System = {
   chmod: fs.promises.chmod,
   rename: fs.promises.rename,
   unlink: fs.promises.unlink,
-  statSync: fs.statSync,
+  statSync: (path) => fs.statSync(path, { bigint: true, throwIfNoEntry: false }),
   // On macOS, O_DSYNC leaves the data in the disk's cache; libuv's fsync uses F_FULLFSYNC.
   dsyncIsDurable: platform() !== 'darwin',
   listen,

@@ -1,4 +1,5 @@
-import { verifyLog, type Checked } from '../log/recover.js';
+import type { Checked } from '../log/check.js';
+import { verifyLog } from '../log/read.js';
 import { nodeSystem } from '../log/system.js';
 import { pluralize } from '../report.js';
 import { EXIT, type ExitCode } from './exit.js';

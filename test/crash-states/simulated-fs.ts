@@ -158,10 +158,9 @@ export function createMachine(
     fstat: async (descriptor: number) => statOf(inoOfOpen(descriptor)),
     fchmod: async () => undefined,
     fchown: async () => undefined,
-    async read(from: number, buffer: Buffer, at: number, length: number, position: number) {
+    async read(from: number, buffer: Buffer, position: number) {
       await takeTime();
-      const content = fileIn(world.visible, inoOfOpen(from));
-      return { bytesRead: content.copy(buffer, at, position, position + length) };
+      return { bytesRead: fileIn(world.visible, inoOfOpen(from)).copy(buffer, 0, position) };
     },
     write,
     ftruncate: (descriptor: number, size: number) => truncate(inoOfOpen(descriptor), size),

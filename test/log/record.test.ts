@@ -30,8 +30,8 @@ function found(line: string | Buffer): Line | undefined {
 
 /** The id in a line, or undefined if it is not a record. Both readers of a line must agree. */
 function idIn(line: string): bigint | undefined {
-  const { id, reason } = found(line) ?? {};
-  const read = reason === undefined ? id : undefined;
+  const each = found(line);
+  const read = each?.kind === 'record' ? each.id : undefined;
   if (recordIn(line)?.id !== read) throw new Error(`the readers differ: ${line}`);
   return read;
 }
@@ -65,8 +65,8 @@ t.test('every encoded plant is read unchanged, wherever it is in a buffer', asyn
       const end = start + Buffer.byteLength(line);
       return (
         lines.length === before.length + 2 &&
-        isDeepStrictEqual(lines[before.length], { start, end, id: plant.id }) &&
-        lines.every(({ id, reason }, n) => id === (before[n] ?? plant).id && !reason) &&
+        isDeepStrictEqual(lines[before.length], { kind: 'record', start, end, id: plant.id }) &&
+        lines.every((each, n) => each.kind === 'record' && each.id === (before[n] ?? plant).id) &&
         isDeepStrictEqual(recordIn(line), plant)
       );
     }),
@@ -83,7 +83,7 @@ t.test(
       const parsed = t.capture(JSON, 'parse', JSON.parse);
       const lines = linesIn(line);
       t.strictSame(parsed(), []);
-      t.strictSame(lines, [{ start: 0, end: line.length, id: plant.id }]);
+      t.strictSame(lines, [{ kind: 'record', start: 0, end: line.length, id: plant.id }]);
     }
   },
 );
@@ -145,10 +145,10 @@ t.test('no part of a record is one, but for one that lacks only its newline', as
     const parts = Array.from({ length: line.length - 1 }, (_, n) => line.subarray(0, n + 1));
     const isTorn = (part: Buffer) => isTornRecord(part) && beginsAsRecord(part, 9);
     t.strictSame(
-      parts.filter((part) => !isTorn(part) || linesIn(part)[0]?.id !== undefined),
+      parts.filter((part) => !isTorn(part) || linesIn(part)[0]?.kind !== 'noPlant'),
       [],
     );
-    t.strictSame(linesIn(line), [{ start: 0, end: line.length, id: -7n }]);
+    t.strictSame(linesIn(line), [{ kind: 'record', start: 0, end: line.length, id: -7n }]);
     t.notOk(isTornRecord(line));
   }
   t.strictSame(linesIn(Buffer.alloc(0)), []);
@@ -173,7 +173,7 @@ t.test('a line that another program writes is a record, if it has its checksum',
     const record = signed(line.slice(0, -1));
     t.equal(idIn(record), id, line);
     t.strictSame(recordIn(record), tag === undefined ? { id, name } : { id, name, tag }, line);
-    t.match(found(`${line}\n`), { id, reason: damages.noChecksum }, line);
+    t.match(found(`${line}\n`), { plant: { id }, reason: damages.noChecksum }, line);
   }
 });
 
@@ -276,7 +276,7 @@ t.test('invalid UTF-8 damages its own line, and no other line of a buffer', asyn
     const lines = [fern('\xc3\xa9'), fern(bytes), fern('\xf0\x9f\x8c\xbf')];
     const all = linesIn(Buffer.from(lines.join(''), 'latin1'));
     t.strictSame(
-      all.map(({ id, reason }) => id ?? reason),
+      all.map((each) => (each.kind === 'record' ? each.id : each.reason)),
       [7n, 'body: must be one JSON text in UTF-8; it is not UTF-8', 7n],
       Buffer.from(bytes, 'latin1').toString('hex'),
     );
@@ -307,9 +307,12 @@ t.test('a line in another layout holds its plant, unless its checksum is another
       ];
       const line = lines[layout] ?? '';
       const ofOther = line.replace(/"id": ?[-\d.]+/, `"id":${id === 0n ? 1n : 0n}`);
+      const [each, other] = [found(line), found(ofOther)];
       return (
-        isDeepStrictEqual(found(line)?.plant, plant) &&
-        (layout > 4 || found(ofOther)?.reason === 'crc32: does not match the plant')
+        each?.kind === 'plant' &&
+        isDeepStrictEqual(each.plant, plant) &&
+        (layout > 4 ||
+          (other?.kind === 'noPlant' && other.reason === 'crc32: does not match the plant'))
       );
     }),
     { numRuns: 1_000 },

@@ -6,7 +6,7 @@ import t from 'tap';
 
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
-import { verifyLog } from '../../dist/log/recover.js';
+import { verifyLog } from '../../dist/log/read.js';
 import { repairLog } from '../../dist/log/repair.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { exactly } from '../exactly.js';

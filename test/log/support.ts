@@ -235,8 +235,8 @@ function intercept<T extends object>(
 /** A file system whose volume can be replaced by a copy: another device with the same inodes. */
 export function replaceableVolume(): { fs: System; replaceVolume: () => unknown } {
   let added = 0n;
-  const statSync: System['statSync'] = (path, options) => {
-    const stats = nodeSystem.statSync(path, options);
+  const statSync: System['statSync'] = (path) => {
+    const stats = nodeSystem.statSync(path);
     if (stats) stats.dev += added;
     return stats;
   };
@@ -275,10 +275,8 @@ export function createGate(): Gate {
 
 /** A file in memory, of which a read returns a limited number of bytes. */
 export function memoryFile(content: Buffer, maxBytesRead = Infinity): OpenFile {
-  const read = async (buffer: Buffer, at: number, length: number, position: number) => {
-    const end = position + Math.min(length, maxBytesRead);
-    return content.copy(buffer, at, position, end);
-  };
+  const read = async (buffer: Buffer, position: number) =>
+    content.copy(buffer, 0, position, position + Math.min(buffer.length, maxBytesRead));
   const stat = async () => ({ size: BigInt(content.length), isFile: () => true });
   return { read, stat } as unknown as OpenFile;
 }
