@@ -1,8 +1,9 @@
+import { constants } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import { codeOf } from '../system-error.js';
 import { isForLackOfRoom, storeErrors, toStoreError } from './errors.js';
-import * as files from './files.js';
+import { removeIfPresent } from './files.js';
 import type { System } from './system.js';
 
 /** Held by the only writer of a log. */
@@ -37,8 +38,11 @@ const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 500;
 /** A socket that gives one of these errors has no living owner. */
 const DEAD: readonly unknown[] = ['ECONNREFUSED', 'ENOENT'];
-/** A folder that gives one of these errors may be on any file system. */
-const NO_ACCESS: readonly unknown[] = ['EACCES', 'EROFS'];
+/**
+ * A folder in which a socket cannot be created for one of these reasons may be on any file system. All others show one
+ * without Unix sockets: on exFAT, bind(2) fails; in a folder that Docker Desktop shares, it is chmod(2).
+ */
+const OF_ANY_FOLDER: readonly unknown[] = ['EACCES', 'EROFS'];
 
 /** The longest path that fits into `sun_path` with its NUL: 108 bytes on Linux, 104 on macOS. */
 const MAX_SOCKET_PATH_BYTES = 103;
@@ -62,10 +66,10 @@ interface ClaimFolder {
  * (SIGSTOP) keeps it.
  */
 export async function acquireLock(system: System, path: string, ino: bigint): Promise<Lock> {
-  const handle = await files.openToRead(system, dirname(path));
+  const descriptor = await system.open(dirname(path), constants.O_RDONLY);
   const time = { isUp: false };
   try {
-    const folder = await claimFolderOf(system, dirname(path), handle.descriptor, claimPrefix(ino));
+    const folder = await claimFolderOf(system, dirname(path), descriptor, claimPrefix(ino));
     system.startTimer(() => (time.isUp = true), ACQUIRE_TIMEOUT_MS);
     for (let pause = FIRST_PAUSE_MS; !time.isUp; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
       const lock = await tryToLock(folder);
@@ -74,8 +78,8 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
     }
     throw storeErrors.locked(path);
   } finally {
-    // Nothing was written through the handle, so a failure to close it has no consequences.
-    await handle.close().catch(() => undefined);
+    // Nothing was written through it, so a failure to close it has no consequences.
+    await system.close(descriptor).catch(() => undefined);
   }
 }
 
@@ -120,35 +124,30 @@ async function tryToLock(folder: ClaimFolder): Promise<Lock | undefined> {
 async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | undefined> {
   const { system, socketFolder } = folder;
   const path = join(folder.path, name);
+  const hidden = path + HIDDEN;
+  let listener: { close(): void } | undefined;
   // Both bind(2) here and unlink(2) when the listener is closed run on the main thread, which a file system
   // that hangs would block. Before each of them, this asynchronous call waits until the file system responds.
-  await files.removeIfPresent(system, path + HIDDEN);
-  const listener = await system
-    .listen(join(socketFolder, name + HIDDEN))
-    .catch((cause: unknown) => failToListen(folder, path + HIDDEN, cause));
+  await removeIfPresent(system, hidden);
   try {
+    listener = await system.listen(join(socketFolder, name + HIDDEN));
     // Every user may connect, whatever the umask.
-    await system.chmod(path + HIDDEN, 0o666);
-    await system.rename(path + HIDDEN, path);
+    await system.chmod(hidden, 0o666);
+    await system.rename(hidden, path);
   } catch (error) {
-    listener.close();
-    if (codeOf(error) === 'ENOENT') return undefined;
-    throw error;
+    await removeIfPresent(system, hidden);
+    listener?.close();
+    if (listener && codeOf(error) === 'ENOENT') return undefined;
+    throw isForLackOfRoom(error) || OF_ANY_FOLDER.includes(codeOf(error))
+      ? toStoreError(folder.path, error)
+      : storeErrors.noSockets(folder.path, error);
   }
   return {
     async release() {
-      await files.removeIfPresent(system, path);
+      await removeIfPresent(system, path);
       listener.close();
     },
   };
-}
-
-/** A file system without Unix sockets, such as exFAT or one that Docker Desktop shares, may leave an ordinary file. */
-async function failToListen(folder: ClaimFolder, path: string, cause: unknown): Promise<never> {
-  await files.removeIfPresent(folder.system, path);
-  throw isForLackOfRoom(cause) || NO_ACCESS.includes(codeOf(cause))
-    ? toStoreError(folder.path, cause)
-    : storeErrors.noSockets(folder.path, cause);
 }
 
 /** Whether a claim to this log, other than `ownName`, is alive. Removes the dead claims before it. */
@@ -170,7 +169,7 @@ async function isAlive(
     return true;
   } catch (error) {
     if (!DEAD.includes(codeOf(error))) return true;
-    await files.removeIfPresent(system, join(path, name));
+    await removeIfPresent(system, join(path, name));
     return false;
   }
 }

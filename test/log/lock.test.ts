@@ -217,11 +217,13 @@ t.test('a folder on a file system without Unix sockets is named as that', async 
     const path = logAt(t);
     const message = noSockets.includes(fails)
       ? new RegExp(
-          `^${dirname(path)}: a Unix socket cannot be bound: .*\\(${fails}\\); the folder of a log must be on a file system with Unix sockets`,
+          `^${dirname(path)}: a Unix socket cannot be created: .*\\(${fails}\\); the folder of a log must be on a file system with Unix sockets`,
         )
       : new RegExp(`^${dirname(path)}: [^;]*\\(${fails}\\)$`);
-    await t.rejects(openLog(faultyFileSystem({ 'listen 1': { fails } }), path), { message });
-    t.strictSame(claimsIn(dirname(path)), []);
+    for (const operation of ['listen 1', 'chmod 1'] as const) {
+      await t.rejects(openLog(faultyFileSystem({ [operation]: { fails } }), path), { message });
+      t.strictSame(claimsIn(dirname(path)), []);
+    }
   }
 });
 
