@@ -128,7 +128,7 @@ t.test('changing, removing or inserting any one byte of a record is detected', a
     ];
   });
   const isUndetected = (bytes: Buffer): boolean =>
-    linesIn(Buffer.concat([NEIGHBOUR, bytes, NEIGHBOUR])).every(({ reason }) => !reason);
+    linesIn(Buffer.concat([NEIGHBOUR, bytes, NEIGHBOUR])).every(({ kind }) => kind === 'record');
   t.strictSame(edited.filter(isUndetected).map(String), []);
 });
 
