@@ -64,6 +64,10 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
     const program = launch(t, { cwd: image, env, script: join(image, script) });
     const [, port] = await program.says('stdout', /^plant-store listening on .*:(\d+)\n/);
     t.equal((await exchange(t, Number(port), message())).status, 200);
+    // As an upgrade in place does. No file is read when the program connects again.
+    rmSync(join(image, 'app'), { recursive: true });
+    await cluster.endSessions();
+    t.equal((await exchange(t, Number(port), message())).status, 200);
     program.send('SIGTERM');
     t.strictSame(await program.ended, DONE);
   });

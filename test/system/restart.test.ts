@@ -1,6 +1,14 @@
 /* Restarts with a socket that outlives the program, as systemd keeps one. */
-import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import {
+  appendFileSync,
+  chmodSync,
+  cpSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -9,7 +17,8 @@ import { selfSigned } from '../certificate.js';
 import { connect, TOKEN } from '../client.js';
 import { byLength } from '../length.js';
 import { startLoad, type Load, type LoadClient } from './load.js';
-import { asModule, launch, PATIENT, SERVER } from './program.js';
+import { block } from '../readme.js';
+import { asModule, launch, PATIENT, SERVER, type Process } from './program.js';
 
 const PARENT = resolve('test/system/parent.py');
 const skip = spawnSync('python3', ['--version']).status !== 0 && 'needs python3';
@@ -18,7 +27,7 @@ const CLIENTS = 16;
 /** More than Node's default backlog of 511. */
 const CONNECTIONS = 1_000;
 
-interface Parent {
+interface Parent extends Pick<Process, 'says'> {
   readonly port: number;
   /** The process id of the program. */
   pid(): number;
@@ -29,13 +38,14 @@ interface Parent {
 /** Starts a parent that passes a listening socket to the program, and again whenever that ends. */
 async function startParent(
   t: Test,
-  settings: Readonly<Record<string, string>> = {},
+  settings: Readonly<Record<string, string>> = { PLANT_STORE_TOKEN: TOKEN },
+  script = SERVER,
 ): Promise<Parent> {
   const parent = launch(t, {
     cwd: t.testdirName,
-    env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl', ...settings },
+    env: { PLANT_STORE_FILE: 'plants.jsonl', ...settings },
     under: ['env', '-u', 'PLANT_STORE_PORT'],
-    command: ['python3', PARENT, process.execPath, '--import', asModule(PATIENT), SERVER],
+    command: ['python3', PARENT, process.execPath, '--import', asModule(PATIENT), script],
   });
   const [, port] = await parent.says('stdout', /^(\d+)\n/);
   const serves = (times: number) =>
@@ -44,6 +54,7 @@ async function startParent(
   await serves(starts);
   const pid = (): number => Number(parent.stdout.match(/^\d+$/gm)?.at(-1));
   return {
+    says: parent.says,
     port: Number(port),
     pid,
     async restart(signal) {
@@ -103,9 +114,46 @@ t.test('restarts under load refuse and reset nothing, with TLS', { skip }, async
   const { cert, key } = selfSigned();
   t.testdir({ cert, key });
   const parent = await startParent(t, {
+    PLANT_STORE_TOKEN: TOKEN,
     PLANT_STORE_TLS_CERT: 'cert',
     PLANT_STORE_TLS_KEY: 'key',
   });
   const outcomes = await restartUnderLoad(parent, clients(true), 'SIGTERM', RESTARTS);
   t.strictSame([...outcomes.keys()], ['200']);
+});
+
+/** The programs of the documented commands, of which a build prepares another version. */
+const COMMANDS = {
+  git: 'true',
+  npm: `[ "$1" = ci ] && ln -s '${resolve('node_modules')}' . || mv next dist`,
+  systemctl: 'kill "$PID"',
+};
+
+t.test('an upgrade in place under load refuses and resets nothing', { skip }, async (t) => {
+  const bin = Object.entries(COMMANDS).map(([name, script]) => [name, `#!/bin/sh\n${script}\n`]);
+  const folder = t.testdir({ bin: Object.fromEntries(bin) });
+  for (const name of Object.keys(COMMANDS)) chmodSync(join(folder, 'bin', name), 0o755);
+  const dist = join(folder, 'dist');
+  const next = join(folder, 'next');
+  for (const copy of [dist, next]) cpSync('dist', copy, { recursive: true });
+  cpSync('package.json', join(folder, 'package.json'));
+  appendFileSync(join(next, 'program/version.js'), `\nconsole.log('upgraded');\n`);
+  symlinkSync(resolve('node_modules'), join(folder, 'node_modules'));
+  writeFileSync(join(folder, 'token'), TOKEN);
+
+  const parent = await startParent(t, { PLANT_STORE_TOKEN_FILE: 'token' }, join(dist, 'server.js'));
+  const load = startLoad(parent.port, clients(false));
+  for (const name of ['dist', 'node_modules']) rmSync(join(folder, name), { recursive: true });
+  process.kill(parent.pid(), 'SIGHUP');
+  await parent.says('stderr', /accepts 1 token\n/);
+  await load.goesOn();
+
+  const commands = block('Upgrading', 'console').replaceAll(/^# /gm, '');
+  const PATH = `${join(folder, 'bin')}:${process.env.PATH}`;
+  const env = { PATH, PID: String(parent.pid()) };
+  execFileSync('sh', ['-euc', commands.replace('/opt/plant-store', folder)], { env });
+  await parent.says('stdout', /^upgraded\n[^]*^token: /m);
+  await load.goesOn();
+  await load.stop();
+  t.strictSame([...load.outcomes.keys()], ['200']);
 });
