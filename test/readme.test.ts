@@ -15,6 +15,7 @@ import {
 } from '../dist/http/limits.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { HANG_MS } from '../dist/log/commit.js';
+import { claimPrefix } from '../dist/log/lock.js';
 import { CONNECTION_LIMITS, STOP_TIMES } from '../dist/program/server/http-server.js';
 import { MONITOR_LIMITS } from '../dist/program/server/monitor.js';
 import { SHUTDOWN_MS } from '../dist/program/signals.js';
@@ -82,6 +83,12 @@ function fragmentsOf(document: string): string[] {
   );
 }
 
+t.test('documents are 120 columns wide, except tables', async (t) => {
+  for (const document of DOCUMENTS)
+    for (const line of read(document).split('\n'))
+      t.ok(line.length <= 120 || line.startsWith('|'), `${document}: ${line}`);
+});
+
 t.test('the paths that CONTRIBUTING.md names exist', async (t) => {
   const text = read('.github/CONTRIBUTING.md').replace(/^```[^]*?^```$/gm, '');
   const paths = codeSpans(text).filter((span) => /^[.\w/-]+\/[.\w-]*$/.test(span));
@@ -138,6 +145,7 @@ t.test('the numbers in these sentences are those of the code and of the tests', 
     ['src/postgres/README.md', `PostgreSQL ${releases} are supported`],
     ['src/log/README.md', `A write has ${seconds},`],
     ['.github/OPERATING.md', `once a write to the log has taken ${seconds}, plants`],
+    ['.github/OPERATING.md', `needs \`--exclude='${claimPrefix(7n).replace('7-', '*')}'\``],
     ['.github/SECURITY.md', `parsing 1 MiB can block the event loop for ${MAX_BLOCK_MS} ms`],
   ];
   for (const [document, sentence] of sentences) t.match(read(document), sentence, document);

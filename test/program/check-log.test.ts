@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
+import { crc32 } from 'node:zlib';
 
 import t from 'tap';
 
@@ -31,6 +32,17 @@ const NO_PLANT = 'body: must be one JSON text in UTF-8; it is not valid';
 
 // No progress is reported.
 stepClock(t, 0);
+
+t.test(
+  'a version that does not know a member of the lines refuses the log, and changes nothing',
+  async (t) => {
+    const newer = `${IVY.slice(0, IVY.indexOf(',"crc32"'))},"height":30`;
+    const log = `${FERN}${newer},"crc32":${crc32(newer)}}\n`;
+    const cwd = t.testdir({ 'plants.jsonl': log });
+    t.match(await runHere(t, { cwd }), { code: FAILED, stderr: /: line 2, at byte / });
+    t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), log);
+  },
+);
 
 t.test('verify prints what a log holds, and changes nothing', async (t) => {
   const examples: Record<string, readonly [content: string, code: number, ...lines: string[]]> = {

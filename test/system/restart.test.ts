@@ -54,7 +54,7 @@ async function startParent(
   await serves(starts);
   const pid = (): number => Number(parent.stdout.match(/^\d+$/gm)?.at(-1));
   return {
-    says: parent.says,
+    says: (output, pattern) => parent.says(output, pattern),
     port: Number(port),
     pid,
     async restart(signal) {
@@ -131,7 +131,7 @@ const COMMANDS = {
 
 t.test('an upgrade in place under load refuses and resets nothing', { skip }, async (t) => {
   const bin = Object.entries(COMMANDS).map(([name, script]) => [name, `#!/bin/sh\n${script}\n`]);
-  const folder = t.testdir({ bin: Object.fromEntries(bin) });
+  const folder = t.testdir({ bin: Object.fromEntries(bin) as Record<string, string> });
   for (const name of Object.keys(COMMANDS)) chmodSync(join(folder, 'bin', name), 0o755);
   const dist = join(folder, 'dist');
   const next = join(folder, 'next');
