@@ -56,7 +56,7 @@ ${counts.map(group).join('\n')}
 }
 
 function legend({ name, title }, index) {
-  const x = (index % LEGEND.columns) * (WIDTH / LEGEND.columns) + GAP / 2;
+  const x = round((index % LEGEND.columns) * (WIDTH / LEGEND.columns) + GAP / 2);
   const y = Math.floor(index / LEGEND.columns) * LEGEND.rowHeight;
   return `<rect x="${x}" y="${y + 4}" width="10" height="10" fill="${COLORS[name]}"/>
 <text x="${x + 16}" y="${y + 13}">${title}</text>`;
