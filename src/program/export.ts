@@ -30,8 +30,12 @@ export async function exportPlants(
     const settings = await readStoreSettings(environment);
     if (settings.PLANT_STORE_DATABASE_URL !== undefined) {
       const { store } = await openStore(settings, 'fail', stop);
-      await printPlants(store.plants(), stop);
-      await store.close();
+      try {
+        await printPlants(store.plants(), stop);
+      } finally {
+        // Its connections would keep the process alive.
+        await store.close();
+      }
       return EXIT.done;
     }
   }
@@ -49,7 +53,7 @@ async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): 
   let lines = '';
   let count = 0;
   async function flush(): Promise<void> {
-    await Promise.race([write(output, lines), stopped]);
+    await Promise.race([writeLines(output, lines), stopped]);
     stop.throwIfAborted();
     lines = '';
   }
@@ -63,7 +67,7 @@ async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): 
   await flush();
 }
 
-function write(output: Writable, lines: string): Promise<void> {
+function writeLines(output: Writable, lines: string): Promise<void> {
   return new Promise((resolve, reject) => {
     output.write(lines, (cause) => {
       if (cause) reject(new Error(`not all plants were printed: ${reasonOf(cause)}`, { cause }));

@@ -19,6 +19,7 @@ import {
   launchHere,
   run,
   runHere,
+  SERVER,
   type LaunchOptions,
   type Process,
 } from '../system/program.js';
@@ -134,6 +135,9 @@ t.test('with a database', { skip: missing() }, async (t) => {
     t.equal(imported.code, 0);
     const exported = await runHere(t, { cwd, env, args: ['export'] });
     t.match(exported, { code: 0, stdout: plants, stderr: '' });
+    const full = ['sh', '-c', 'exec "$0" "$1" export > /dev/full', process.execPath, SERVER];
+    const failed = await run(t, { cwd, env, command: full });
+    t.match(failed, { code: FAILED, signal: null, stderr: /ENOSPC\)\n$/ }, 'and a failure ends it');
   });
 
   t.test('an import into a database that hangs is interrupted, and completed later', async (t) => {
