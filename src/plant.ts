@@ -74,8 +74,6 @@ const TYPES: Readonly<Record<MemberType, { readonly rule: string; readonly json:
   string: { rule: 'must be a string', json: String.raw`"[^"\\\0-\x1f]*"` },
 };
 
-const LEFT_OUT = ', or be left out';
-
 const schema = Compile(PlantSchema);
 
 export function isRequired(member: Member): boolean {
@@ -101,7 +99,8 @@ export function memberFaults(
   for (const member of MEMBERS) {
     const { rule } = TYPES[PlantSchema.properties[member].type];
     const isNull = !isRequired(member) && value[member] === null;
-    if (faulty.has(member)) faults.set(member, `${member}: ${rule}${isNull ? LEFT_OUT : ''}`);
+    if (faulty.has(member))
+      faults.set(member, `${member}: ${rule}${isNull ? ', or be left out' : ''}`);
   }
   return faults;
 }

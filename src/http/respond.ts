@@ -11,7 +11,7 @@ type Answer = Pick<Failure, 'status' | 'error' | 'headers' | 'body'>;
 /** Sends the 200 that says a plant is stored. */
 export function sendPlant(req: HttpRequest, res: HttpResponse, plant: Plant): void {
   const body = `{${membersInJson(plant)}}`;
-  if (write(req, res, { status: 200, error: 0, headers: {}, body })) res.end();
+  if (writeAnswer(req, res, { status: 200, error: 0, headers: {}, body })) res.end();
 }
 
 /**
@@ -25,7 +25,7 @@ export async function sendFailure(
   res: HttpResponse,
   failure: Failure,
 ): Promise<void> {
-  if (!write(req, res, failure, !keepsConnection(req, failure))) return;
+  if (!writeAnswer(req, res, failure, !keepsConnection(req, failure))) return;
   // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request.
   if (isHttp2(req)) res.end();
   if (await drainBody(req)) res.end();
@@ -36,7 +36,7 @@ export async function sendFailure(
  * Writes the head and the body of a response in one write. `res.end(body)` would need two. Returns whether it is
  * written, and has to be ended.
  */
-function write(
+function writeAnswer(
   req: HttpRequest,
   res: HttpResponse,
   { status, error, headers, body }: Answer,

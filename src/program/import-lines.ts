@@ -5,7 +5,7 @@ import { MAX_RECORD_BYTES, NEWLINE } from '../log/record.js';
 import { reasonOf } from '../system-error.js';
 
 /** The name of a file that means stdin. */
-const STDIN = '-';
+const STDIN_NAME = '-';
 /** The lines that end in one chunk are read together: of 60 bytes each, 4,000. */
 const CHUNK_BYTES = 262_144;
 
@@ -34,7 +34,7 @@ export async function* readLines(file: string, stop: AbortSignal): AsyncGenerato
     [begun, begunBytes] = [[], 0];
     count++;
     if (BLANK.test(bytes.toString('latin1'))) return [];
-    if (isFirst && !isObject(bytes))
+    if (isFirst && !holdsObject(bytes))
       throw new Error(
         `${file}: line ${count} is not a JSON object; the file must be JSON lines, one plant a line; nothing was imported`,
       );
@@ -68,7 +68,7 @@ export async function* readLines(file: string, stop: AbortSignal): AsyncGenerato
 const BLANK = /^[ \t\r]*$/;
 
 /** Whether a line is a JSON object, which a byte order mark may precede. */
-function isObject(line: Buffer): boolean {
+function holdsObject(line: Buffer): boolean {
   try {
     const text = String(line).replace(/^\ufeff/, '');
     JSON.parse(text);
@@ -80,7 +80,7 @@ function isObject(line: Buffer): boolean {
 
 async function* readChunks(file: string, signal: AbortSignal): AsyncGenerator<Buffer> {
   try {
-    if (file === STDIN) yield* addAbortSignal(signal, process.stdin);
+    if (file === STDIN_NAME) yield* addAbortSignal(signal, process.stdin);
     else yield* createReadStream(file, { highWaterMark: CHUNK_BYTES, signal });
   } catch (cause) {
     throw new Error(`${file}: ${reasonOf(cause)}`, { cause });

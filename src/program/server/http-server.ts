@@ -73,17 +73,6 @@ interface Connection {
   readonly onClose: (this: ServerResponse) => void;
 }
 
-function createConnection(): Connection {
-  const connection: Connection = {
-    latest: undefined,
-    isEnding: false,
-    onClose() {
-      if (connection.latest === this) connection.latest = undefined;
-    },
-  };
-  return connection;
-}
-
 /** The failures for errors of node:http's parser, by their codes. */
 const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
   ['HPE_HEADER_OVERFLOW', failures.headersTooLarge],
@@ -116,7 +105,14 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
   let dropped = 0;
 
   server.on(tls ? 'secureConnection' : 'connection', (socket: Duplex) => {
-    connections.set(socket, createConnection());
+    const connection: Connection = {
+      latest: undefined,
+      isEnding: false,
+      onClose() {
+        if (connection.latest === this) connection.latest = undefined;
+      },
+    };
+    connections.set(socket, connection);
     socket.once('close', () => connections.delete(socket));
   });
 

@@ -33,14 +33,14 @@ export async function startMonitor(host: string, port: number): Promise<Monitor>
   let watched: Watched | undefined;
 
   const pages = new Map<string, (res: ServerResponse) => unknown>([
-    ['/livez', (res: ServerResponse) => send(res, 200, 'ok')],
+    ['/livez', (res: ServerResponse) => sendPage(res, 200, 'ok')],
     ['/readyz', sendReadiness],
     ['/metrics', sendMetrics],
   ]);
 
   async function sendReadiness(res: ServerResponse): Promise<void> {
     const state = await readiness();
-    send(res, state === 'ok' ? 200 : 503, state);
+    sendPage(res, state === 'ok' ? 200 : 503, state);
   }
 
   async function readiness(): Promise<'ok' | 'starting' | 'stopping' | 'unavailable'> {
@@ -55,15 +55,15 @@ export async function startMonitor(host: string, port: number): Promise<Monitor>
   }
 
   async function sendMetrics(res: ServerResponse): Promise<void> {
-    send(res, 200, metrics.render(await watched?.gauges()), { 'Content-Type': METRICS_TYPE });
+    sendPage(res, 200, metrics.render(await watched?.gauges()), { 'Content-Type': METRICS_TYPE });
   }
 
   function answer(req: IncomingMessage, res: ServerResponse): void {
     const path = String(req.url).replace(/\?.*/, '');
     const page = pages.get(path);
-    if (!page) send(res, 404, 'not found');
+    if (!page) sendPage(res, 404, 'not found');
     else if (req.method !== 'GET' && req.method !== 'HEAD')
-      send(res, 405, 'method not allowed', { Allow: 'GET, HEAD' });
+      sendPage(res, 405, 'method not allowed', { Allow: 'GET, HEAD' });
     else page(res);
   }
 
@@ -89,7 +89,7 @@ export async function startMonitor(host: string, port: number): Promise<Monitor>
   };
 }
 
-function send(
+function sendPage(
   res: ServerResponse,
   status: number,
   body: string,
