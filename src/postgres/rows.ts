@@ -12,10 +12,8 @@ import {
 /** The columns of a row in the text format of PostgreSQL. */
 export type Row = readonly (string | null)[];
 
-/** Of each type of a member: the type of its column, and its value in the text format of PostgreSQL. */
-const TYPES: Readonly<Record<MemberType, { type: string; parse: (text: string) => unknown }>> = {
-  string: { type: 'text', parse: (text) => text },
-};
+/** Of each type of a member: the type of its column. */
+const TYPES: Readonly<Record<MemberType, string>> = { string: 'text' };
 
 /** A column of the table, in SQL. */
 interface Column {
@@ -24,19 +22,17 @@ interface Column {
   readonly constraint: string;
 }
 
-const memberColumns = MEMBERS.map((name) => ({
-  name,
-  ...TYPES[PlantSchema.properties[name].type],
-  constraint: isRequired(name) ? ' NOT NULL' : '',
-}));
-
 /**
  * The columns of the table. `exact` is null unless the type `text` cannot hold a string of the plant: then it is the
  * JSON of the members, whose strings have U+FFFD in place of NUL and lone surrogates in their own columns.
  */
 const COLUMNS: readonly Column[] = [
   { name: 'id', type: 'bigint', constraint: ' PRIMARY KEY' },
-  ...memberColumns,
+  ...MEMBERS.map((name) => ({
+    name,
+    type: TYPES[PlantSchema.properties[name].type],
+    constraint: isRequired(name) ? ' NOT NULL' : '',
+  })),
   { name: 'exact', type: 'text', constraint: '' },
 ];
 
@@ -62,17 +58,11 @@ function rowOf(plant: NewPlant): object {
   return row;
 }
 
-/** The plant in a row that has all columns. */
-export function plantOfRow([id, ...values]: Row): NewPlant {
-  const exact = values[MEMBERS.length];
-  const members = typeof exact === 'string' ? (JSON.parse(exact) as Plant) : membersOf(values);
-  return plantOf(BigInt(id as string), members);
-}
+/** SQL for the members of a plant in JSON. */
+export const MEMBERS_IN_JSON = `coalesce(exact, json_strip_nulls(json_build_object(
+    ${MEMBERS.map((name) => `'${name}', ${name}`).join(', ')}))::text)`;
 
-function membersOf(values: Row): Plant {
-  const entries = memberColumns.map(({ name, parse }, n) => {
-    const text = values[n];
-    return [name, typeof text === 'string' ? parse(text) : undefined];
-  });
-  return Object.fromEntries(entries) as Plant;
+/** The plant in a row of its id and {@link MEMBERS_IN_JSON}. */
+export function plantOfRow([id, members]: Row): NewPlant {
+  return plantOf(BigInt(id as string), JSON.parse(members as string) as Plant);
 }

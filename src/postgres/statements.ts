@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 
 import { FULL_REFUSAL, REFUSAL } from './refusal.js';
-import { forColumns } from './rows.js';
+import { forColumns, MEMBERS_IN_JSON } from './rows.js';
 
 const NAMES = forColumns(({ name }) => name);
 
@@ -51,7 +51,7 @@ export const COMPARE = statement(`SELECT batch.n, ${IS_SAME}, ${REFUSAL}
   ON stored.id = batch.id ORDER BY stored.id FOR UPDATE OF stored`);
 
 /** Up to 10,000 plants, and none after the one with which the columns reach 1 MiB of text in total. */
-export const PAGE = statement(`SELECT ${NAMES}, ${REFUSAL} FROM (
+export const PAGE = statement(`SELECT id, ${MEMBERS_IN_JSON}, ${REFUSAL} FROM (
     SELECT ${NAMES}, sum(bytes) OVER (ORDER BY id) - bytes AS bytes_before FROM (
       SELECT *, ${forColumns(({ name }) => `coalesce(octet_length(${name}::text), 0)`, ' + ')} AS bytes
       FROM plants WHERE id >= $1::bigint ORDER BY id LIMIT 10000
