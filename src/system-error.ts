@@ -1,3 +1,4 @@
+import { constants } from 'node:os';
 import { getSystemErrorMap } from 'node:util';
 
 /** The `code` of an error of the system or of Node; `undefined` for other values. */
@@ -9,5 +10,8 @@ export function codeOf(error: unknown): unknown {
 export function reasonOf(error: unknown): string {
   const { errno, message } = error as NodeJS.ErrnoException;
   const [code, words] = getSystemErrorMap().get(errno ?? 0) ?? [];
-  return words === undefined ? message : `${words} (${code})`;
+  if (words !== undefined) return `${words} (${code})`;
+  // Node has no words for some of them, such as EDQUOT: only the number is in the message.
+  const unnamed = Object.entries(constants.errno).find(([, value]) => value === -(errno ?? 0));
+  return unnamed ? unnamed[0] : message;
 }

@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { constants } from 'node:os';
 import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
@@ -72,6 +73,8 @@ t.test('a report names an error by its reason in words, or its message', async (
   const others = [new Error('text'), undefined, null, 'text'];
   t.equal(reasonOf(missing), 'no such file or directory (ENOENT)');
   t.equal(reasonOf(others[0]), 'text');
+  const unnamed = { errno: -constants.errno.EDQUOT, message: 'Unknown system error -122' };
+  t.equal(reasonOf(unnamed), 'EDQUOT');
   const none = others.map(() => undefined);
   t.strictSame([missing, ...others].map(codeOf), ['ENOENT', ...none]);
 });
