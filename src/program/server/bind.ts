@@ -27,8 +27,13 @@ export function bind(server: Server, address: Address, prefix: string): Promise<
     server.listen(options, BACKLOG, () => {
       server.off('error', onError);
       const bound = server.address();
-      if (bound === null || typeof bound === 'string') onError(new Error('it is not TCP'));
-      else resolve(urlOf(bound, server instanceof TlsServer));
+      if (bound !== null && typeof bound !== 'string') {
+        resolve(urlOf(bound, server instanceof TlsServer));
+        return;
+      }
+      // It would keep the process alive.
+      server.close();
+      onError(new Error('it is not TCP'));
     });
   });
 }
