@@ -11,7 +11,7 @@ import { readStoreSettings, type Environment } from './settings/read.js';
 import { openStore, type OpenStore } from './store.js';
 
 /** How many refused lines are listed; the others are counted. */
-export const MAX_LISTED = 20;
+const MAX_LISTED = 20;
 
 /**
  * The command `import`: adds the plants in a file to the configured store.

@@ -146,12 +146,14 @@ t.test('memory is held until a response is flushed, or its connection closes', a
   t.equal(handler.bufferedBytes(), 0, 'the client has disconnected before it is stored');
 });
 
-t.test('a connection that is kept collects no listeners', async (t) => {
+t.test('a connection that is kept collects neither listeners nor timers', async (t) => {
   const { port, server } = await serve(t);
   const connected = once(server, 'connection') as Promise<[Socket]>;
   const client = await connect(t, port);
   const [socket] = await connected;
   const listeners = () => socket.eventNames().map((name) => [name, socket.listenerCount(name)]);
+  const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
+  const timersBefore = timers();
   /** Sends refusals that are ready first, and wait for the response to the plant. */
   async function queue(count: number): Promise<void> {
     const refused = Array<Buffer>(count).fill(message({ method: 'PUT' }));
@@ -167,6 +169,7 @@ t.test('a connection that is kept collects no listeners', async (t) => {
   await queue(50);
   t.strictSame(warnings(), [], 'there were never too many');
   t.strictSame(listeners(), before, 'no more than after the first one');
+  t.equal(timers(), timersBefore, 'the time to flush a response is over');
 });
 
 t.test('a client that does not read its answer is disconnected, its memory freed', async (t) => {

@@ -6,7 +6,7 @@ import t, { type Test } from 'tap';
 
 import { openPlantLog, readPlantLog, type NewPlant } from '../../dist/index.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
-import { addPlants, MAX_LISTED } from '../../dist/program/import.js';
+import { addPlants } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
 import { block } from '../readme.js';
 import { storeOf } from '../stores.js';
@@ -152,11 +152,11 @@ t.test('a byte order mark and blank lines before the first plant are no obstacle
   t.strictSame((await imports(t, '\n')).lines, [summary('0 plants', 0, '0 lines')]);
 });
 
-t.test('the first refused lines are listed, and all are counted', async (t) => {
+t.test('the first 20 refused lines are listed, and all are counted', async (t) => {
   const plant = '{"id":1,"name":"fern"}\n';
-  for (const refused of [MAX_LISTED, MAX_LISTED + 1]) {
+  for (const refused of [20, 21]) {
     const { lines, code } = await imports(t, `${'{}\n'.repeat(refused)}\n${plant}`);
-    t.equal(lines.length, MAX_LISTED + 1);
+    t.equal(lines.length, 21);
     t.equal(lines.at(-1), summary('1 plant', 0, `${refused} lines`));
     t.equal(code, FAILED);
   }
