@@ -59,6 +59,7 @@ t.test('verify prints what a log holds, and changes nothing', async (t) => {
       `FILE: 1 plant, ${FERN.length - 1} bytes, 0 damaged lines`,
       'the last line has no newline; it gets one when the log is opened or repaired',
     ],
+    empty: ['', 0, 'FILE: 0 plants, 0 bytes, 0 damaged lines'],
     'no log': [
       'some text',
       FAILED,
