@@ -6,8 +6,9 @@ import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { PlantStoreError } from '../../dist/store.js';
+import { lineOf } from '../log/support.js';
 import type { WriteEffect } from './disk.js';
-import { lineOf, type Knowledge } from './knowledge.js';
+import type { Knowledge } from './knowledge.js';
 import type { Machine } from './simulated-fs.js';
 
 /** The path of every log. */

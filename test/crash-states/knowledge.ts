@@ -1,5 +1,5 @@
-import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
+import { lineOf } from '../log/support.js';
 import type { WriteEffect } from './disk.js';
 
 /** What clients and operators know. No crash takes it away. Bytes are in latin1. */
@@ -29,10 +29,6 @@ export function knowledgeOf(plants: readonly NewPlant[] = [], others = ''): Know
     interrupted: [],
     isMarked: false,
   };
-}
-
-export function lineOf(plant: NewPlant): string {
-  return Buffer.from(encodeRecord(plant)).toString('latin1');
 }
 
 export function copyOf(knowledge: Knowledge): Knowledge {

@@ -4,9 +4,9 @@ import { dirname } from 'node:path';
 import { createFile } from '../../dist/log/files.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
-import { untilAvailable } from '../log/support.js';
+import { lineOf, untilAvailable } from '../log/support.js';
 import { LOG, open, send, type Process } from './invariants.js';
-import { knowledgeOf, lineOf, type Knowledge } from './knowledge.js';
+import { knowledgeOf, type Knowledge } from './knowledge.js';
 import { worldWith, type World } from './world.js';
 
 /** What a process does with a log, and the state that it starts from. */

@@ -260,6 +260,7 @@ t.test(
     await gate.reached;
     const pending = Promise.allSettled([...written, log.add(IVY), log.add(MOSS)]);
     t.ok(await isPending(pending), 'they wait');
+    await fs.expire(9_999);
     await log.check();
     await fs.expire();
     const refused = exactly(...Array.from({ length: 3 }, () => ({ reason: HANGING })));

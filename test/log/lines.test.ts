@@ -2,22 +2,25 @@ import t, { type Test } from 'tap';
 
 import type { OpenFile } from '../../dist/log/files.js';
 import { linesOf } from '../../dist/log/lines.js';
-import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
-import { logOf, memoryFile, plantsNamed } from './support.js';
+import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { lineOf, logOf, memoryFile, plantsNamed } from './support.js';
 
 const CHUNK_BYTES = 114_688;
-const FERN = encodeRecord({ id: 7n, name: 'fern' });
+const FERN = lineOf({ id: 7n, name: 'f\u00e4rn' });
+
+const fileOf = (content: string, maxBytesRead?: number): OpenFile =>
+  memoryFile(Buffer.from(content, 'latin1'), maxBytesRead);
 
 /** What is read together from a file: the offset at which it starts, and its bytes. */
 async function partsIn(file: OpenFile, end?: number): Promise<[offset: number, bytes: string][]> {
   const parts: [number, string][] = [];
   for await (const { offset, bytes, torn } of linesOf(file, end))
-    parts.push([offset, `${String(bytes)}${String(torn)}`]);
+    parts.push([offset, Buffer.concat([bytes, torn]).toString('latin1')]);
   return parts;
 }
 
 t.test('a file is read up to its end, or to a given one', async (t) => {
-  const file = memoryFile(Buffer.from(FERN + FERN + FERN));
+  const file = fileOf(FERN + FERN + FERN);
   const { length } = FERN;
   t.strictSame(await partsIn(file), [[0, FERN + FERN + FERN]]);
   t.strictSame(await partsIn(file, 0), []);
@@ -34,10 +37,10 @@ t.test('every line is found, with its id if it is a record', async (t) => {
   const long = '?'.repeat(CHUNK_BYTES);
   const texts = [FERN, '\n', FERN, 'not JSON\n', `${long}\n`, FERN, '\0\0\n', FERN.slice(0, -1)];
   const found: [text: string, id: bigint | undefined][] = [];
-  for await (const { bytes, lines } of linesOf(memoryFile(Buffer.from(texts.join('')))))
+  for await (const { bytes, lines } of linesOf(fileOf(texts.join(''))))
     for (const { start, end, ...line } of lines)
       found.push([
-        String(bytes.subarray(start, end)),
+        bytes.toString('latin1', start, end),
         line.kind === 'record' ? line.id : undefined,
       ]);
   t.strictSame(
@@ -48,7 +51,7 @@ t.test('every line is found, with its id if it is a record', async (t) => {
 
 /** Checks that what is read together are whole lines, which add up to all of a file. */
 async function checkParts(t: Test, content: string, maxBytesRead = Infinity): Promise<void> {
-  const parts = await partsIn(memoryFile(Buffer.from(content), maxBytesRead));
+  const parts = await partsIn(fileOf(content, maxBytesRead));
   const about = `${content.length} bytes, ${maxBytesRead} at a time`;
   t.equal(parts.map(([, bytes]) => bytes).join(''), content, about);
   let offset = 0;
@@ -63,7 +66,7 @@ t.test('the parts of a file add up to all of it, however few bytes a read return
   const lengths = [2, 3.5, 0, 1.2, 7, 0, 0, 6, 0.5].map((chunks) => chunks * CHUNK_BYTES);
   const plants = plantsNamed(...lengths.map((length) => 'x'.repeat(length)));
   for (const maxBytesRead of [1_000, CHUNK_BYTES - 1, 3 * CHUNK_BYTES, Infinity])
-    await checkParts(t, `${String(logOf(plants))}torn`, maxBytesRead);
+    await checkParts(t, `${logOf(plants).toString('latin1')}torn`, maxBytesRead);
   for (const maxBytesRead of [1, 2, 7, 64])
     await checkParts(t, `${FERN}\n${FERN}torn`, maxBytesRead);
 });
@@ -99,7 +102,7 @@ t.test('a read that fails is an error', async (t) => {
 t.test('a line of the longest length is read; one byte more is an error', async (t) => {
   const found: number[] = [];
   const longest = `${'x'.repeat(MAX_RECORD_BYTES - 1)}\n`;
-  const file = memoryFile(Buffer.from(`${FERN}${longest}${longest.slice(0, -1)}xx`));
+  const file = fileOf(`${FERN}${longest}${longest.slice(0, -1)}xx`);
   const reading = (async () => {
     for await (const { lines } of linesOf(file))
       found.push(...lines.map(({ start, end }) => end - start));

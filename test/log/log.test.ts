@@ -253,7 +253,7 @@ for (const [what, change] of Object.entries({ ...LOSSES, ...ADDITIONS })) {
 t.test(
   'a marked log is verified, repaired and read, and opened once the mark is removed',
   async (t) => {
-    const path = logAt(t, `x\n${String(STORED)}`);
+    const path = logAt(t, `x\n${STORED.toString('latin1')}`);
     writeFileSync(`${path}.modified`, '');
     await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
     for await (const { damaged } of verifyLog(nodeSystem, path)) t.equal(damaged.length, 1);

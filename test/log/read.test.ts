@@ -1,19 +1,9 @@
 import { execFileSync } from 'node:child_process';
-import {
-  closeSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  statSync,
-  truncateSync,
-  writeFileSync,
-  writeSync,
-} from 'node:fs';
+import { closeSync, openSync, readFileSync, statSync, truncateSync, writeSync } from 'node:fs';
 import { format } from 'node:util';
 
 import t from 'tap';
 
-import { damages } from '../../dist/log/errors.js';
 import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { readPlantLog } from '../../dist/log/read.js';
@@ -90,15 +80,6 @@ t.test('a last line without its newline is read, and one that is incomplete is n
     t.strictSame(await collect(readPlantLog(logAt(t, content))), PLANTS);
 });
 
-t.test('a line that is not a record is reported by its number and offset', async (t) => {
-  const bytes = logOf(PLANTS);
-  const path = logAt(t, Buffer.concat([bytes, Buffer.from('{"id":1,"name":"moss"}\n')]));
-  const plants = readPlantLog(path);
-  for (const plant of PLANTS) t.strictSame((await plants.next()).value, plant);
-  const message = `${path}: line ${PLANTS.length + 1}, at byte ${bytes.length}: ${damages.noChecksum}`;
-  await t.rejects(plants.next(), { code: 'damaged', message });
-});
-
 t.test('a file that cannot be read rejects at once', async (t) => {
   const path = logAt(t);
   await t.rejects(readPlantLog(path).next(), { code: 'unavailable', message: /ENOENT/ });
@@ -168,12 +149,10 @@ t.test('an iteration rejects if the log is closed before its last read', async (
   const plants = log.plants();
   t.match(await plants[Symbol.asyncIterator]().next(), { value: MANY[0] });
   await log.close();
-  renameSync(path, `${path}.old`);
   const reads = countOf(fs, 'read');
   await t.rejects(collect(plants), error, 'one that has begun');
   await t.rejects(collect(log.plants()), error);
   t.equal(countOf(fs, 'read'), reads, 'the descriptor may be that of another file');
-  t.notOk(log.poisoned.aborted, 'the file of a closed log may be moved');
 });
 
 t.test('close during a read of an iteration waits for it, and the iteration rejects', async (t) => {
@@ -204,11 +183,11 @@ function overwrite(path: string, offset: number, bytes: string): void {
   closeSync(file);
 }
 
-const TRUNCATED = { ...UNAVAILABLE, message: /truncated/ };
+const TRUNCATED = { ...UNAVAILABLE, message: 'truncated' };
 const damagedAt = (line: number, reason: string) => ({
   name: 'PlantStoreError',
   code: 'damaged',
-  message: new RegExp(`: line ${line}, at byte \\d+: ${reason}`),
+  message: `: line ${line}, at byte ${logOf(MANY.slice(0, line - 1)).length}: ${reason}`,
 });
 
 /** What another process may do to an open log, so that plants of it can no longer be read. */
@@ -217,7 +196,7 @@ const MODIFICATIONS: Record<string, [change: (path: string) => void, error: type
   'truncated by one byte': [(path) => truncateSync(path, statSync(path).size - 1), TRUNCATED],
   'modified in a line': [
     (path) => overwrite(path, readFileSync(path).indexOf('fern 650'), 'Fern'),
-    damagedAt(651, 'crc32: does not match the plant$'),
+    damagedAt(651, 'crc32: does not match the plant'),
   ],
   'modified in its last newline': [
     (path) => overwrite(path, statSync(path).size - 1, ' '),
@@ -235,14 +214,6 @@ for (const [what, [change, error]] of Object.entries(MODIFICATIONS))
     await t.rejects(collect(begun), error);
     await log.close();
   });
-
-t.test('an iteration reads the log that is open, even if its path leads elsewhere', async (t) => {
-  const log = await openPlantLog(logAt(t, logOf(MANY)), { report: ignore });
-  renameSync(log.path, `${log.path}.old`);
-  writeFileSync(log.path, logOf([{ id: 0n, name: 'ivy' }]));
-  t.strictSame(await collect(log.plants()), MANY);
-  await log.close();
-});
 
 t.test('an iteration rejects once the log is poisoned', async (t) => {
   const faults = { 'write 1': { fails: 'EIO' } };

@@ -21,9 +21,15 @@ export const FERN: NewPlant = { id: 1n, name: 'fern', tag: 'drau\u00dfen' };
 export const IVY: NewPlant = { id: 2n, name: 'ivy', tag: '\u{1f33f}' };
 export const MOSS: NewPlant = { id: 3n, name: 'moss', tag: '\u82d4' };
 
-/** The path of a log in a folder of its own. Without content, the file is missing. */
+/** The path of a log in a folder of its own. Without content, the file is missing. A string has bytes, in Latin-1. */
 export function logAt(t: Test, content?: string | Buffer): string {
-  return join(t.testdir(content === undefined ? {} : { 'plants.jsonl': content }), 'plants.jsonl');
+  const bytes = typeof content === 'string' ? Buffer.from(content, 'latin1') : content;
+  return join(t.testdir(bytes === undefined ? {} : { 'plants.jsonl': bytes }), 'plants.jsonl');
+}
+
+/** The record of a plant in Latin-1, so that an index is a byte offset. */
+export function lineOf(plant: NewPlant): string {
+  return Buffer.from(encodeRecord(plant)).toString('latin1');
 }
 
 /** A folder with a short path, which every user may reach. It is removed when the test ends. */
@@ -43,8 +49,8 @@ export function contentOf(folder: string): Record<string, string> {
 }
 
 /** The name of the file that keeps what was moved aside from `plants.jsonl`. */
-export function nameOfKept(kind: 'torn' | 'damaged', content: string | Buffer): string {
-  const hash = createHash('sha256').update(content).digest('hex');
+export function nameOfKept(kind: 'torn' | 'damaged', content: string): string {
+  const hash = createHash('sha256').update(content, 'latin1').digest('hex');
   return `plants.jsonl.${kind}-${hash.slice(0, 16)}`;
 }
 
@@ -139,8 +145,8 @@ export interface FaultyFileSystem extends System {
   readonly faults: Faults;
   /** How many files are open. */
   readonly openFiles: number;
-  /** Lets the time of all timers pass. An operation that is still in progress then hangs. */
-  expire(): Promise<void>;
+  /** Lets 10 s pass, or this time. An operation that is still in progress then hangs. */
+  expire(ms?: number): Promise<void>;
 }
 
 type Operation = (...args: unknown[]) => unknown;
@@ -151,7 +157,8 @@ export function faultyFileSystem(
   { dsyncIsDurable = true } = {},
 ): FaultyFileSystem {
   const operations: string[] = [];
-  const running = new Set<() => void>();
+  /** The timers that have not expired, with their times. */
+  const running = new Map<() => void, number>();
   let openFiles = 0;
 
   function perform(kind: string, operation: Operation, args: unknown[]): unknown {
@@ -188,10 +195,10 @@ export function faultyFileSystem(
   return {
     ...intercept({ ...withoutDisk, dsyncIsDurable }, perform),
     sleep,
-    startTimer(onExpiry) {
+    startTimer(onExpiry, ms) {
       // As Node's timers, it expires in the asynchronous context in which it was started.
       const expire = AsyncResource.bind(onExpiry);
-      const refresh = (): unknown => running.add(expire);
+      const refresh = (): unknown => running.set(expire, ms);
       refresh();
       return { refresh };
     },
@@ -201,10 +208,12 @@ export function faultyFileSystem(
     get openFiles() {
       return openFiles;
     },
-    async expire() {
-      const expired = [...running];
-      running.clear();
-      for (const onExpiry of expired) onExpiry();
+    async expire(time = 10_000) {
+      for (const [onExpiry, ms] of running)
+        if (ms <= time) {
+          running.delete(onExpiry);
+          onExpiry();
+        }
       await nextTurn();
     },
   };
@@ -283,7 +292,7 @@ export function memoryFile(content: Buffer, maxBytesRead = Infinity): OpenFile {
 
 /** Plants with the ids from 1 on. */
 export function plantsNamed(...names: string[]): NewPlant[] {
-  return names.map((name, index) => ({ id: BigInt(index + 1), name }));
+  return names.map((name, index) => ({ id: BigInt(index + 1), name, tag: '\u82d4' }));
 }
 
 /** A log that holds these plants. */

@@ -14,7 +14,6 @@ import {
   FAILED,
   failsToRun,
   hasten,
-  INTERRUPTED,
   launch,
   launchHere,
   run,
@@ -24,7 +23,6 @@ import {
   type Process,
 } from '../system/program.js';
 import { missing, startCluster, until } from './cluster.js';
-import { startProxy } from './proxy.js';
 
 const SECRET = 'pa:ss/w@rd%,';
 const CHANGED = 'another-S3cret';
@@ -140,41 +138,6 @@ t.test('with a database', { skip: missing() }, async (t) => {
     t.match(failed, { code: FAILED, signal: null, stderr: /ENOSPC\)\n$/ }, 'and a failure ends it');
   });
 
-  t.test('an import into a database that hangs is interrupted, and completed later', async (t) => {
-    const COUNT = 20_000;
-    await cluster.sql('TRUNCATE client.plants');
-    const lines = Array.from({ length: COUNT }, (_, id) => `{"id":${id},"name":"fern"}\n`);
-    const cwd = t.testdir({ 'plants.jsonl': lines.join('') });
-    const proxy = await startProxy(t, env.PLANT_STORE_DATABASE_URL);
-    proxy.nextCut = () => ({ bytes: 300_000, mode: 'silence' });
-    const importing = {
-      cwd,
-      env: { ...env, PLANT_STORE_DATABASE_URL: proxy.url },
-      args: ['import', 'plants.jsonl'],
-    };
-    const first = launch(t, importing);
-    await cluster.finds('SELECT FROM client.plants LIMIT 1');
-    first.send('SIGINT');
-    t.strictSame(await first.ended, { code: INTERRUPTED, signal: null });
-    t.match(first.stderr, /: interrupted; run the same command again to complete it\n$/);
-    const imported =
-      /^database: .*\nplants.jsonl: \d+ plants? imported, 0 unchanged, 0 lines refused\n$/;
-    t.match(first.stdout, imported);
-
-    proxy.nextCut = () => undefined;
-    // The server may still be storing a batch.
-    const connections = `SELECT FROM pg_stat_activity WHERE usename = 'client'`;
-    await cluster.finds(`SELECT WHERE NOT EXISTS (${connections})`);
-    const [row] = await cluster.sql('SELECT count(*)::int AS count FROM client.plants');
-    const before = Number(row?.count);
-    t.ok(before > 0 && before < COUNT, `${before} plants were stored`);
-    const second = launch(t, importing);
-    t.strictSame(await second.ended, DONE);
-    const counts = `${COUNT - before} plants imported, ${before} unchanged, 0 lines refused`;
-    t.ok(second.stdout.endsWith(`\nplants.jsonl: ${counts}\n`));
-    programs.push(first, second);
-  });
-
   t.test('the password file is read for each connection', async (t) => {
     const program = await start(t, { env: { ...env, PLANT_STORE_DATABASE_CONNECTIONS: '1' } });
     await cluster.sql(`ALTER ROLE client PASSWORD '${CHANGED}'`);
@@ -190,7 +153,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
   });
 
   t.test('no output holds a password', async (t) => {
-    t.equal(programs.length, 6);
+    t.equal(programs.length, 4);
     for (const { stdout, stderr } of programs)
       for (const secret of [SECRET, encodeURIComponent(SECRET), CHANGED])
         t.notOk((stdout + stderr).includes(secret));
