@@ -1,9 +1,11 @@
+import { getEventListeners } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 
 import t, { type Test } from 'tap';
 
 import { PlantStoreError } from '../../dist/index.js';
 import { isTransient, openPostgresStore } from '../../dist/postgres/index.js';
+import { openSession } from '../../dist/postgres/session.js';
 import { freePort, listen } from '../service.js';
 
 /** Starts a stand-in for a server, and returns its host and port. */
@@ -69,4 +71,40 @@ t.test('of several hosts, each error is named, and one that is transient is enou
     t.match(error.message, `${password}: of 28P01`);
   }
   t.notOk(isTransient(await failure(`${password},${password}`)));
+});
+
+/** Lets timers of this time expire at once. Returns how many of them were started so far. */
+function expireAtOnce(t: Test, time: number): () => number {
+  const { setTimeout } = globalThis;
+  let count = 0;
+  t.intercept(globalThis, 'setTimeout', {
+    value(onExpiry: () => void, ms?: number) {
+      if (ms === time) count++;
+      return setTimeout(onExpiry, ms === time ? 0 : ms);
+    },
+  });
+  return () => count;
+}
+
+t.test('the time for connecting is for all hosts together', async (t) => {
+  const silent = await standIn(t, () => undefined);
+  const started = expireAtOnce(t, 30_000);
+  t.match(await failure(`${silent},${silent}`, '', 60_000), { message: /timeout expired; / });
+  t.equal(started(), 2);
+});
+
+t.test('a session that is not opened in time, or refused, leaves no listener', async (t) => {
+  const { signal } = new AbortController();
+  const options = { password: '', timeoutMs: 60_000, acceptDataLoss: false, signal };
+  // It lets everybody in, but runs no statement.
+  const welcome = Buffer.from('R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I', 'latin1');
+  const hanging = await standIn(t, (socket) => socket.write(welcome));
+  expireAtOnce(t, 60_000);
+  for (const [host, message] of [
+    [hanging, 'Query read timeout'],
+    [await refusing(t, '57P03'), 'of 57P03'],
+  ] as const) {
+    await t.rejects(openSession(`postgres://me@${host}/plants`, 30_000, options), { message });
+    t.strictSame(getEventListeners(signal, 'abort'), []);
+  }
 });
