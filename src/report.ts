@@ -9,9 +9,6 @@ export const reportToConsole: Report = (message, cause) => {
   console.error(`plant-store: ${message}`, ...(cause === undefined ? [] : [cause]));
 };
 
-/** Leaves out the cause: for errors whose stack adds nothing to the message. */
-export const reportSentence = (message: string): void => reportToConsole(message);
-
 /** Returns a count with its noun: `1 plant`, `2 plants`. */
 export function pluralize(count: number, thing: string): string {
   return `${count} ${thing}${count === 1 ? '' : 's'}`;

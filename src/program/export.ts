@@ -5,6 +5,7 @@ import { readPlantLog } from '../log/read.js';
 import { membersInJson, type NewPlant } from '../plant.js';
 import { pluralize } from '../report.js';
 import { reasonOf } from '../system-error.js';
+import { plantsInDatabase } from './database.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { oncePerSecond } from './output.js';
 import { readStoreSettings, type Environment } from './settings/read.js';
@@ -28,22 +29,13 @@ export async function exportPlants(
 ): Promise<ExitCode> {
   if (file === undefined) {
     const settings = await readStoreSettings(environment);
-    if (settings.PLANT_STORE_DATABASE_URL !== undefined) {
-      const { store } = await openStore(settings, 'fail', stop);
-      try {
-        await printPlants(store.plants(), stop);
-      } finally {
-        // Its connections would keep the process alive.
-        await store.close();
-      }
-      return EXIT.done;
-    }
+    if (settings.PLANT_STORE_DATABASE_URL !== undefined)
+      return printPlants(plantsInDatabase(openStore(settings, 'fail', stop)), stop);
   }
-  await withLog(file, environment, (path) => printPlants(readPlantLog(path), stop));
-  return EXIT.done;
+  return withLog(file, environment, (path) => printPlants(readPlantLog(path), stop));
 }
 
-async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): Promise<void> {
+async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): Promise<ExitCode> {
   // For a file, process.stdout ignores that a full disk may take a part of a chunk only.
   const output = fstatSync(STDOUT).isFile()
     ? createWriteStream('', { fd: STDOUT, autoClose: false })
@@ -65,6 +57,7 @@ async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): 
     report(() => `exporting: ${pluralize(count, 'plant')}`);
   }
   await flush();
+  return EXIT.done;
 }
 
 function writeLines(output: Writable, lines: string): Promise<void> {

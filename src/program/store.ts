@@ -24,11 +24,8 @@ export async function openStore(
   stop: AbortSignal,
 ): Promise<OpenStore> {
   const { PLANT_STORE_FILE: file, PLANT_STORE_DATABASE_URL: url } = settings;
-  if (url !== undefined) {
-    const opening = openDatabase(url, settings, ifAway, stop);
-    const store = await namingSetting('PLANT_STORE_DATABASE_URL', opening);
-    return { store, place: `database: ${store.name}` };
-  }
+  if (url !== undefined)
+    return namingSetting('PLANT_STORE_DATABASE_URL', openDatabase(url, settings, ifAway, stop));
   const opening = openPlantLog(file, { onProgress: reportProgress(file), signal: stop });
   const log = await namingSetting('PLANT_STORE_FILE', withRemedy(file, opening));
   return { store: log, place: `log: ${log.path}`, log };
