@@ -2,35 +2,18 @@ import { AsyncResource } from 'node:async_hooks';
 
 import { measureCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';
-import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { storeErrors, fileErrors, isForLackOfRoom, MODIFIED, toStoreError } from './errors.js';
 import * as files from './files.js';
-import type { FileId, OpenFile } from './files.js';
-import type { IdIndex } from './ids.js';
 import { leaveMark } from './mark.js';
+import type { OpenLog } from './open-log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
-import type { System } from './system.js';
 
 /** Plants are taken only in the state `open`. A commit that hangs may still return. */
 export type CommitterState =
   | { readonly is: 'open' }
   | { readonly is: 'hanging' | 'closed' | 'poisoned'; readonly error: PlantStoreError };
-
-/** What makes up a log that is open and locked, and whose lines have been checked. */
-export interface OpenLog {
-  readonly system: System;
-  readonly file: OpenFile;
-  readonly path: string;
-  /** To notice if the file at `path` is replaced. */
-  readonly fileId: FileId;
-  /** The byte offset at which the last line of the file ends. */
-  readonly end: number;
-  /** The ids of the plants in the file, to which those that become durable are added. */
-  readonly index: IdIndex;
-  readonly report: Report;
-}
 
 /** Plants that are written together. Unless the process dies, either all of them are stored or none is. */
 interface Batch {

@@ -1,6 +1,6 @@
 import { pluralize } from '../report.js';
 import { checkLines, type Checked, type CheckOptions } from './check.js';
-import type { OpenLog } from './commit.js';
+import type { OpenLog } from './open-log.js';
 import { fileErrors, storeErrors, type Damage } from './errors.js';
 import { keepAside, sizeOf } from './files.js';
 import { NEWLINE } from './record.js';

@@ -1,7 +1,7 @@
 import type { BigIntStats } from 'node:fs';
 
 import { checkLines, type Checked, type CheckOptions } from './check.js';
-import type { OpenLog } from './commit.js';
+import type { OpenLog } from './open-log.js';
 import { fileErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
