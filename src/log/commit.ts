@@ -7,8 +7,8 @@ import { codeOf, reasonOf } from '../system-error.js';
 import { storeErrors, fileErrors, isForLackOfRoom, MODIFIED, toStoreError } from './errors.js';
 import * as files from './files.js';
 import { leaveMark } from './mark.js';
-import type { OpenLog } from './open-log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
+import type { OpenLog } from './recover.js';
 
 /** Plants are taken only in the state `open`. A commit that hangs may still return. */
 export type CommitterState =

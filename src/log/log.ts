@@ -10,10 +10,9 @@ import type { OpenFile } from './files.js';
 import { createIdIndex } from './ids.js';
 import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
-import type { OpenLog } from './open-log.js';
 import { readPlants } from './read.js';
 import { encodeUnsigned } from './record.js';
-import { recover } from './recover.js';
+import { recover, type OpenLog } from './recover.js';
 import { nodeSystem, type System } from './system.js';
 
 /**

@@ -1,9 +1,24 @@
-import { pluralize } from '../report.js';
+import { pluralize, type Report } from '../report.js';
 import { checkLines, type Checked, type CheckOptions } from './check.js';
-import type { OpenLog } from './open-log.js';
 import { fileErrors, storeErrors, type Damage } from './errors.js';
-import { keepAside, sizeOf } from './files.js';
+import { keepAside, sizeOf, type FileId, type OpenFile } from './files.js';
+import type { IdIndex } from './ids.js';
 import { NEWLINE } from './record.js';
+import type { System } from './system.js';
+
+/** What makes up a log that is open and locked, and whose lines have been checked. */
+export interface OpenLog {
+  readonly system: System;
+  readonly file: OpenFile;
+  readonly path: string;
+  /** To notice if the file at `path` is replaced. */
+  readonly fileId: FileId;
+  /** The byte offset at which the last line of the file ends. */
+  readonly end: number;
+  /** The ids of the plants in the file, to which those that become durable are added. */
+  readonly index: IdIndex;
+  readonly report: Report;
+}
 
 /**
  * A log that is open and locked, but whose lines have not been read yet: `index` is filled with the id of each plant
