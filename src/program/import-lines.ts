@@ -16,8 +16,7 @@ export interface Line {
 }
 
 /**
- * Reads the lines of a file that are not blank: those that end in a chunk together, but one of several chunks alone.
- * The last line may lack its newline.
+ * Reads the lines of a file that are not blank, those that end in a chunk together. The last line may lack its newline.
  *
  * @throws Error if the file cannot be read; before the first lines, if the first one is no JSON object.
  */
@@ -44,16 +43,9 @@ export async function* readLines(file: string, stop: AbortSignal): AsyncGenerato
 
   for await (const chunk of readChunks(file, stop)) {
     let start = 0;
-    let lines: Line[] = [];
-    for (let end; (end = chunk.indexOf(NEWLINE, start)) !== -1; start = end + 1) {
-      const isLarge = begun.length > 1;
+    const lines: Line[] = [];
+    for (let end; (end = chunk.indexOf(NEWLINE, start)) !== -1; start = end + 1)
       lines.push(...endLine(chunk.subarray(start, end)));
-      // Together with others, a large line may exceed what may wait for the store.
-      if (isLarge) {
-        yield lines;
-        lines = [];
-      }
-    }
     yield lines;
     begun.push(chunk.subarray(start));
     begunBytes += chunk.length - start;

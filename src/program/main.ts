@@ -62,13 +62,8 @@ function commandOf(args: readonly string[]): Command {
   if (command === undefined) return serveConfiguredStore;
   if (file === undefined && ['--help', '-h', 'help'].includes(command)) return () => print(HELP);
   if (file === undefined && command === '--version') return () => print(VERSION);
-  // Without its value, which may be a token.
-  const [option] = args.find((arg) => /^-./.test(arg))?.split('=') ?? [];
-  if (option !== undefined)
-    throw new SettingsError([
-      `${option}: no such option here; settings are environment variables, see --help`,
-    ]);
-  if (more.length === 0) {
+  const hasOption = args.some((arg) => /^-./.test(arg));
+  if (!hasOption && more.length === 0) {
     if (command === 'import' && file !== undefined)
       return ({ requested }) => importPlants(file, process.env, requested);
     if (command === 'export') return ({ requested }) => exportPlants(file, process.env, requested);
@@ -77,7 +72,10 @@ function commandOf(args: readonly string[]): Command {
     if (command === 'repair')
       return ({ requested }) => withLog(file, process.env, (path) => repair(path, requested));
   }
-  throw new SettingsError([`${args.join(' ')}: no such command with these arguments; see --help`]);
+  // Without the arguments, one of which may be a token.
+  throw new SettingsError([
+    'there is no such command, argument or option; settings are environment variables; see --help',
+  ]);
 }
 
 async function serveConfiguredStore(shutdown: Shutdown): Promise<ExitCode> {

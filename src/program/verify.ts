@@ -5,28 +5,16 @@ import { pluralize } from '../report.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { printLine, reportProgress } from './output.js';
 
-/**
- * The command `verify`: checks every line of a log and prints the damaged ones. Ends early, without a
- * summary, if the reader of its output has closed it.
- */
-export async function verify(path: string, stop: AbortSignal): Promise<ExitCode> {
-  const readerGone = new AbortController();
-  process.stdout.once('error', () => readerGone.abort());
-  const signal = AbortSignal.any([stop, readerGone.signal]);
+/** The command `verify`: checks every line of a log and prints the damaged ones. */
+export async function verify(path: string, signal: AbortSignal): Promise<ExitCode> {
   const onProgress = reportProgress(path);
   let last: Checked | undefined;
   let damagedLines = 0;
-  try {
-    for await (const part of verifyLog(nodeSystem, path, { onProgress, signal })) {
-      last = part;
-      for (const { line, offset, reason } of part.damaged)
-        await printLine(`line ${line}, byte ${offset}: ${reason}`);
-      damagedLines += part.damaged.length;
-    }
-  } catch (error) {
-    // Something has been printed, so there is damage.
-    if (readerGone.signal.aborted) return EXIT.failed;
-    throw error;
+  for await (const part of verifyLog(nodeSystem, path, { onProgress, signal })) {
+    last = part;
+    for (const { line, offset, reason } of part.damaged)
+      await printLine(`line ${line}, byte ${offset}: ${reason}`);
+    damagedLines += part.damaged.length;
   }
   const torn = last?.torn.length ?? 0;
   const bytes = (last?.end ?? 0) + torn;

@@ -61,10 +61,8 @@ export async function startMonitor(host: string, port: number): Promise<Monitor>
   function answer(req: IncomingMessage, res: ServerResponse): void {
     const path = String(req.url).replace(/\?.*/, '');
     const page = pages.get(path);
-    if (!page) sendPage(res, 404, 'not found');
-    else if (req.method !== 'GET' && req.method !== 'HEAD')
-      sendPage(res, 405, 'method not allowed', { Allow: 'GET, HEAD' });
-    else page(res);
+    if (page) page(res);
+    else sendPage(res, 404, 'not found');
   }
 
   const server = createServer(answer).on('checkExpectation', answer);

@@ -35,11 +35,9 @@ export async function readServerSettings(environment: Environment): Promise<Serv
   // The protocol of systemd, sd_listen_fds(3). The variables of another process have no effect.
   const isInherited = environment.LISTEN_PID === String(process.pid);
   problems.push(...limitProblems(values));
-  problems.push(...(isInherited ? inheritedProblems(environment) : portProblems(values)));
+  if (isInherited) problems.push(...inheritedProblems(environment));
   const tls = await findTls(read);
   const tokenSource = await findTokens(environment, read);
-  if (tokenSource && 'path' in tokenSource && tokenSource.path === values.PLANT_STORE_FILE)
-    problems.push('PLANT_STORE_FILE: must not have the name of the token file');
   if (problems.length > 0) throw new SettingsError(problems);
   const inheritedSocket = isInherited ? FIRST_INHERITED : undefined;
   return { ...values, inheritedSocket, tokenSource, tls } as ServerSettings;
@@ -76,14 +74,6 @@ function limitProblems(values: Partial<Settings>): string[] {
   const { PLANT_STORE_MAX_BODY: body, PLANT_STORE_MAX_BUFFERED: buffered } = values;
   if (!body || !buffered || buffered >= MIN_BUFFERED_BODIES * body) return [];
   return ['PLANT_STORE_MAX_BUFFERED: must be at least eight times PLANT_STORE_MAX_BODY'];
-}
-
-function portProblems(values: Partial<Settings>): string[] {
-  const { PLANT_STORE_PORT: port, PLANT_STORE_MONITOR_PORT: monitorPort } = values;
-  // Two free ports differ.
-  return monitorPort && monitorPort === port
-    ? ['PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT']
-    : [];
 }
 
 function inheritedProblems(given: Environment): string[] {

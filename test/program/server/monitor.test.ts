@@ -66,8 +66,6 @@ t.test('each page has its path, whatever the query is; HEAD has its head', async
     const head = await get(`${url}${path}`, 'HEAD');
     t.match(head, { status: 200, headers: page.headers, body: /^$/ });
     t.ok(Number(head.headers['content-length']) > 0);
-    for (const method of ['POST', 'PUT', 'DELETE', 'OPTIONS'])
-      t.match(await get(`${url}${path}`, method), { status: 405, headers: { allow: 'GET, HEAD' } });
   }
   for (const path of ['/', '/livez/', '/LIVEZ', '/plants', '/constructor', '//livez'])
     for (const method of ['GET', 'POST'])

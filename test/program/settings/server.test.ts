@@ -96,10 +96,6 @@ const accepted: Record<string, readonly [Environment, Partial<ServerSettings>]> 
   ],
   'tokens with white space around': [{ PLANT_STORE_TOKEN: ' a\tb ' }, withTokens('a', 'b')],
   'tokens on lines': [{ PLANT_STORE_TOKEN: '\r\na\r\n\nb\n' }, withTokens('a', 'b')],
-  'tokens beside a log with the name of the token file, which is not used': [
-    { PLANT_STORE_TOKEN: 'a', PLANT_STORE_FILE: 'token' },
-    { ...withTokens('a'), PLANT_STORE_FILE: resolve('token') },
-  ],
   'a certificate and its key': [
     { PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: resolve('b.pem') },
     {
@@ -108,9 +104,9 @@ const accepted: Record<string, readonly [Environment, Partial<ServerSettings>]> 
       tls: { cert: Buffer.from(cert), key: Buffer.from(key) },
     },
   ],
-  'a socket from systemd, which frees the default port for the monitor': [
-    { LISTEN_PID: String(process.pid), LISTEN_FDS: '1', PLANT_STORE_MONITOR_PORT: '8080' },
-    { inheritedSocket: 3, PLANT_STORE_MONITOR_PORT: 8080 },
+  'a socket from systemd': [
+    { LISTEN_PID: String(process.pid), LISTEN_FDS: '1' },
+    { inheritedSocket: 3 },
   ],
   'a socket of another process, which has no effect': [{ LISTEN_PID: '1', LISTEN_FDS: '2' }, {}],
   'variables of other programs': [{ PORT: 'x', PLANT_STORE: 'x', plant_store_port: 'x' }, {}],
@@ -122,8 +118,6 @@ t.test('what is accepted changes no other setting', async (t) => {
     t.strictSame(await readServerSettings(environment), { ...defaults, ...expected }, what);
 });
 
-const SAME_NAME = 'PLANT_STORE_FILE: must not have the name of the token file';
-const SAME_PORT = 'PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT';
 const INHERITED = { LISTEN_PID: String(process.pid), LISTEN_FDS: '1' };
 const refused: Record<string, readonly [environment: Environment, ...problems: string[]]> = {
   'the key of another certificate': [
@@ -141,11 +135,6 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
   'tokens and a token file': [
     { PLANT_STORE_TOKEN: 'a', PLANT_STORE_TOKEN_FILE: 'secret' },
     'PLANT_STORE_TOKEN and PLANT_STORE_TOKEN_FILE: must not be set together',
-  ],
-  'a log with the default name of the token file': [{ PLANT_STORE_FILE: 'log/token' }, SAME_NAME],
-  'a log with the name of the token file': [
-    { PLANT_STORE_FILE: 'secret', PLANT_STORE_TOKEN_FILE: 'secret' },
-    SAME_NAME,
   ],
   'a log in a folder that does not exist, because no shell has replaced a part of its name': [
     { PLANT_STORE_FILE: '$HOME/data/plants.jsonl' },
@@ -168,11 +157,6 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
     { ...DATABASE, PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'yes' },
     'PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: must be true or false',
   ],
-  'a monitor on the port of the service': [
-    { PLANT_STORE_PORT: '9090', PLANT_STORE_MONITOR_PORT: '9090' },
-    SAME_PORT,
-  ],
-  'a monitor on the default port of the service': [{ PLANT_STORE_MONITOR_PORT: '8080' }, SAME_PORT],
   'an address beside an inherited socket': [
     { ...INHERITED, PLANT_STORE_HOST: '::1', PLANT_STORE_PORT: '80' },
     'PLANT_STORE_HOST: must not be set, because a socket is inherited (LISTEN_PID)',
