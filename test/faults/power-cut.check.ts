@@ -9,8 +9,8 @@ import t, { type Test } from 'tap';
 
 import { exchange, message } from '../client.js';
 import { isLong } from '../length.js';
+import { createLedger, startLoad, type Ledger } from '../load.js';
 import { start, type LaunchOptions } from '../system/program.js';
-import { createLedger, startLoad, type Ledger } from './ledger.js';
 import { makeFileSystem, missing, settingsFor, stopCleanly } from './support.js';
 
 const ROUNDS = isLong ? 20 : 3;
@@ -96,8 +96,8 @@ async function cutPowerUnderLoad(
 ): Promise<void> {
   const program = await start(t, { ...options, env: settingsFor(disk.log) });
   const cut = await disk.prepareCut();
-  const load = startLoad(ledger, program);
-  await load.reached(randomInt(1, MOST_PLANTS));
+  const load = startLoad(ledger, program.port);
+  await load.reaches(randomInt(1, MOST_PLANTS));
   // After the ioctl, Linux completes a write in progress as if it were on the disk (seen on 6.18, ext4
   // and XFS). In a real power cut the program could not have answered it.
   ledger.acknowledges = false;

@@ -5,7 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import { parseAnswers, type Answer } from '../client.js';
 import { conforms } from '../conformance.js';
-import type { Ledger, Plant } from '../faults/ledger.js';
+import type { Ledger, Plant } from '../load.js';
 
 /**
  * Sends pieces over a connection, ends it, and resolves to all answers once the program has closed it. Rejects if one
@@ -27,7 +27,7 @@ export async function exchange(port: number, pieces: readonly Buffer[]): Promise
 
 /** Records the answer to a plant: it is stored, or refused because the program is busy or its client was late. */
 export function record(ledger: Ledger, plant: Plant, answer: Answer | undefined): void {
-  ledger.record(plant, answer?.status);
+  ledger.record(plant, answer?.status ?? 'no answer');
   if (!answer) return;
   if (answer.status === 200) assert.equal(answer.body, JSON.stringify({ ...plant, id: undefined }));
   else assert.ok([408, 503].includes(answer.status), `${answer.status} ${answer.body}`);

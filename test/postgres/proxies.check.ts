@@ -10,9 +10,9 @@ import t, { type Test } from 'tap';
 
 import { selfSigned } from '../certificate.js';
 import { exchange, message, TOKEN } from '../client.js';
+import { createClient, createLedger, startLoad } from '../load.js';
 import { block, blocks } from '../readme.js';
 import { freePort } from '../service.js';
-import { startLoad, type LoadClient } from '../system/load.js';
 import { DONE, follow, launch, start, type Process } from '../system/program.js';
 import {
   begin,
@@ -28,10 +28,7 @@ import {
 import { openStore, plantsFrom } from './support.js';
 
 /** Half of the clients keep their connections. */
-const CLIENTS = Array.from({ length: 32 }, (_, client): LoadClient => ({
-  secure: false,
-  keepAlive: client % 2 === 0,
-}));
+const CLIENTS = Array.from({ length: 32 }, (_, n) => createClient({ keepAlive: n % 2 === 0 }));
 /** Settings with which all but one of the requests at a time are answered with 503. */
 const TOO_LITTLE_MEMORY = { PLANT_STORE_MAX_BODY: '512', PLANT_STORE_MAX_BUFFERED: '4096' };
 
@@ -67,10 +64,10 @@ t.test(
       .replace('listen 443', `listen ${port}`)
       .replaceAll('/etc/ssl/', '');
     startNginx(t, configuration, { 'plants.pem': cert, 'plants.key': key });
-    const load = startLoad(port, [{ secure: true, keepAlive: true }]);
-    await load.goesOn();
-    await load.stop();
-    t.ok(load.outcomes.get('200'));
+    const ledger = createLedger();
+    const clients = [createClient({ isSecure: true, keepAlive: true })];
+    await startLoad(ledger, port, { clients, plants: 100 }).ended;
+    t.equal(ledger.acknowledged, 100);
   },
 );
 
@@ -100,23 +97,25 @@ t.test(
     startNginx(t, configuration);
     await until(() => succeeds(exchange(t, port, message({ body: '' }))));
 
-    const load = startLoad(port, CLIENTS);
-    await load.goesOn();
+    const ledger = createLedger();
+    const load = startLoad(ledger, port, { clients: CLIENTS });
+    const goesOn = () => load.reaches(100);
+    await goesOn();
     await stop(first);
-    await load.goesOn();
+    await goesOn();
     const restarted = await startInstance(one);
-    await load.goesOn();
+    await goesOn();
     second.send('SIGKILL');
-    await load.goesOn();
+    await goesOn();
     await startInstance(two);
-    await load.goesOn();
+    await goesOn();
     await stop(restarted);
-    await load.goesOn();
+    await goesOn();
     const overloaded = await startInstance(one, TOO_LITTLE_MEMORY);
     await overloaded.says('stderr', /overloaded/);
-    await load.goesOn();
+    await goesOn();
     await load.stop();
-    t.strictSame([...load.outcomes.keys()], ['200']);
+    t.strictSame([...ledger.outcomes.keys()], [200]);
   },
 );
 

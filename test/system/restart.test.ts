@@ -1,14 +1,6 @@
 /* Restarts with a socket that outlives the program, as systemd keeps one. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import {
-  appendFileSync,
-  chmodSync,
-  cpSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { appendFileSync, chmodSync, cpSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -16,7 +8,7 @@ import t, { type Test } from 'tap';
 import { selfSigned } from '../certificate.js';
 import { connect, TOKEN } from '../client.js';
 import { byLength } from '../length.js';
-import { startLoad, type Load, type LoadClient } from './load.js';
+import { createClient, createLedger, startLoad, type Client, type Ledger } from '../load.js';
 import { block } from '../readme.js';
 import { asModule, launch, PATIENT, SERVER, type Process } from './program.js';
 
@@ -64,43 +56,43 @@ async function startParent(
   };
 }
 
-/** Ends the program with a signal under load, several times, and resolves to the outcomes. */
+/** Ends the program with a signal under load, several times, and resolves to what was acknowledged. */
 async function restartUnderLoad(
   parent: Parent,
-  clients: readonly LoadClient[],
+  clients: readonly Client[],
   signal: NodeJS.Signals,
   restarts: number,
-): Promise<Load['outcomes']> {
-  const load = startLoad(parent.port, clients);
-  await load.goesOn();
+): Promise<Ledger> {
+  const ledger = createLedger();
+  const load = startLoad(ledger, parent.port, { clients });
+  await load.reaches(100);
   for (let restart = 1; restart <= restarts; restart++) {
     await parent.restart(signal);
-    await load.goesOn();
+    await load.reaches(100);
   }
   await load.stop();
-  return load.outcomes;
+  return ledger;
 }
 
 /** Clients of which every other one keeps its connection. */
-const clients = (secure: boolean): readonly LoadClient[] =>
-  Array.from({ length: CLIENTS }, (_, n) => ({ secure, keepAlive: n % 2 === 0 }));
+const clients = (isSecure: boolean): readonly Client[] =>
+  Array.from({ length: CLIENTS }, (_, n) => createClient({ isSecure, keepAlive: n % 2 === 0 }));
 
 t.test('a socket outlives the program', { skip }, async (t) => {
   const folder = t.testdir();
   const parent = await startParent(t);
 
   await t.test('restarts under load refuse and reset nothing', async (t) => {
-    const outcomes = await restartUnderLoad(parent, clients(false), 'SIGTERM', RESTARTS);
-    t.strictSame([...outcomes.keys()], ['200']);
-    const lines = readFileSync(join(folder, 'plants.jsonl'), 'utf8').match(/\n/g);
-    t.equal(lines?.length, outcomes.get('200'), 'each plant is stored once');
-    t.comment(`${RESTARTS} restarts, ${outcomes.get('200')} requests`);
+    const ledger = await restartUnderLoad(parent, clients(false), 'SIGTERM', RESTARTS);
+    t.strictSame([...ledger.outcomes.keys()], [200]);
+    ledger.check(join(folder, 'plants.jsonl'));
+    t.comment(`${RESTARTS} restarts, ${ledger.acknowledged} requests`);
   });
 
   await t.test('after SIGKILL under load, no connection is refused', async (t) => {
-    const each = { secure: false, keepAlive: false };
-    const outcomes = await restartUnderLoad(parent, Array(CLIENTS).fill(each), 'SIGKILL', 1);
-    for (const outcome of outcomes.keys()) t.match(outcome, /^(?:200|ECONNRESET)$/);
+    const unkept = Array.from({ length: CLIENTS }, () => createClient());
+    const { outcomes } = await restartUnderLoad(parent, unkept, 'SIGKILL', 1);
+    for (const outcome of outcomes.keys()) t.match(String(outcome), /^(?:200|ECONNRESET)$/);
   });
 
   await t.test('a thousand connections at once find room in it', async (t) => {
@@ -118,8 +110,8 @@ t.test('restarts under load refuse and reset nothing, with TLS', { skip }, async
     PLANT_STORE_TLS_CERT: 'cert',
     PLANT_STORE_TLS_KEY: 'key',
   });
-  const outcomes = await restartUnderLoad(parent, clients(true), 'SIGTERM', RESTARTS);
-  t.strictSame([...outcomes.keys()], ['200']);
+  const { outcomes } = await restartUnderLoad(parent, clients(true), 'SIGTERM', RESTARTS);
+  t.strictSame([...outcomes.keys()], [200]);
 });
 
 /** The programs of the documented commands, of which a build prepares another version. */
@@ -142,18 +134,19 @@ t.test('an upgrade in place under load refuses and resets nothing', { skip }, as
   writeFileSync(join(folder, 'token'), TOKEN);
 
   const parent = await startParent(t, { PLANT_STORE_TOKEN_FILE: 'token' }, join(dist, 'server.js'));
-  const load = startLoad(parent.port, clients(false));
+  const ledger = createLedger();
+  const load = startLoad(ledger, parent.port, { clients: clients(false) });
   for (const name of ['dist', 'node_modules']) rmSync(join(folder, name), { recursive: true });
   process.kill(parent.pid(), 'SIGHUP');
   await parent.says('stderr', /accepts 1 token\n/);
-  await load.goesOn();
+  await load.reaches(100);
 
   const commands = block('Upgrading', 'console').replaceAll(/^# /gm, '');
   const PATH = `${join(folder, 'bin')}:${process.env.PATH}`;
   const env = { PATH, PID: String(parent.pid()) };
   execFileSync('sh', ['-euc', commands.replace('/opt/plant-store', folder)], { env });
   await parent.says('stdout', /^upgraded\n[^]*^token: /m);
-  await load.goesOn();
+  await load.reaches(100);
   await load.stop();
-  t.strictSame([...load.outcomes.keys()], ['200']);
+  t.strictSame([...ledger.outcomes.keys()], [200]);
 });

@@ -7,9 +7,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
 
 import { createRandom } from '../crash-states/random.js';
-import { createLedger, startLoad } from '../faults/ledger.js';
 import { settingsFor } from '../faults/support.js';
 import { byLength, seed } from '../length.js';
+import { createLedger, startLoad } from '../load.js';
 import { start } from './program.js';
 
 const ROUNDS = byLength(1, 25, 200);
@@ -28,7 +28,7 @@ for (let round = 1; round <= ROUNDS; round++)
     const ledger = createLedger();
 
     const first = await start(t, { env });
-    const load = startLoad(ledger, first, { bytes: 200_000 });
+    const load = startLoad(ledger, first.port, { bytes: 200_000 });
     await sleep(MAX_LIFE_MS * random());
     t.strictSame(await first.stop('SIGKILL'), { code: null, signal: 'SIGKILL' });
     await load.ended;
@@ -36,8 +36,8 @@ for (let round = 1; round <= ROUNDS; round++)
     const second = await start(t, { env });
     ledger.check(log);
     t.ok(second.plants >= ledger.acknowledged, `it has read ${second.plants} plants`);
-    await startLoad(ledger, second, { plants: 100 }).ended;
-    t.strictSame([...ledger.statuses.keys()].filter(Boolean), [200], 'no plant is refused');
+    await startLoad(ledger, second.port, { plants: 100 }).ended;
+    t.strictSame([...ledger.outcomes.keys()].filter(Number), [200], 'no plant is refused');
     t.strictSame(await second.stop('SIGKILL'), { code: null, signal: 'SIGKILL' });
     ledger.check(log);
     t.comment(`${ledger.acknowledged} plants were answered with 200`);

@@ -1,10 +1,10 @@
 import { strict as assert } from 'node:assert';
 import { readFileSync } from 'node:fs';
-import { Agent, request } from 'node:http';
+import { Agent as HttpAgent, request as httpRequest } from 'node:http';
+import { Agent as TlsAgent, request as tlsRequest } from 'node:https';
 import { crc32 } from 'node:zlib';
 
-import { TOKEN } from '../client.js';
-import type { Program } from '../system/program.js';
+import { TOKEN } from './client.js';
 
 export interface Plant {
   readonly id: number;
@@ -12,8 +12,8 @@ export interface Plant {
   readonly tag?: string;
 }
 
-/** The status of an answer; `undefined` if there was none. */
-export type Status = number | undefined;
+/** The status of an answer, or why there was none: the code of an error. */
+export type Outcome = number | string;
 
 /** The plants that were sent to a program, and those that it acknowledged. */
 export interface Ledger {
@@ -21,14 +21,14 @@ export interface Ledger {
   readonly acknowledged: number;
   /** Whether a 200 counts as an acknowledgement from now on. */
   acknowledges: boolean;
-  /** The number of answers with each status. */
-  readonly statuses: ReadonlyMap<Status, number>;
+  /** The number of requests with each outcome. */
+  readonly outcomes: ReadonlyMap<Outcome, number>;
   /** A plant with a new id and a name of about `bytes` bytes. */
   next(bytes?: number): Plant;
-  /** Sends a plant and records its answer. */
-  post(program: Program, plant: Plant): Promise<Status>;
-  /** Records that a plant was sent, and its answer. */
-  record(plant: Plant, status: Status): void;
+  /** Sends a plant and records the outcome. */
+  post(port: number, plant: Plant, client?: Client): Promise<Outcome>;
+  /** Records that a plant was sent, and the outcome. */
+  record(plant: Plant, outcome: Outcome): void;
   /**
    * The number of acknowledged plants that are missing from a log.
    *
@@ -39,13 +39,10 @@ export interface Ledger {
   check(log: string | Buffer): void;
 }
 
-const CLIENTS = 32;
-
 export function createLedger(): Ledger {
-  const agent = new Agent({ keepAlive: true, maxSockets: CLIENTS });
   const sent = new Map<number, Plant>();
   const acknowledged = new Set<number>();
-  const statuses = new Map<Status, number>();
+  const outcomes = new Map<Outcome, number>();
   let last = 0;
 
   function lost(log: string | Buffer): number {
@@ -60,22 +57,22 @@ export function createLedger(): Ledger {
       return acknowledged.size;
     },
     acknowledges: true,
-    statuses,
+    outcomes,
     next(bytes = 40) {
       const id = ++last;
       const name = `fern ${id} \n"\u{1f33f}" ${'x'.repeat(bytes)}`;
       return id % 3 === 0 ? { id, name } : { id, name, tag: `tag ${id % 7}` };
     },
-    async post({ port }, plant) {
+    async post(port, plant, client = createClient()) {
       sent.set(plant.id, plant);
-      const status = await post(agent, port, plant);
-      this.record(plant, status);
-      return status;
+      const outcome = await send(client, port, plant);
+      this.record(plant, outcome);
+      return outcome;
     },
-    record(plant, status) {
+    record(plant, outcome) {
       sent.set(plant.id, plant);
-      statuses.set(status, (statuses.get(status) ?? 0) + 1);
-      if (status === 200 && this.acknowledges) acknowledged.add(plant.id);
+      outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+      if (outcome === 200 && this.acknowledges) acknowledged.add(plant.id);
     },
     lost,
     check(log) {
@@ -99,14 +96,31 @@ function plantsIn(log: Buffer): Map<number, Plant> {
   return plants;
 }
 
-function post(agent: Agent, port: number, plant: Plant): Promise<Status> {
+/** How requests are sent: over connections that are kept, or each over one of its own. */
+export interface Client {
+  readonly agent: HttpAgent;
+  readonly request: typeof httpRequest;
+}
+
+export function createClient({ isSecure = false, keepAlive = false } = {}): Client {
+  return isSecure
+    ? { agent: new TlsAgent({ keepAlive, rejectUnauthorized: false }), request: tlsRequest }
+    : { agent: new HttpAgent({ keepAlive }), request: httpRequest };
+}
+
+/** Clients that keep their connections. */
+const createClients = (length: number): readonly Client[] =>
+  Array.from({ length }, () => createClient({ keepAlive: true }));
+
+function send({ agent, request }: Client, port: number, plant: Plant): Promise<Outcome> {
+  const headers = { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' };
+  const options = { host: '127.0.0.1', port, agent, method: 'POST', path: '/plants', headers };
   return new Promise((resolve) => {
-    const headers = { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' };
-    request({ port, agent, method: 'POST', path: '/plants', headers })
-      .on('response', (response) => {
-        response.resume().on('close', () => resolve(response.statusCode));
-      })
-      .on('error', () => resolve(undefined))
+    request(options, (res) => {
+      res.on('error', () => undefined).resume();
+      res.on('close', () => resolve(res.complete ? Number(res.statusCode) : 'incomplete'));
+    })
+      .on('error', (error: NodeJS.ErrnoException) => resolve(String(error.code)))
       .end(JSON.stringify(plant));
   });
 }
@@ -116,44 +130,51 @@ export interface LoadOptions {
   readonly plants?: number;
   /** The length of the name of every tenth plant, in bytes. */
   readonly bytes?: number;
+  /** Default: 32 that keep their connections. */
+  readonly clients?: readonly Client[];
 }
 
-/** Clients that each send one plant after another until the program closes their connections. */
+/** Clients that each send one plant after another until connections are refused, or they are stopped. */
 export interface Load {
-  /** Resolves once this number of plants is acknowledged, or the load has ended. */
-  reached(acknowledged: number): Promise<void>;
+  /** Resolves once this many more plants are acknowledged, or the load has ended. */
+  reaches(more: number): Promise<void>;
   /** Resolves once a plant is not acknowledged, or the load has ended. */
   readonly refused: Promise<void>;
   readonly ended: Promise<void>;
+  /** Resolves once the last requests are answered. */
+  stop(): Promise<void>;
 }
 
-export function startLoad(ledger: Ledger, program: Program, options: LoadOptions = {}): Load {
-  const { plants = Infinity, bytes = 10_000 } = options;
+export function startLoad(ledger: Ledger, port: number, options: LoadOptions = {}): Load {
+  const { plants = Infinity, bytes = 10_000, clients = createClients(32) } = options;
   let left = plants;
-  let acknowledged = 0;
-  let target = Infinity;
+  let [acknowledged, target] = [0, Infinity];
   let onTarget = (): void => undefined;
   let onRefusal = (): void => undefined;
   const refused = new Promise<void>((resolve) => (onRefusal = resolve));
 
-  async function client(): Promise<void> {
+  async function sendPlants(client: Client): Promise<void> {
     while (left-- > 0) {
       const plant = ledger.next(left % 10 === 0 ? bytes : undefined);
-      const status = await ledger.post(program, plant);
-      if (status === undefined) return;
-      if (status !== 200) onRefusal();
+      const outcome = await ledger.post(port, plant, client);
+      if (outcome !== 200) onRefusal();
       else if (++acknowledged === target) onTarget();
+      if (outcome === 'ECONNREFUSED') break;
     }
+    client.agent.destroy();
   }
 
-  const ended = Promise.all(Array.from({ length: CLIENTS }, client)).then(() => undefined);
+  const ended = Promise.all(clients.map(sendPlants)).then(() => undefined);
   return {
-    reached: (count) =>
-      Promise.race([
-        ended,
-        new Promise<void>((resolve) => ((target = count), (onTarget = resolve))),
-      ]),
+    reaches(more) {
+      target = acknowledged + more;
+      return Promise.race([ended, new Promise<void>((resolve) => (onTarget = resolve))]);
+    },
     refused: Promise.race([refused, ended]),
     ended,
+    stop() {
+      left = 0;
+      return ended;
+    },
   };
 }
