@@ -58,15 +58,13 @@ const failsToCloseAgain: Mistake = (store) => {
 
 /** For each check, stores that it must find to be wrong. */
 const MISTAKES: Readonly<Record<string, Readonly<Record<string, Mistake>>>> = {
-  'a new plant is created, the same again unchanged, with any of the optional members': {
+  'a new plant is created; with its id, the same is unchanged, and any other a conflict': {
     'stores nothing': adds(async () => 'unchanged'),
     'always says created': adds((store, plant) => store.add(plant).then(() => 'created')),
     'needs a tag': changes(({ tag }) => {
       if (tag === undefined) throw new TypeError('tag: must be a string');
       return {};
     }),
-  },
-  'the id of a plant that differs in any member is a conflict, and that plant stays': {
     'takes no tag for an empty one': changes(({ tag = '' }) => ({ tag })),
     ...LOSES,
     'has errors of another class': adds((store, plant) =>
@@ -75,6 +73,10 @@ const MISTAKES: Readonly<Record<string, Readonly<Record<string, Mistake>>>> = {
       }),
     ),
     'keeps the latest plant': adds((store, plant) => store.add(plant).catch(() => 'unchanged')),
+    'normalizes names': changes(({ name }) => ({ name: name.normalize() })),
+    'stores UTF-8': changes(({ name }) => ({ name: Buffer.from(name).toString() })),
+    'ends names at a NUL': changes(({ name }) => ({ name: name.replace(/\0.*/, '') })),
+    'cuts names off': changes(({ name }) => ({ name: name.slice(0, 1_048_576) })),
   },
   'ids are distinct over the whole range of an int64': {
     'rounds ids': changes(({ id }) => ({ id: BigInt.asIntN(64, BigInt(Number(id))) })),
@@ -98,12 +100,6 @@ const MISTAKES: Readonly<Record<string, Readonly<Record<string, Mistake>>>> = {
   },
   'a plant that is modified after the call of add is stored as it was': {
     'copies plants late': adds((store, plant) => turn().then(() => store.add(plant))),
-  },
-  'any string can be a name, and different strings conflict': {
-    'normalizes names': changes(({ name }) => ({ name: name.normalize() })),
-    'stores UTF-8': changes(({ name }) => ({ name: Buffer.from(name).toString() })),
-    'ends names at a NUL': changes(({ name }) => ({ name: name.replace(/\0.*/, '') })),
-    'cuts names off': changes(({ name }) => ({ name: name.slice(0, 1_048_576) })),
   },
   'of plants that are added at the same time, each is stored once': { 'has a race': races },
   'of two plants with one id that are added at the same time, one is a conflict': {
