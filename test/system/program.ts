@@ -89,6 +89,9 @@ for (const name of ['setTimeout', 'setInterval']) {
 /** A preload that makes timers of up to `maxMs` fire 20 times as fast. */
 export const hasten = (maxMs: number): string => changeTimers(`ms <= ${maxMs} ? ms / 20 : ms`);
 
+/** A preload with which `process.exit` does not wait for blocked threads, but ends the process by another signal. */
+export const NO_EXIT = `process.on('exit', () => process.kill(process.pid, 'SIGALRM'));`;
+
 /** A preload with which the program waits ten times as long for clients, which a busy machine may need. */
 export const PATIENT = changeTimers('10 * ms');
 
@@ -224,14 +227,17 @@ function createTranscript(ended: Promise<unknown>): {
   };
 }
 
-/** Runs the program to its end. */
+/** Runs the program to its end. Rejects if it serves. */
 export async function run(
   t: Test,
   options: LaunchOptions,
   begin = launch,
 ): Promise<Process & Ending> {
   const program = begin(t, options);
-  const ending = await program.ended;
+  const ending = await program.says('stdout', /^plant-store listening/).then(
+    () => Promise.reject(new Error('the program serves')),
+    () => program.ended,
+  );
   return { ...program, ...ending, stdout: program.stdout, stderr: program.stderr };
 }
 

@@ -13,6 +13,8 @@ import {
   ENV,
   hasten,
   KILLED,
+  launch,
+  NO_EXIT,
   start,
   TIMES_OUT,
   type Program,
@@ -37,10 +39,19 @@ globalThis.setTimeout = (callback, delay, ...args) =>
 
 /** A preload: from SIGUSR2 on, no file operation returns. Opening a FIFO blocks the only thread for them. */
 const HANGS = `import { open } from 'node:fs';
+${NO_EXIT}
 process.on('SIGUSR2', () => {
   open('pipe', 'r', () => undefined);
   console.log('the disk hangs');
 });`;
+
+/** A preload: to resolve a name takes a thread, and never ends. */
+const RESOLVER_HANGS = `import dns from 'node:dns';
+import { open } from 'node:fs';
+dns.lookup = () => {
+  open('pipe', 'r', () => undefined);
+  setImmediate(() => console.error('the resolver hangs'));
+};`;
 
 /** A preload: of the timers that are set from now on, those of more than 100 ms never fire. */
 const ONLY_SHORT_TIMERS = changeTimers('ms > 100 ? 2 ** 30 : ms');
@@ -96,9 +107,24 @@ t.test('if the disk hangs, the shutdown times out, and SIGKILL ends the program'
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
 });
 
+t.test(
+  'if the resolver hangs at the start, the program kills itself once it has to stop',
+  async (t) => {
+    const cwd = t.testdir();
+    execFileSync('mkfifo', [join(cwd, 'pipe')]);
+    const preload = RESOLVER_HANGS + NO_EXIT + hasten(SHUTDOWN_MS);
+    const env = { ...ENV, PLANT_STORE_HOST: 'plants.example' };
+    const program = launch(t, { cwd, env, preload });
+    await program.says('stderr', /the resolver hangs/);
+    program.send('SIGTERM');
+    t.strictSame(await program.ended, KILLED);
+    t.equal(program.stderr, `the resolver hangs\n${TIMES_OUT}`);
+  },
+);
+
 t.test('if only a reload hangs, the program stops cleanly, then kills itself', async (t) => {
   const cwd = t.testdir({ data: { token: `${TOKEN}\n` } });
-  const program = await start(t, { cwd, preload: hasten(SHUTDOWN_MS) });
+  const program = await start(t, { cwd, preload: NO_EXIT + hasten(SHUTDOWN_MS) });
   // Opening a FIFO that has no writer hangs.
   rmSync(join(cwd, 'data/token'));
   execFileSync('mkfifo', [join(cwd, 'data/token')]);
