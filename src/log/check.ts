@@ -43,7 +43,7 @@ export async function* checkLines(
     for (const found of lines) {
       number++;
       const at = offset + found.start;
-      const damage = damageOf(found, otherLine(index, found, at));
+      const damage = damageOf(found, at, index);
       if (!damage) continue;
       const line = bytes.subarray(found.start, found.end);
       damaged.push({ line: number, offset: at, bytes: line, ...damage });
@@ -58,19 +58,16 @@ export async function* checkLines(
   }
 }
 
-/** The byte offset at which the index has the id that was found in a line, if that is another line. */
-function otherLine(index: IdIndex, found: Found, offset: number): number | undefined {
-  if (found.kind === 'noPlant') return undefined;
-  const { id } = found.kind === 'record' ? found : found.plant;
-  const indexed = index.add(id, offset);
-  return indexed === offset ? undefined : indexed;
-}
-
+/** Why a line at a byte offset is damaged, if so. Adds its id to the index, unless that has it for another line. */
 function damageOf(
   found: Found,
-  other: number | undefined,
+  offset: number,
+  index: IdIndex,
 ): Pick<Damage, 'reason' | 'rewritable'> | undefined {
-  if (other !== undefined) return { reason: damages.repeatedId(other) };
-  if (found.kind === 'record') return undefined;
-  return { reason: found.reason, rewritable: found.kind === 'plant' ? found.plant : undefined };
+  if (found.kind === 'noPlant') return { reason: found.reason };
+  const { id } = found.kind === 'record' ? found : found.plant;
+  const indexed = index.add(id, offset);
+  // Lines may be checked again with an index that has them.
+  if (indexed !== undefined && indexed !== offset) return { reason: damages.repeatedId(indexed) };
+  return found.kind === 'record' ? undefined : { reason: found.reason, rewritable: found.plant };
 }

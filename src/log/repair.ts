@@ -5,7 +5,7 @@ import { fileErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
-import { acquireLock } from './lock.js';
+import { acquireLock, type Lock } from './lock.js';
 import { encodeRecord, NEWLINE } from './record.js';
 import type { OpenLog } from './recover.js';
 import type { System } from './system.js';
@@ -32,29 +32,23 @@ export interface Repair {
  */
 export async function repairLog(
   system: System,
-  path: string,
-  options?: CheckOptions,
-): Promise<Repair | undefined> {
-  try {
-    const file = await files.openToRead(system, path);
-    // Nothing is written through it, so a failure to close it has no consequences.
-    const close = (): Promise<void> => file.close().catch(() => undefined);
-    return await lockAndRepair(system, file, path, options).finally(close);
-  } catch (error) {
-    throw toStoreError(path, error);
-  }
-}
-
-async function lockAndRepair(
-  system: System,
-  file: OpenFile,
   givenPath: string,
   options?: CheckOptions,
 ): Promise<Repair | undefined> {
-  const fileId = await files.statRegularFile(file);
-  const path = await system.realpath(givenPath);
-  const lock = await acquireLock(system, path, fileId.ino);
-  return repairFile({ system, file, path, fileId }, options).finally(() => lock.release());
+  let file: OpenFile | undefined;
+  let lock: Lock | undefined;
+  try {
+    file = await files.openToRead(system, givenPath);
+    const fileId = await files.statRegularFile(file);
+    const path = await system.realpath(givenPath);
+    lock = await acquireLock(system, path, fileId.ino);
+    return await repairFile({ system, file, path, fileId }, options);
+  } catch (error) {
+    throw toStoreError(givenPath, error);
+  } finally {
+    // Nothing is written through it, so a failure to close it has no consequences.
+    await Promise.allSettled([file?.close(), lock?.release()]);
+  }
 }
 
 async function repairFile(

