@@ -43,13 +43,16 @@ const FULL_BATCH_BYTES = 4_194_304;
 /** How long a commit may take, in milliseconds: a busy disk needs less, and many clients wait at most 30 s. */
 export const HANG_MS = 10_000;
 
-/** Group commit: all plants that arrive during one write are written together in the next one. */
-export function createCommitter(log: OpenLog) {
+/**
+ * Group commit: all plants that arrive during one write are written together in the next one. The first of them is
+ * written at `start`, the byte offset at which the last line ends.
+ */
+export function createCommitter(log: OpenLog, start: number) {
   const { system, file, path, fileId, index, report } = log;
   const poisoning = new AbortController();
   let state: CommitterState = { is: 'open' };
   /** Everything before this offset is durable; nothing after it has been acknowledged. */
-  let end = log.end;
+  let end = start;
   /** The pending batches. The first one is being written. */
   const batches: Batch[] = [];
   /** The last batch, if it takes more plants. */

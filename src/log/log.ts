@@ -134,18 +134,17 @@ export async function openLog(
     await requireUnmarked(system, path);
     // A killed process may have left lines that only the page cache holds.
     await file.sync();
-    const index = createIdIndex();
-    const end = await recover({ system, file, path, fileId, report, index }, options);
-    return createLog({ system, file, path, fileId, report, end, index, lock });
+    const log = { system, file, path, fileId, index: createIdIndex(), report };
+    return createLog(log, await recover(log, options), lock);
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);
     throw toStoreError(path, error);
   }
 }
 
-function createLog({ lock, ...parts }: OpenLog & { readonly lock: Lock }): PlantLog {
-  const { file, path, index } = parts;
-  const committer = createCommitter(parts);
+function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
+  const { file, path, index } = log;
+  const committer = createCommitter(log, end);
   let closed: Promise<void> | undefined;
 
   // Not an async function, which would create one more promise for each plant.

@@ -6,25 +6,17 @@ import type { IdIndex } from './ids.js';
 import { NEWLINE } from './record.js';
 import type { System } from './system.js';
 
-/** What makes up a log that is open and locked, and whose lines have been checked. */
+/** What makes up a log that is open and locked. */
 export interface OpenLog {
   readonly system: System;
   readonly file: OpenFile;
   readonly path: string;
   /** To notice if the file at `path` is replaced. */
   readonly fileId: FileId;
-  /** The byte offset at which the last line of the file ends. */
-  readonly end: number;
-  /** The ids of the plants in the file, to which those that become durable are added. */
+  /** The ids of the plants in the file, once its lines have been read, with the byte offsets of their lines. */
   readonly index: IdIndex;
   readonly report: Report;
 }
-
-/**
- * A log that is open and locked, but whose lines have not been read yet: `index` is filled with the id of each plant
- * and the byte offset of its line.
- */
-export type UnreadLog = Omit<OpenLog, 'end'>;
 
 /**
  * Checks every line of a log. Gives the last line its newline if it lacks only that, and cuts off the torn tail:
@@ -34,7 +26,7 @@ export type UnreadLog = Omit<OpenLog, 'end'>;
  * @throws PlantStoreError `damaged` if a line is not what was written. Nothing is changed then.
  * @throws Error if the file is not a log. Nothing is changed then.
  */
-export async function recover(log: UnreadLog, options?: CheckOptions): Promise<number> {
+export async function recover(log: OpenLog, options?: CheckOptions): Promise<number> {
   const { file, path, index } = log;
   let first: Damage | undefined;
   let last: Checked | undefined;
@@ -54,7 +46,7 @@ export async function recover(log: UnreadLog, options?: CheckOptions): Promise<n
  *
  * @throws Error if the file was modified meanwhile, or cannot be written.
  */
-async function addNewline(log: UnreadLog, { end }: Checked): Promise<number> {
+async function addNewline(log: OpenLog, { end }: Checked): Promise<number> {
   const { system, file, path, fileId, report } = log;
   if (sizeOf(system, path, fileId) !== end) throw fileErrors.changed();
   try {
@@ -73,7 +65,7 @@ async function addNewline(log: UnreadLog, { end }: Checked): Promise<number> {
  *
  * @throws Error if the file was modified meanwhile. It is not cut then.
  */
-async function cutTornTail(log: UnreadLog, { end, torn }: Checked): Promise<void> {
+async function cutTornTail(log: OpenLog, { end, torn }: Checked): Promise<void> {
   const { system, file, path, fileId, report } = log;
   const copy = await keepAside(system, path, 'torn', [torn]);
   // A process that has opened a hard link in another folder may have completed its write.
