@@ -74,7 +74,7 @@ export const storeErrors = {
     ),
   noSockets: (folder: string, cause: unknown) =>
     unavailable(
-      `${folder}: a Unix socket cannot be created: ${reasonOf(cause)}; the folder of a log must be on a file system with Unix sockets, which lock it`,
+      `${folder}: the Unix socket that locks the log cannot be created: ${reasonOf(cause)}; the folder must be writable, and its file system must have Unix sockets`,
       { cause },
     ),
 } as const;

@@ -4,7 +4,7 @@ import { copyPlant, isSame, type NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { createCommitter } from './commit.js';
-import { fileErrors, requirePath, storeErrors, toStoreError } from './errors.js';
+import { fileErrors, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
 import { createIdIndex } from './ids.js';
@@ -117,9 +117,8 @@ export async function openLog(
   givenPath: string,
   options: PlantLogOptions = {},
 ): Promise<PlantLog> {
-  requirePath(givenPath);
-  const report = limitRate(options.report);
   let path = absolute(givenPath);
+  const report = limitRate(options.report);
   let file: OpenFile | undefined;
   let lock: Lock | undefined;
   try {

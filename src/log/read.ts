@@ -1,6 +1,8 @@
+import { resolve as absolute } from 'node:path';
+
 import { plantOf, type NewPlant, type Plant } from '../plant.js';
 import { checkLines, type Checked, type CheckOptions } from './check.js';
-import { requirePath, storeErrors, toStoreError } from './errors.js';
+import { storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
 import { createIdIndex } from './ids.js';
@@ -26,8 +28,7 @@ import { nodeSystem, type System } from './system.js';
  * ```
  */
 export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
-  requirePath(path);
-  return readFile(nodeSystem, path, async function* (file) {
+  return readFile(nodeSystem, absolute(path), async function* (file) {
     const { size } = await files.statRegularFile(file);
     yield* readPlants(path, file, Number(size));
   });
@@ -70,15 +71,16 @@ export async function* readPlants(
 ): AsyncGenerator<NewPlant, number> {
   let read = 0;
   let line = 0;
-  for await (const { offset, bytes, lines, end: linesEnd } of linesOf(file, end)) {
-    for (const found of lines) {
-      const { start, end } = found;
+  for await (const part of linesOf(file, end)) {
+    for (const found of part.lines) {
       line++;
+      const offset = part.offset + found.start;
       if (found.kind !== 'record')
-        throw storeErrors.damaged(path, { line, offset: offset + start, reason: found.reason });
-      yield plantOf(found.id, JSON.parse(bytes.toString('utf8', start, end)) as Plant);
+        throw storeErrors.damaged(path, { line, offset, reason: found.reason });
+      const json = part.bytes.toString('utf8', found.start, found.end);
+      yield plantOf(found.id, JSON.parse(json) as Plant);
     }
-    read = linesEnd;
+    read = part.end;
   }
   return read;
 }

@@ -170,9 +170,9 @@ t.test('a folder that cannot be created is named with the reason', async (t) => 
   t.notOk(existsSync(folder));
 });
 
-t.test('a path that is no string is named', async (t) => {
+t.test('a path must be a string', async (t) => {
   for (const path of [undefined, null, 7, new URL('file:///plants.jsonl')])
-    await t.rejects(openPlantLog(path as never), new TypeError('path: must be a string'));
+    await t.rejects(openPlantLog(path as never), TypeError);
 });
 
 t.test('only a regular file can be a log', async (t) => {

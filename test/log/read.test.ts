@@ -87,7 +87,7 @@ t.test('a file that cannot be read rejects at once', async (t) => {
   const message = `${path}: it is not a regular file`;
   await t.rejects(readPlantLog(path).next(), { code: 'unavailable', message });
   for (const path of [undefined, null, Buffer.from('plants.jsonl')])
-    t.throws(() => readPlantLog(path as never), new TypeError('path: must be a string'));
+    t.throws(() => readPlantLog(path as never), TypeError);
 });
 
 for (const name of ['plants-of-log', 'read-log'])
