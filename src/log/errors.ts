@@ -72,17 +72,12 @@ export const storeErrors = {
     unavailable(
       `${folder}: the path of this folder is too long, by ${pluralize(bytes, 'byte')}, for the Unix socket in it that locks the log, and there is no /proc/self/fd to shorten it`,
     ),
-  noSockets: (folder: string, cause: unknown) =>
+  noSocket: (folder: string, cause: unknown) =>
     unavailable(
       `${folder}: the Unix socket that locks the log cannot be created: ${reasonOf(cause)}; the folder must be writable, and its file system must have Unix sockets`,
       { cause },
     ),
 } as const;
-
-/** @throws TypeError if a path is not a string: what untyped code passes may be anything. */
-export function requirePath(path: unknown): void {
-  if (typeof path !== 'string') throw new TypeError('path: must be a string');
-}
 
 /** Turns the error of a file operation, or of {@link fileErrors}, into the error that the store throws. */
 export function toStoreError(path: string, error: unknown): PlantStoreError {

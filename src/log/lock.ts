@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import { codeOf } from '../system-error.js';
-import { isForLackOfRoom, storeErrors, toStoreError } from './errors.js';
+import { storeErrors } from './errors.js';
 import { removeIfPresent } from './files.js';
 import type { System } from './system.js';
 
@@ -26,8 +26,9 @@ export interface Lock {
 
 /** The suffix of a claim's name until it listens. */
 const HIDDEN = '~';
-/** No name is used twice. In Base64, they take 11 bytes. */
+/** No name is used twice. In Base64, these bytes take 11 characters. */
 const RANDOM_BYTES = 8;
+const RANDOM_LENGTH = 11;
 /** How long a process tries to get the lock. A restart may overlap with the process that it replaces. */
 const ACQUIRE_TIMEOUT_MS = 3_000;
 /**
@@ -38,12 +39,6 @@ const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 500;
 /** A socket that gives one of these errors has no living owner. */
 const DEAD: readonly unknown[] = ['ECONNREFUSED', 'ENOENT'];
-/**
- * A folder in which a socket cannot be created for one of these reasons may be on any file system. All others show one
- * without Unix sockets: on exFAT, bind(2) fails; in a folder that Docker Desktop shares, it is chmod(2).
- */
-const OF_ANY_FOLDER: readonly unknown[] = ['EACCES', 'EROFS'];
-
 /** The longest path that fits into `sun_path` with its NUL: 108 bytes on Linux, 104 on macOS. */
 const MAX_SOCKET_PATH_BYTES = 103;
 
@@ -90,8 +85,8 @@ async function claimFolderOf(
   descriptor: number,
   prefix: string,
 ): Promise<ClaimFolder> {
-  const longestName = prefix + nameOf(Buffer.alloc(RANDOM_BYTES)) + HIDDEN;
-  const missing = Buffer.byteLength(join(path, longestName)) - MAX_SOCKET_PATH_BYTES;
+  const length = Buffer.byteLength(join(path, prefix + HIDDEN)) + RANDOM_LENGTH;
+  const missing = length - MAX_SOCKET_PATH_BYTES;
   if (missing <= 0) return { system, path, socketFolder: path, prefix };
   const socketFolder = `/proc/self/fd/${descriptor}`;
   await system.realpath(socketFolder).catch((error: unknown) => {
@@ -101,15 +96,11 @@ async function claimFolderOf(
   return { system, path, socketFolder, prefix };
 }
 
-function nameOf(random: Buffer): string {
-  return random.toString('base64url');
-}
-
 /** Resolves to `undefined` if another claim is alive. */
 async function tryToLock(folder: ClaimFolder): Promise<Lock | undefined> {
   // Of many processes, few make a claim at once, so one of them is soon alone.
   if (await hasLiveClaim(folder)) return undefined;
-  const name = folder.prefix + nameOf(folder.system.randomBytes(RANDOM_BYTES));
+  const name = folder.prefix + folder.system.randomBytes(RANDOM_BYTES).toString('base64url');
   const claim = await createClaim(folder, name);
   let isAlone = false;
   try {
@@ -131,16 +122,14 @@ async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | un
   await removeIfPresent(system, hidden);
   try {
     listener = await system.listen(join(socketFolder, name + HIDDEN));
-    // Every user may connect, whatever the umask.
+    // Every user may connect, whatever the umask. A folder that Docker Desktop shares refuses this; exFAT, bind(2).
     await system.chmod(hidden, 0o666);
     await system.rename(hidden, path);
   } catch (error) {
     await removeIfPresent(system, hidden);
     listener?.close();
     if (listener && codeOf(error) === 'ENOENT') return undefined;
-    throw isForLackOfRoom(error) || OF_ANY_FOLDER.includes(codeOf(error))
-      ? toStoreError(folder.path, error)
-      : storeErrors.noSockets(folder.path, error);
+    throw storeErrors.noSocket(folder.path, error);
   }
   return {
     async release() {
