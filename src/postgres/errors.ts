@@ -51,26 +51,20 @@ export function isMissingTable(error: unknown): boolean {
   return codeOf(error) === '42P01';
 }
 
-/** What may pass by itself. All other errors last until somebody changes the database or the configuration. */
-const TRANSIENT = new Set([
-  // Of the network and its names. The socket of a server that is starting may not exist yet.
-  ...['ECONNREFUSED', 'ECONNRESET', 'ECONNABORTED', 'EPIPE', 'ETIMEDOUT', 'connect ENOENT'],
-  ...['EHOSTDOWN', 'EHOSTUNREACH', 'ENETDOWN', 'ENETRESET', 'ENETUNREACH', 'EADDRNOTAVAIL'],
-  ...['ENOTFOUND', 'EAI_AGAIN', 'EAI_FAIL'],
-  // Of pg, which gives its own errors no code.
+/** What shows that an error is of the network: its system call, its code or, since pg gives none, its message. */
+const OF_THE_NETWORK = new Set<unknown>([
+  ...['connect', 'getaddrinfo'],
+  ...['ECONNRESET', 'EPIPE', 'ETIMEDOUT'],
   ...['timeout expired', 'Query read timeout', 'Connection terminated unexpectedly'],
-  // Of the connection. PgBouncer gives 08P01 to most of its errors; its database being away is the usual one.
-  ...['08000', '08001', '08003', '08004', '08006', '08P01'],
-  // A standby, which may be promoted; conflicts with other transactions, and their locks.
-  ...['25006', '40001', '40P01', '55P03', '57014'],
-  // No resources, such as connections; shutting down, after a crash, starting up.
-  ...['53000', '53100', '53200', '53300', '57P01', '57P02', '57P03'],
 ]);
+
+/** `lock_not_available` and `query_canceled`: other transactions lock the table. */
+const LOCKED: readonly unknown[] = ['55P03', '57014'];
 
 /**
  * Whether an error of {@link openPostgresStore} may pass without anybody's help, so that opening the store can
- * succeed later: the server refuses or resets connections, does not answer in time, is starting or
- * shutting down, is a standby or has too many connections, or its name does not resolve. A wrong password, a missing
+ * succeed later: the server refuses or resets connections, does not answer in time, is starting or shutting down, is a
+ * standby, has too many connections or an internal error, or its name does not resolve. A wrong password, a missing
  * database, table or privilege, TLS, and an invalid option are not transient. If there are several hosts, it is enough
  * that the error of one of them is.
  *
@@ -93,6 +87,9 @@ export function isTransient(error: unknown): boolean {
   if (isTransient(error.cause)) return true;
   // Of several hosts, or of several addresses of one.
   if (error instanceof AggregateError && error.errors.some(isTransient)) return true;
-  const { code, syscall } = error as NodeJS.ErrnoException;
-  return [code, `${syscall} ${code}`, error.message].some((key) => TRANSIENT.has(String(key)));
+  const { code, syscall, message } = error as NodeJS.ErrnoException;
+  if (error instanceof pg.DatabaseError)
+    return ['server', 'conflict'].includes(culpritOf(error)) || LOCKED.includes(code);
+  // Without the right to use a socket, another attempt would fail, too.
+  return code !== 'EACCES' && [syscall, code, message].some((each) => OF_THE_NETWORK.has(each));
 }

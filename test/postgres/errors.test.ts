@@ -48,13 +48,22 @@ t.test('an error is transient if it may pass by itself', async (t) => {
     'no URL': await failure('#'),
     'without a cause': new PlantStoreError('unavailable', ''),
   };
-  for (const code of ['08006', '08P01', '25006', '53300', '57P01', '57P02', '57P03'])
+  for (const code of ['08P01', '25006', '40001', '53300', '55P03', '57014', '57P03', 'XX000'])
     passing[code] = await failure(await refusing(t, code));
-  for (const code of ['28P01', '28000', '3D000', '42501', '42P01', '57P04', 'XX000'])
+  for (const code of ['28P01', '28000', '3D000', '42501', '42P01'])
     lasting[code] = await failure(await refusing(t, code));
-  for (const code of ['ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'EAI_AGAIN']) {
-    const cause = Object.assign(new Error('of the network'), { code });
-    passing[code] = new PlantStoreError('unavailable', '', { cause });
+  for (const [code, syscall] of [
+    ['EHOSTUNREACH', 'connect'],
+    ['EAI_AGAIN', 'getaddrinfo'],
+    ['ETIMEDOUT', 'read'],
+    ['EPIPE', 'write'],
+    // The right to use a socket is missing, and a certificate is a folder.
+    ['EACCES', 'connect'],
+    ['EISDIR', 'read'],
+  ] as const) {
+    const cause = Object.assign(new Error(), { code, syscall });
+    const isLasting = code === 'EACCES' || code === 'EISDIR';
+    (isLasting ? lasting : passing)[code] = new PlantStoreError('unavailable', '', { cause });
   }
   for (const [what, error] of Object.entries(passing)) t.ok(isTransient(error), what);
   for (const [what, error] of Object.entries(lasting)) t.notOk(isTransient(error), what);
