@@ -90,7 +90,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   if (!['undefined', 'string', 'function'].includes(typeof password))
     throw new TypeError('password: must be a string or a function');
   const report = limitRate(options.report);
-  const hosts = hostsIn(options.url);
+  const hosts = parseDatabaseUrl(options.url);
   const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
   const closing = new AbortController();
   const { signal } = closing;
@@ -121,14 +121,6 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
       close();
     },
   };
-}
-
-function hostsIn(url: string): URL[] {
-  try {
-    return parseDatabaseUrl(url);
-  } catch (error) {
-    throw new TypeError(`url: ${messageOf(error)}`);
-  }
 }
 
 /** Creates the table if it is missing. Runs statements without plants, to detect most of what the database may lack. */

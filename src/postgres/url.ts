@@ -34,7 +34,7 @@ function urlsOf(url: string): URL[] {
     return hosts.split(',').map((host) => new URL(start + host + end));
   } catch {
     throw new TypeError(
-      'must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
+      'the URL must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
     );
   }
 }
@@ -44,12 +44,13 @@ function checkParameters(parameters: URLSearchParams): void {
     const quoted = JSON.stringify(name);
     if (!PARAMETERS.has(name))
       throw new TypeError(
-        `has the parameter ${quoted}, which is none of ${[...PARAMETERS.keys()].join(', ')}`,
+        `the URL has the parameter ${quoted}, which is none of ${[...PARAMETERS.keys()].join(', ')}`,
       );
-    if (parameters.getAll(name).length > 1) throw new TypeError(`has ${quoted} more than once`);
-    if (value === '') throw new TypeError(`has ${quoted} without a value`);
+    if (parameters.getAll(name).length > 1)
+      throw new TypeError(`the URL has ${quoted} more than once`);
+    if (value === '') throw new TypeError(`the URL has ${quoted} without a value`);
     const values = PARAMETERS.get(name);
     if (values && !values.includes(value))
-      throw new TypeError(`has ${quoted} with a value other than ${values.join(', ')}`);
+      throw new TypeError(`the URL has ${quoted} with a value other than ${values.join(', ')}`);
   }
 }

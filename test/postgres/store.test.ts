@@ -25,8 +25,8 @@ function plantsNamed(...names: readonly string[]): NewPlant[] {
 t.test('an option that is not valid is refused', async (t) => {
   const url = 'postgres://user:secret@host/plants';
   const invalid: [options: object, name: string, message: RegExp][] = [
-    [{ url: 'http://user:secret@host/plants' }, 'TypeError', /^url: must be postgres:/],
-    [{ url: `${url}?schema=garden` }, 'TypeError', /^url: has the parameter "schema"/],
+    [{ url: 'http://user:secret@host/plants' }, 'TypeError', /^the URL must be postgres:/],
+    [{ url: `${url}?schema=garden` }, 'TypeError', /^the URL has the parameter "schema"/],
     [{ report: 'x' }, 'TypeError', /^report: must be a function$/],
   ];
   for (const password of [7, null, {}, Buffer.from('secret')])

@@ -23,7 +23,7 @@ t.test('a URL that is not valid is refused, and not repeated', async (t) => {
     t.throws(() => parseDatabaseUrl(url), {
       name: 'TypeError',
       message:
-        'must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
+        'the URL must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
     });
 });
 
@@ -38,14 +38,14 @@ t.test('a parameter is honoured or refused by name', async (t) => {
     ...['schema', 'options', 'host', 'query_timeout', 'constructor', 'SSLMODE', '', 'a\r\n'],
   ])
     t.throws(() => parse(`${encodeURIComponent(name)}=S3cret`), {
-      message: `has the parameter ${JSON.stringify(name)}, which is none of ${names}`,
+      message: `the URL has the parameter ${JSON.stringify(name)}, which is none of ${names}`,
     });
   const faults: Record<string, string> = {
-    'sslmode=verify-full&sslmode=disable': 'has "sslmode" more than once',
-    'sslrootcert=': 'has "sslrootcert" without a value',
+    'sslmode=verify-full&sslmode=disable': 'the URL has "sslmode" more than once',
+    'sslrootcert=': 'the URL has "sslrootcert" without a value',
     'sslmode=verify_full':
-      'has "sslmode" with a value other than disable, no-verify, prefer, require, verify-ca, verify-full',
-    'uselibpqcompat=1': 'has "uselibpqcompat" with a value other than true',
+      'the URL has "sslmode" with a value other than disable, no-verify, prefer, require, verify-ca, verify-full',
+    'uselibpqcompat=1': 'the URL has "uselibpqcompat" with a value other than true',
   };
   for (const [query, message] of Object.entries(faults)) t.throws(() => parse(query), { message });
 });

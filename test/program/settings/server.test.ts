@@ -253,7 +253,7 @@ t.test('an import reads only where plants are kept', async (t) => {
   t.equal(await password?.(), 'a\nb');
   const url = 'http://a:S3cret@db/plants';
   t.strictSame(await problemsOf(readStoreSettings({ PLANT_STORE_DATABASE_URL: url })), [
-    'PLANT_STORE_DATABASE_URL: must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
+    'PLANT_STORE_DATABASE_URL: the URL must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
   ]);
 });
 
