@@ -53,7 +53,8 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
           if (culprit === 'rows' || (culprit === 'name' && !isNamed)) throw error;
           if (culprit === 'conflict' && conflicts === MAX_CONFLICTS) throw error;
           if (culprit === 'name') hasNames = false;
-          if (culprit === 'conflict') await backoff(++conflicts);
+          // Exponential, with jitter: the other transactions with these ids have to commit.
+          if (culprit === 'conflict') await delay((2 ** ++conflicts * (1 + Math.random())) / 2);
         }
       }
     }
@@ -83,9 +84,4 @@ function errorOf(failures: readonly HostFailure[]): unknown {
   const errors = failures.map(([, error]) => error);
   const messages = failures.map(([host, error]) => `${host}: ${messageOf(error)}`);
   return errors.length === 1 ? errors[0] : new AggregateError(errors, messages.join('; '));
-}
-
-/** Exponential, with jitter: the other transactions with these ids have to commit. */
-async function backoff(tries: number): Promise<void> {
-  await delay((2 ** tries * (1 + Math.random())) / 2);
 }

@@ -21,13 +21,9 @@ interface Pending {
  * statements to 16 MiB.
  */
 const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
-/** How many bytes the strings of a plant take at most, in UTF-8. */
-const bytesOf = (plant: NewPlant): number => 3 * stringLength(plant);
 
 const MISSING =
   'it was neither inserted nor found; a trigger may skip it, or row-level security hide it';
-
-const plantOf = ({ plant }: Pending): NewPlant => plant;
 
 function halvesOf(plants: readonly Pending[]): (readonly Pending[])[] {
   const middle = plants.length >> 1;
@@ -66,7 +62,8 @@ export function createGroupCommit(
     for (const { plant } of queue) {
       if (count === MAX_BATCH.plants || bytes >= MAX_BATCH.bytes) break;
       count++;
-      bytes += bytesOf(plant);
+      // In UTF-8, a code unit takes 3 bytes at most.
+      bytes += 3 * stringLength(plant);
     }
     return queue.splice(0, count);
   }
@@ -122,7 +119,8 @@ export function createGroupCommit(
     const firsts = new Map(
       batch.toReversed().map((pending) => [String(pending.plant.id), pending]),
     );
-    const rows = await connection.query(INSERT, rowsOf(Array.from(firsts.values(), plantOf)));
+    const plants = Array.from(firsts.values(), ({ plant }) => plant);
+    const rows = await connection.query(INSERT, rowsOf(plants));
     const created = new Set(rows.flatMap(([id]) => firsts.get(id as string) ?? []));
     for (const { resolve } of created) resolve('created');
     return batch.filter((pending) => !created.has(pending));
@@ -130,7 +128,8 @@ export function createGroupCommit(
 
   /** Compares plants with their rows, and returns those that have none. */
   async function compare(connection: Connection, batch: readonly Pending[]): Promise<Pending[]> {
-    const compared = await connection.query(COMPARE, rowsOf(batch.map(plantOf)));
+    const plants = batch.map(({ plant }) => plant);
+    const compared = await connection.query(COMPARE, rowsOf(plants));
     const isSame = new Map(compared.map(([n, same]) => [batch[Number(n) - 1], same === 't']));
     for (const pending of batch) {
       const same = isSame.get(pending);

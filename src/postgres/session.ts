@@ -17,14 +17,7 @@ import type { Statement } from './statements.js';
 export type Password = string | (() => string | Promise<string>);
 
 /** A connection to one server, until it fails or is closed. */
-export interface Session {
-  /** As `query` of a `Connection`. A statement with a name is prepared. */
-  readonly query: (query: Query) => Promise<Row[]>;
-  readonly close: () => void;
-  readonly isClosed: () => boolean;
-}
-
-type Query = Statement & { readonly values: string[] };
+export type Session = Awaited<ReturnType<typeof openSession>>;
 
 export interface SessionOptions {
   readonly password: Password | undefined;
@@ -71,7 +64,7 @@ export async function openSession(
   url: string,
   connectionTimeoutMs: number,
   { password, timeoutMs, acceptDataLoss, signal }: SessionOptions,
-): Promise<Session> {
+) {
   signal.throwIfAborted();
   let isClosed = false;
   let cancelledWaits = 0;
@@ -104,7 +97,8 @@ export async function openSession(
     client.connection.stream.destroy();
   }
 
-  async function query(config: Query): Promise<Row[]> {
+  /** As `query` of a `Connection`. A statement with a name is prepared. */
+  async function query(config: Statement & { readonly values: string[] }): Promise<Row[]> {
     const waitsBefore = cancelledWaits;
     const { rows } = await client.query<(string | null)[]>({ ...AS_TEXT, ...config });
     if (cancelledWaits > waitsBefore)
