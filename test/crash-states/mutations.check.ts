@@ -4,7 +4,7 @@ import t from 'tap';
 
 import type { System } from '../../dist/log/system.js';
 import { explore, type ExploreOptions } from './crash.js';
-import { TORN_AT, workloads } from './workloads.js';
+import { workloads } from './workloads.js';
 
 /*
  * The simulation must be able to fail. Each of these changes breaks the log, and the exploration must
@@ -39,32 +39,6 @@ function withoutSyncs(fs: System, isLeftOut: (flags: number) => boolean): System
   };
 }
 
-/** Leaves out all syncs once a log has been replaced by a repaired one. */
-function withoutSyncAfterRename(fs: System): System {
-  let isReplaced = false;
-  return {
-    ...withoutSyncs(fs, () => isReplaced),
-    async rename(from, to) {
-      await fs.rename(from, to);
-      isReplaced ||= from.endsWith('.repair.new');
-    },
-  };
-}
-
-/** Cuts off a torn tail before the file for its copy is created. */
-function cuttingFirst(fs: System): System {
-  return {
-    ...fs,
-    async open(path, flags, mode) {
-      if (path.endsWith('.torn.new')) {
-        const log = await fs.open(path.replace('.torn.new', ''), O_RDWR);
-        await fs.ftruncate(log, TORN_AT);
-      }
-      return fs.open(path, flags, mode);
-    },
-  };
-}
-
 const mutations: Record<string, Mutation> = {
   'the log is opened without O_DSYNC': {
     workload: 'a log is created, in a folder of its own',
@@ -74,27 +48,10 @@ const mutations: Record<string, Mutation> = {
     }),
     finds: /fern.* was lost/,
   },
-  'a write is not synced, though O_DSYNC does not reach the disk': {
-    workload: 'a log is created, in a folder of its own',
-    dsyncIsDurable: false,
-    mutate: (fs) => withoutSyncs(fs, isFile),
-    finds: /fern.* was lost/,
-  },
   'the folder of a new log is not synced': {
     workload: 'a log is created, in a folder of its own',
     mutate: (fs) => withoutSyncs(fs, isFolder),
     finds: /fern.* was lost/,
-  },
-  'a log is not synced before lines of a killed process are taken for durable': {
-    workload: 'a log is created, in a folder of its own',
-    crashes: 2,
-    mutate: (fs) => withoutSyncs(fs, isFile),
-    finds: /fern.* was lost/,
-  },
-  'a torn tail is cut off before it is copied': {
-    workload: 'a torn tail is copied, once a full disk has room',
-    mutate: cuttingFirst,
-    finds: /oak.* was not kept/,
   },
   'a cut is not synced': {
     workload: 'a disk is full, and has room again',
@@ -106,16 +63,6 @@ const mutations: Record<string, Mutation> = {
     crashes: 2,
     mutate: (fs) => ({ ...fs, ftruncate: async () => undefined }),
     finds: /ivy.* was lost/,
-  },
-  'the folder is not synced after a mark was left': {
-    workload: 'a log is replaced by a copy while it is open',
-    mutate: (fs) => withoutSyncs(fs, isFolder),
-    finds: /the mark was lost/,
-  },
-  'the folder is not synced after a repaired log was renamed': {
-    workload: 'a damaged log is repaired, once a full disk has room',
-    mutate: withoutSyncAfterRename,
-    finds: /moss.* was lost/,
   },
 };
 

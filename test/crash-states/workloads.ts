@@ -25,8 +25,6 @@ const MOSS: NewPlant = { id: 3n, name: 'moss \ud800' };
 const OAK: NewPlant = { id: 4n, name: 'oak'.repeat(200) };
 
 const TORN = lineOf(OAK).slice(0, 500);
-/** The byte offset of a torn tail behind a line. */
-export const TORN_AT = lineOf(FERN).length;
 
 /** A workload on a log with the lines of some plants, then other bytes: damaged lines, and a torn tail. */
 export function onLog(plants: readonly NewPlant[], others: string, run: Workload['run']): Workload {
