@@ -9,7 +9,6 @@ import { plantsInDatabase } from './database.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { oncePerSecond } from './output.js';
 import { readStoreSettings, type Environment } from './settings/read.js';
-import { aborted } from './signals.js';
 import { openStore, withLog } from './store.js';
 
 const STDOUT = 1;
@@ -40,12 +39,13 @@ async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): 
   const output = fstatSync(STDOUT).isFile()
     ? createWriteStream('', { fd: STDOUT, autoClose: false })
     : process.stdout;
-  const stopped = aborted(stop);
+  // Without a listener, an error would end the process before it rejects the write.
+  output.on('error', () => undefined);
   const report = oncePerSecond();
   let lines = '';
   let count = 0;
   async function flush(): Promise<void> {
-    await Promise.race([writeLines(output, lines), stopped]);
+    await writeLines(output, lines);
     stop.throwIfAborted();
     lines = '';
   }
