@@ -12,10 +12,8 @@ import {
   type NewPlant,
 } from './plant.js';
 
-type Member = keyof NewPlant;
-
 const MAX_ID_DIGITS = String(MAX_ID).length;
-const ALL_MEMBERS: readonly Member[] = ['id', ...MEMBERS];
+const ALL_MEMBERS: readonly string[] = ['id', ...MEMBERS];
 
 /**
  * Why something is not a plant. It is thrown, but is not an Error, which would collect a stack trace: that takes
@@ -58,22 +56,19 @@ export function parseNewPlant(bytes: Buffer): NewPlant {
  */
 export function checkNewPlant(value: unknown): NewPlant {
   if (!isObject(value)) throw notObject;
-  const { id } = value;
-  const changed = new Map<Member, string>();
-  if (isRounded(id)) changed.set('id', ROUNDED);
-  for (const member of MEMBERS)
-    if (mayBeReplaced(value[member])) changed.set(member, `${member}: ${REPLACED}`);
-  return checkPlant(value, Number.isSafeInteger(id) ? BigInt(id as number) : undefined, changed);
+  const inexact = MEMBERS.filter((member) => mayBeReplaced(value[member])).map(
+    (member) => `${member}: ${REPLACED}`,
+  );
+  const id = value.id as number;
+  // MAX_ID is rounded to 2^63.
+  const isInt64 = Number.isInteger(id) && Math.abs(id) <= 2 ** 63;
+  if (isInt64 && !Number.isSafeInteger(id)) inexact.push(ROUNDED);
+  return checkPlant(value, isInt64 ? BigInt(id) : undefined, inexact);
 }
 
 const ROUNDED =
   'id: may have been rounded by a body parser, which has read it; mount the handler before it';
 const REPLACED = 'must not contain U+FFFD, which stands for invalid UTF-8 here';
-
-/** Whether an id is an int64 that a parser may have rounded. */
-function isRounded(id: unknown): boolean {
-  return Number.isInteger(id) && !Number.isSafeInteger(id) && Math.abs(id as number) <= 2 ** 63;
-}
 
 /** Whether a decoder may have replaced invalid UTF-8 in a string. */
 function mayBeReplaced(string: unknown): boolean {
@@ -104,27 +99,19 @@ function whyNotJson(message: string): string {
 
 const BYTE_ORDER_MARK = '\ufeff';
 
-type Members = Readonly<Partial<Record<Member, unknown>>>;
+type Members = Readonly<Partial<Record<keyof NewPlant, unknown>>>;
 
 function isObject(value: unknown): value is Members {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-const NONE: ReadonlyMap<Member, string> = new Map();
-
-/** The plant in an object. `changed` has the faults of members that are valid, but may not be what was sent. */
-function checkPlant(value: Members, id: bigint | undefined, changed = NONE): NewPlant {
-  if (id === undefined || changed.size > 0 || !isPlant(value)) throw faultOf(value, id, changed);
-  return plantOf(id, value);
-}
-
-/** The faults of all members, in their order. */
-function faultOf(value: Members, id: bigint | undefined, changed: typeof NONE): PlantFault {
-  const faults = new Map<Member, string>(memberFaults(value));
-  if (id === undefined)
-    faults.set('id', typeof value.id === 'string' ? `${ID_RULE}, not a string` : ID_RULE);
-  const all = ALL_MEMBERS.flatMap((member) => changed.get(member) ?? faults.get(member) ?? []);
-  return new PlantFault('plant', all.join('; '));
+/** The plant in an object. `inexact` has the faults of members that are valid, but may not be what was sent. */
+function checkPlant(value: Members, id?: bigint, inexact?: readonly string[]): NewPlant {
+  if (id !== undefined && !inexact?.length && isPlant(value)) return plantOf(id, value);
+  const idFault = typeof value.id === 'string' ? `${ID_RULE}, not a string` : ID_RULE;
+  const idFaults = id === undefined ? [idFault] : [];
+  const faults = [...idFaults, ...memberFaults(value), ...(inexact ?? [])];
+  throw new PlantFault('plant', faults.join('; '));
 }
 
 /**
@@ -148,7 +135,7 @@ function sourceOfId(text: string): string {
     const name = nameAt(text, open, close);
     const start = text.indexOf(':', close) + 1;
     at = endOfValue(text, start) + 1;
-    if (!isMember(name)) continue;
+    if (!ALL_MEMBERS.includes(name)) continue;
     if (found.has(name)) throw new PlantFault('json', `${name}: must not be given twice`);
     found.add(name);
     if (name === 'id') source = text.slice(start, at - 1);
@@ -159,10 +146,6 @@ function sourceOfId(text: string): string {
 function nameAt(text: string, open: number, close: number): string {
   const name = text.slice(open + 1, close);
   return name.includes('\\') ? (JSON.parse(text.slice(open, close + 1)) as string) : name;
-}
-
-function isMember(name: string): name is Member {
-  return ALL_MEMBERS.includes(name as Member);
 }
 
 const QUOTE = 0x22;

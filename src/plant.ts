@@ -86,23 +86,18 @@ export function isPlant(value: object): value is Plant {
 }
 
 /** The rules that the members of an object without its id break, with the remedy of a common mistake. */
-export function memberFaults(
-  value: Readonly<Partial<Record<Member, unknown>>>,
-): Map<Member, string> {
+export function memberFaults(value: Readonly<Partial<Record<Member, unknown>>>): string[] {
   const [, errors] = schema.Errors(value);
   const faulty = new Set<string>(
     errors.flatMap((error) =>
       error.keyword === 'required' ? error.params.requiredProperties : error.instancePath.slice(1),
     ),
   );
-  const faults = new Map<Member, string>();
-  for (const member of MEMBERS) {
+  return MEMBERS.filter((member) => faulty.has(member)).map((member) => {
     const { rule } = TYPES[PlantSchema.properties[member].type];
     const isNull = !isRequired(member) && value[member] === null;
-    if (faulty.has(member))
-      faults.set(member, `${member}: ${rule}${isNull ? ', or be left out' : ''}`);
-  }
-  return faults;
+    return `${member}: ${rule}${isNull ? ', or be left out' : ''}`;
+  });
 }
 
 /** Puts a plant together from an id and the members of an object that has them, and may have more. */
@@ -134,7 +129,7 @@ export function copyPlant(plant: NewPlant): NewPlant {
   if (typeof id !== 'bigint') throw new TypeError('id: must be a bigint, such as 5n');
   if (id < MIN_ID || id > MAX_ID) throw new RangeError(ID_RULE);
   const copy = plantOf(id, plant);
-  if (!isPlant(copy)) throw new TypeError([...memberFaults(copy).values()].join('; '));
+  if (!isPlant(copy)) throw new TypeError(memberFaults(copy).join('; '));
   return copy;
 }
 

@@ -313,8 +313,8 @@ t.test('a value that a body parser has parsed has to meet the same rules', async
     [{ id: 7, name: 'f\ufffdrn' }, invalid(`name: ${replaced}`)],
     [{ id: 7, name: 'fern', tag: '\ufffd' }, invalid(`tag: ${replaced}`)],
     // All faults are named together.
-    [{ id: 2 ** 53, name: 5 }, invalid(rounded, NAME_RULE)],
-    [{ id: 2 ** 53, name: '\ufffd', tag: null }, invalid(rounded, `name: ${replaced}`, NULL_RULE)],
+    [{ id: 2 ** 53, name: 5 }, invalid(NAME_RULE, rounded)],
+    [{ id: 2 ** 53, name: '\ufffd', tag: null }, invalid(NULL_RULE, `name: ${replaced}`, rounded)],
   ];
   t.strictSame(
     rows.map(([value]) => [value, outcomeOf(() => checkNewPlant(value))]),
