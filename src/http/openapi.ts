@@ -3,30 +3,22 @@ import { STATUS_CODES } from 'node:http';
 import { ErrorSchema, Failure, failures } from './failures.js';
 import { NewPlantSchema, PlantSchema } from '../plant.js';
 
-interface Response {
-  readonly description: string;
-  readonly content: { readonly 'application/json': { readonly schema: { readonly $ref: string } } };
-}
-
-/** The 200 and, for each status of a failure, the Error. */
-function allResponses(): Readonly<Record<string, Response>> {
-  const responses: Record<string, Response> = {
-    200: { description: 'plant response', content: json('Plant') },
-  };
-  for (const failure of Object.values(failures))
-    if (failure instanceof Failure) {
-      const { status } = failure;
-      const description = status === 400 ? 'unexpected error' : String(STATUS_CODES[status]);
-      responses[status] = { description, content: json('Error') };
-    }
-  return responses;
-}
-
 const schemas = { Plant: PlantSchema, NewPlant: NewPlantSchema, Error: ErrorSchema };
 
-function json(schema: keyof typeof schemas): Response['content'] {
-  return { 'application/json': { schema: { $ref: `#/components/schemas/${schema}` } } };
-}
+const json = (schema: keyof typeof schemas) => ({
+  'application/json': { schema: { $ref: `#/components/schemas/${schema}` } },
+});
+
+/** The 200 and, for each status of a failure, the Error. */
+const responses: Record<string, { description: string; content: ReturnType<typeof json> }> = {
+  200: { description: 'plant response', content: json('Plant') },
+};
+for (const failure of Object.values(failures))
+  if (failure instanceof Failure) {
+    const { status } = failure;
+    const description = status === 400 ? 'unexpected error' : String(STATUS_CODES[status]);
+    responses[status] = { description, content: json('Error') };
+  }
 
 /**
  * The interface of the service as an OpenAPI 3.1 document, with every response that it sends. The
@@ -60,7 +52,7 @@ export const openapi = {
         description: 'Creates a new plant in the store.',
         tags: ['plants'],
         requestBody: { required: true, content: json('NewPlant') },
-        responses: allResponses(),
+        responses,
       },
     },
   },
