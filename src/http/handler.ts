@@ -1,5 +1,3 @@
-import { types } from 'node:util';
-
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
 import { Budget, memoryForHead } from './budget.js';
@@ -75,8 +73,8 @@ export interface PlantHandler {
 export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const { store } = options;
   // A caller without types may pass anything.
-  if (types.isPromise(store)) throw new TypeError('store: is a promise; await it');
-  if (!isStore(store)) throw new TypeError('store: must have the methods add and close');
+  if (!isStore(store))
+    throw new TypeError('store: must have the methods add and close; await a promise of a store');
   const report = limitRate(options.report);
   const limits = resolveLimits(options);
   let authenticate = createAuthenticator(options.tokens);
