@@ -262,20 +262,17 @@ t.test('Python makes a file to import of CSV, with exact ids', { skip: noPython 
   );
 });
 
-t.test(
-  'a damaged log is verified, repaired and exported with the commands of its document',
-  async (t) => {
-    const [verify = '', repair = '', , exporting = ''] = blocks('Commands', 'sh');
-    const ivy = encodeRecord({ id: 1n, name: 'ivy' });
-    const data = { 'plants.jsonl': `${ivy}x\n` };
-    const cwd = t.testdir({ dist: DIST, data });
-    await t.rejects(shell(verify, cwd), {
-      code: 1,
-      stdout: new RegExp(`line 2, byte ${ivy.length}: `),
-    });
-    t.match(await shell(repair, cwd), /damaged-[0-9a-f]+/);
-    t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
-    await shell(exporting, cwd);
-    t.equal(readFileSync(join(cwd, 'exported.jsonl'), 'utf8'), '{"id":1,"name":"ivy"}\n');
-  },
-);
+t.test('the documented commands verify, repair and export a damaged log', async (t) => {
+  const [verify = '', repair = '', , exporting = ''] = blocks('Commands', 'sh');
+  const ivy = encodeRecord({ id: 1n, name: 'ivy' });
+  const data = { 'plants.jsonl': `${ivy}x\n` };
+  const cwd = t.testdir({ dist: DIST, data });
+  await t.rejects(shell(verify, cwd), {
+    code: 1,
+    stdout: new RegExp(`line 2, byte ${ivy.length}: `),
+  });
+  t.match(await shell(repair, cwd), /damaged-[0-9a-f]+/);
+  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
+  await shell(exporting, cwd);
+  t.equal(readFileSync(join(cwd, 'exported.jsonl'), 'utf8'), '{"id":1,"name":"ivy"}\n');
+});

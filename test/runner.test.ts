@@ -28,46 +28,38 @@ async function sectionsOf(t: Test, files: Readonly<Record<string, string>>, env 
   return { code, sections, total: sections.at(-1) ?? '' };
 }
 
-t.test(
-  'a test that waits for ever, or blocks the event loop, ends with its own title',
-  async (t) => {
-    const waits = `import 'node:timers/promises';
+t.test('a test that waits for ever or blocks the event loop ends with its title', async (t) => {
+  const waits = `import 'node:timers/promises';
 setInterval(() => {}, 1_000);
 t.test('outer', (t) => t.test('it waits', () => new Promise(() => {})));`;
-    const blocks = `t.test('it blocks', async () => { for (;;); });`;
-    const files = { 'waits.js': TAP + waits, 'blocks.js': TAP + blocks };
-    const { code, sections } = await sectionsOf(t, files, { TEST_SILENCE: '1' });
-    t.equal(code, 1);
-    for (const title of ['/waits: outer > it waits', '/blocks: it blocks'])
-      t.ok(
-        sections.some((each) =>
-          each.includes(`${title}\n  it hangs: nothing has happened for 1 s`),
-        ),
-        title,
-      );
-  },
-);
+  const blocks = `t.test('it blocks', async () => { for (;;); });`;
+  const files = { 'waits.js': TAP + waits, 'blocks.js': TAP + blocks };
+  const { code, sections } = await sectionsOf(t, files, { TEST_SILENCE: '1' });
+  t.equal(code, 1);
+  for (const title of ['/waits: outer > it waits', '/blocks: it blocks'])
+    t.ok(
+      sections.some((each) => each.includes(`${title}\n  it hangs: nothing has happened for 1 s`)),
+      title,
+    );
+});
 
-t.test(
-  'of a test, its first failing assertion is shown, with twenty lines of a diff',
-  async (t) => {
-    const fails = `t.test('it fails', async (t) => {
+t.test('of a test, its first failure is shown, with twenty lines of a diff', async (t) => {
+  const fails = `t.test('it fails', async (t) => {
   console.log('the output');
   t.strictSame([], Array.from({ length: 1_000 }, () => 'x'.repeat(1_000)), 'the first');
   t.ok(false, 'the ' + 'second');
 });
 t.test('it passes', async (t) => t.ok(true));
 t.test('it is skipped', { skip: 'a reason' }, async () => {});`;
-    const { sections, total } = await sectionsOf(t, { 'fails.js': TAP + fails });
-    const [failure = ''] = sections;
-    t.match(failure, /: it fails\n {2}the first\n {2}diff: \|\n/);
-    t.match(failure, 'the output');
-    t.notMatch(failure, 'the second');
-    t.equal(failure.match(/^ {4}-.*xxx…$/gm)?.length, 16, 'behind four lines that begin the diff');
-    t.match(sections[1], /^Skipped:\n {2}.*: it is skipped: a reason$/);
-    t.match(total, /^1 passed, 1 failed, 1 skipped, /);
-  },
-);
+  const { sections, total } = await sectionsOf(t, { 'fails.js': TAP + fails });
+  const [failure = ''] = sections;
+  t.match(failure, /: it fails\n {2}the first\n {2}diff: \|\n/);
+  t.match(failure, 'the output');
+  t.notMatch(failure, 'the second');
+  t.equal(failure.match(/^ {4}-.*xxx…$/gm)?.length, 16, 'behind four lines that begin the diff');
+  t.match(sections[1], /^Skipped:\n {2}.*: it is skipped: a reason$/);
+  t.match(total, /^1 passed, 1 failed, 1 skipped, /);
+});
 
 t.test('places are lines of src/ and test/, and a command is shown with its output', async (t) => {
   const { href } = new URL('.', import.meta.url);

@@ -22,7 +22,7 @@ t.setTimeout(1_800_000);
 
 for (const each of options)
   t.test(
-    `${each.processes} processes: at most one holds the lock, and it can always be acquired`,
+    `of ${each.processes} processes, at most one holds the lock, and one can get it`,
     async (t) => {
       const violations = await exploreLock(each);
       t.strictSame([...violations], []);

@@ -47,32 +47,28 @@ import(workerData.module).then(async ({ openPlantLog }) => {
   parentPort.postMessage('open');
 });`;
 
-t.test(
-  'a worker that is terminated has exited only once its write has returned',
-  { skip },
-  async (t) => {
-    const { folder } = makeFileSystem(t, 'ext4') ?? {};
-    if (folder === undefined) return;
-    const path = join(folder, 'plants.jsonl');
-    const plant = { id: 7n, name: 'fern' };
-    const workerData = { module: resolve('dist/index.js'), path };
-    const worker = new Worker(ADDS, { eval: true, workerData });
+t.test('a terminated worker exits only once its write has returned', { skip }, async (t) => {
+  const { folder } = makeFileSystem(t, 'ext4') ?? {};
+  if (folder === undefined) return;
+  const path = join(folder, 'plants.jsonl');
+  const plant = { id: 7n, name: 'fern' };
+  const workerData = { module: resolve('dist/index.js'), path };
+  const worker = new Worker(ADDS, { eval: true, workerData });
+  await once(worker, 'message');
+  execFileSync('fsfreeze', ['--freeze', folder]);
+  let exited: Promise<unknown>;
+  try {
+    worker.postMessage(plant);
     await once(worker, 'message');
-    execFileSync('fsfreeze', ['--freeze', folder]);
-    let exited: Promise<unknown>;
-    try {
-      worker.postMessage(plant);
-      await once(worker, 'message');
-      await untilBlocked();
-      exited = worker.terminate();
-      t.ok(await isPending(exited));
-    } finally {
-      execFileSync('fsfreeze', ['--unfreeze', folder]);
-    }
-    await exited;
-    t.equal(readFileSync(path, 'utf8'), encodeRecord(plant));
-    const log = await openPlantLog(path);
-    t.equal(await log.add(plant), 'unchanged');
-    await log.close();
-  },
-);
+    await untilBlocked();
+    exited = worker.terminate();
+    t.ok(await isPending(exited));
+  } finally {
+    execFileSync('fsfreeze', ['--unfreeze', folder]);
+  }
+  await exited;
+  t.equal(readFileSync(path, 'utf8'), encodeRecord(plant));
+  const log = await openPlantLog(path);
+  t.equal(await log.add(plant), 'unchanged');
+  await log.close();
+});

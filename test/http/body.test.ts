@@ -137,41 +137,38 @@ t.test('a refused request holds the memory of its head while the rest is drained
   while (handler.bufferedBytes() > 0) await exchange(t, port, message());
 });
 
-t.test(
-  'the memory of refused requests is limited until they are flushed and drained',
-  async (t) => {
-    t.intercept(DRAIN, 'timeoutMs', { value: 600_000 });
-    const store = gatedStore();
-    const { handler } = await serve(t, { store });
-    const port = await listen(t, createServer({ maxHeaderSize: 2_000_000 }, handler));
-    const large = { Authorization: undefined, 'X-Large': 'x'.repeat(1_000_000) };
-    const most = Math.floor(MAX_REFUSED_BYTES / 1_000_000);
-    const withBody = message({ headers: { ...large, 'Content-Length': '9' }, body: '' });
-    const withoutBody = message({ headers: large, body: '' });
-    /** Sends a request on a new connection, and waits until it is answered or the connection closed. */
-    async function refused(request: Buffer): Promise<Client> {
-      const client = await connect(t, port);
-      client.send(request);
-      await eventOrClose(client.socket, 'data');
-      return client;
-    }
-
+t.test('memory of refused requests is limited until they are flushed and drained', async (t) => {
+  t.intercept(DRAIN, 'timeoutMs', { value: 600_000 });
+  const store = gatedStore();
+  const { handler } = await serve(t, { store });
+  const port = await listen(t, createServer({ maxHeaderSize: 2_000_000 }, handler));
+  const large = { Authorization: undefined, 'X-Large': 'x'.repeat(1_000_000) };
+  const most = Math.floor(MAX_REFUSED_BYTES / 1_000_000);
+  const withBody = message({ headers: { ...large, 'Content-Length': '9' }, body: '' });
+  const withoutBody = message({ headers: large, body: '' });
+  /** Sends a request on a new connection, and waits until it is answered or the connection closed. */
+  async function refused(request: Buffer): Promise<Client> {
     const client = await connect(t, port);
-    // The response to the plant holds up the others.
-    client.send(message(), ...Array<Buffer>(most).fill(withoutBody));
-    while (!(await refused(withoutBody)).socket.destroyed);
-    store.letGo();
-    t.equal((await client.answer()).status, 200);
-    for (let n = 0; n < most; n++) t.equal((await client.answer()).status, 401);
+    client.send(request);
+    await eventOrClose(client.socket, 'data');
+    return client;
+  }
 
-    const first = await refused(withBody);
-    let held = 1;
-    while (!(await refused(withBody)).socket.destroyed) held++;
-    t.equal(held, most);
-    first.send('x'.repeat(9));
-    while ((await refused(withoutBody)).socket.destroyed);
-  },
-);
+  const client = await connect(t, port);
+  // The response to the plant holds up the others.
+  client.send(message(), ...Array<Buffer>(most).fill(withoutBody));
+  while (!(await refused(withoutBody)).socket.destroyed);
+  store.letGo();
+  t.equal((await client.answer()).status, 200);
+  for (let n = 0; n < most; n++) t.equal((await client.answer()).status, 401);
+
+  const first = await refused(withBody);
+  let held = 1;
+  while (!(await refused(withBody)).socket.destroyed) held++;
+  t.equal(held, most);
+  first.send('x'.repeat(9));
+  while ((await refused(withoutBody)).socket.destroyed);
+});
 
 t.test('a body that arrives slowly gets no more time', async (t) => {
   const { port } = await serve(t, { bodyTimeoutMs: 100 });
@@ -203,27 +200,24 @@ t.test('a client that leaves within its body stores nothing and releases its mem
   t.equal(log.size, 1, 'only the complete one is stored');
 });
 
-t.test(
-  'bodies in chunks of a few bytes are not queued until all of them have arrived',
-  async (t) => {
-    const { handler } = await serve(t, { store: storeOf(() => Promise.resolve('created')) });
-    const requests: [about: string, request: Buffer, isQueued: boolean][] = [
-      ['in chunks', chunkedMessage(...Array.from(FERN)), false],
-      ['declared, of 16 KiB', message({ body: FERN.padEnd(16_384) }), true],
-      ['declared, one byte larger', message({ body: FERN.padEnd(16_385) }), false],
-    ];
-    for (const [about, request, isQueued] of requests) {
-      let queuedBytes = 0;
-      const server = createServer((req, res) => {
-        // Before that of the handler: at the end of the turn.
-        setImmediate(() => (queuedBytes = req.readableLength));
-        void handler(req, res);
-      });
-      t.equal((await exchange(t, await listen(t, server), request)).status, 200, about);
-      t.equal(queuedBytes > 0, isQueued, about);
-    }
-  },
-);
+t.test('bodies in tiny chunks are not queued until all of them have arrived', async (t) => {
+  const { handler } = await serve(t, { store: storeOf(() => Promise.resolve('created')) });
+  const requests: [about: string, request: Buffer, isQueued: boolean][] = [
+    ['in chunks', chunkedMessage(...Array.from(FERN)), false],
+    ['declared, of 16 KiB', message({ body: FERN.padEnd(16_384) }), true],
+    ['declared, one byte larger', message({ body: FERN.padEnd(16_385) }), false],
+  ];
+  for (const [about, request, isQueued] of requests) {
+    let queuedBytes = 0;
+    const server = createServer((req, res) => {
+      // Before that of the handler: at the end of the turn.
+      setImmediate(() => (queuedBytes = req.readableLength));
+      void handler(req, res);
+    });
+    t.equal((await exchange(t, await listen(t, server), request)).status, 200, about);
+    t.equal(queuedBytes > 0, isQueued, about);
+  }
+});
 
 t.test('a body in chunks of one byte is copied only a few times', async (t) => {
   const text = 'x'.repeat(10_000);

@@ -105,26 +105,23 @@ t.test('a write runs in the asynchronous context in which the log was opened', a
   );
 });
 
-t.test(
-  'plants that wait behind a write for which there is no room are tried in the next one',
-  async (t) => {
-    const gate = createGate();
-    const { log, content } = await openWithFaults(t, {
-      'write 1': { fails: 'ENOSPC' },
-      'write 2': { hangs: gate },
-    });
-    // It alone is more than a batch.
-    const large = { ...FERN, name: 'x'.repeat(4_194_304) };
-    const refused = [large, large].map((plant) => t.rejects(log.add(plant), UNAVAILABLE));
-    const ivy = log.add(IVY);
-    await Promise.all(refused);
-    await gate.reached;
-    const again = log.add(FERN);
-    gate.open();
-    t.strictSame(await Promise.all([again, ivy]), ['created', 'created']);
-    t.equal(content(), logOf([IVY, FERN]).toString());
-  },
-);
+t.test('plants behind a write without room are tried in the next one', async (t) => {
+  const gate = createGate();
+  const { log, content } = await openWithFaults(t, {
+    'write 1': { fails: 'ENOSPC' },
+    'write 2': { hangs: gate },
+  });
+  // It alone is more than a batch.
+  const large = { ...FERN, name: 'x'.repeat(4_194_304) };
+  const refused = [large, large].map((plant) => t.rejects(log.add(plant), UNAVAILABLE));
+  const ivy = log.add(IVY);
+  await Promise.all(refused);
+  await gate.reached;
+  const again = log.add(FERN);
+  gate.open();
+  t.strictSame(await Promise.all([again, ivy]), ['created', 'created']);
+  t.equal(content(), logOf([IVY, FERN]).toString());
+});
 
 const FULL_REPORT = /; plants are refused until there is room$/;
 const ROOM_REPORT = /: there is room again$/;
@@ -249,42 +246,39 @@ for (const [what, fault] of Object.entries(failedWrites))
 const HANG_REPORT = /: a write has not returned for 10 s; plants are refused until it does$/;
 const RETURN_REPORT = /: the write has returned; plants are stored again$/;
 
-t.test(
-  'while a write hangs, plants are refused; once it returns, its plants are stored',
-  async (t) => {
-    const { fs, log, reports, content } = await openWithFaults(t);
-    await log.add(FERN);
-    await fs.expire();
-    const gate = holdNext(fs, 'write');
-    const written = [log.add(IVY)];
-    await gate.reached;
-    const pending = Promise.allSettled([...written, log.add(IVY), log.add(MOSS)]);
-    t.ok(await isPending(pending), 'they wait');
-    await fs.expire(9_999);
-    await log.check();
-    await fs.expire();
-    const refused = exactly(...Array.from({ length: 3 }, () => ({ reason: HANGING })));
-    t.match(await pending, refused, 'those that are written, and those that wait');
+t.test('while a write hangs, plants are refused; at its end, its own are stored', async (t) => {
+  const { fs, log, reports, content } = await openWithFaults(t);
+  await log.add(FERN);
+  await fs.expire();
+  const gate = holdNext(fs, 'write');
+  const written = [log.add(IVY)];
+  await gate.reached;
+  const pending = Promise.allSettled([...written, log.add(IVY), log.add(MOSS)]);
+  t.ok(await isPending(pending), 'they wait');
+  await fs.expire(9_999);
+  await log.check();
+  await fs.expire();
+  const refused = exactly(...Array.from({ length: 3 }, () => ({ reason: HANGING })));
+  t.match(await pending, refused, 'those that are written, and those that wait');
 
-    const performed = fs.operations.length;
-    for (const plant of [FERN, IVY, MOSS]) await t.rejects(log.add(plant), HANGING);
-    await t.rejects(log.check(), HANGING);
-    await fs.expire();
-    t.equal(fs.operations.length, performed, 'no operation follows');
-    t.match(reports, exactly(HANG_REPORT), 'it is reported once');
-    t.equal(log.size, 1);
+  const performed = fs.operations.length;
+  for (const plant of [FERN, IVY, MOSS]) await t.rejects(log.add(plant), HANGING);
+  await t.rejects(log.check(), HANGING);
+  await fs.expire();
+  t.equal(fs.operations.length, performed, 'no operation follows');
+  t.match(reports, exactly(HANG_REPORT), 'it is reported once');
+  t.equal(log.size, 1);
 
-    gate.open();
-    await untilAvailable(log);
-    t.match(reports, exactly(HANG_REPORT, RETURN_REPORT));
-    t.equal(log.size, 2);
-    t.equal(await log.add(IVY), 'unchanged', 'a retry finds the plant');
-    t.equal(content(), logOf([FERN, IVY]).toString(), 'what waited behind it was not written');
-    t.equal(await log.add(MOSS), 'created');
-    t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
-    t.notOk(log.poisoned.aborted);
-  },
-);
+  gate.open();
+  await untilAvailable(log);
+  t.match(reports, exactly(HANG_REPORT, RETURN_REPORT));
+  t.equal(log.size, 2);
+  t.equal(await log.add(IVY), 'unchanged', 'a retry finds the plant');
+  t.equal(content(), logOf([FERN, IVY]).toString(), 'what waited behind it was not written');
+  t.equal(await log.add(MOSS), 'created');
+  t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
+  t.notOk(log.poisoned.aborted);
+});
 
 t.test('what follows a failed write may hang, too', async (t) => {
   const opened = await openWithFaults(t, { 'write 1': { writes: 9, fails: 'ENOSPC' } });

@@ -10,15 +10,12 @@ import { contentOf, countOf, faultyFileSystem, logAt, nameOfKept, type Faults } 
 
 /* That what is written is durable, and the folders with it, is shown by ../crash-states/. */
 
-t.test(
-  'the folder above the one of a log need not be readable, unless that is created',
-  async (t) => {
-    const folder = join(t.testdir(), 'data');
-    const unreadable = () => faultyFileSystem({ 'open 1': { fails: 'EACCES' } });
-    await t.rejects(createFolder(unreadable(), folder), { code: 'EACCES' });
-    await createFolder(unreadable(), folder);
-  },
-);
+t.test('the folder above that of a log must be readable only to create that', async (t) => {
+  const folder = join(t.testdir(), 'data');
+  const unreadable = () => faultyFileSystem({ 'open 1': { fails: 'EACCES' } });
+  await t.rejects(createFolder(unreadable(), folder), { code: 'EACCES' });
+  await createFolder(unreadable(), folder);
+});
 
 t.test('a log can be opened where the permission model of Node forbids fsync', async (t) => {
   const syncs = Array.from({ length: 50 }, (_, n) => `fsync ${n + 1}`);

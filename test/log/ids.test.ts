@@ -30,33 +30,30 @@ t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
   t.ok(Math.max(...bytesPerPlant) <= 40, `${bytesPerPlant.map(Math.round).join(', ')} bytes`);
 });
 
-t.test(
-  'each index has random tables for its hash, so nobody can choose ids that collide',
-  async (t) => {
-    const { randomFillSync } = crypto;
-    const filled: Uint32Array[] = [];
-    crypto.randomFillSync = ((table: Uint32Array) => {
-      filled.push(table);
-      return randomFillSync(table);
-    }) as typeof randomFillSync;
+t.test('each index has a random hash, so nobody can choose ids that collide', async (t) => {
+  const { randomFillSync } = crypto;
+  const filled: Uint32Array[] = [];
+  crypto.randomFillSync = ((table: Uint32Array) => {
+    filled.push(table);
+    return randomFillSync(table);
+  }) as typeof randomFillSync;
+  syncBuiltinESMExports();
+  t.teardown(() => {
+    crypto.randomFillSync = randomFillSync;
     syncBuiltinESMExports();
-    t.teardown(() => {
-      crypto.randomFillSync = randomFillSync;
-      syncBuiltinESMExports();
-    });
-    for (let n = 1; n <= 2; n++) {
-      const index = createIdIndex();
-      const words = filled.reduce((sum, { length }) => sum + length, 0);
-      t.equal(words, n * 8 * 256, 'one for each byte of an id');
-      // The tables decide in which slot an id is looked for.
-      index.add(7n, 64);
-      filled.at(-1)?.fill(n);
-      index.add(8n, 128);
-      filled.at(-1)?.fill(n << 20, 3 * 256);
-      t.not(index.get(7n), 64);
-    }
-  },
-);
+  });
+  for (let n = 1; n <= 2; n++) {
+    const index = createIdIndex();
+    const words = filled.reduce((sum, { length }) => sum + length, 0);
+    t.equal(words, n * 8 * 256, 'one for each byte of an id');
+    // The tables decide in which slot an id is looked for.
+    index.add(7n, 64);
+    filled.at(-1)?.fill(n);
+    index.add(8n, 128);
+    filled.at(-1)?.fill(n << 20, 3 * 256);
+    t.not(index.get(7n), 64);
+  }
+});
 
 t.test('an id keeps the offset with which it was added first', async (t) => {
   const index = createIdIndex();

@@ -172,20 +172,17 @@ t.test('a log can be locked however long the path of its folder is', async (t) =
   }
 });
 
-t.test(
-  'without /proc, a folder whose path is too long for a socket is named as that',
-  async (t) => {
-    const longest = await longestFolder(t);
-    const withoutProc: System = {
-      ...nodeSystem,
-      realpath: (path) => nodeSystem.realpath(path.replace(/^\/proc\//, '/no proc/')),
-    };
-    await (await openInFolderOf(t, longest, withoutProc)).close();
-    const message =
-      /^\/.*x: the path of this folder is too long, by 1 byte, for the Unix socket in it that locks the log, and there is no \/proc\/self\/fd to shorten it$/;
-    await t.rejects(openInFolderOf(t, longest + 1, withoutProc), { ...UNAVAILABLE, message });
-  },
-);
+t.test('without /proc, a folder with a path too long for a socket is named', async (t) => {
+  const longest = await longestFolder(t);
+  const withoutProc: System = {
+    ...nodeSystem,
+    realpath: (path) => nodeSystem.realpath(path.replace(/^\/proc\//, '/no proc/')),
+  };
+  await (await openInFolderOf(t, longest, withoutProc)).close();
+  const message =
+    /^\/.*x: the path of this folder is too long, by 1 byte, for the Unix socket in it that locks the log, and there is no \/proc\/self\/fd to shorten it$/;
+  await t.rejects(openInFolderOf(t, longest + 1, withoutProc), { ...UNAVAILABLE, message });
+});
 
 t.test('the claims of dead processes are removed, and no other files are', async (t) => {
   const path = logAt(t, '');

@@ -75,18 +75,15 @@ t.test('every encoded plant is read unchanged, wherever it is in a buffer', asyn
   t.pass();
 });
 
-t.test(
-  'a record without escapes is read without parsing it, whichever members it has',
-  async (t) => {
-    for (const plant of PLANTS_OF_EACH_SHAPE) {
-      const line = Buffer.from(encodeRecord(plant));
-      const parsed = t.capture(JSON, 'parse', JSON.parse);
-      const lines = linesIn(line);
-      t.strictSame(parsed(), []);
-      t.strictSame(lines, [{ kind: 'record', start: 0, end: line.length, id: plant.id }]);
-    }
-  },
-);
+t.test('a record without escapes is not parsed, whichever members it has', async (t) => {
+  for (const plant of PLANTS_OF_EACH_SHAPE) {
+    const line = Buffer.from(encodeRecord(plant));
+    const parsed = t.capture(JSON, 'parse', JSON.parse);
+    const lines = linesIn(line);
+    t.strictSame(parsed(), []);
+    t.strictSame(lines, [{ kind: 'record', start: 0, end: line.length, id: plant.id }]);
+  }
+});
 
 t.test('a line is a record if and only if it encodes to itself', async (t) => {
   const pieces = '{ } " : , - 0 7 \\ u \n \x1f \u00e9 \ufeff'.split(' ').concat(' ');

@@ -102,27 +102,24 @@ t.test('with a database', { skip: missing() }, async (t) => {
     t.notOk(samples.has('plant_store_log_plants'), 'there is no log');
   });
 
-  t.test(
-    'a start waits for its database, and says so, but not for what no wait can mend',
-    async (t) => {
-      const settings = { ...env, PLANT_STORE_MONITOR_PORT: String(await freePort()) };
-      const page = `http://127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}/readyz`;
-      await cluster.stop();
-      const program = launch(t, { env: settings, preload: hasten(RETRY_MS) });
-      await program.says('stderr', /^(?:plant-store: .*ECONNREFUSED.*; trying again in 3 s\n){2}/);
-      t.equal(await (await fetch(page)).text(), 'starting');
-      await cluster.start();
-      await program.says('stdout', /^plant-store listening/);
-      program.send('SIGTERM');
-      t.strictSame(await program.ended, DONE);
-      programs.push(program);
-      const wrong = { ...settings, PLANT_STORE_DATABASE_URL: cluster.urlOf('none', 'client') };
-      t.match(await run(t, { env: wrong }), {
-        code: FAILED,
-        stderr: /database "none" does not exist/,
-      });
-    },
-  );
+  t.test('a start waits for its database, but not for what no wait can mend', async (t) => {
+    const settings = { ...env, PLANT_STORE_MONITOR_PORT: String(await freePort()) };
+    const page = `http://127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}/readyz`;
+    await cluster.stop();
+    const program = launch(t, { env: settings, preload: hasten(RETRY_MS) });
+    await program.says('stderr', /^(?:plant-store: .*ECONNREFUSED.*; trying again in 3 s\n){2}/);
+    t.equal(await (await fetch(page)).text(), 'starting');
+    await cluster.start();
+    await program.says('stdout', /^plant-store listening/);
+    program.send('SIGTERM');
+    t.strictSame(await program.ended, DONE);
+    programs.push(program);
+    const wrong = { ...settings, PLANT_STORE_DATABASE_URL: cluster.urlOf('none', 'client') };
+    t.match(await run(t, { env: wrong }), {
+      code: FAILED,
+      stderr: /database "none" does not exist/,
+    });
+  });
 
   t.test('export prints the plants of the database as import takes them', async (t) => {
     await cluster.sql('TRUNCATE client.plants');

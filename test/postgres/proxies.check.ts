@@ -43,6 +43,8 @@ http {
 }
 `;
 
+const skip = missing('nginx');
+
 /** Starts nginx with a configuration of the server. */
 function startNginx(t: Test, configuration: string, files: Record<string, string> = {}): void {
   const cwd = t.testdir({ 'nginx.conf': NGINX, 'plant-store.conf': configuration, ...files });
@@ -50,74 +52,66 @@ function startNginx(t: Test, configuration: string, files: Record<string, string
   follow(t, spawn(find('nginx') ?? '', args));
 }
 
-t.test(
-  'behind nginx with TLS, one process stores plants',
-  { skip: missing('nginx') },
-  async (t) => {
-    const port = await freePort();
-    const { key, cert } = selfSigned();
-    const program = await start(t, {
-      env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: `${t.testdir()}.jsonl` },
-    });
-    const configuration = (blocks('Behind a proxy', 'nginx')[0] ?? '')
-      .replace('127.0.0.1:8080', `127.0.0.1:${program.port}`)
-      .replace('listen 443', `listen ${port}`)
-      .replaceAll('/etc/ssl/', '');
-    startNginx(t, configuration, { 'plants.pem': cert, 'plants.key': key });
-    const ledger = createLedger();
-    const clients = [createClient({ isSecure: true, keepAlive: true })];
-    await startLoad(ledger, port, { clients, plants: 100 }).ended;
-    t.equal(ledger.acknowledged, 100);
-  },
-);
+t.test('behind nginx with TLS, plants are stored', { skip }, async (t) => {
+  const port = await freePort();
+  const { key, cert } = selfSigned();
+  const program = await start(t, {
+    env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: `${t.testdir()}.jsonl` },
+  });
+  const configuration = (blocks('Behind a proxy', 'nginx')[0] ?? '')
+    .replace('127.0.0.1:8080', `127.0.0.1:${program.port}`)
+    .replace('listen 443', `listen ${port}`)
+    .replaceAll('/etc/ssl/', '');
+  startNginx(t, configuration, { 'plants.pem': cert, 'plants.key': key });
+  const ledger = createLedger();
+  const clients = [createClient({ isSecure: true, keepAlive: true })];
+  await startLoad(ledger, port, { clients, plants: 100 }).ended;
+  t.equal(ledger.acknowledged, 100);
+});
 
-t.test(
-  'behind nginx, no request is refused while instances are restarted, killed and overloaded',
-  { skip: missing('nginx') },
-  async (t) => {
-    const cluster = await startCluster(t);
-    const [port, one, two] = await Promise.all([freePort(), freePort(), freePort()]);
-    async function startInstance(port: number, settings = {}): Promise<Process> {
-      const PLANT_STORE_PORT = String(port);
-      const env = { PLANT_STORE_DATABASE_URL: cluster.url, PLANT_STORE_TOKEN: TOKEN };
-      const instance = launch(t, { env: { ...env, PLANT_STORE_PORT, ...settings } });
-      await instance.says('stdout', /^plant-store listening /);
-      return instance;
-    }
-    async function stop(instance: Process): Promise<void> {
-      instance.send('SIGTERM');
-      t.strictSame(await instance.ended, DONE);
-    }
-    const first = await startInstance(one);
-    const second = await startInstance(two);
-    const configuration = (blocks('Behind a proxy', 'nginx')[1] ?? '')
-      .replace('10.0.0.1:8080', `127.0.0.1:${one}`)
-      .replace('10.0.0.2:8080', `127.0.0.1:${two}`)
-      .replace('listen 80;', `listen ${port};`);
-    startNginx(t, configuration);
-    await until(() => succeeds(exchange(t, port, message({ body: '' }))));
+t.test('behind nginx, restarts, kills and overload refuse no request', { skip }, async (t) => {
+  const cluster = await startCluster(t);
+  const [port, one, two] = await Promise.all([freePort(), freePort(), freePort()]);
+  async function startInstance(port: number, settings = {}): Promise<Process> {
+    const PLANT_STORE_PORT = String(port);
+    const env = { PLANT_STORE_DATABASE_URL: cluster.url, PLANT_STORE_TOKEN: TOKEN };
+    const instance = launch(t, { env: { ...env, PLANT_STORE_PORT, ...settings } });
+    await instance.says('stdout', /^plant-store listening /);
+    return instance;
+  }
+  async function stop(instance: Process): Promise<void> {
+    instance.send('SIGTERM');
+    t.strictSame(await instance.ended, DONE);
+  }
+  const first = await startInstance(one);
+  const second = await startInstance(two);
+  const configuration = (blocks('Behind a proxy', 'nginx')[1] ?? '')
+    .replace('10.0.0.1:8080', `127.0.0.1:${one}`)
+    .replace('10.0.0.2:8080', `127.0.0.1:${two}`)
+    .replace('listen 80;', `listen ${port};`);
+  startNginx(t, configuration);
+  await until(() => succeeds(exchange(t, port, message({ body: '' }))));
 
-    const ledger = createLedger();
-    const load = startLoad(ledger, port, { clients: CLIENTS });
-    const goesOn = () => load.reaches(100);
-    await goesOn();
-    await stop(first);
-    await goesOn();
-    const restarted = await startInstance(one);
-    await goesOn();
-    second.send('SIGKILL');
-    await goesOn();
-    await startInstance(two);
-    await goesOn();
-    await stop(restarted);
-    await goesOn();
-    const overloaded = await startInstance(one, TOO_LITTLE_MEMORY);
-    await overloaded.says('stderr', /overloaded/);
-    await goesOn();
-    await load.stop();
-    t.strictSame([...ledger.outcomes.keys()], [200]);
-  },
-);
+  const ledger = createLedger();
+  const load = startLoad(ledger, port, { clients: CLIENTS });
+  const goesOn = () => load.reaches(100);
+  await goesOn();
+  await stop(first);
+  await goesOn();
+  const restarted = await startInstance(one);
+  await goesOn();
+  second.send('SIGKILL');
+  await goesOn();
+  await startInstance(two);
+  await goesOn();
+  await stop(restarted);
+  await goesOn();
+  const overloaded = await startInstance(one, TOO_LITTLE_MEMORY);
+  await overloaded.says('stderr', /overloaded/);
+  await goesOn();
+  await load.stop();
+  t.strictSame([...ledger.outcomes.keys()], [200]);
+});
 
 t.test('through PgBouncer in transaction mode', { skip: missing('pgbouncer') }, async (t) => {
   const cluster = await startCluster(t);

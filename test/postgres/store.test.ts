@@ -42,18 +42,15 @@ t.test('an option that is not valid is refused', async (t) => {
 t.test('on PostgreSQL', { skip: missing() }, async (t) => {
   const cluster = await startCluster(t);
 
-  t.test(
-    'the contract of a store, whatever parsers other users of pg have registered',
-    async (t) => {
-      const { INT8 } = pg.types.builtins;
-      t.teardown(() => pg.types.setTypeParser(INT8, String));
-      pg.types.setTypeParser(INT8, () => 'seven');
-      for (const { name, check } of storeContract)
-        t.test(name, (t) =>
-          t.resolves(check(async () => openPostgresStore({ url: await cluster.createSchema() }))),
-        );
-    },
-  );
+  t.test('the contract of a store, whatever parsers others have given to pg', async (t) => {
+    const { INT8 } = pg.types.builtins;
+    t.teardown(() => pg.types.setTypeParser(INT8, String));
+    pg.types.setTypeParser(INT8, () => 'seven');
+    for (const { name, check } of storeContract)
+      t.test(name, (t) =>
+        t.resolves(check(async () => openPostgresStore({ url: await cluster.createSchema() }))),
+      );
+  });
 
   t.test('plants are ordinary rows, but for strings that PostgreSQL cannot hold', async (t) => {
     const url = await cluster.createSchema();
@@ -241,23 +238,20 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     });
   });
 
-  t.test(
-    'rows that the server does not keep are not acknowledged, whatever it warns of',
-    async (t) => {
-      const url = await cluster.createSchema();
-      const store = await openStore(t, { url });
-      await trigger(
-        url,
-        `IF NEW.name = 'lost' THEN RETURN NULL; END IF;
+  t.test('rows that the server does not keep are not acknowledged', async (t) => {
+    const url = await cluster.createSchema();
+    const store = await openStore(t, { url });
+    await trigger(
+      url,
+      `IF NEW.name = 'lost' THEN RETURN NULL; END IF;
       IF NEW.name = 'moved' THEN NEW.id = -1; END IF;
       RAISE WARNING 'a plant'; RETURN NEW;`,
-      );
-      const outcomes = plantsNamed('lost', 'moved', 'kept').map((plant) => store.add(plant));
-      const refused = { reason: { code: 'unavailable', message: /neither inserted nor found; / } };
-      t.match(await Promise.allSettled(outcomes), exactly(refused, refused, { value: 'created' }));
-      t.match(store.reports, exactly(/the database refuses a plant: .* a trigger may skip it/));
-    },
-  );
+    );
+    const outcomes = plantsNamed('lost', 'moved', 'kept').map((plant) => store.add(plant));
+    const refused = { reason: { code: 'unavailable', message: /neither inserted nor found; / } };
+    t.match(await Promise.allSettled(outcomes), exactly(refused, refused, { value: 'created' }));
+    t.match(store.reports, exactly(/the database refuses a plant: .* a trigger may skip it/));
+  });
 
   t.test('a statement is sent again if it was rolled back, but not forever', async (t) => {
     const url = await cluster.createSchema();

@@ -29,20 +29,17 @@ const PLANTS = [
 const LOG = PLANTS.map(encodeRecord).join('');
 const EXPORTED = LOG.replace(/,"crc32":\d+/g, '');
 
-t.test(
-  'export prints plants in the order of the log, and import makes the same log of them',
-  async (t) => {
-    const cwd = t.testdir({ 'plants.jsonl': LOG, 'given.jsonl': LOG });
-    for (const args of [['export'], ['export', 'given.jsonl']]) {
-      const { code, stdout, stderr } = await runHere(t, { args, cwd });
-      t.strictSame({ code, stdout, stderr }, { code: 0, stdout: EXPORTED, stderr: '' });
-    }
-    writeFileSync(join(cwd, 'exported.jsonl'), EXPORTED);
-    const env = { ...ENV, PLANT_STORE_FILE: 'other.jsonl' };
-    await runHere(t, { args: ['import', 'exported.jsonl'], cwd, env });
-    t.equal(readFileSync(join(cwd, 'other.jsonl'), 'utf8'), LOG);
-  },
-);
+t.test('export prints plants in order, and import makes the same log of them', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': LOG, 'given.jsonl': LOG });
+  for (const args of [['export'], ['export', 'given.jsonl']]) {
+    const { code, stdout, stderr } = await runHere(t, { args, cwd });
+    t.strictSame({ code, stdout, stderr }, { code: 0, stdout: EXPORTED, stderr: '' });
+  }
+  writeFileSync(join(cwd, 'exported.jsonl'), EXPORTED);
+  const env = { ...ENV, PLANT_STORE_FILE: 'other.jsonl' };
+  await runHere(t, { args: ['import', 'exported.jsonl'], cwd, env });
+  t.equal(readFileSync(join(cwd, 'other.jsonl'), 'utf8'), LOG);
+});
 
 t.test('a log that a server has open is exported up to its last whole line', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': LOG });
@@ -73,26 +70,23 @@ const MANY = Array.from({ length: 5_000 }, (_, id) =>
   encodeRecord({ id: BigInt(id), name: 'a fern, '.repeat(30) }),
 ).join('');
 
-t.test(
-  'an export whose reader closes the pipe, or that is interrupted, does not succeed',
-  async (t) => {
-    const cwd = t.testdir({ 'plants.jsonl': MANY });
-    const options = { args: ['export'], cwd, env: ENV, preload: STILL };
-    const closed = launch(t, options);
-    closed.leave('stdout');
-    t.strictSame(await closed.ended, { code: FAILED, signal: null });
-    t.equal(closed.stderr, 'plant-store: not all plants were printed: broken pipe (EPIPE)\n');
-    // Once something is printed, the signal is handled before the next chunk is.
-    const preload = `const { write } = process.stdout;
+t.test('an export that is interrupted, or whose pipe is closed, fails', async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': MANY });
+  const options = { args: ['export'], cwd, env: ENV, preload: STILL };
+  const closed = launch(t, options);
+  closed.leave('stdout');
+  t.strictSame(await closed.ended, { code: FAILED, signal: null });
+  t.equal(closed.stderr, 'plant-store: not all plants were printed: broken pipe (EPIPE)\n');
+  // Once something is printed, the signal is handled before the next chunk is.
+  const preload = `const { write } = process.stdout;
     process.stdout.write = function (chunk, ...rest) {
       if (chunk) process.emit('SIGTERM');
       return write.call(this, chunk, ...rest);
     };`;
-    const interrupted = await run(t, { ...options, preload: STILL + preload });
-    t.equal(interrupted.code, INTERRUPTED);
-    t.ok(interrupted.stdout.length < MANY.length / 2);
-  },
-);
+  const interrupted = await run(t, { ...options, preload: STILL + preload });
+  t.equal(interrupted.code, INTERRUPTED);
+  t.ok(interrupted.stdout.length < MANY.length / 2);
+});
 
 t.test('an export into a file is whole, or fails', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': MANY });

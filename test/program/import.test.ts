@@ -69,37 +69,34 @@ t.test('plants are imported as POST /plants takes them, and from a log', async (
   ]);
 });
 
-t.test(
-  'lines are refused by number with the reason of a response, and others stored',
-  async (t) => {
-    const idRule = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
-    const rows: readonly (readonly [line: string | Buffer, reason?: string])[] = [
-      ['{"id":1,"name":"fern"}'],
-      ['{"id":"2","name":7}', `${idRule}, not a string; name: must be a string`],
-      ['{"id":9223372036854775808,"name":"fern"}', idRule],
-      ['{"id":3,"id":3,"name":"fern"}', 'id: must not be given twice'],
-      ['[', 'body: must be one JSON text in UTF-8; it ends too early'],
-      [Buffer.from([0x22, 0xff, 0x22]), 'body: must be one JSON text in UTF-8; it is not UTF-8'],
-      ['[]', 'body: must be a JSON object with the members id and name'],
-      ['{"id":1,"name":"ivy"}', 'id: belongs to a different plant; send another id'],
-      [RECORD.trimEnd().replace('pâq', 'paq'), 'crc32: does not match the plant'],
-      ['{"id":9,"name":"ash","crc32":"12"}', 'crc32: does not match the plant'],
-      ['{"id":8,"name":"elm"}'],
-      ['{"id":9,"na', 'body: must be one JSON text in UTF-8; it is not valid at position 11'],
-    ];
-    const content = Buffer.concat(
-      rows.flatMap(([line], n) => [Buffer.from(n ? '\n' : ''), Buffer.from(line)]),
-    );
-    const refusals = rows.flatMap(([, reason], n) => (reason ? `line ${n + 1}: ${reason}` : []));
-    const { code, lines, plants, cwd } = await imports(t, content);
-    t.strictSame(lines, [...refusals, summary('2 plants', 0, '10 lines')]);
-    t.equal(code, 1);
-    t.match(plants, exactly({ id: 1n, name: 'fern' }, { id: 8n, name: 'elm' }));
-    const again = await imports(t, content, cwd);
-    t.equal(again.lines.at(-1), summary('0 plants', 2, '10 lines'));
-    t.strictSame(again.plants, plants);
-  },
-);
+t.test('refused lines are named with the reason of a response, others stored', async (t) => {
+  const idRule = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
+  const rows: readonly (readonly [line: string | Buffer, reason?: string])[] = [
+    ['{"id":1,"name":"fern"}'],
+    ['{"id":"2","name":7}', `${idRule}, not a string; name: must be a string`],
+    ['{"id":9223372036854775808,"name":"fern"}', idRule],
+    ['{"id":3,"id":3,"name":"fern"}', 'id: must not be given twice'],
+    ['[', 'body: must be one JSON text in UTF-8; it ends too early'],
+    [Buffer.from([0x22, 0xff, 0x22]), 'body: must be one JSON text in UTF-8; it is not UTF-8'],
+    ['[]', 'body: must be a JSON object with the members id and name'],
+    ['{"id":1,"name":"ivy"}', 'id: belongs to a different plant; send another id'],
+    [RECORD.trimEnd().replace('pâq', 'paq'), 'crc32: does not match the plant'],
+    ['{"id":9,"name":"ash","crc32":"12"}', 'crc32: does not match the plant'],
+    ['{"id":8,"name":"elm"}'],
+    ['{"id":9,"na', 'body: must be one JSON text in UTF-8; it is not valid at position 11'],
+  ];
+  const content = Buffer.concat(
+    rows.flatMap(([line], n) => [Buffer.from(n ? '\n' : ''), Buffer.from(line)]),
+  );
+  const refusals = rows.flatMap(([, reason], n) => (reason ? `line ${n + 1}: ${reason}` : []));
+  const { code, lines, plants, cwd } = await imports(t, content);
+  t.strictSame(lines, [...refusals, summary('2 plants', 0, '10 lines')]);
+  t.equal(code, 1);
+  t.match(plants, exactly({ id: 1n, name: 'fern' }, { id: 8n, name: 'elm' }));
+  const again = await imports(t, content, cwd);
+  t.equal(again.lines.at(-1), summary('0 plants', 2, '10 lines'));
+  t.strictSame(again.plants, plants);
+});
 
 t.test('the command of the document imports a file, and - stands for stdin', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': `${ONE_PLANT}\n` });
@@ -121,29 +118,26 @@ t.test('the command of the document imports a file, and - stands for stdin', asy
 
 const ONE_PLANT = '{"id":1,"name":"fern"}';
 
-t.test(
-  'a file whose first line is no JSON object is refused as a whole, before a store is opened',
-  async (t) => {
-    const path = join(t.testdir(), 'given');
-    const never = async () => t.fail('a store is opened') as never;
-    const others = {
-      'a JSON array': `[\n${ONE_PLANT},\n${ONE_PLANT}\n]\n`,
-      'an array on one line': `[${ONE_PLANT}]`,
-      'JSON on several lines': '{\n  "id": 1,\n  "name": "fern"\n}\n',
-      'lines with commas': `${ONE_PLANT},\n${ONE_PLANT}\n`,
-      CSV: 'id,name,tag\n1,fern,\n',
-      gzip: gzipSync(ONE_PLANT),
-      'UTF-16': Buffer.from(`\ufeff${ONE_PLANT}\n`, 'utf16le'),
-      null: 'null',
-    };
-    for (const [what, content] of Object.entries(others))
-      for (const blank of ['', '\n \r\n']) {
-        writeFileSync(path, Buffer.concat([Buffer.from(blank), Buffer.from(content)]));
-        const message = `${path}: line ${blank ? 3 : 1} is not a JSON object; the file must be JSON lines, one plant a line; nothing was imported`;
-        await t.rejects(addPlants(path, never, new AbortController().signal), { message }, what);
-      }
-  },
-);
+t.test('a file that does not begin with a JSON object is refused as a whole', async (t) => {
+  const path = join(t.testdir(), 'given');
+  const never = async () => t.fail('a store is opened') as never;
+  const others = {
+    'a JSON array': `[\n${ONE_PLANT},\n${ONE_PLANT}\n]\n`,
+    'an array on one line': `[${ONE_PLANT}]`,
+    'JSON on several lines': '{\n  "id": 1,\n  "name": "fern"\n}\n',
+    'lines with commas': `${ONE_PLANT},\n${ONE_PLANT}\n`,
+    CSV: 'id,name,tag\n1,fern,\n',
+    gzip: gzipSync(ONE_PLANT),
+    'UTF-16': Buffer.from(`\ufeff${ONE_PLANT}\n`, 'utf16le'),
+    null: 'null',
+  };
+  for (const [what, content] of Object.entries(others))
+    for (const blank of ['', '\n \r\n']) {
+      writeFileSync(path, Buffer.concat([Buffer.from(blank), Buffer.from(content)]));
+      const message = `${path}: line ${blank ? 3 : 1} is not a JSON object; the file must be JSON lines, one plant a line; nothing was imported`;
+      await t.rejects(addPlants(path, never, new AbortController().signal), { message }, what);
+    }
+});
 
 t.test('a byte order mark and blank lines before the first plant are no obstacle', async (t) => {
   const { lines, plants } = await imports(t, '\ufeff{"id":1,"name":"fern"}\n');
@@ -198,30 +192,27 @@ t.test('an interrupted import is completed by the same command', async (t) => {
   t.equal(new Set(stored()).size - 1, COUNT);
 });
 
-t.test(
-  'an import refuses a plant that is too large, and fails at a line after it has counted all',
-  async (t) => {
-    const given = [1, 2, 3, 4].map((id) => `{"id":${id},"name":"fern"}\n`).join('');
-    const path = join(t.testdir({ 'given.jsonl': given }), 'given.jsonl');
-    const failures = [new RangeError('the plant is too large'), new Error('the disk failed')];
-    const store = storeOf(async ({ id }) => {
-      const failure = failures[Number(id) - 1];
-      if (failure) throw failure;
-      return 'created';
-    });
-    const printed = t.capture(console, 'log', () => undefined);
-    const listed: string[] = [];
-    const write = (text: string): boolean => listed.push(text) > 0;
-    t.intercept(process, 'stdout', { value: { write } });
-    const never = new AbortController().signal;
-    await t.rejects(
-      addPlants(path, async () => ({ store }), never),
-      { message: `${path}: line 2: the disk failed` },
-    );
-    t.strictSame(listed, ['line 1: the plant is too large\n']);
-    t.match(printed()[0]?.args[0], /: 2 plants imported, 0 unchanged, 1 line refused$/);
-  },
-);
+t.test('an import refuses what is too large, and fails once all are counted', async (t) => {
+  const given = [1, 2, 3, 4].map((id) => `{"id":${id},"name":"fern"}\n`).join('');
+  const path = join(t.testdir({ 'given.jsonl': given }), 'given.jsonl');
+  const failures = [new RangeError('the plant is too large'), new Error('the disk failed')];
+  const store = storeOf(async ({ id }) => {
+    const failure = failures[Number(id) - 1];
+    if (failure) throw failure;
+    return 'created';
+  });
+  const printed = t.capture(console, 'log', () => undefined);
+  const listed: string[] = [];
+  const write = (text: string): boolean => listed.push(text) > 0;
+  t.intercept(process, 'stdout', { value: { write } });
+  const never = new AbortController().signal;
+  await t.rejects(
+    addPlants(path, async () => ({ store }), never),
+    { message: `${path}: line 2: the disk failed` },
+  );
+  t.strictSame(listed, ['line 1: the plant is too large\n']);
+  t.match(printed()[0]?.args[0], /: 2 plants imported, 0 unchanged, 1 line refused$/);
+});
 
 t.test('an import fails if the log has been emptied when it ends', async (t) => {
   const cwd = t.testdir({ 'given.jsonl': RECORD });

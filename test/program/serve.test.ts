@@ -156,23 +156,20 @@ t.test('a token file that is written while the log is read is used', async (t) =
   t.equal(await ended, 0);
 });
 
-t.test(
-  'a database is served under its name until a signal, also if that came before, and closed',
-  async (t) => {
-    const cwd = t.testdir({ data: { token: TOKEN } });
-    let closed = 0;
-    const { lines, ended } = await serveStore(t, cwd, async (stop) => {
-      process.nextTick(stop);
-      const close = async (): Promise<void> => {
-        closed++;
-      };
-      return { ...DATABASE, store: { ...DATABASE.store, close } };
-    });
-    t.equal(lines[1], 'database: db:5432/plants');
-    t.equal(await ended, 0);
-    t.equal(closed, 1);
-  },
-);
+t.test('a database is served until a signal, also an earlier one, and closed', async (t) => {
+  const cwd = t.testdir({ data: { token: TOKEN } });
+  let closed = 0;
+  const { lines, ended } = await serveStore(t, cwd, async (stop) => {
+    process.nextTick(stop);
+    const close = async (): Promise<void> => {
+      closed++;
+    };
+    return { ...DATABASE, store: { ...DATABASE.store, close } };
+  });
+  t.equal(lines[1], 'database: db:5432/plants');
+  t.equal(await ended, 0);
+  t.equal(closed, 1);
+});
 
 t.test('if the log is modified, all plants get 503, and the program ends with 1', async (t) => {
   const program = await startHere(t, { env: { ...ENV, PLANT_STORE_MONITOR_PORT: '0' } });
@@ -240,29 +237,23 @@ t.test('SIGHUP reads the token file again; if it is faulty, the old tokens are k
   await hangsUp('accepts 2 tokens', { old: 401, new: 200, newer: 200 });
 });
 
-t.test(
-  'while reading the token file hangs, plants are stored, whatever SIGHUP comes',
-  async (t) => {
-    const cwd = t.testdir({ data: { token: 'old\n' }, token: 'new\n' });
-    const [file, pipe] = [join(cwd, 'data/token'), join(cwd, 'pipe')];
-    const program = await startHere(t, { cwd, env: {} });
-    // Opening a FIFO takes a thread for file operations until it has a writer. There are four threads.
-    execFileSync('mkfifo', [pipe]);
-    renameSync(pipe, file);
-    const TIMES = 5;
-    for (let times = 0; times < TIMES; times++) program.send('SIGHUP');
-    t.equal(await statusWith(t, program.port, 'old'), 200);
-    const writer = openSync(file, 'w');
-    renameSync(join(cwd, 'token'), file);
-    writeFileSync(writer, 'between');
-    closeSync(writer);
-    await program.says(
-      'stderr',
-      new RegExp(`^(plant-store: ${file}: accepts 1 token\n){${TIMES}}$`),
-    );
-    t.equal(await statusWith(t, program.port, 'new'), 200);
-  },
-);
+t.test('while reading tokens hangs, plants are stored, whatever SIGHUP comes', async (t) => {
+  const cwd = t.testdir({ data: { token: 'old\n' }, token: 'new\n' });
+  const [file, pipe] = [join(cwd, 'data/token'), join(cwd, 'pipe')];
+  const program = await startHere(t, { cwd, env: {} });
+  // Opening a FIFO takes a thread for file operations until it has a writer. There are four threads.
+  execFileSync('mkfifo', [pipe]);
+  renameSync(pipe, file);
+  const TIMES = 5;
+  for (let times = 0; times < TIMES; times++) program.send('SIGHUP');
+  t.equal(await statusWith(t, program.port, 'old'), 200);
+  const writer = openSync(file, 'w');
+  renameSync(join(cwd, 'token'), file);
+  writeFileSync(writer, 'between');
+  closeSync(writer);
+  await program.says('stderr', new RegExp(`^(plant-store: ${file}: accepts 1 token\n){${TIMES}}$`));
+  t.equal(await statusWith(t, program.port, 'new'), 200);
+});
 
 t.test('SIGHUP reports that tokens of the environment cannot be read again', async (t) => {
   const program = await startHere(t);
@@ -286,19 +277,14 @@ t.test('the program serves with stdout and stderr closed', async (t) => {
   t.strictSame(await program.ended, DONE);
 });
 
-const hasIPv6 = Object.values(networkInterfaces())
-  .flat()
-  .some((each) => each?.address === '::1');
+const addresses = Object.values(networkInterfaces()).flat();
+const noIPv6 = !addresses.some((each) => each?.address === '::1') && 'needs IPv6';
 
-t.test(
-  'the program listens only on the configured address',
-  { skip: !hasIPv6 && 'needs IPv6' },
-  async (t) => {
-    const program = await startHere(t, { env: { ...ENV, PLANT_STORE_HOST: '::1' } });
-    t.equal(program.url, `http://[::1]:${program.port}`);
-    await t.rejects(connect(t, program.port), { code: 'ECONNREFUSED' });
-  },
-);
+t.test('the program listens only on the configured address', { skip: noIPv6 }, async (t) => {
+  const program = await startHere(t, { env: { ...ENV, PLANT_STORE_HOST: '::1' } });
+  t.equal(program.url, `http://[::1]:${program.port}`);
+  await t.rejects(connect(t, program.port), { code: 'ECONNREFUSED' });
+});
 
 t.test('the program applies the settings for the log and the limits', async (t) => {
   const env = {

@@ -522,23 +522,20 @@ t.test('stop answers requests in flight, and those on their way, as the last one
   await stopped;
 });
 
-t.test(
-  'a client that does not read its answer does not delay a stop beyond its time',
-  async (t) => {
-    const handler: PlantServerOptions['handler'] = async (_req, res) => void res.end(LARGE);
-    const server = await startPlantServer(t, { handler });
-    const client = await connect(t, server.port);
-    client.send(message());
-    await once(client.socket, 'data');
-    client.socket.pause();
-    const stoppedAt = performance.now();
-    await server.stop(1);
-    // It takes 0.5 s if the machine is not busy.
-    t.ok(performance.now() - stoppedAt < 30_000);
-    client.socket.resume();
-    await client.closed;
-  },
-);
+t.test('a client that does not read its answer delays no stop beyond its time', async (t) => {
+  const handler: PlantServerOptions['handler'] = async (_req, res) => void res.end(LARGE);
+  const server = await startPlantServer(t, { handler });
+  const client = await connect(t, server.port);
+  client.send(message());
+  await once(client.socket, 'data');
+  client.socket.pause();
+  const stoppedAt = performance.now();
+  await server.stop(1);
+  // It takes 0.5 s if the machine is not busy.
+  t.ok(performance.now() - stoppedAt < 30_000);
+  client.socket.resume();
+  await client.closed;
+});
 
 t.test('a request that is in flight when the time of stop is up gets a 503', async (t) => {
   const store = gatedStore();

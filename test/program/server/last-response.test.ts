@@ -223,24 +223,21 @@ t.test('the response of another route of the application stays as it is', async 
  * Once the responses that wait on a connection exceed a high-water mark, node:http pauses its parser. TLS records
  * that are decrypted by then reach it all the same, and are lost (Node 20 to 26).
  */
-t.test(
-  'a connection on which node:http loses bytes is closed at once, without an answer',
-  async (t) => {
-    const gated = gatedStore();
-    const { handler, ids } = createService(gated);
-    const begun = once(requests(t), 'request') as Promise<[{ server: Server; socket: Socket }]>;
-    const port = await startProgram(t, handler);
-    const client = await openSocket(port);
-    client.write(Buffer.concat([plant(1), plant(2).subarray(0, -5)]));
-    await gated.arrived(1);
-    const [{ server, socket }] = await begun;
-    server.emit('clientError', Object.assign(new Error(), { code: 'HPE_PAUSED' }), socket);
-    gated.letGo();
-    client.write(Buffer.concat([plant(2).subarray(-5), plant(3)]));
-    t.equal(await text(client), '');
-    t.strictSame(ids(), [1]);
-  },
-);
+t.test('a connection on which node:http loses bytes is closed without answer', async (t) => {
+  const gated = gatedStore();
+  const { handler, ids } = createService(gated);
+  const begun = once(requests(t), 'request') as Promise<[{ server: Server; socket: Socket }]>;
+  const port = await startProgram(t, handler);
+  const client = await openSocket(port);
+  client.write(Buffer.concat([plant(1), plant(2).subarray(0, -5)]));
+  await gated.arrived(1);
+  const [{ server, socket }] = await begun;
+  server.emit('clientError', Object.assign(new Error(), { code: 'HPE_PAUSED' }), socket);
+  gated.letGo();
+  client.write(Buffer.concat([plant(2).subarray(-5), plant(3)]));
+  t.equal(await text(client), '');
+  t.strictSame(ids(), [1]);
+});
 
 /** Emits what node:http publishes for each request until the test is over. */
 function requests(t: Test): EventEmitter {

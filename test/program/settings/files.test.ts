@@ -84,27 +84,24 @@ t.test('a file that cannot be read is a problem, unless it may be missing', asyn
   ]);
 });
 
-t.test(
-  'a created token has 256 random bits, its file mode 0600, and none is replaced',
-  async (t) => {
-    const folder = t.testdir({ link: t.fixture('symlink', 'none') });
-    const link = join(folder, 'link');
-    const created = new Set<string>();
-    for (const name of ['one', 'other']) {
-      const path = join(folder, name);
-      await Promise.all(Array.from({ length: 10 }, () => createTokenFile(path)));
-      const content = readFileSync(path, 'utf8');
-      t.match(content, /^[\w-]{43}\n$/);
-      t.equal(statSync(path).mode & 0o777, 0o600);
-      await createTokenFile(path);
-      t.equal(readFileSync(path, 'utf8'), content);
-      created.add(content);
-    }
-    await createTokenFile(link);
-    t.equal(created.size, 2);
-    t.strictSame(readdirSync(folder), ['link', 'one', 'other']);
-  },
-);
+t.test('a created token has 256 random bits, and no file is replaced', async (t) => {
+  const folder = t.testdir({ link: t.fixture('symlink', 'none') });
+  const link = join(folder, 'link');
+  const created = new Set<string>();
+  for (const name of ['one', 'other']) {
+    const path = join(folder, name);
+    await Promise.all(Array.from({ length: 10 }, () => createTokenFile(path)));
+    const content = readFileSync(path, 'utf8');
+    t.match(content, /^[\w-]{43}\n$/);
+    t.equal(statSync(path).mode & 0o777, 0o600);
+    await createTokenFile(path);
+    t.equal(readFileSync(path, 'utf8'), content);
+    created.add(content);
+  }
+  await createTokenFile(link);
+  t.equal(created.size, 2);
+  t.strictSame(readdirSync(folder), ['link', 'one', 'other']);
+});
 
 t.test('a token file that cannot be created is reported', async (t) => {
   const path = join(t.testdir(), 'missing/token');
@@ -122,40 +119,37 @@ t.test('a certificate and its private key are read unchanged', async (t) => {
     });
 });
 
-t.test(
-  'a file that is no certificate or no key in PEM is named, with what OpenSSL says',
-  async (t) => {
-    const own = selfSigned();
-    const der = Buffer.from(own.cert.split('\n')[1] ?? '', 'base64');
-    const cipher = { cipher: 'aes-256-cbc', passphrase: 'secret' };
-    const encrypted = createPrivateKey(own.key).export({ type: 'pkcs8', format: 'pem', ...cipher });
-    const folder = t.testdir({ cert: own.cert, key: own.key });
-    const path = join(folder, 'file');
-    const readCertificate = () => readTls(path, join(folder, 'key'));
-    const readPrivateKey = () => readTls(join(folder, 'cert'), path);
-    const misfits = [
-      ['a key', readCertificate, own.key, 'no start line'],
-      ['nothing', readCertificate, '', 'no start line'],
-      ['a certificate that is cut off', readCertificate, own.cert.slice(0, -40), 'bad end line'],
-      ['a certificate in DER', readCertificate, der, 'no start line'],
-      ['a certificate', readPrivateKey, own.cert, /\w+/],
-      ['nothing', readPrivateKey, '', /\w+/],
-      ['a key that is cut off', readPrivateKey, own.key.slice(0, -40), /\w+/],
-    ] as const;
-    for (const [what, read, content, reason] of misfits) {
-      writeFileSync(path, content);
-      const kind = read === readCertificate ? 'certificate' : 'private key';
-      const [problem = '', ...more] = await problemsOf(read());
-      const start = `${path}: cannot be used as a ${kind} in PEM (OpenSSL: `;
-      t.ok(problem.startsWith(start), problem);
-      t.match(problem.slice(start.length), reason, what);
-      t.strictSame(more, []);
-    }
-    writeFileSync(path, encrypted);
-    const problem = 'is encrypted; store it without a pass phrase';
-    t.strictSame(await problemsOf(readPrivateKey()), [`${path}: ${problem}`]);
-  },
-);
+t.test('a file that is no certificate or key is named, with what OpenSSL says', async (t) => {
+  const own = selfSigned();
+  const der = Buffer.from(own.cert.split('\n')[1] ?? '', 'base64');
+  const cipher = { cipher: 'aes-256-cbc', passphrase: 'secret' };
+  const encrypted = createPrivateKey(own.key).export({ type: 'pkcs8', format: 'pem', ...cipher });
+  const folder = t.testdir({ cert: own.cert, key: own.key });
+  const path = join(folder, 'file');
+  const readCertificate = () => readTls(path, join(folder, 'key'));
+  const readPrivateKey = () => readTls(join(folder, 'cert'), path);
+  const misfits = [
+    ['a key', readCertificate, own.key, 'no start line'],
+    ['nothing', readCertificate, '', 'no start line'],
+    ['a certificate that is cut off', readCertificate, own.cert.slice(0, -40), 'bad end line'],
+    ['a certificate in DER', readCertificate, der, 'no start line'],
+    ['a certificate', readPrivateKey, own.cert, /\w+/],
+    ['nothing', readPrivateKey, '', /\w+/],
+    ['a key that is cut off', readPrivateKey, own.key.slice(0, -40), /\w+/],
+  ] as const;
+  for (const [what, read, content, reason] of misfits) {
+    writeFileSync(path, content);
+    const kind = read === readCertificate ? 'certificate' : 'private key';
+    const [problem = '', ...more] = await problemsOf(read());
+    const start = `${path}: cannot be used as a ${kind} in PEM (OpenSSL: `;
+    t.ok(problem.startsWith(start), problem);
+    t.match(problem.slice(start.length), reason, what);
+    t.strictSame(more, []);
+  }
+  writeFileSync(path, encrypted);
+  const problem = 'is encrypted; store it without a pass phrase';
+  t.strictSame(await problemsOf(readPrivateKey()), [`${path}: ${problem}`]);
+});
 
 t.test('a key of any type that does not belong to the certificate is named', async (t) => {
   const own = selfSigned();

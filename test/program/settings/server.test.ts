@@ -207,17 +207,14 @@ async function passing(
 const stray = (character: string): string =>
   `must not begin or end with ${JSON.stringify(character)}, which an env file keeps`;
 
-t.test(
-  'a value that an env file has not cleaned is refused, and the character shown',
-  async (t) => {
-    // White space around tokens separates them.
-    const spaced = SETTING_NAMES.filter((name) => name !== 'PLANT_STORE_TOKEN');
-    const spaces = { 'a\r': stray('\r'), ' a': stray(' '), '\ufeffa': stray('\ufeff') };
-    t.strictSame(await passing(spaced, spaces), []);
-    const quotes = { '"a"': stray('"'), "'a": stray("'"), "a'": stray("'") };
-    t.strictSame(await passing(SETTING_NAMES, quotes), []);
-  },
-);
+t.test('what an env file has not cleaned is refused, and the character shown', async (t) => {
+  // White space around tokens separates them.
+  const spaced = SETTING_NAMES.filter((name) => name !== 'PLANT_STORE_TOKEN');
+  const spaces = { 'a\r': stray('\r'), ' a': stray(' '), '\ufeffa': stray('\ufeff') };
+  t.strictSame(await passing(spaced, spaces), []);
+  const quotes = { '"a"': stray('"'), "'a": stray("'"), "a'": stray("'") };
+  t.strictSame(await passing(SETTING_NAMES, quotes), []);
+});
 
 const FILES = SETTING_NAMES.filter((name) => /_(?:FILE|CERT|KEY)$/.test(name));
 const PEM = '-----BEGIN PRIVATE KEY-----\nS3cret\n-----END PRIVATE KEY-----';
@@ -281,42 +278,36 @@ t.test('no problem repeats a value, which may be a secret in the wrong variable'
   );
 });
 
-t.test(
-  'a name that looks like a setting is a problem that names the nearest settings',
-  async (t) => {
-    const nearest = {
-      PROT: 'PORT',
-      TOKENS: 'TOKEN',
-      LOG_FILE: 'FILE',
-      DATABASE_URI: 'DATABASE_URL',
-      MAX_BODY_BYTES: 'MAX_BODY',
-      TLS_CERTIFICATE: 'TLS_CERT',
-      KEEPALIVE_SECONDS: 'KEEP_ALIVE_SECONDS',
-    };
-    for (const [name, setting] of Object.entries(nearest)) {
-      const problem = `PLANT_STORE_${name}: no such setting; the nearest ones are .*PLANT_STORE_${setting}`;
-      for (const reading of [readServerSettings, readStoreSettings, readLogPath]) {
-        const problems = await problemsOf(reading({ [`PLANT_STORE_${name}`]: '1' }));
-        t.match(problems, exactly(RegExp(`^${problem}(?:,|$)`)));
-      }
+t.test('an unknown setting is a problem that names the nearest settings', async (t) => {
+  const nearest = {
+    PROT: 'PORT',
+    TOKENS: 'TOKEN',
+    LOG_FILE: 'FILE',
+    DATABASE_URI: 'DATABASE_URL',
+    MAX_BODY_BYTES: 'MAX_BODY',
+    TLS_CERTIFICATE: 'TLS_CERT',
+    KEEPALIVE_SECONDS: 'KEEP_ALIVE_SECONDS',
+  };
+  for (const [name, setting] of Object.entries(nearest)) {
+    const problem = `PLANT_STORE_${name}: no such setting; the nearest ones are .*PLANT_STORE_${setting}`;
+    for (const reading of [readServerSettings, readStoreSettings, readLogPath]) {
+      const problems = await problemsOf(reading({ [`PLANT_STORE_${name}`]: '1' }));
+      t.match(problems, exactly(RegExp(`^${problem}(?:,|$)`)));
     }
-  },
-);
+  }
+});
 
-t.test(
-  'the variables that Kubernetes sets for a Service are problems, of which one says how to stop that',
-  async (t) => {
-    const links = {
-      PLANT_STORE_SERVICE_HOST: '10.0.0.1',
-      PLANT_STORE_SERVICE_PORT: '8080',
-      PLANT_STORE_PORT: 'tcp://10.0.0.1:8080',
-      PLANT_STORE_PORT_8080_TCP_PROTO: 'tcp',
-    };
-    const problems = await problemsIn(links);
-    t.equal(problems.length, Object.keys(links).length);
-    t.match(
-      problems.filter((problem) => problem.includes('Kubernetes')),
-      exactly(/^PLANT_STORE_SERVICE_HOST: .+; in Kubernetes, set enableServiceLinks: false$/),
-    );
-  },
-);
+t.test('variables of a Service of Kubernetes are problems; one names the cure', async (t) => {
+  const links = {
+    PLANT_STORE_SERVICE_HOST: '10.0.0.1',
+    PLANT_STORE_SERVICE_PORT: '8080',
+    PLANT_STORE_PORT: 'tcp://10.0.0.1:8080',
+    PLANT_STORE_PORT_8080_TCP_PROTO: 'tcp',
+  };
+  const problems = await problemsIn(links);
+  t.equal(problems.length, Object.keys(links).length);
+  t.match(
+    problems.filter((problem) => problem.includes('Kubernetes')),
+    exactly(/^PLANT_STORE_SERVICE_HOST: .+; in Kubernetes, set enableServiceLinks: false$/),
+  );
+});
