@@ -31,8 +31,8 @@ export interface PostgresStoreOptions {
   /** Accepts `synchronous_commit=off`, `fsync=off` and a table that is not permanent. Default: false. */
   readonly acceptDataLoss?: boolean;
   /**
-   * Called with `(message, cause)` when the database is away, when plants are stored again, and when the
-   * database refuses a plant; at most 10 times in 10 seconds. Default: `console.error`.
+   * Called with `(message, cause)` when the table is created, when the database is away, when plants are stored again,
+   * and when the database refuses a plant; at most 10 times in 10 seconds. Default: `console.error`.
    */
   readonly report?: Report;
 }
@@ -99,8 +99,11 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const close = (): void => closing.abort(new Error('the store is closed'));
   const connect = createConnector(hosts, { password, timeoutMs, acceptDataLoss, signal });
   const all = Array.from({ length: connections }, connect);
+  // The table of plants that are stored may be in another schema or database.
+  const onCreated = (): void =>
+    report(`${name}: the table plants was missing; an empty one was created`);
   try {
-    for (const connection of all) await requireTable(connection);
+    for (const connection of all) await requireTable(connection, onCreated);
   } catch (cause) {
     close();
     throw toStoreError(name, cause);
@@ -124,13 +127,13 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
 }
 
 /** Creates the table if it is missing. Runs statements without plants, to detect most of what the database may lack. */
-async function requireTable(connection: Connection): Promise<void> {
+async function requireTable(connection: Connection, onCreated: () => void): Promise<void> {
   const compare = () => connection.query(COMPARE, rowsOf([]));
   try {
     await compare();
   } catch (error) {
     if (!isMissingTable(error)) throw error;
-    await connection.query(CREATE_TABLE).catch(async (cause: unknown) => {
+    await connection.query(CREATE_TABLE).then(onCreated, async (cause: unknown) => {
       const message = `the table plants is missing and cannot be created: ${messageOf(cause)}`;
       // Another instance may have created it meanwhile.
       await compare().catch(() => Promise.reject(new Error(message, { cause })));

@@ -71,6 +71,8 @@ t.test('with a database', { skip: missing() }, async (t) => {
     const program = await start(t, { env: { ...env, ...more } }, launch);
     await program.says('stdout', /^token: from PLANT_STORE_TOKEN \(1 token\)\n/m);
     t.match(program.stdout, `\ndatabase: ${name}\n`);
+    const created = 'the table plants was missing; an empty one was created';
+    t.equal(program.stderr, `plant-store: ${name}: ${created}\n`);
     t.equal(await program.post(7), 200);
     t.strictSame(await cluster.sql('TABLE client.plants'), [
       { id: '7', name: 'fern', tag: null, exact: null },

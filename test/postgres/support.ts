@@ -14,7 +14,7 @@ export const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
 export const IVY: NewPlant = { id: 8n, name: 'Ivy' };
 
 export interface TestStore extends PostgresStore {
-  /** The messages that the operator got. */
+  /** The messages that the operator got since it was opened. */
   readonly reports: string[];
 }
 
@@ -33,6 +33,7 @@ export async function openStore(t: Test, options: PostgresStoreOptions): Promise
       timeoutMs: timeoutMs ?? 60_000,
     });
     t.teardown(() => store.close());
+    reports.length = 0;
     return { ...store, reports };
   } catch (error) {
     if (timeoutMs === undefined || !/timeout/i.test(String(error))) throw error;
