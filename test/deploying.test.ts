@@ -13,16 +13,17 @@ import { EXIT } from '../dist/program/exit.js';
 import { readServerSettings } from '../dist/program/settings/server.js';
 import { SETTINGS } from '../dist/program/settings/table.js';
 import { SHUTDOWN_MS } from '../dist/program/signals.js';
+import { selfSigned } from './certificate.js';
 import { TOKEN } from './client.js';
 import { exactly } from './exactly.js';
 import { FIXED_MIB } from './hostile/memory.js';
 import { block, blocks, read, settingsIn } from './readme.js';
 import { freePort } from './service.js';
-import { DONE, launch, runHere, serving, start, startHere } from './system/program.js';
+import { DONE, launch, runHere, SERVER, serving, start, startHere } from './system/program.js';
 
 const TARGETS = block('Kubernetes', 'yaml');
 const [IMPORT = '', RELOAD = '', REPAIR = ''] = blocks('Kubernetes', 'sh');
-const [UNIT = '', , UNIT_FOR_POSTGRES = ''] = blocks('systemd', 'ini');
+const [UNIT = '', , ...EXTENSIONS] = blocks('systemd', 'ini');
 
 /** The manifests in a file, by their kinds. */
 function manifestsIn(file: string): ReadonlyMap<string, unknown> {
@@ -141,51 +142,67 @@ const noUser =
   spawnSync('env', [...AS_USER, 'test', '-r', 'dist/server.js']).status !== 0 &&
   'needs root, and a folder that others may read';
 
-t.test('after an import by root, the service can open the log', { skip: noUser }, async (t) => {
-  const folder = t.testdir({
-    bin: { systemctl: '#!/bin/sh\necho "$0 $@"\n' },
-    state: {},
-    'plants.backup.jsonl': encodeRecord({ id: 1n, name: 'ivy' }),
-  });
-  const state = join(folder, 'state');
-  chmodSync(join(folder, 'bin/systemctl'), 0o755);
-  chownSync(state, USER, USER);
-  const here = (text: string): string =>
-    text
-      .replaceAll('/usr/bin/node', process.execPath)
-      .replaceAll('/opt/plant-store', resolve('.'))
-      .replaceAll('/var/lib/plant-store', state);
-  const [, commands = ''] = blocks('systemd', 'console');
-  const { stdout } = spawnSync('sh', ['-euc', here(commands.replaceAll(/^# /gm, ''))], {
-    cwd: folder,
-    env: { PATH: `${join(folder, 'bin')}:${process.env.PATH}` },
-    encoding: 'utf8',
-  });
-  const units = [...stdout.matchAll(/systemctl (\w+) (.*)$/gm)].map(([, verb, names]) => [
-    verb,
-    names,
-  ]);
-  const both = 'plant-store.socket plant-store.service';
-  t.strictSame(units, [
-    ['stop', both],
-    ['start', both],
-  ]);
+t.test(
+  'root enables the units, and imports a log that the service can open',
+  { skip: noUser },
+  async (t) => {
+    const folder = t.testdir({
+      bin: { systemctl: '#!/bin/sh\necho "$0 $@"\n' },
+      state: {},
+      'plants.backup.jsonl': encodeRecord({ id: 1n, name: 'ivy' }),
+    });
+    const state = join(folder, 'state');
+    chmodSync(join(folder, 'bin/systemctl'), 0o755);
+    chownSync(state, USER, USER);
+    const here = (text: string): string =>
+      text
+        .replaceAll('/usr/bin/node', process.execPath)
+        .replaceAll('/opt/plant-store', resolve('.'))
+        .replaceAll('/var/lib/plant-store', state);
+    const commands = blocks('systemd', 'console').join('');
+    const { stdout } = spawnSync('sh', ['-euc', here(commands.replaceAll(/^# /gm, ''))], {
+      cwd: folder,
+      env: { PATH: `${join(folder, 'bin')}:${process.env.PATH}` },
+      encoding: 'utf8',
+    });
+    const both = 'plant-store.socket plant-store.service';
+    t.strictSame(
+      stdout.match(/(?<=systemctl ).*/g),
+      ['enable --now', 'stop', 'start'].map((verb) => `${verb} ${both}`),
+    );
 
-  const settings = settingsIn(here(UNIT));
-  const env = { ...settings, PLANT_STORE_MONITOR_PORT: '0', NODE_V8_COVERAGE: '' };
-  const command = here(directives(UNIT).get('ExecStart') ?? '').split(' ');
-  const program = await serving(launch(t, { cwd: folder, env, under: AS_USER, command }), TOKEN);
-  t.equal(program.plants, 1);
+    const settings = settingsIn(here(UNIT));
+    const env = { ...settings, PLANT_STORE_MONITOR_PORT: '0', NODE_V8_COVERAGE: '' };
+    const command = here(directives(UNIT).get('ExecStart') ?? '').split(' ');
+    const program = await serving(launch(t, { cwd: folder, env, under: AS_USER, command }), TOKEN);
+    t.equal(program.plants, 1);
+  },
+);
+
+t.test('the program accepts the settings in the files that extend its unit', async (t) => {
+  const contents = { ...selfSigned(), password: 'a-secret', tokens: TOKEN };
+  const settings = [];
+  for (const extension of EXTENSIONS) {
+    const names = [...extension.matchAll(/^LoadCredential=(\w+):/gm)].map(([, name = '']) => name);
+    const given = Object.entries(contents).filter(([name]) => names.includes(name));
+    const folder = t.testdir(Object.fromEntries(given));
+    settings.push(await readServerSettings(settingsIn(extension.replaceAll('%d', folder))));
+  }
+  const [tls, postgres] = settings;
+  t.equal(String(tls?.tls?.cert), contents.cert);
+  t.match(postgres?.tokenSource, { kind: 'file', tokens: exactly(TOKEN) });
+  t.equal(await postgres?.PLANT_STORE_DATABASE_PASSWORD_FILE?.(), 'a-secret');
 });
 
-t.test('the program for PostgreSQL accepts the settings in its file for systemd', async (t) => {
-  const credentials = [...UNIT_FOR_POSTGRES.matchAll(/^LoadCredential=(\w+):/gm)].map(
-    ([, name = '']) => name,
-  );
-  const folder = t.testdir(Object.fromEntries(credentials.map((name) => [name, 'a-secret'])));
-  const settings = await readServerSettings(settingsIn(UNIT_FOR_POSTGRES.replaceAll('%d', folder)));
-  t.match(settings.tokenSource, { kind: 'file', tokens: exactly('a-secret') });
-  t.equal(await settings.PLANT_STORE_DATABASE_PASSWORD_FILE?.(), 'a-secret');
+t.test('the program starts with the commands of the document for PostgreSQL', async (t) => {
+  const commands = block('The program', 'sh')
+    .replace('@db1,db2/', '@127.0.0.1:1,127.0.0.1:2/')
+    .replace('npx plant-store', `exec '${process.execPath}' '${SERVER}'`);
+  const cwd = t.testdir({ tokens: TOKEN, password: 'a-secret' });
+  const program = launch(t, { cwd, command: ['sh', '-euc', commands] });
+  await program.says('stderr', /ECONNREFUSED 127.0.0.1:2; trying again/);
+  program.send('SIGTERM');
+  t.strictSame(await program.ended, DONE);
 });
 
 /** The volume of a pod with the claim or the Secret of this name. */

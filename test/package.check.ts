@@ -16,6 +16,7 @@ import t from 'tap';
 import { storeContract } from '../dist/store-contract.js';
 import { run } from './command.js';
 import { typeFaults, type Compilation } from './compile.js';
+import { block, blocks, read } from './readme.js';
 import { DONE, launch } from './system/program.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -97,7 +98,7 @@ for (const name of readdirSync(ROOT))
       filter: (path) => !CREATED.includes(basename(path)),
     });
 
-/** The configuration of a user who does not let packages run scripts, as guides to security advise. */
+/** The configuration of users who forbid the scripts of packages, as security guides advise. */
 const WITHOUT_SCRIPTS = `npm_config_userconfig=${join(folder, 'npmrc')}`;
 
 interface Tarball {
@@ -105,7 +106,10 @@ interface Tarball {
   readonly files: readonly { readonly path: string }[];
 }
 
-const packed = await run(clone, 'env', WITHOUT_SCRIPTS, 'npm', 'pack', '--json');
+const [BUILD = '', INSTALL = ''] = blocks('In your application', 'sh');
+const [ci, pack = ''] = BUILD.trim().split(' && ');
+t.equal(ci, 'npm ci', 'which .ci/run runs');
+const packed = await run(clone, 'env', WITHOUT_SCRIPTS, ...pack.split(' '), '--json');
 const [tarball] = JSON.parse(packed) as [Tarball];
 const tarballPath = join(clone, tarball.filename);
 const install = ['install', '--offline', '--install-links', '--ignore-scripts'];
@@ -188,6 +192,47 @@ t.test('the compiler names each place that a member of a new type needs', async 
   );
 });
 
+/** An application with Hapi: its program begins as the document says. */
+const HAPI = `import { server as createServer } from '@hapi/hapi';
+  ${block('Embedding', 'ts')}
+  const server = createServer();
+  ${block('Hapi', 'ts')}
+  await server.start();
+  const headers = { Authorization: 'Bearer a-secret-token', 'Content-Type': 'application/json' };
+  const plant = { method: 'POST', headers, body: '{"id":7,"name":"ivy"}' };
+  const answers = [await fetch(server.info.uri + '/plants', plant), await fetch(server.info.uri)];
+  console.log(...answers.map(({ status }) => status));
+  await server.stop();
+  await store.close();`;
+/** A test that Jest compiles with the configuration of the document. */
+const JEST = `import { openPlantLog, type PlantLog } from 'plant-store';
+  test('a log stores a plant', async () => {
+    const log: PlantLog = await openPlantLog('plants.jsonl');
+    expect(await log.add({ id: 7n, name: 'ivy' })).toBe('created');
+    await log.close();
+  });`;
+const PINNED = [
+  ...['@hapi/hapi@21.4.10', 'jest@30.5.2'],
+  ...['@babel/preset-env@8.0.7', '@babel/preset-typescript@8.0.7'],
+];
+
+t.test('an application installs the package as documented, and uses Hapi and Jest', async (t) => {
+  const application = mkdtempSync(join(tmpdir(), 'plant-store-'));
+  t.teardown(() => rmSync(application, { recursive: true }));
+  const files = {
+    'package.json': '{ "private": true }',
+    'hapi.mjs': HAPI,
+    'jest.config.cjs': block('Jest', 'js'),
+    'plants.test.ts': JEST,
+  };
+  for (const [name, content] of Object.entries(files))
+    writeFileSync(join(application, name), content);
+  const install = INSTALL.trim().replace('/path/to/plant-store', clone).split(' ');
+  await run(application, 'env', ...install, '--prefer-offline', ...PINNED);
+  t.equal(await run(application, process.execPath, 'hapi.mjs'), '200 404\n');
+  await run(application, 'npx', 'jest');
+});
+
 t.test('publint and attw report no problem', async (t) => {
   const publint = join(MODULES, 'publint/src/cli.js');
   t.match(await run(clone, process.execPath, publint, '--strict', tarballPath), 'All good!');
@@ -242,6 +287,8 @@ t.test('once it is installed, npx runs the program in any folder', async (t) => 
     run(folder, 'npx', '--no', '--prefix', consumer, 'plant-store', argument);
   t.equal(await npx(consumer, '--version'), `${PACKAGE.version}\n`);
   t.match(await npx('/', '--help'), /^Usage: plant-store /);
+  const [, script = ''] = /`node (node_modules\S+)`/.exec(read('.github/OPERATING.md')) ?? [];
+  t.equal(await run(consumer, process.execPath, script, '--version'), `${PACKAGE.version}\n`);
 });
 
 t.test('npm start builds and serves even if npm runs no other script', async (t) => {

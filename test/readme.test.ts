@@ -13,6 +13,7 @@ import {
   MAX_LIMITS,
   MAX_REFUSED_BYTES,
 } from '../dist/http/limits.js';
+import { failures } from '../dist/http/failures.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../dist/log/record.js';
 import { HANG_MS } from '../dist/log/commit.js';
 import { claimPrefix } from '../dist/log/lock.js';
@@ -24,7 +25,7 @@ import { REPORT_RATE } from '../dist/report.js';
 import { exchange, message } from './client.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
-import { block, blocks, codeSpans, DOCUMENTS, read, rows } from './readme.js';
+import { block, blocks, blocksIn, codeSpans, DOCUMENTS, read, rows } from './readme.js';
 import { launch, runHere, serving, start } from './system/program.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
@@ -58,6 +59,9 @@ t.test('the first screen starts the service and stores a plant', async (t) => {
   const [shownHead = '', shownBody] = block('Try it', 'http').split('\n\n');
   for (const line of shownHead.split('\n')) t.ok(head.split('\r\n').includes(line), line);
   t.equal(`${body}\n`, shownBody);
+
+  const { error, message } = failures.conflict;
+  t.strictSame(JSON.parse(block('The API', 'json')), { error, message });
 });
 
 t.test('every relative link in a document leads to a file, and to a heading in it', async (t) => {
@@ -130,6 +134,23 @@ t.test('the commands of npm that the documents name exist', async (t) => {
   t.equal(block('Contributing', 'sh'), 'npm ci && npm test\n');
 });
 
+t.test('the commands of npm that run benchmarks have options of these', async (t) => {
+  const commands = read('test/bench/README.md').matchAll(/npm run (bench[\w:]*) -- (.*)$/gm);
+  for (const [command, name = '', options = ''] of commands) {
+    const source = readFileSync(scripts[name]?.split(' node ')[1] ?? '', 'utf8');
+    for (const [, option = ''] of options.matchAll(/--([\w-]+)/g))
+      t.match(source, ` ${option}: { type: `, command);
+  }
+});
+
+t.test('each command that --help lists is run by a block of its document', async (t) => {
+  const { stdout } = await runHere(t, { args: ['--help'] });
+  const shown = blocksIn(read('src/log/README.md'), 'sh').join('');
+  const commands = [...stdout.matchAll(/ plant-store (\w+) /g)].map(([, name = '']) => name);
+  t.ok(commands.includes('verify'));
+  for (const command of commands) t.match(shown, `node dist/server.js ${command}`, command);
+});
+
 t.test('the command that runs one test names one that exists', async (t) => {
   const command = /^TAP_GREP='(.+)' node \.(\S+)\.js$/m;
   const [, name = '', file = ''] = command.exec(block('Running one test', 'sh')) ?? [];
@@ -170,7 +191,8 @@ t.test('the table of settings is the one that --help prints', async (t) => {
     return `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`;
   });
   const { code, stdout } = await runHere(t, { args: ['--help'] });
-  t.match(stdout, `variables:\n\n${lines.join('\n')}\n\n`);
+  const [, printed = ''] = /variables:\n\n([^]*?)\n\n/.exec(stdout) ?? [];
+  t.strictSame(printed.split('\n'), lines);
   t.equal(code, 0);
 });
 
@@ -262,17 +284,18 @@ t.test('Python makes a file to import of CSV, with exact ids', { skip: noPython 
   );
 });
 
-t.test('the documented commands verify, repair and export a damaged log', async (t) => {
-  const [verify = '', repair = '', , exporting = ''] = blocks('Commands', 'sh');
+t.test('the documented commands verify, repair, restore and export a damaged log', async (t) => {
+  const [verify = '', repair = '', restore = '', exporting = ''] = blocks('Commands', 'sh');
   const ivy = encodeRecord({ id: 1n, name: 'ivy' });
   const data = { 'plants.jsonl': `${ivy}x\n` };
-  const cwd = t.testdir({ dist: DIST, data });
+  const moss = '{"id":2,"name":"moss"}\n';
+  const cwd = t.testdir({ dist: DIST, data, 'plants.backup.jsonl': ivy + moss });
   await t.rejects(shell(verify, cwd), {
     code: 1,
     stdout: new RegExp(`line 2, byte ${ivy.length}: `),
   });
   t.match(await shell(repair, cwd), /damaged-[0-9a-f]+/);
   t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
-  await shell(exporting, cwd);
-  t.equal(readFileSync(join(cwd, 'exported.jsonl'), 'utf8'), '{"id":1,"name":"ivy"}\n');
+  await shell(restore + exporting, cwd);
+  t.equal(readFileSync(join(cwd, 'exported.jsonl'), 'utf8'), `{"id":1,"name":"ivy"}\n${moss}`);
 });

@@ -16,7 +16,7 @@ const DOCUMENTS = [
   'src/postgres/README.md',
 ] as const;
 
-/** How blocks begin that were tried by hand, or that the tests of the log run. */
+/** How blocks begin that the tests of the package or of the log run. */
 const OTHERS = /^(?:server\.ext|\/\/ jest\.config\.cjs|const reviver)/;
 
 t.test('each program of these documents is a part of one that is compiled and run', async (t) => {

@@ -10,7 +10,7 @@ import { readPlantLog } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { example } from '../embedding/application.js';
 import { PLANTS_OF_EACH_SHAPE } from '../plants.js';
-import { block } from '../readme.js';
+import { block, read as readDocument } from '../readme.js';
 import { asModule, run } from '../system/program.js';
 import {
   collect,
@@ -98,11 +98,21 @@ for (const name of ['plants-of-log', 'read-log'])
 
 const HAS_SOURCE = Number(process.versions.node.split('.')[0]) >= 22;
 const skip = HAS_SOURCE ? false : 'JSON.parse has no source text access before Node 22';
-t.test('the reviver of the document keeps ids exact', { skip }, async (t) => {
+t.test('the reviver and the replacer of the documents keep ids exact', { skip }, async (t) => {
   const code = block('Reading a log', 'js');
   const module = asModule(`export const parse = (line) => { ${code} return { id, name, tag }; };`);
   const { parse } = (await import(module)) as { parse: (line: string) => NewPlant };
+  const [, replacer] = /`(\(_, value\) => .*)`/.exec(readDocument('src/http/README.md')) ?? [];
+  const { replace } = (await import(asModule(`export const replace = ${replacer};`))) as {
+    replace: (name: string, value: unknown) => unknown;
+  };
   for (const plant of PLANTS) {
+    t.equal(
+      JSON.stringify(plant, replace),
+      encodeRecord(plant)
+        .replace(/,"crc32":\d+/, '')
+        .trim(),
+    );
     const { id, name, tag } = parse(encodeRecord(plant));
     t.strictSame(tag === undefined ? { id, name } : { id, name, tag }, plant);
   }

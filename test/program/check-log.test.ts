@@ -34,7 +34,7 @@ const NO_PLANT = 'body: must be one JSON text in UTF-8; it is not valid';
 stepClock(t, 0);
 
 t.test('a log with a member of a newer version is refused, and not changed', async (t) => {
-  const newer = `${IVY.slice(0, IVY.indexOf(',"crc32"'))},"height":30`;
+  const newer = `${IVY.slice(0, IVY.indexOf(',"crc32"'))},"colour":30`;
   const log = `${FERN}${newer},"crc32":${crc32(newer)}}\n`;
   const cwd = t.testdir({ 'plants.jsonl': log });
   t.match(await runHere(t, { cwd }), { code: FAILED, stderr: /: line 2, at byte / });

@@ -47,7 +47,7 @@ t.test('plants are imported as POST /plants takes them, and from a log', async (
     '{"id":1,"name":"fern"}',
     '  { "tag" : "indoor", "name" : "\\u0069vy", "id" : 2.0 } ',
     '{"id":9007199254740993,"name":"oak"}',
-    '{"id":4,"name":"elm","height":{"crc32":30},"also":[1,2]}',
+    '{"id":4,"name":"elm","colour":{"crc32":30},"also":[1,2]}',
     '',
     ' \t',
     RECORD.trimEnd(),
