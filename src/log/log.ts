@@ -3,6 +3,7 @@ import { dirname, resolve as absolute } from 'node:path';
 import { copyPlant, isSame, type NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
+import type { CheckOptions } from './check.js';
 import { createCommitter } from './commit.js';
 import { fileErrors, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
@@ -18,11 +19,7 @@ import { nodeSystem, type System } from './system.js';
 /**
  * The options of {@link openPlantLog}.
  */
-export interface PlantLogOptions {
-  /** Called while the log is opened, with the number of bytes read and the size of the file. */
-  readonly onProgress?: (bytes: number, totalBytes: number) => void;
-  /** Stops opening the log once it is aborted. That rejects with its reason, or with an error whose cause it is. */
-  readonly signal?: AbortSignal;
+export interface PlantLogOptions extends CheckOptions {
   /**
    * Called with `(message, cause)` when the end of the file was mended, when the disk is full and when there is room
    * again, when a write hangs and when it returns, and when the log is poisoned; at most 10 times in
