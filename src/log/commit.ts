@@ -1,10 +1,11 @@
 import { AsyncResource } from 'node:async_hooks';
+import { constants } from 'node:os';
 
 import { measureCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';
 import type { PlantStoreError } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
-import { storeErrors, fileErrors, isForLackOfRoom, MODIFIED, toStoreError } from './errors.js';
+import { fileErrors, MODIFIED, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import { leaveMark } from './mark.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
@@ -39,6 +40,13 @@ interface Batch {
  * may wait, and none of them would be stored before the last byte is.
  */
 const FULL_BATCH_BYTES = 4_194_304;
+
+/**
+ * The errors for lack of room. After one of them, it is known what the file holds. Compared by number, because libuv
+ * has no name for EDQUOT.
+ */
+const { ENOSPC, EDQUOT, EFBIG } = constants.errno;
+const NO_ROOM: readonly unknown[] = [-ENOSPC, -EDQUOT, -EFBIG];
 
 /** How long a commit may take, in milliseconds: a busy disk needs less, and many clients wait at most 30 s. */
 export const HANG_MS = 10_000;
@@ -145,7 +153,7 @@ export function createCommitter(log: OpenLog, start: number) {
     } catch (error) {
       return poison(error);
     }
-    if (!isForLackOfRoom(cause)) return poison(cause);
+    if (!NO_ROOM.includes((cause as NodeJS.ErrnoException).errno)) return poison(cause);
     if (!isFull) report(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
     isFull = true;
     return toStoreError(path, cause);

@@ -1,5 +1,3 @@
-import { constants } from 'node:os';
-
 import type { NewPlant } from '../plant.js';
 import { pluralize } from '../report.js';
 import { PlantStoreError } from '../store.js';
@@ -83,14 +81,4 @@ export const storeErrors = {
 export function toStoreError(path: string, error: unknown): PlantStoreError {
   if (error instanceof PlantStoreError) return error;
   return unavailable(`${path}: ${reasonOf(error)}`, { cause: error });
-}
-
-const { errno } = constants;
-
-/** The errors for lack of room. Compared by number, because libuv has no name for EDQUOT. */
-const NO_ROOM: readonly unknown[] = [-errno.ENOSPC, -errno.EDQUOT, -errno.EFBIG];
-
-/** Whether an operation failed for lack of room. After such an error, it is known what the file holds. */
-export function isForLackOfRoom(error: unknown): boolean {
-  return NO_ROOM.includes((error as NodeJS.ErrnoException).errno);
 }
