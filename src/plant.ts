@@ -164,9 +164,6 @@ export function membersPattern(space = ''): string {
 /** How many UTF-16 code units the strings of a plant have. */
 export function stringLength(plant: Plant): number {
   let length = 0;
-  for (const member of MEMBERS) {
-    const value: unknown = plant[member];
-    if (typeof value === 'string') length += value.length;
-  }
+  for (const member of MEMBERS) length += plant[member]?.length ?? 0;
   return length;
 }

@@ -3,11 +3,6 @@ import { timingSafeEqual } from 'node:crypto';
 import { failures, type Failure } from './failures.js';
 import { isRepeated, type HttpRequest } from './request.js';
 
-/** Returns the failure of a request without valid credentials. */
-export type Authenticator = (
-  req: Pick<HttpRequest, 'headers' | 'rawHeaders'>,
-) => Failure | undefined;
-
 /** The longest bearer token that can be configured, in characters. */
 export const MAX_TOKEN_LENGTH = 511;
 
@@ -32,13 +27,13 @@ export function tokenProblem(token: unknown): string | undefined {
 }
 
 /**
- * Accepts requests that carry one of the tokens. Each of them is compared with the presented token in
- * constant time. How long that takes depends on the length of the presented token only, which its sender
- * knows. So the time reveals neither the length of an accepted token nor which one matched.
+ * Creates a function that returns the failure of a request, unless that carries one of the tokens. Each of them is
+ * compared with the presented token in constant time. How long that takes depends on the length of the presented token
+ * only, which its sender knows. So the time reveals neither the length of an accepted token nor which one matched.
  *
  * @throws TypeError if there is no token, one that no request could carry, or more than {@link MAX_TOKENS}.
  */
-export function createAuthenticator(tokens: readonly string[]): Authenticator {
+export function createAuthenticator(tokens: readonly string[]) {
   // A caller without types may pass anything.
   const given: unknown = tokens;
   if (!Array.isArray(given) || tokens.length === 0)
@@ -53,7 +48,7 @@ export function createAuthenticator(tokens: readonly string[]): Authenticator {
   const accepted = tokens.map((token) =>
     Buffer.from(token.padEnd(MAX_TOKEN_LENGTH + 1, '\0'), 'latin1'),
   );
-  return (req) => {
+  return (req: Pick<HttpRequest, 'headers' | 'rawHeaders'>): Failure | undefined => {
     if (isRepeated(req, 'authorization')) return failures.manyAuthorizations;
     const { authorization } = req.headers;
     if (authorization === undefined || !CREDENTIALS.test(authorization)) return failures.noToken;

@@ -15,18 +15,11 @@ export type Row = readonly (string | null)[];
 /** Of each type of a member: the type of its column. */
 const TYPES: Readonly<Record<MemberType, string>> = { string: 'text' };
 
-/** A column of the table, in SQL. */
-interface Column {
-  readonly name: string;
-  readonly type: string;
-  readonly constraint: string;
-}
-
 /**
  * The columns of the table. `exact` is null unless the type `text` cannot hold a string of the plant: then it is the
  * JSON of the members, whose strings have U+FFFD in place of NUL and lone surrogates in their own columns.
  */
-const COLUMNS: readonly Column[] = [
+const COLUMNS = [
   { name: 'id', type: 'bigint', constraint: ' PRIMARY KEY' },
   ...MEMBERS.map((name) => ({
     name,
@@ -35,6 +28,8 @@ const COLUMNS: readonly Column[] = [
   })),
   { name: 'exact', type: 'text', constraint: '' },
 ];
+
+type Column = (typeof COLUMNS)[number];
 
 /** SQL for each column, in their order. */
 export function forColumns(sql: (column: Column) => string, separator = ', '): string {
