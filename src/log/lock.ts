@@ -45,14 +45,8 @@ const MAX_SOCKET_PATH_BYTES = 103;
 /** The prefix of the names of all claims to the log with an inode. */
 export const claimPrefix = (ino: bigint): string => `.plants-${ino.toString(36)}-`;
 
-/** The folder of a log, which holds the claims to it. */
-interface ClaimFolder {
-  readonly system: System;
-  readonly path: string;
-  /** Another path of it, with which those of sockets are short enough. */
-  readonly socketFolder: string;
-  readonly prefix: string;
-}
+/** The folder of a log, which holds the claims to it. With `socketFolder` for its path, those of sockets are short. */
+type ClaimFolder = Awaited<ReturnType<typeof claimFolderOf>>;
 
 /**
  * Locks the file at `path`, by its inode.
@@ -79,12 +73,7 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
 }
 
 /** Before any claim is looked for: one whose path is too long to connect to would be taken for dead. */
-async function claimFolderOf(
-  system: System,
-  path: string,
-  descriptor: number,
-  prefix: string,
-): Promise<ClaimFolder> {
+async function claimFolderOf(system: System, path: string, descriptor: number, prefix: string) {
   const length = Buffer.byteLength(join(path, prefix + HIDDEN)) + RANDOM_LENGTH;
   const missing = length - MAX_SOCKET_PATH_BYTES;
   if (missing <= 0) return { system, path, socketFolder: path, prefix };
