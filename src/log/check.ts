@@ -43,14 +43,15 @@ export async function* checkLines(
     for (const found of lines) {
       number++;
       const at = offset + found.start;
+      isLog ||= found.kind !== 'noPlant' || beginsAsRecord(bytes.subarray(found.start), at);
       const damage = damageOf(found, at, index);
       if (!damage) continue;
       const line = bytes.subarray(found.start, found.end);
       damaged.push({ line: number, offset: at, bytes: line, ...damage });
-      isLog ||= found.kind !== 'noPlant' || beginsAsRecord(line, at);
     }
-    isLog ||= lines.length > damaged.length || (torn.length > 0 && beginsAsRecord(torn, part.end));
-    const lacksNewline = lines.length > damaged.length && bytes.at(-1) !== NEWLINE;
+    isLog ||= torn.length > 0 && beginsAsRecord(torn, part.end);
+    // A last line without its newline comes on its own.
+    const lacksNewline = bytes.at(-1) !== NEWLINE && lines.length > damaged.length;
     yield { ...part, plants: index.size, damaged, lacksNewline, isLog };
     // A server may append to the file meanwhile.
     onProgress?.(Math.min(part.end, size), size);
