@@ -58,7 +58,7 @@ export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
 /**
  * Checks the limits and fills in defaults.
  *
- * @throws RangeError if a limit is not an integer in its range, or too small for the other one.
+ * @throws RangeError if a limit is not an integer in its range, or `maxBufferedBytes` less than eight bodies.
  */
 export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits {
   const limits = { ...DEFAULT_LIMITS };

@@ -74,7 +74,7 @@ export function isStream(req: HttpRequest): boolean {
   return typeof req.resume === 'function';
 }
 
-/** Whether the application has read from the body, or has a listener that will. At the end, all of it was empty. */
+/** Whether the application has read from the body, or has a listener that will. A body that has ended unread was empty. */
 export function isTaken(req: HttpRequest): boolean {
   if (req.readableDidRead || req.readableEnded) return req.readableDidRead;
   return req.readableFlowing === true || req.listenerCount('readable') > 0;

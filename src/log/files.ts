@@ -102,8 +102,8 @@ export function sizeOf(system: System, path: string, { dev, ino }: FileId): numb
 }
 
 /**
- * Creates a file, mode 0600, under a name that is not final. Once `write` has written it durably, it gets the path
- * to which `write` resolves, and with it the place of another file. Resolves to that path.
+ * Creates a file, mode 0600, under a name that is not final. Once `write` has written it durably, it is renamed to the
+ * path to which `write` resolves, and replaces what has that path. Resolves to the path.
  */
 export async function createFile(
   system: System,

@@ -36,13 +36,13 @@ const LOSS = `(SELECT CASE
     set_config('synchronous_commit', current_setting('synchronous_commit'), true) AS durability)`;
 
 /**
- * SQL for the last two columns of each statement: why the database would change plants, or null; and why it could lose
- * them, or null, which an operator can accept. Here, these are the reasons that can arise while a session is open. A
- * sub-select is evaluated once for all rows.
+ * SQL for the last two columns of each statement: why the database would change plants, and why it could lose them,
+ * which an operator can accept. Null if it does not. Only the second one can arise while a session is open. A sub-select
+ * is evaluated once for all rows.
  */
 export const REFUSAL = `NULL, ${LOSS}`;
 
-/** The same columns with all reasons. */
+/** The same columns with all reasons, for a new session and for `check`. */
 export const FULL_REFUSAL = `(SELECT ${CHANGE} FROM ${TABLE}), coalesce(${LOSS}, (SELECT CASE WHEN NOT ${IS_PERMANENT}
     THEN 'an unlogged or foreign partition, INHERITS, a view or a foreign table can lose plants'
     END FROM ${TABLE}))`;

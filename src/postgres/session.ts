@@ -78,8 +78,8 @@ export async function openSession(
     connectionTimeoutMillis: connectionTimeoutMs,
     query_timeout: timeoutMs,
   });
-  // Not an option of the constructor, which a connection string replaces. pg calls a function, and waits for it, only if
-  // the server asks for a password.
+  // The connection string would replace it as an option of the constructor. pg calls a function, and waits for it, only
+  // if the server asks for a password.
   if (password !== undefined) Object.assign(client, { password });
   else if (new URL(url).password === '') Object.assign(client, { password: noPassword });
   signal.addEventListener('abort', close);
