@@ -13,7 +13,6 @@ import {
   INTERRUPTED,
   LARGE_LOG,
   launch,
-  NO_EXIT,
   onProgress,
   run,
   sendToChild,
@@ -57,7 +56,7 @@ syncBuiltinESMExports();`;
 t.test('as process 1, a program that hangs while it starts ends', { skip }, async (t) => {
   const cwd = t.testdir();
   execFileSync('mkfifo', [join(cwd, 'pipe')]);
-  const preload = HANGS_AT_START + NO_EXIT + hasten(SHUTDOWN_MS);
+  const preload = HANGS_AT_START + hasten(SHUTDOWN_MS);
   const program = launch(t, { cwd, env: { ...env, ...ONE_THREAD }, under, preload });
   await program.says('stderr', /it hangs/);
   sendToChild(program.pid, 'SIGTERM');

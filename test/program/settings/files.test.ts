@@ -1,10 +1,11 @@
 import { createPrivateKey, generateKeyPairSync } from 'node:crypto';
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t from 'tap';
 
 import { MAX_TOKENS } from '../../../dist/http/auth.js';
+import { nodeSystem } from '../../../dist/log/system.js';
 import {
   createTokenFile,
   readPassword,
@@ -88,6 +89,14 @@ t.test('a created token has 256 random bits, and no file is replaced', async (t)
   const folder = t.testdir({ link: t.fixture('symlink', 'none') });
   const link = join(folder, 'link');
   const created = new Set<string>();
+  const synced = new Set<string>();
+  const { fsync } = nodeSystem;
+  t.intercept(nodeSystem, 'fsync', {
+    value(descriptor: number) {
+      synced.add(readlinkSync(`/proc/self/fd/${descriptor}`));
+      return fsync(descriptor);
+    },
+  });
   for (const name of ['one', 'other']) {
     const path = join(folder, name);
     await Promise.all(Array.from({ length: 10 }, () => createTokenFile(path)));
@@ -100,6 +109,7 @@ t.test('a created token has 256 random bits, and no file is replaced', async (t)
   }
   await createTokenFile(link);
   t.equal(created.size, 2);
+  t.strictSame([...synced], [folder], 'its entry is durable, too');
   t.strictSame(readdirSync(folder), ['link', 'one', 'other']);
 });
 
