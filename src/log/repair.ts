@@ -71,11 +71,11 @@ async function repairFile(
   const size = last.end + torn;
   const movedTo =
     moved + torn > 0
-      ? await files.keepAside(system, path, 'damaged', partsOf(file, index, movedFrom))
+      ? await files.keepAside(system, path, 'damaged', partsOf(file, index, 'moved'))
       : undefined;
   await files.createFile(system, `${path}.repair.new`, async (copy) => {
     await giveTo(system, copy, await file.stat());
-    for await (const chunk of partsOf(file, index, repairedFrom)) await copy.append(chunk);
+    for await (const chunk of partsOf(file, index, 'kept')) await copy.append(chunk);
     // The lock is on an inode: before this repair took it, another one may have replaced the file.
     if (files.sizeOf(system, path, fileId) !== size) throw fileErrors.changed();
     return path;
@@ -86,29 +86,25 @@ async function repairFile(
 async function* partsOf(
   file: OpenFile,
   index: IdIndex,
-  select: (part: Checked) => Buffer,
+  which: 'kept' | 'moved',
 ): AsyncGenerator<Buffer> {
-  for await (const part of checkLines(file, index)) yield select(part);
+  for await (const part of checkLines(file, index)) yield split(part)[which];
 }
 
-/** The damaged lines that are not written again, and the torn tail. */
-function movedFrom({ damaged, torn }: Checked): Buffer {
-  const lines = damaged.filter(({ rewritable }) => !rewritable).map(({ bytes }) => bytes);
-  return Buffer.concat([...lines, torn]);
-}
-
-/** All other lines, each of which is a record. */
-function repairedFrom({ offset, bytes, damaged, lacksNewline }: Checked): Buffer {
-  const parts: Buffer[] = [];
+/** The lines of a repaired log, and what is moved: damaged lines that are not written again, and the torn tail. */
+function split({ offset, bytes, damaged, lacksNewline, torn }: Checked) {
+  const kept: Buffer[] = [];
+  const moved: Buffer[] = [];
   let start = 0;
   for (const { offset: damagedAt, bytes: line, rewritable } of damaged) {
-    parts.push(bytes.subarray(start, damagedAt - offset));
-    if (rewritable) parts.push(Buffer.from(encodeRecord(rewritable)));
+    kept.push(bytes.subarray(start, damagedAt - offset));
+    if (rewritable) kept.push(Buffer.from(encodeRecord(rewritable)));
+    else moved.push(line);
     start = damagedAt - offset + line.length;
   }
-  parts.push(bytes.subarray(start));
-  if (lacksNewline) parts.push(Buffer.of(NEWLINE));
-  return Buffer.concat(parts);
+  kept.push(bytes.subarray(start));
+  if (lacksNewline) kept.push(Buffer.of(NEWLINE));
+  return { kept: Buffer.concat(kept), moved: Buffer.concat([...moved, torn]) };
 }
 
 /** Gives a new file the owner and the mode of another one. */
