@@ -12,9 +12,6 @@ import type { System } from './system.js';
  * at once. So a marked log is not opened until somebody has looked at it, and removed the mark.
  */
 
-/** The errors of a file that is missing, as its folder may be. */
-const ABSENT: readonly unknown[] = ['ENOENT', 'ENOTDIR'];
-
 const markOf = (path: string): string => `${path}.modified`;
 
 /** Marks the log at `path` durably. Reports if that fails. */
@@ -37,7 +34,7 @@ export async function requireUnmarked(system: System, path: string): Promise<voi
   try {
     await system.realpath(mark);
   } catch (error) {
-    if (ABSENT.includes(codeOf(error))) return;
+    if (codeOf(error) === 'ENOENT') return;
     throw toStoreError(path, error);
   }
   throw storeErrors.marked(path, mark);

@@ -148,7 +148,7 @@ t.test('opening a file that cannot be used rejects with unavailable and the reas
   const paths: Record<string, [path: string, message: RegExp]> = {
     'a folder': [join(folder, 'folder'), /folder: .*directory \(EISDIR\)$/],
     'a file as its folder': [join(folder, 'file', 'plants.jsonl'), /plants.jsonl: .*\(ENOTDIR\)$/],
-    'a file above its folder': [join(folder, 'file/data/plants.jsonl'), /data: .*\(ENOTDIR\)$/],
+    'a file above its folder': [join(folder, 'file/data/plants.jsonl'), /jsonl: .*\(ENOTDIR\)$/],
     'no folder above its folder': [join(folder, 'no/data/plants.jsonl'), /no: .*\(ENOENT\)$/],
     'a name that is too long': [join(folder, 'x'.repeat(256)), /\(ENAMETOOLONG\)$/],
     'a path that is none': ['\0', /null bytes/],
