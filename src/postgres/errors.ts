@@ -1,7 +1,6 @@
 import pg from 'pg';
 
 import { PlantStoreError } from '../store.js';
-import { codeOf } from '../system-error.js';
 
 /**
  * What a statement failed because of:
@@ -44,11 +43,6 @@ export function messageOf(error: unknown): string {
 /** The error of a store. `name` is the name of its database. */
 export function toStoreError(name: string, cause: unknown): PlantStoreError {
   return new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
-}
-
-/** Whether there is no table (`undefined_table`). */
-export function isMissingTable(error: unknown): boolean {
-  return codeOf(error) === '42P01';
 }
 
 /** What shows that an error is of the network: its system call, its code or, since pg gives none, its message. */

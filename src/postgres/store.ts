@@ -4,8 +4,9 @@ import { MAX_ID, MIN_ID, type NewPlant } from '../plant.js';
 import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
+import { codeOf } from '../system-error.js';
 import { createConnector, type Connection } from './connection.js';
-import { isMissingTable, messageOf, toStoreError } from './errors.js';
+import { messageOf, toStoreError } from './errors.js';
 import { createGroupCommit } from './group-commit.js';
 import { plantOfRow, rowsOf } from './rows.js';
 import type { Password } from './session.js';
@@ -132,7 +133,8 @@ async function requireTable(connection: Connection, onCreated: () => void): Prom
   try {
     await compare();
   } catch (error) {
-    if (!isMissingTable(error)) throw error;
+    // undefined_table
+    if (codeOf(error) !== '42P01') throw error;
     await connection.query(CREATE_TABLE).then(onCreated, async (cause: unknown) => {
       const message = `the table plants is missing and cannot be created: ${messageOf(cause)}`;
       // Another instance may have created it meanwhile.
