@@ -27,6 +27,8 @@ import { scrape } from './metrics.js';
 import { block, codeSpans, read, rows } from './readme.js';
 import { launch, start, type LaunchOptions, type Program } from './system/program.js';
 
+/** A comment that begins its line. */
+const COMMENT = /^\s*(?:\/\/.*|\/\*[^]*?\*\/)$/gm;
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const INSTALLED = block('What is installed', 'sh');
 const STRICT = block('What the code contains', 'sh');
@@ -79,25 +81,15 @@ t.test('no package has install scripts, nor has one that it is developed with', 
 });
 
 t.test('the code does not generate or load code dynamically', async (t) => {
-  const suspects = ['eval', 'Function', 'require', 'createRequire', 'dlopen'];
   const importing = [];
-  for (const [name, nodes] of nodesOf('dist', '.js')) {
-    const names = nodes.filter(ts.isIdentifier).map(({ text }) => text);
-    for (const suspect of suspects) t.notOk(names.includes(suspect), `${suspect} in ${name}`);
-    for (const call of nodes.filter(ts.isCallExpression))
-      if (call.expression.kind === ts.SyntaxKind.ImportKeyword) importing.push(name);
+  for (const name of filesIn('dist', '.js')) {
+    const code = readFileSync(join(ROOT, 'dist', name), 'utf8').replaceAll(COMMENT, '');
+    t.notMatch(code, /(?<!')\b(?:eval|Function|require|createRequire|dlopen)\b/, name);
+    if (/\bimport\(/.test(code)) importing.push(name);
   }
   t.strictSame(importing.toSorted(), ['program/database.js', 'server.js']);
   for (const folder of ['dist', 'node_modules/typebox'])
     t.strictSame(filesIn(folder, '.node'), [], `no native add-on in ${folder}`);
-});
-
-t.test('the published types do not contain any', async (t) => {
-  for (const [name, nodes] of nodesOf('dist', '.d.ts'))
-    t.notOk(
-      nodes.some(({ kind }) => kind === ts.SyntaxKind.AnyKeyword),
-      name,
-    );
 });
 
 t.test('the package imports only typebox and the modules that SECURITY.md lists', async (t) => {
@@ -117,15 +109,6 @@ t.test('the package imports only typebox and the modules that SECURITY.md lists'
 function filesIn(folder: string, ending: string): string[] {
   const names = readdirSync(join(ROOT, folder), { encoding: 'utf8', recursive: true });
   return names.filter((name) => name.endsWith(ending));
-}
-
-/** All nodes of the syntax of each file. */
-function nodesOf(folder: string, ending: string): [name: string, ts.Node[]][] {
-  return filesIn(folder, ending).map((name) => {
-    const content = readFileSync(join(ROOT, folder, name), 'utf8');
-    const below = (node: ts.Node): ts.Node[] => [node, ...node.getChildren().flatMap(below)];
-    return [name, below(ts.createSourceFile(name, content, ts.ScriptTarget.Latest, true))];
-  });
 }
 
 t.test('the program serves without code from strings, and with frozen intrinsics', async (t) => {

@@ -42,25 +42,3 @@ t.test('every export of the package is documented, every function with an exampl
       t.ok(tags.includes('example'), `${symbol.name}: an example`);
   }
 });
-
-t.test('every type in the signature of an export is exported, too', async (t) => {
-  const types = new Set(exported.flatMap((symbol) => symbol.declarations ?? []).flatMap(typesIn));
-  t.ok([...types].some(({ name }) => name === 'PlantStore'));
-  for (const type of types) t.ok(exported.includes(type), type.name);
-});
-
-/** The types of the package to which a declaration refers, except those that are private to a module. */
-function typesIn(node: ts.Node): ts.Symbol[] {
-  const found: ts.Symbol[] = [];
-  const name = ts.isTypeReferenceNode(node) ? node.typeName : undefined;
-  const used = name ?? (ts.isExpressionWithTypeArguments(node) ? node.expression : undefined);
-  const symbol = used && checker.getSymbolAtLocation(used);
-  if (symbol && declared(symbol).declarations?.some(isExported)) found.push(declared(symbol));
-  ts.forEachChild(node, (child) => void found.push(...typesIn(child)));
-  return found;
-}
-
-function isExported(declaration: ts.Declaration): boolean {
-  const isOurs = declaration.getSourceFile().fileName.startsWith(resolve('dist'));
-  return isOurs && (ts.getCombinedModifierFlags(declaration) & ts.ModifierFlags.Export) !== 0;
-}

@@ -8,7 +8,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, dirname, join, resolve } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import t, { type Test } from 'tap';
@@ -152,19 +152,6 @@ t.test('every relative link in a document leads to a file in the tarball', async
     for (const [, path = ''] of text.matchAll(/\]\((?!https?:)([^)#]+)/g))
       t.ok(existsSync(join(installed, dirname(document), path)), `${document}: ${path}`);
   }
-});
-
-t.test('the maps of each module lead to its source', async (t) => {
-  for (const name of MODULE_NAMES)
-    for (const extension of ['.js.map', '.d.ts.map']) {
-      const path = join(installed, `dist/${name}${extension}`);
-      const { sources } = JSON.parse(readFileSync(path, 'utf8')) as { sources: string[] };
-      t.strictSame(
-        sources.map((each) => resolve(dirname(path), each)),
-        [join(installed, `src/${name}.ts`)],
-        `${name}${extension}`,
-      );
-    }
 });
 
 t.test('the contract of a store runs without this repository, under node:test', async (t) => {

@@ -8,7 +8,7 @@ import { checkNewPlant, parseNewPlant, PlantFault } from '../dist/plant-json.js'
 import { document } from './hostile/documents.js';
 import { judgeBody } from './hostile/oracle.js';
 import { byLength, seed } from './length.js';
-import { inJson, OPTIONAL, PLANTS_OF_EACH_SHAPE, valuesOf } from './plants.js';
+import { anyString, inJson, OPTIONAL, PLANTS_OF_EACH_SHAPE, valuesOf } from './plants.js';
 
 const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
 const STRING_RULE = `${ID_RULE}, not a string`;
@@ -185,27 +185,12 @@ function comesBack(text: string): boolean {
   });
 }
 
-const STRINGS: Readonly<Record<string, string>> = {
-  'an empty one': '',
-  'every control character': String.fromCharCode(...Array(32).keys(), 127),
-  'quotes and backslashes': '"\\"\\\\"',
-  'what looks like a member': '","id":2,"name":"',
-  'lone surrogates': '\ud83c \udf3f \udf3f\ud83c',
-  'one character of each plane': String.fromCodePoint(
-    ...Array.from({ length: 17 }, (_, plane) => 0x10000 * plane + 0xfffd),
-  ),
-  'noncharacters and a byte order mark': '\ufeff\ufffe\uffff\ufdd0',
-  'separators of lines': '\u2028\u2029\u0085',
-  'letters and their combined forms': 'e\u0301\u00e9',
-  'a hundred kilobytes': 'farn\u{1f33f}'.repeat(12_800),
-};
-
 t.test('name and tag can be any strings, and are read unchanged', async (t) => {
-  for (const [about, text] of Object.entries(STRINGS)) t.ok(comesBack(text), about);
   // No tag is not an empty tag.
   areRead(t, { id: 1n, name: '' }, ['{"id":1,"name":""}']);
-  const unit = fc.nat(0xffff).map((code) => String.fromCharCode(code));
-  t.doesNotThrow(() => fc.assert(fc.property(fc.string({ unit }), comesBack)));
+  t.ok(comesBack('","id":2,"name":"'));
+  t.ok(comesBack('farn\u{1f33f}'.repeat(12_800)));
+  t.doesNotThrow(() => fc.assert(fc.property(anyString, comesBack)));
 });
 
 t.test('the message lists every fault of a NewPlant', async (t) => {

@@ -14,8 +14,6 @@ export interface Workload {
   readonly start: World;
   readonly knowledge: Knowledge;
   readonly run: (process: Process) => Promise<unknown>;
-  /** What a process does after it has recovered the log from a crash. */
-  readonly goOn?: Workload['run'];
 }
 
 const FERN: NewPlant = { id: 1n, name: 'fern \u00e9t\u00e9' };
@@ -27,13 +25,13 @@ const OAK: NewPlant = { id: 4n, name: 'oak'.repeat(200) };
 const TORN = lineOf(OAK).slice(0, 500);
 
 /** A workload on a log with the lines of some plants, then other bytes: damaged lines, and a torn tail. */
-export function onLog(plants: readonly NewPlant[], others: string, run: Workload['run']): Workload {
+function onLog(plants: readonly NewPlant[], others: string, run: Workload['run']): Workload {
   const start = worldWith(dirname(LOG), plants.map(lineOf).join('') + others);
   return { start, knowledge: knowledgeOf(plants, others), run };
 }
 
 /** A workload without a log. Its folder is missing as well. */
-export function onNothing(run: Workload['run']): Workload {
+function onNothing(run: Workload['run']): Workload {
   return { start: worldWith(dirname(dirname(LOG))), knowledge: knowledgeOf(), run };
 }
 

@@ -3,7 +3,6 @@ import t from 'tap';
 import { Failure, failures } from '../../dist/http/failures.js';
 import { PlantFault } from '../../dist/plant-json.js';
 import { SETTINGS } from '../../dist/program/settings/table.js';
-import { conforms } from '../conformance.js';
 import { codeSpans, rows } from '../readme.js';
 
 /** Samples of the failures that depend on the request. */
@@ -36,12 +35,4 @@ t.test('a message names only settings that exist', async (t) => {
   const names = all.flatMap(({ message }) => message.match(/PLANT_STORE_\w+/g) ?? []);
   t.ok(names.length > 0);
   for (const name of names) t.ok(name in SETTINGS, name);
-});
-
-t.test('an answer that is not an Error does not conform to the document', async (t) => {
-  const headers = { 'content-type': 'application/json' };
-  const answer = (status: number, error: unknown) => () =>
-    conforms({ status, headers, body: JSON.stringify({ error, message: 'No.' }) });
-  for (const error of ['400', 4.5, undefined]) t.throws(answer(400, error), /status 400/);
-  t.throws(answer(402, 402), /status 402/);
 });

@@ -15,7 +15,7 @@ import { storeContract } from '../../dist/store-contract.js';
 import { codeOf } from '../../dist/system-error.js';
 import { exactly } from '../exactly.js';
 import { PLANTS_OF_EACH_SHAPE } from '../plants.js';
-import { begin, missing, query, startCluster, trigger } from './cluster.js';
+import { begin, missing, query, startCluster, trigger, until } from './cluster.js';
 import { addUntilStored, allOf, FERN, IVY, openStore, plantsFrom } from './support.js';
 
 function plantsNamed(...names: readonly string[]): NewPlant[] {
@@ -118,6 +118,17 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     await ended;
     await t.rejects(allOf(store.plants()), refused);
     await cluster.finds(`SELECT WHERE NOT EXISTS (SELECT ${processes})`);
+  });
+
+  t.test('a connection that has ended meanwhile is replaced before a plant is sent', async (t) => {
+    const sockets = () =>
+      process.getActiveResourcesInfo().filter((each) => each.startsWith('TCPSocket'));
+    const before = sockets();
+    const store = await openStore(t, { url: await cluster.createSchema(), connections: 1 });
+    t.equal(await cluster.endSessions(), 1);
+    await until(() => sockets().length === before.length);
+    t.equal(await store.add(FERN), 'created');
+    t.strictSame(store.reports, []);
   });
 
   t.test('Node warns of no leak, however many connections a store has', async (t) => {

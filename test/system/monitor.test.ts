@@ -3,7 +3,6 @@ import { statSync } from 'node:fs';
 import t, { type Test } from 'tap';
 
 import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
-import { HANG_MS } from '../../dist/log/commit.js';
 import { nodeSystem } from '../../dist/log/system.js';
 import { connect, exchange, FERN, message } from '../client.js';
 import { createGate, type Gate } from '../log/support.js';
@@ -23,16 +22,12 @@ async function startMonitored(
   return Object.assign(program, { monitor });
 }
 
-/** Lets the operations of a kind that a log begins from now on wait at a gate. */
-function hold(t: Test, kind: 'open' | 'write'): Gate {
+/** Lets the files that a log opens from now on wait at a gate. */
+function holdOpening(t: Test): Gate {
   const gate = createGate();
-  const operation: (...args: never[]) => Promise<unknown> = nodeSystem[kind].bind(nodeSystem);
-  t.intercept(nodeSystem, kind, {
-    value: async (...args: never[]) => {
-      await gate.pass();
-      return operation(...args);
-    },
-  });
+  const open = nodeSystem.open.bind(nodeSystem);
+  const value: typeof open = (...args) => gate.pass().then(() => open(...args));
+  t.intercept(nodeSystem, 'open', { value });
   return gate;
 }
 
@@ -107,7 +102,7 @@ t.test('requests in flight and connections are counted, also those that end earl
 t.test('the program is starting, ready, and stopping', async (t) => {
   const port = await freePort();
   const monitor = `http://127.0.0.1:${port}`;
-  const opening = hold(t, 'open');
+  const opening = holdOpening(t);
   const program = launchHere(t, { env: { ...ENV, PLANT_STORE_MONITOR_PORT: `${port}` } });
   await opening.reached;
   t.strictSame(await page(monitor, '/readyz'), [503, 'starting']);
@@ -133,42 +128,4 @@ t.test('the program is starting, ready, and stopping', async (t) => {
   client.send(request.subarray(-5));
   t.match(await client.answer(), { status: 200 });
   t.strictSame(await ended, DONE);
-});
-
-t.test('a program whose disk hangs is unavailable until the disk responds', async (t) => {
-  let expire = (): unknown => t.fail('the log has no timer');
-  const startTimer = nodeSystem.startTimer.bind(nodeSystem);
-  const value: typeof startTimer = (onExpiry, ms) => {
-    if (ms === HANG_MS) expire = onExpiry;
-    return startTimer(onExpiry, ms);
-  };
-  t.intercept(nodeSystem, 'startTimer', { value });
-  const program = await startMonitored(t);
-  const writing = hold(t, 'write');
-  const statusOf = async (id: number): Promise<number> => {
-    const plant = message({ body: `{"id":${id},"name":"fern"}` });
-    return (await exchange(t, program.port, plant)).status;
-  };
-  const waiting = statusOf(1);
-  await writing.reached;
-  expire();
-  t.equal(await waiting, 503, 'a plant that waits for the disk');
-  t.equal(await statusOf(2), 503, 'the next one');
-  t.strictSame(await page(program.monitor, '/readyz'), [503, 'unavailable']);
-  t.strictSame(await page(program.monitor, '/livez'), [200, 'ok']);
-
-  writing.open();
-  await until(async () => (await page(program.monitor, '/readyz'))[0] === 200);
-  await program.says('stderr', /stored again\n$/);
-  t.equal(
-    program.stderr,
-    `plant-store: ${program.log}: a write has not returned for 10 s; plants are refused until it does\n` +
-      `plant-store: ${program.log}: the write has returned; plants are stored again\n`,
-  );
-  t.equal((await scrape(program.monitor)).get('plant_store_log_plants'), 1);
-  for (const id of [1, 2]) t.equal(await statusOf(id), 200);
-  const samples = await scrape(program.monitor);
-  t.equal(samples.get('plant_store_plants_stored_total'), 2);
-  t.equal(samples.get('plant_store_commit_failures_total'), 0);
-  t.strictSame(await program.stop('SIGTERM'), DONE);
 });
