@@ -318,6 +318,33 @@ t.test('the probes are pages of the monitor', async (t) => {
   }
 });
 
+const missing = ['docker', 'kubectl'].filter((name) => spawnSync(name, ['--help']).status !== 0);
+const noClients = missing.length > 0 && `needs ${missing.join(' and ')}`;
+
+t.test(
+  'Docker and Kubernetes accept the options of all commands',
+  { skip: noClients },
+  async (t) => {
+    const clusters = [{ name: 'none', cluster: { server: 'http://127.0.0.1:1' } }];
+    const contexts = [{ name: 'none', context: { cluster: 'none' } }];
+    const cwd = t.testdir({
+      Dockerfile: block('A container', 'dockerfile'),
+      'kubernetes-postgres.yml': t.fixture('symlink', resolve('.github/kubernetes-postgres.yml')),
+      config: JSON.stringify({ clusters, contexts, 'current-context': 'none' }),
+    });
+    const commands = ['A container', 'Kubernetes']
+      .flatMap((heading) => blocks(heading, 'sh'))
+      .filter((block) => /^(?:docker|kubectl) /.test(block))
+      .join('');
+    const env = { ...process.env, DOCKER_HOST: 'unix:///none', KUBECONFIG: 'config' };
+    const { stderr } = spawnSync('sh', ['-uc', commands], { cwd, env, encoding: 'utf8' });
+    t.strictSame(stderr.match(/^.*unknown.*$/gm) ?? [], []);
+    // Each gets as far as connecting to a server. kubectl also logs its attempts, each with a code.
+    const tried = /^(?!E\d).*(?:Cannot connect to the Docker|:1 was refused|refused;).*$/gm;
+    t.equal(stderr.match(tried)?.length, commands.match(/^(?:docker|kubectl) /gm)?.length);
+  },
+);
+
 /** The operations of JSON Patch that the documents use. */
 interface Operation {
   readonly op: 'add' | 'remove';

@@ -21,6 +21,7 @@ import { CONNECTION_LIMITS, STOP_TIMES } from '../dist/program/server/http-serve
 import { MONITOR_LIMITS } from '../dist/program/server/monitor.js';
 import { SHUTDOWN_MS } from '../dist/program/signals.js';
 import { openapi } from '../dist/index.js';
+import { MEMBERS } from '../dist/plant.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { exchange, message } from './client.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
@@ -143,12 +144,21 @@ t.test('the commands of npm that run benchmarks have options of these', async (t
   }
 });
 
+t.test('the documented line of the log has all members of a record', async (t) => {
+  const members = block('The log', 'text').matchAll(/"(\w+)":/g);
+  t.strictSame(
+    [...members].map(([, name]) => name),
+    ['id', ...MEMBERS, 'crc32'],
+  );
+});
+
 t.test('each command that --help lists is run by a block of its document', async (t) => {
   const { stdout } = await runHere(t, { args: ['--help'] });
   const shown = blocksIn(read('src/log/README.md'), 'sh').join('');
   const commands = [...stdout.matchAll(/ plant-store (\w+) /g)].map(([, name = '']) => name);
   t.ok(commands.includes('verify'));
-  for (const command of commands) t.match(shown, `node dist/server.js ${command}`, command);
+  for (const command of commands)
+    t.match(shown, `node dist/server.js ${command}`, `${command} in src/log/README.md`);
 });
 
 t.test('the command that runs one test names one that exists', async (t) => {
