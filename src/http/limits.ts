@@ -63,9 +63,8 @@ export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
 export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits {
   const limits = { ...DEFAULT_LIMITS };
   for (const name of Object.keys(limits) as (keyof PlantHandlerLimits)[]) {
-    const value = options[name] ?? DEFAULT_LIMITS[name];
-    checkRange(name, value, MAX_LIMITS[name]);
-    limits[name] = value;
+    limits[name] = options[name] ?? DEFAULT_LIMITS[name];
+    checkRange(name, limits[name], MAX_LIMITS[name]);
   }
   if (limits.maxBufferedBytes < MIN_BUFFERED_BODIES * limits.maxBodyBytes)
     throw new RangeError('maxBufferedBytes: must be at least eight times maxBodyBytes');

@@ -27,7 +27,7 @@ const MISSING =
 
 function halvesOf(plants: readonly Pending[]): (readonly Pending[])[] {
   const middle = plants.length >> 1;
-  return middle === 0 ? [] : [plants.slice(0, middle), plants.slice(middle)];
+  return [plants.slice(0, middle), plants.slice(middle)];
 }
 
 /**
@@ -82,15 +82,15 @@ export function createGroupCommit(
     // The smaller parts come last: a refusal may take long, and most plants must not wait for it.
     for (const part of parts) {
       if (performance.now() >= deadline) for (const { reject } of part) reject(tooSlow());
-      else parts.push(...halvesOf(await storePart(connection, part)));
+      else parts.push(...(await storePart(connection, part)));
     }
   }
 
-  /** Stores plants, and returns those of which at least one is refused. */
+  /** Stores plants, and returns the halves of those of which at least one is refused. */
   async function storePart(
     connection: Connection,
     part: readonly Pending[],
-  ): Promise<readonly Pending[]> {
+  ): Promise<(readonly Pending[])[]> {
     const outagesBefore = outages;
     const publish = measureCommit(name);
     let rest = part;
@@ -107,7 +107,7 @@ export function createGroupCommit(
     } catch (error) {
       publish?.({ plants: part.length - rest.length, error });
       if (!connection.isOpen()) beAway(rest, error);
-      else if (rest.length > 1) return rest;
+      else if (rest.length > 1) return halvesOf(rest);
       else refuse(rest, error);
     }
     return [];
