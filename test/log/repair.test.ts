@@ -152,7 +152,7 @@ t.test('a repair of many damaged lines takes few writes', async (t) => {
   t.ok(writes < 40, `${writes} writes`);
 });
 
-t.test('a log without damaged lines is not repaired', async (t) => {
+t.test('what is no log with damaged lines is not repaired', async (t) => {
   for (const content of ['', fern, `${fern}{"id":8,"na`, '{"id":8,"na', '\0\0']) {
     const path = logAt(t, content);
     const { ino } = statSync(path);
@@ -161,6 +161,7 @@ t.test('a log without damaged lines is not repaired', async (t) => {
     t.equal(statSync(path).ino, ino);
   }
   await t.rejects(repair(logAt(t, 'x')), { message: /: it is not a log of plants; nothing was/ });
+  await t.rejects(repair(logAt(t)), { code: 'unavailable', message: /\(ENOENT\)$/ });
 });
 
 t.test('no server can open a log while it is being repaired', async (t) => {
