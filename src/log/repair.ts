@@ -5,7 +5,7 @@ import { fileErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import type { OpenFile } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
-import { acquireLock, type Lock } from './lock.js';
+import { acquireLock } from './lock.js';
 import { encodeRecord, NEWLINE } from './record.js';
 import type { OpenLog } from './recover.js';
 import type { System } from './system.js';
@@ -35,19 +35,21 @@ export async function repairLog(
   givenPath: string,
   options?: CheckOptions,
 ): Promise<Repair | undefined> {
-  let file: OpenFile | undefined;
-  let lock: Lock | undefined;
   try {
-    file = await files.openToRead(system, givenPath);
-    const fileId = await files.statRegularFile(file);
-    const path = await system.realpath(givenPath);
-    lock = await acquireLock(system, path, fileId.ino);
-    return await repairFile({ system, file, path, fileId }, options);
+    const file = await files.openToRead(system, givenPath);
+    try {
+      const fileId = await files.statRegularFile(file);
+      const path = await system.realpath(givenPath);
+      const lock = await acquireLock(system, path, fileId.ino);
+      return await repairFile({ system, file, path, fileId }, options).finally(() =>
+        lock.release(),
+      );
+    } finally {
+      // Nothing is written through it, so a failure to close it has no consequences.
+      await file.close().catch(() => undefined);
+    }
   } catch (error) {
     throw toStoreError(givenPath, error);
-  } finally {
-    // Nothing is written through it, so a failure to close it has no consequences.
-    await Promise.allSettled([file?.close(), lock?.release()]);
   }
 }
 
