@@ -102,7 +102,7 @@ const plant = fc
   .map((members) => `{${members.join()}}`);
 
 /** Bytes of which some are removed, replaced, or added to. */
-export const damaged = (bytes: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> =>
+const damaged = (bytes: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> =>
   fc
     .tuple(bytes, fc.nat(), fc.nat({ max: 4 }), fc.uint8Array({ maxLength: 3 }))
     .map(([all, place, cut, put]) => {

@@ -1,4 +1,3 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import { once } from 'node:events';
 import { appendFileSync, writeFileSync } from 'node:fs';
 
@@ -14,7 +13,6 @@ import {
   countOf,
   createGate,
   failNext,
-  faultyFileSystem,
   FERN,
   HANGING,
   hangNext,
@@ -81,28 +79,6 @@ t.test('a pending plant is found in every batch', async (t) => {
   t.strictSame(await Promise.all(again), ['unchanged', 'unchanged', 'unchanged']);
   await Promise.all(conflicts);
   t.equal(content(), logOf(plants).toString());
-});
-
-t.test('a write runs in the asynchronous context in which the log was opened', async (t) => {
-  const contexts = new AsyncLocalStorage<string>();
-  const seen: unknown[] = [];
-  const path = logAt(t);
-  const fs = faultyFileSystem({ 'write 1': { fails: 'ENOSPC' } });
-  const report = (message: string): unknown => seen.push([message, contexts.getStore()]);
-  const log = await contexts.run('opener', () => openLog(fs, path, { report }));
-  t.teardown(() => log.close());
-  await contexts.run('request', () => t.rejects(log.add(FERN), UNAVAILABLE));
-  const gate = await contexts.run('request', () => hangNext(t, { fs, log }, 'write', [FERN]));
-  gate.open();
-  await untilAvailable(log);
-  t.match(
-    seen,
-    exactly(
-      exactly(/plants are refused until there is room/, 'opener'),
-      exactly(/has not returned/, 'opener'),
-      exactly(/plants are stored again/, 'opener'),
-    ),
-  );
 });
 
 t.test('plants behind a write without room are tried in the next one', async (t) => {

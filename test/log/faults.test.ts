@@ -168,21 +168,6 @@ for (const [what, fault] of Object.entries({ ...failures, ...writeFailures }))
     t.strictSame(wrongs, []);
   });
 
-t.test('no acknowledged plant is lost if the disk is full, then fails completely', async (t) => {
-  t.testdir();
-  const wrongs: string[] = [];
-  for (let nth = 1, performed = 1; nth <= performed; nth++) {
-    const { path, fs, life } = begin(t, String(nth));
-    for (let later = nth; later < nth + 100; later++) fs.faults[later] = { fails: 'EIO' };
-    fs.faults[nth] = { writes: 9, fails: 'ENOSPC' };
-    await live(fs, path, life);
-    performed = fs.operations.length;
-    const found = await wrongsAfter(path, fs, life);
-    wrongs.push(...found.map((wrong) => `from operation ${nth} on: ${wrong}`));
-  }
-  t.strictSame(wrongs, []);
-});
-
 /** What is wrong while an operation waits. */
 async function wrongsMeanwhile(path: string, life: Life, end: Promise<void>): Promise<string[]> {
   const wrongs = (await isPending(end)) ? [] : ['it did not wait'];

@@ -119,16 +119,6 @@ t.test('repair moves damaged lines beside the log, and writes others again', asy
   }
 });
 
-t.test('a file that is no log is not changed, and named as that', async (t) => {
-  const content = '{"host":"127.0.0.1","port":8080}';
-  const cwd = t.testdir({ 'settings.json': content });
-  const env = { ...ENV, PLANT_STORE_FILE: 'settings.json' };
-  const sentence = `PLANT_STORE_FILE: ${cwd}/settings.json: it is not a log of plants; nothing was changed`;
-  for (const args of [[], ['repair']]) await failsHere(t, FAILED, [sentence], { cwd, env, args });
-  t.equal(readFileSync(join(cwd, 'settings.json'), 'utf8'), content);
-  t.strictSame(readdirSync(cwd), ['settings.json']);
-});
-
 t.test('a log that a server has open can be verified, not repaired or served', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': FERN });
   const program = await startHere(t, { cwd });

@@ -6,6 +6,8 @@ import { text } from 'node:stream/consumers';
 import { mock } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { connect as connectSecurely } from 'node:tls';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 
 import t, { type Test } from 'tap';
 
@@ -418,6 +420,37 @@ t.test('what is late gets a 408, and nothing behind it is stored', async (t) => 
   await Promise.race([handshake.closed, slowerHandshake.closed]);
   t.notOk(slowerHandshake.socket.closed);
   t.notOk(plants.has(8n), 'nothing that arrives after a 408 is stored');
+});
+
+/** References to the requests or connections that arrive, which do not keep them in memory. */
+function watch(t: Test, channel: string, member: 'request' | 'socket'): WeakRef<object>[] {
+  const seen: WeakRef<object>[] = [];
+  const onMessage: ChannelListener = (message) => {
+    seen.push(new WeakRef((message as Record<typeof member, object>)[member]));
+  };
+  subscribe(channel, onMessage);
+  t.teardown(() => unsubscribe(channel, onMessage));
+  return seen;
+}
+
+async function collectGarbage(): Promise<void> {
+  // Every response is closed by now, but what has just run may still be on the stack.
+  await setImmediate();
+  setFlagsFromString('--expose-gc');
+  (runInNewContext('gc') as () => void)();
+}
+
+t.test('neither an idle connection nor one that has ended holds memory', async (t) => {
+  const requests = watch(t, 'http.server.request.start', 'request');
+  const sockets = watch(t, 'net.server.socket', 'socket');
+  const server = await start(t);
+  const client = await usedClient(t, server.port);
+  await collectGarbage();
+  t.equal(requests[0]?.deref(), undefined);
+  await lives(t, client, 'the connection is still open');
+  while ((await server.connections()).open > 0) await setImmediate();
+  await collectGarbage();
+  t.equal(sockets[0]?.deref(), undefined);
 });
 
 t.test('stop accepts no connections, and closes those that are idle', async (t) => {

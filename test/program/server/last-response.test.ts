@@ -8,7 +8,6 @@ import { EventEmitter, once } from 'node:events';
 import { createServer, ServerResponse, type IncomingMessage, type Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
-import { setImmediate } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
@@ -18,7 +17,6 @@ import {
   chunk,
   CHUNKED,
   connect,
-  eventOrClose,
   exchange,
   message,
   openSocket,
@@ -94,24 +92,6 @@ t.test('no request is processed after a response that closes', async (t) => {
     ];
     t.strictSame(await responsesOn(socket), expected, about);
     t.strictSame(ids(), error === 200 ? [1, 2] : [1], about);
-  }
-});
-
-t.test('in an application, requests behind the last response do not end the process', async (t) => {
-  const port = await startApplication(t, createService().handler);
-  for (let turns = 0; turns < 5; turns++) {
-    const socket = await openSocket(port);
-    let received = '';
-    socket.on('data', (data) => (received += String(data)));
-    const closed = eventOrClose(socket, 'close');
-    socket.write(Buffer.concat([NO_TOKEN, plant(2), plant(3)]));
-    // More requests arrive before, while or after the server closes the connection.
-    for (let turn = 0; turn < turns; turn++) await setImmediate();
-    for (const id of [4, 5, 6, 7]) socket.write(plant(id));
-    await closed;
-    // None if the connection was reset.
-    t.ok(received.split('HTTP/1.1 ').length <= 2);
-    await exchange(t, port, message());
   }
 });
 
