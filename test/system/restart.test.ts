@@ -41,7 +41,7 @@ async function startParent(
   });
   const [, port] = await parent.says('stdout', /^(\d+)\n/);
   const serves = (times: number) =>
-    parent.says('stdout', new RegExp(`(?:^token: [^]*?){${times}}`, 'm'));
+    parent.says('stdout', new RegExp(`^(?:(?:(?!token: ).*\\n)*token: .*\\n){${times}}`));
   let starts = 1;
   await serves(starts);
   const pid = (): number => Number(parent.stdout.match(/^\d+$/gm)?.at(-1));
