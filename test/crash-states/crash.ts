@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import type { System } from '../../dist/log/system.js';
 import { keyOf, reachable, type Effect } from './disk.js';
 import { LOG, recover, type Process } from './invariants.js';
 import { copyOf, keyOfKnowledge, type Knowledge } from './knowledge.js';
@@ -60,9 +59,7 @@ function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): s
 export interface ExploreOptions {
   /** How many crashes follow each other. */
   readonly crashes: number;
-  readonly dsyncIsDurable?: boolean;
-  /** Gives the log another file system than the machine's, to break it. */
-  readonly mutate?: (fs: System) => System;
+  readonly dsyncIsDurable: boolean;
 }
 
 /**
@@ -74,7 +71,7 @@ export interface ExploreOptions {
  */
 export async function explore(
   { start, knowledge, run }: Workload,
-  { crashes, dsyncIsDurable = true, mutate = (fs) => fs }: ExploreOptions,
+  { crashes, dsyncIsDurable }: ExploreOptions,
 ): Promise<readonly string[]> {
   const seen = new Set<string>();
   const violations: string[] = [];
@@ -100,8 +97,7 @@ export async function explore(
       crash(operation, inFlight);
     }
     const machine = createMachine(world, { dsyncIsDurable, onOperation });
-    const fs = mutate(machine.fs);
-    const process: Process = { machine, fs, knowledge: copyOf(knowledge) };
+    const process: Process = { machine, knowledge: copyOf(knowledge) };
     try {
       await work(process);
       if (!isLast) crash('the end');

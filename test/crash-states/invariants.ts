@@ -1,7 +1,6 @@
 import { ok, rejects } from 'node:assert/strict';
 import { basename, dirname } from 'node:path';
 
-import type { System } from '../../dist/log/system.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -18,12 +17,10 @@ const MARK = `${LOG}.modified`;
 /** A process that uses a log. */
 export interface Process {
   readonly machine: Machine;
-  /** The file system that the log uses: that of the machine, unless a test breaks it. */
-  readonly fs: System;
   readonly knowledge: Knowledge;
 }
 
-export function open({ fs }: Process): Promise<PlantLog> {
+export function open({ machine: { fs } }: Process): Promise<PlantLog> {
   return openLog(fs, LOG, { report: () => undefined });
 }
 
@@ -93,23 +90,23 @@ export async function recover(process: Process, newPlant: NewPlant): Promise<voi
 
 /** A marked log is not opened. An operator removes the mark. */
 async function checkMark(process: Process): Promise<void> {
-  const { fs, machine, knowledge } = process;
+  const { machine, knowledge } = process;
   const isMarked = machine.inoOf(MARK) !== undefined;
   ok(isMarked || !knowledge.isMarked, 'the mark was lost');
   knowledge.isMarked = false;
   if (!isMarked) return;
   await rejects(open(process), /was modified/);
-  await fs.unlink(MARK);
+  await machine.fs.unlink(MARK);
 }
 
 /** Moves the damaged lines and the torn tail away. A log with such lines cannot be opened before. */
 async function repair(process: Process, { bytes, lines, damaged }: Reading): Promise<void> {
-  const { fs, knowledge } = process;
+  const { machine, knowledge } = process;
   const [first] = damaged;
   const refusal = `${LOG}: line ${first?.number}, at byte ${first?.offset}: `;
   await rejects(open(process), ({ message }: Error) => message.startsWith(refusal));
   ok(read(process).bytes === bytes, 'a damaged log was changed');
-  await repairLog(fs, LOG);
+  await repairLog(machine.fs, LOG);
   knowledge.damaged.clear();
   ok(read(process).bytes === lines.join(''), 'the repair changed what was not damaged');
   checkKept(process);

@@ -90,11 +90,11 @@ export const workloads = {
     await log.close();
   }),
   'a log is replaced by a copy while it is open': onLog([FERN], '', async (process) => {
-    const { fs, knowledge } = process;
+    const { machine, knowledge } = process;
     const log = await open(process);
     await send(process, log, [IVY]);
     // Its copy is a new file, as after a restore.
-    await createFile(fs, `${LOG}.copy`, async (file) => {
+    await createFile(machine.fs, `${LOG}.copy`, async (file) => {
       await file.append(Buffer.from(lineOf(FERN) + lineOf(IVY), 'latin1'));
       return LOG;
     });
@@ -107,11 +107,11 @@ export const workloads = {
     [FERN],
     'x\n{"id":3',
     async (process) => {
-      const { fs, machine, knowledge } = process;
+      const { machine, knowledge } = process;
       machine.room = 30;
-      await rejects(repairLog(fs, LOG));
+      await rejects(repairLog(machine.fs, LOG));
       machine.room = Infinity;
-      await repairLog(fs, LOG);
+      await repairLog(machine.fs, LOG);
       knowledge.damaged.clear();
       await storing([MOSS])(process);
     },
