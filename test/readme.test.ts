@@ -268,6 +268,15 @@ t.test('SQLite reads a log with the command of its document', { skip: noSqlite }
   t.equal(printed, '9223372036854775807|a "fern"|a,b\n9007199254740993|ivy|\n');
 });
 
+const noJq = spawnSync('jq', ['--version']).status !== 0 && 'needs jq';
+
+t.test('jq writes the plants of an array on lines', { skip: noJq }, async (t) => {
+  const [, command = ''] = /`(jq .*?)`/.exec(read('src/log/README.md')) ?? [];
+  const input = '[{"id":1,"name":"ivy"},\n {"id":2,"name":"fern"}]';
+  const { stdout } = spawnSync('sh', ['-c', command], { input, encoding: 'utf8' });
+  t.equal(stdout, '{"id":1,"name":"ivy"}\n{"id":2,"name":"fern"}\n');
+});
+
 const noPython = spawnSync('python3', ['--version']).status !== 0 && 'needs python3';
 
 t.test('Python makes a file to import of CSV, with exact ids', { skip: noPython }, async (t) => {
