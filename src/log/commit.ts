@@ -1,5 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
 import { constants } from 'node:os';
+// Not the global, which fake timers of test runners replace.
+import { setImmediate } from 'node:timers';
 
 import { measureCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';

@@ -223,6 +223,8 @@ const HANG_REPORT = /: a write has not returned for 10 s; plants are refused unt
 const RETURN_REPORT = /: the write has returned; plants are stored again$/;
 
 t.test('while a write hangs, plants are refused; at its end, its own are stored', async (t) => {
+  // As the fake timers of a test runner do.
+  t.intercept(globalThis, 'setImmediate', { value: () => undefined });
   const { fs, log, reports, content } = await openWithFaults(t);
   await log.add(FERN);
   await fs.expire();
