@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import { keyOf, reachable, type Effect } from './disk.js';
+import { allOutcomes, keyOf, reachable, type Effect, type Outcomes } from './disk.js';
 import { LOG, recover, type Process } from './invariants.js';
 import { copyOf, keyOfKnowledge, type Knowledge } from './knowledge.js';
 import { createMachine } from './simulated-fs.js';
@@ -17,7 +17,7 @@ export interface CrashState {
 }
 
 /** A moment at which a process may crash. */
-interface Moment {
+export interface Moment {
   readonly process: Process;
   readonly trail: readonly string[];
   /** The operation in progress. */
@@ -26,24 +26,30 @@ interface Moment {
   readonly inFlight?: Effect | undefined;
 }
 
-/** What remains if the power is cut, or the process is killed, at a moment. */
-function crashesAt({ process, trail, operation, inFlight }: Moment): CrashState[] {
-  const { machine, knowledge } = process;
+/** What power cuts at a moment can leave. */
+export function powerCutsAt(
+  { process, trail, operation }: Moment,
+  outcomes: Outcomes,
+): CrashState[] {
+  const { machine } = process;
   const { world } = machine;
   const log = machine.inoOf(LOG);
   const writes = world.pending.filter((effect) => effect.kind === 'write');
   const interrupted = writes.filter(({ ino }) => ino === log);
-  const cuts = afterPowerCut(world).map((after) => ({
+  return afterPowerCut(world, outcomes).map((after) => ({
     world: after,
-    knowledge: { ...copyOf(knowledge), interrupted },
+    knowledge: { ...copyOf(process.knowledge), interrupted },
     trail: [...trail, `power cut in ${operation}`],
   }));
-  const kills = afterKill(world, inFlight).map((after) => ({
-    world: after,
-    knowledge: copyOf(knowledge),
+}
+
+/** What remains if the process is killed at a moment. */
+export function killsAt({ process, trail, operation, inFlight }: Moment): CrashState[] {
+  return afterKill(process.machine.world, inFlight).map((world) => ({
+    world,
+    knowledge: copyOf(process.knowledge),
     trail: [...trail, `kill in ${operation}`],
   }));
-  return [...cuts, ...kills];
 }
 
 /**
@@ -59,20 +65,28 @@ function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): s
 export interface ExploreOptions {
   /** How many crashes follow each other. */
   readonly crashes: number;
+  /** Chooses from what crashes at a moment can leave. Default: all of it. */
+  readonly choose?: (moment: Moment) => readonly CrashState[];
   readonly dsyncIsDurable: boolean;
 }
 
+const allAt = (moment: Moment): CrashState[] => [
+  ...powerCutsAt(moment, allOutcomes),
+  ...killsAt(moment),
+];
+
 /**
  * Runs a workload and recovers from every state that a crash at any moment can leave; then from every
- * state that a crash during one of these recoveries can leave, and so on. Resolves to what went wrong after which crashes.
+ * state that a crash during one of these recoveries can leave, and so on. Resolves to the number of different states
+ * that were checked, and to what went wrong after which crashes.
  *
  * A moment is during an operation, as late as possible: when all that remains to be done waits for it. The last
  * one is the end.
  */
 export async function explore(
-  { start, knowledge, run }: Workload,
-  { crashes, dsyncIsDurable }: ExploreOptions,
-): Promise<readonly string[]> {
+  { start, knowledge, run, goOn }: Workload,
+  { crashes, choose = allAt, dsyncIsDurable }: ExploreOptions,
+): Promise<{ states: number; violations: string[] }> {
   const seen = new Set<string>();
   const violations: string[] = [];
 
@@ -84,7 +98,7 @@ export async function explore(
     const next: CrashState[] = [];
     let operations = 0;
     function crash(operation: string, inFlight?: Effect): void {
-      for (const after of crashesAt({ process, trail, operation, inFlight })) {
+      for (const after of choose({ process, trail, operation, inFlight })) {
         const key = keyOfState(after, after.trail.length === crashes);
         if (!seen.has(key)) next.push(after);
         seen.add(key);
@@ -107,10 +121,13 @@ export async function explore(
     for (const after of next) {
       const number = after.trail.length;
       const newPlant = { id: BigInt(-number), name: `after crash ${number} \u{1f33f}` };
-      await crashEverywhere(after, (process) => recover(process, newPlant));
+      await crashEverywhere(after, async (process) => {
+        await recover(process, newPlant);
+        if (number < crashes) await goOn?.(process);
+      });
     }
   }
 
   await crashEverywhere({ world: start, knowledge, trail: [] }, run);
-  return violations;
+  return { states: seen.size, violations };
 }

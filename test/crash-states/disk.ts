@@ -1,3 +1,5 @@
+import type { Random } from './random.js';
+
 /*
  * The content of a simulated disk, and what can remain of changes to it after a power cut. A disk is
  * immutable: a change returns a new disk, which shares everything unchanged.
@@ -85,8 +87,11 @@ export function applied(disk: Disk, effect: Effect): Disk {
   }
 }
 
+/** Chooses which parts of an effect have reached the disk when the power is cut. */
+export type Outcomes = (disk: Disk, effect: Effect) => Iterable<Disk>;
+
 /** Every disk that an effect can leave when the power is cut. */
-export function* outcomesOf(disk: Disk, effect: Effect): Iterable<Disk> {
+export function* allOutcomes(disk: Disk, effect: Effect): Iterable<Disk> {
   if (effect.kind !== 'write') {
     yield disk;
     yield applied(disk, effect);
@@ -100,6 +105,18 @@ export function* outcomesOf(disk: Disk, effect: Effect): Iterable<Disk> {
       const written = parts.filter((_, n) => ((subset >> n) & 1) === 1);
       yield withParts(disk, effect.ino, size, written);
     }
+}
+
+/** One of the disks that an effect can leave. */
+export function randomOutcome(random: Random): Outcomes {
+  return (disk, effect) => {
+    if (effect.kind !== 'write') return [random.chance(0.5) ? disk : applied(disk, effect)];
+    const share = random();
+    const written = partsOf(effect).filter(() => random.chance(share));
+    const end = effect.offset + effect.bytes.length;
+    const size = random.pick([end, end, ...sizesAfter(disk, effect)]);
+    return [withParts(disk, effect.ino, size, written)];
+  };
 }
 
 /** A part of a write that is in one sector. */

@@ -20,7 +20,7 @@ for (const dsyncIsDurable of [true, false])
     const twice = byLength(dsyncIsDurable ? TWICE : [], names, names);
     t.test(`no acknowledged plant is lost in any crash when ${what}${condition}`, async (t) => {
       const crashes = twice.includes(what) ? 2 : 1;
-      const violations = await explore(workload, { crashes, dsyncIsDurable });
+      const { violations } = await explore(workload, { crashes, dsyncIsDurable });
       t.strictSame(violations, []);
     });
   }

@@ -14,6 +14,8 @@ export interface Workload {
   readonly start: World;
   readonly knowledge: Knowledge;
   readonly run: (process: Process) => Promise<unknown>;
+  /** What a process does after it has recovered the log from a crash. */
+  readonly goOn?: Workload['run'];
 }
 
 const FERN: NewPlant = { id: 1n, name: 'fern \u00e9t\u00e9' };
@@ -25,13 +27,13 @@ const OAK: NewPlant = { id: 4n, name: 'oak'.repeat(200) };
 const TORN = lineOf(OAK).slice(0, 500);
 
 /** A workload on a log with the lines of some plants, then other bytes: damaged lines, and a torn tail. */
-function onLog(plants: readonly NewPlant[], others: string, run: Workload['run']): Workload {
+export function onLog(plants: readonly NewPlant[], others: string, run: Workload['run']): Workload {
   const start = worldWith(dirname(LOG), plants.map(lineOf).join('') + others);
   return { start, knowledge: knowledgeOf(plants, others), run };
 }
 
 /** A workload without a log. Its folder is missing as well. */
-function onNothing(run: Workload['run']): Workload {
+export function onNothing(run: Workload['run']): Workload {
   return { start: worldWith(dirname(dirname(LOG))), knowledge: knowledgeOf(), run };
 }
 

@@ -2,13 +2,13 @@ import {
   applied,
   beginningsOf,
   keyOf,
-  outcomesOf,
   reachable,
   ROOT,
   withInode,
   type Disk,
   type Effect,
   type Inode,
+  type Outcomes,
 } from './disk.js';
 
 /** What a file system holds at one moment: a disk, and the page cache above it. Immutable, like a disk. */
@@ -83,12 +83,12 @@ export function afterKill(world: World, inFlight?: Effect): World[] {
 }
 
 /** The worlds that a power cut can leave. */
-export function afterPowerCut({ durable, pending }: World): World[] {
+export function afterPowerCut({ durable, pending }: World, outcomes: Outcomes): World[] {
   let disks = new Map([['', durable]]);
   for (const effect of pending) {
     const next = new Map<string, Disk>();
     for (const disk of disks.values())
-      for (const outcome of outcomesOf(disk, effect)) next.set(keyOf(outcome), outcome);
+      for (const outcome of outcomes(disk, effect)) next.set(keyOf(outcome), outcome);
     disks = next;
   }
   return [...disks.values()].map((disk) => worldOf(reachable(disk)));
