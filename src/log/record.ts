@@ -100,14 +100,12 @@ export function isTornRecord(tail: Buffer): boolean {
   }
 }
 
-/**
- * Whether the line at a byte offset begins as a record does, as far as its bytes go. The first line of a file may
- * also begin with zeros, which a power cut has left.
- */
+/** Whether the line at a byte offset begins as a record does, as far as its bytes go. */
 export function beginsAsRecord(line: Buffer, offset: number): boolean {
-  const begin = line.subarray(0, ID_START.length);
-  const isZero = begin.equals(Buffer.alloc(begin.length));
-  return begin.equals(ID_START.subarray(0, begin.length)) || (isZero && offset === 0);
+  let end = Math.min(line.length, ID_START.length);
+  // Of the first write to a file, a power cut may have left zeros.
+  while (offset === 0 && line[end - 1] === 0) end--;
+  return line.subarray(0, end).equals(ID_START.subarray(0, end));
 }
 
 function withoutMark(line: Buffer): Buffer {

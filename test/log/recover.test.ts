@@ -40,6 +40,7 @@ const tails: Record<string, Buffer> = {
   'half a character': Buffer.from('{"id":5,"name":"\u{1f33f}').subarray(0, -2),
   'one NUL byte': Buffer.alloc(1),
   'a page of NUL bytes': Buffer.alloc(4096),
+  'two bytes of a record, then NUL bytes': Buffer.from('{"'.padEnd(5000, '\0')),
   'half a record, then NUL bytes': Buffer.concat([TORN, Buffer.alloc(5000)]),
   'more than is read at once': Buffer.from(`{"id":5,"name":"${'x'.repeat(600_000)}`),
 };
