@@ -229,7 +229,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     // test/program/settings/server.test.ts compares the settings with these.
     ['idle connection, `PLANT_STORE_KEEP_ALIVE_SECONDS`', 86_400],
     ['connections to the monitor', MONITOR_LIMITS.maxConnections, MONITOR_LIMITS.connectionMs],
-    ['shutdown', SHUTDOWN_MS, STOP_TIMES.clientsMs],
+    ['shutdown', SHUTDOWN_MS, STOP_TIMES.requestsMs],
     ['reports of internal errors and overload', REPORT_RATE.count, REPORT_RATE.periodMs],
     ['line of the log', MAX_RECORD_BYTES],
     ['write to the log', HANG_MS],

@@ -1,19 +1,18 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-import type { NewPlant } from '../plant.js';
 import { reportToConsole } from '../report.js';
-import type { PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import type { StoreSettings } from './settings/table.js';
 
 /** The pause between two attempts to open a database, in milliseconds. */
 export const RETRY_MS = 3_000;
 
-/** Leaves out the cause, whose stack adds nothing to the message. */
-const reportSentence = (message: string): void => reportToConsole(message);
+/** The stack of the cause adds nothing. */
+const reportWithoutCause = (message: string): void => reportToConsole(message);
 
 /**
- * Opens the database at a URL as a store, and names it. While no server can be reached, tries again and reports why, or fails.
+ * Opens the database at a URL as a store, and names it. While no server can be reached, tries again and reports why, or
+ * rejects, as `ifAway` says.
  * Rejects with the reason of `stop` if that is aborted before a server is reached.
  */
 export async function openDatabase(
@@ -31,27 +30,15 @@ export async function openDatabase(
         connections: settings.PLANT_STORE_DATABASE_CONNECTIONS,
         acceptDataLoss: settings.PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS,
         ...(password && { password }),
-        report: reportSentence,
+        report: reportWithoutCause,
       });
       return { store, place: `database: ${store.name}` };
     } catch (error) {
       stop.throwIfAborted();
       if (ifAway === 'fail' || !isTransient(error)) throw error;
-      reportSentence(`${reasonOf(error)}; trying again in ${RETRY_MS / 1_000} s`);
+      reportWithoutCause(`${reasonOf(error)}; trying again in ${RETRY_MS / 1_000} s`);
     }
     await delay(RETRY_MS, undefined, { signal: stop });
-  }
-}
-
-/** Reads all plants in a database that is being opened, then closes it: its connections would keep the process alive. */
-export async function* plantsInDatabase(
-  opening: Promise<{ readonly store: PlantStore & { plants(): AsyncIterable<NewPlant> } }>,
-): AsyncGenerator<NewPlant> {
-  const { store } = await opening;
-  try {
-    yield* store.plants();
-  } finally {
-    await store.close();
   }
 }
 

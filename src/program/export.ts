@@ -5,11 +5,10 @@ import { readPlantLog } from '../log/read.js';
 import { membersInJson, type NewPlant } from '../plant.js';
 import { pluralize } from '../report.js';
 import { reasonOf } from '../system-error.js';
-import { plantsInDatabase } from './database.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { oncePerSecond } from './output.js';
-import { readStoreSettings, type Environment } from './settings/read.js';
-import { openStore, withLog } from './store.js';
+import { readStoreSettings } from './settings/read.js';
+import { openStore, withLog } from './open-store.js';
 
 const STDOUT = 1;
 /** How many characters are written together. */
@@ -21,21 +20,20 @@ const CHUNK_LENGTH = 65_536;
  *
  * @throws Error if plants cannot be read or written, or once `stop` is aborted: then not all are printed.
  */
-export async function exportPlants(
-  file: string | undefined,
-  environment: Environment,
-  stop: AbortSignal,
-): Promise<ExitCode> {
+export async function exportPlants(file: string | undefined, stop: AbortSignal): Promise<ExitCode> {
   if (file === undefined) {
-    const settings = await readStoreSettings(environment);
-    if (settings.PLANT_STORE_DATABASE_URL !== undefined)
-      return printPlants(plantsInDatabase(openStore(settings, 'fail', stop)), stop);
+    const settings = await readStoreSettings(process.env);
+    if (settings.PLANT_STORE_DATABASE_URL !== undefined) {
+      const { store } = await openStore(settings, 'fail', stop);
+      // Its connections would keep the process alive.
+      return printPlants(store.plants(), stop).finally(() => store.close());
+    }
   }
-  return withLog(file, environment, (path) => printPlants(readPlantLog(path), stop));
+  return withLog(file, (path) => printPlants(readPlantLog(path), stop));
 }
 
 async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): Promise<ExitCode> {
-  // For a file, process.stdout ignores that a full disk may take a part of a chunk only.
+  // For a file, process.stdout ignores partial writes, as to a full disk.
   const output = fstatSync(STDOUT).isFile()
     ? createWriteStream('', { fd: STDOUT, autoClose: false })
     : process.stdout;

@@ -7,8 +7,8 @@ import { reasonOf } from '../system-error.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { readLines, type Line } from './import-lines.js';
 import { oncePerSecond, printLine } from './output.js';
-import { readStoreSettings, type Environment } from './settings/read.js';
-import { openStore, type OpenStore } from './store.js';
+import { readStoreSettings } from './settings/read.js';
+import { openStore, type OpenStore } from './open-store.js';
 
 /** How many refused lines are listed; the others are counted. */
 const MAX_LISTED = 20;
@@ -18,12 +18,8 @@ const MAX_LISTED = 20;
  *
  * @throws Error as {@link addPlants} does, or if the store cannot be opened.
  */
-export async function importPlants(
-  file: string,
-  environment: Environment,
-  stop: AbortSignal,
-): Promise<ExitCode> {
-  const settings = await readStoreSettings(environment);
+export async function importPlants(file: string, stop: AbortSignal): Promise<ExitCode> {
+  const settings = await readStoreSettings(process.env);
   async function open(): Promise<OpenStore> {
     const opened = await openStore(settings, 'fail', stop);
     console.log(opened.place);
@@ -36,7 +32,7 @@ export async function importPlants(
 type Target = Pick<OpenStore, 'log'> & { readonly store: PlantStore };
 
 /**
- * Adds the plants in a file to a store, which is opened once the file shows JSON lines. Each line is a plant as
+ * Adds the plants in a file to a store, which is opened once its first line is a JSON object. Each line is a plant as
  * `POST /plants` takes it, or a record of a log, whose `crc32` must match. Prints the first lines that are refused, each
  * with its number and the reason that the response would have, and the number of all. It can be repeated: plants that
  * were added before are compared.
@@ -76,13 +72,13 @@ export async function addPlants(
       );
     await target?.store.close();
   }
-  // If the file was emptied meanwhile, the plants are not there.
+  // If the log was emptied meanwhile, it lacks these plants.
   target.log?.poisoned.throwIfAborted();
   return counts.refused === 0 ? EXIT.done : EXIT.failed;
 }
 
 /**
- * Adds the plant in a line. Resolves to what `add` does, or to why the line is refused.
+ * Adds the plant in a line. Resolves as `add` does, or to why the line is refused.
  *
  * @throws Error with the number of the line, if the reason is not the line.
  */

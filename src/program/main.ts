@@ -7,14 +7,14 @@ import { serve } from './serve.js';
 import { SettingsError } from './settings/error.js';
 import { readServerSettings } from './settings/server.js';
 import { settingsHelp } from './settings/table.js';
-import type { Shutdown } from './signals.js';
-import { openStore, withLog } from './store.js';
+import { isAbort, type Shutdown } from './signals.js';
+import { openStore, withLog } from './open-store.js';
 import { verify } from './verify.js';
 import { VERSION } from './version.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
        plant-store verify [FILE]   check every line of the log, and change nothing
-       plant-store repair [FILE]   write damaged lines again, or move them to a file beside it
+       plant-store repair [FILE]   write lines that hold a plant again, move others aside
        plant-store import FILE     add plants, one JSON object a line; - is stdin
        plant-store export [FILE]   print all plants, as import takes them
        plant-store --help | --version
@@ -31,8 +31,8 @@ the token file, the certificate and its key again, but stops it if its input is 
 
 /**
  * Runs the program with the arguments of the process. The process ends once nothing is left to do: all output has been
- * taken, and no file operation is pending. Not with `process.exit`, which waits for a thread that a disk or a resolver
- * blocks, and no timer or signal could end the process any more.
+ * taken, and no file operation is pending. `process.exit` is not used: it waits for a thread that a disk or a resolver
+ * blocks, and meanwhile no timer or signal can end the process.
  */
 export async function main(shutdown: Shutdown): Promise<void> {
   // The program continues if the reader of a pipe closes it (EPIPE).
@@ -44,11 +44,11 @@ export async function main(shutdown: Shutdown): Promise<void> {
 /** Runs a command, and resolves to its exit code. Reports why it fails, if it does. */
 export async function runCommand(shutdown: Shutdown, args: readonly string[]): Promise<ExitCode> {
   try {
-    // Only the server reads anything again. A command ends, as it does by default.
+    // Only the server reads files again on SIGHUP. It ends a command, as by default.
     if (args.length > 0) shutdown.onHangup(shutdown.request);
     return await commandOf(args)(shutdown);
   } catch (error) {
-    // From here on, the time of the shutdown runs. If a signal has requested it already, this has no effect.
+    // Starts the time limit of the shutdown, unless a signal has.
     shutdown.request();
     return reportFailure(error, shutdown);
   }
@@ -65,12 +65,12 @@ function commandOf(args: readonly string[]): Command {
   const hasOption = args.some((arg) => /^-./.test(arg));
   if (!hasOption && more.length === 0) {
     if (command === 'import' && file !== undefined)
-      return ({ requested }) => importPlants(file, process.env, requested);
-    if (command === 'export') return ({ requested }) => exportPlants(file, process.env, requested);
+      return ({ requested }) => importPlants(file, requested);
+    if (command === 'export') return ({ requested }) => exportPlants(file, requested);
     if (command === 'verify')
-      return ({ requested }) => withLog(file, process.env, (path) => verify(path, requested));
+      return ({ requested }) => withLog(file, (path) => verify(path, requested));
     if (command === 'repair')
-      return ({ requested }) => withLog(file, process.env, (path) => repair(path, requested));
+      return ({ requested }) => withLog(file, (path) => repair(path, requested));
   }
   // Without the arguments, one of which may be a token.
   throw new SettingsError([
@@ -90,11 +90,7 @@ function print(text: string): ExitCode {
 
 function reportFailure(error: unknown, { requested }: Shutdown): ExitCode {
   if (error instanceof SettingsError) return failWith(EXIT.usage, ...error.problems);
-  if (requested.aborted && isCausedBy(error, requested.reason))
+  if (isAbort(error, requested))
     return failWith(EXIT.interrupted, 'interrupted; run the same command again to complete it');
   return failWith(EXIT.failed, ...reasonOf(error).split('\n'));
-}
-
-function isCausedBy(error: unknown, cause: unknown): boolean {
-  return error === cause || (error instanceof Error && isCausedBy(error.cause, cause));
 }

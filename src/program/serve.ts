@@ -7,13 +7,13 @@ import { createPlantServer, STOP_TIMES, type PlantServer } from './server/http-s
 import { startMonitor, type Monitor } from './server/monitor.js';
 import { createTokenFile, readTls, readTokens } from './settings/files.js';
 import type { ServerSettings, TokenSource } from './settings/server.js';
-import { aborted, type Shutdown } from './signals.js';
-import type { OpenStore } from './store.js';
+import { aborted, isAbort, type Shutdown } from './signals.js';
+import type { OpenStore } from './open-store.js';
 
 /**
  * Serves a store until a shutdown is requested; a store that is poisoned requests one, too. Resolves to the
- * exit code once the requests in flight are answered and the store is closed. `open` may reject once the
- * shutdown is requested.
+ * exit code once the requests in flight are answered and the store is closed. `open` may reject with the reason of the
+ * shutdown, or with an error whose cause it is.
  */
 export async function serve(
   settings: ServerSettings,
@@ -23,7 +23,7 @@ export async function serve(
   const { tokenSource } = settings;
   const { requested } = shutdown;
   const started = await start(settings, requested, open).catch((error: unknown) => {
-    if (!requested.aborted) throw error;
+    if (!isAbort(error, requested)) throw error;
   });
   if (!started) return EXIT.done;
   const { store, place, log, handler, server, url, monitor } = started;
@@ -58,7 +58,7 @@ export async function serve(
   });
   if (log) void aborted(log.poisoned).then(shutdown.request);
   await aborted(requested);
-  await server.stop(STOP_TIMES.clientsMs);
+  await server.stop(STOP_TIMES.requestsMs);
   await store.close();
   return log?.poisoned.aborted ? EXIT.failed : EXIT.done;
 }

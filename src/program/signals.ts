@@ -6,7 +6,7 @@ import { killProcess } from './exit.js';
 /** How long the program may take to stop, in milliseconds: Docker sends SIGKILL after ten seconds. */
 export const SHUTDOWN_MS = 9_500;
 
-/** The end of the program, which a signal or a failure requests, and what SIGHUP does until then. */
+/** Requests the end of the program, and handles SIGHUP until then. */
 export interface Shutdown {
   /** Aborted once the program has to end. If it has not ended after {@link SHUTDOWN_MS}, it is killed. */
   readonly requested: AbortSignal;
@@ -16,7 +16,7 @@ export interface Shutdown {
 }
 
 /**
- * A second signal counts from this time after the first, in milliseconds. For one Ctrl-C, both the terminal
+ * Signals this soon after the first one, in milliseconds, do not count as second ones. For one Ctrl-C, both the terminal
  * and a program that forwards signals, such as npm, send SIGINT, within milliseconds of each other.
  */
 export const SAME_SIGNAL_MS = 100;
@@ -40,25 +40,24 @@ export function handleSignals(): Shutdown {
       setTimeout(killOnNext, SAME_SIGNAL_MS).unref();
     });
 
-  let isHangupDue = false;
-  let hangUp = (): void => void (isHangupDue = true);
-  // Not later: after the hangup, the standard input is no longer a terminal.
+  let reaction: (() => void) | undefined;
+  let isPending = false;
+  // Asked now: after the hangup, the standard input is no longer a terminal.
   const hasTerminal = isatty(STDIN);
   process.on('SIGHUP', () => {
-    if (!hasTerminal) {
-      hangUp();
-      return;
-    }
-    reportToConsole('SIGHUP: stopping, because the standard input is a terminal');
-    request();
+    if (hasTerminal) {
+      reportToConsole('SIGHUP: stopping, because the standard input is a terminal');
+      request();
+    } else if (reaction) reaction();
+    else isPending = true;
   });
 
   return {
     requested,
     request,
     onHangup(action) {
-      hangUp = action;
-      if (isHangupDue) action();
+      reaction = action;
+      if (isPending) action();
     },
   };
 }
@@ -73,9 +72,18 @@ function killOnNext(): void {
 }
 
 /** Resolves once a signal is aborted. */
-export function aborted(signal: AbortSignal): Promise<undefined> {
+export function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    if (signal.aborted) resolve(undefined);
-    else signal.addEventListener('abort', () => resolve(undefined));
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve());
   });
+}
+
+/** Whether an error is the reason of a signal that is aborted, or was caused by it. */
+export function isAbort(error: unknown, { aborted, reason }: AbortSignal): boolean {
+  return aborted && isCausedBy(error, reason);
+}
+
+function isCausedBy(error: unknown, cause: unknown): boolean {
+  return error === cause || (error instanceof Error && isCausedBy(error.cause, cause));
 }

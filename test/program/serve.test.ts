@@ -21,7 +21,7 @@ import { openPlantLog } from '../../dist/index.js';
 import { serve } from '../../dist/program/serve.js';
 import type { Environment } from '../../dist/program/settings/read.js';
 import { readServerSettings } from '../../dist/program/settings/server.js';
-import type { OpenStore } from '../../dist/program/store.js';
+import type { OpenStore } from '../../dist/program/open-store.js';
 import { connect, exchange, FERN, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
 import { freePort, listen } from '../service.js';
@@ -169,6 +169,16 @@ t.test('a database is served until a signal, also an earlier one, and closed', a
   t.equal(lines[1], 'database: db:5432/plants');
   t.equal(await ended, 0);
   t.equal(closed, 1);
+});
+
+t.test('a start that fails while it is interrupted says why', async (t) => {
+  const cwd = t.testdir({ data: { token: TOKEN } });
+  const failure = new Error('the log is damaged');
+  const start = serveStore(t, cwd, async (stop) => {
+    stop();
+    throw failure;
+  });
+  await t.rejects(start, failure);
 });
 
 t.test('if the log is modified, all plants get 503, and the program ends with 1', async (t) => {

@@ -32,10 +32,9 @@ export interface PlantServer {
   /** How many connections are open, and how many were closed at once so far because of the limit. */
   connections(): Promise<{ readonly open: number; readonly dropped: number }>;
   /**
-   * Accepts no more connections, and closes each one after its next response, or once it has been idle for
-   * {@link STOP_TIMES}`.idleMs`, or at most twice as long (TLS handshakes may take longer). After `timeoutMs` the
-   * latest request of each remaining connection is answered with 503, and after another `lastResponsesMs` these
-   * connections are destroyed. Resolves once all connections are closed, or by then.
+   * Accepts no more connections. Closes each one after its next response, or after one to two `idleMs` of
+   * {@link STOP_TIMES} without a request. After `timeoutMs`, the latest request of each open connection is answered with
+   * 503, and after another `lastResponsesMs`, what is left is destroyed. Resolves once all are closed, and no later.
    */
   stop(timeoutMs: number): Promise<void>;
 }
@@ -43,7 +42,7 @@ export interface PlantServer {
 /** The times of {@link PlantServer.stop}, in milliseconds. */
 export const STOP_TIMES = {
   /** For the requests in flight. */
-  clientsMs: 8_000,
+  requestsMs: 8_000,
   /** To send 503 to the requests that remain. */
   lastResponsesMs: 500,
   /** How long a connection may be idle meanwhile: a request may be on its way. */
@@ -52,8 +51,8 @@ export const STOP_TIMES = {
 
 /** The limits of a connection, in milliseconds and bytes. */
 export const CONNECTION_LIMITS = {
-  /** As for a head. With Node's default of two minutes, silent clients would hold their connections for longer. */
-  handshakeTimeout: 10_000,
+  /** A stop cannot end a handshake, so this must not be longer. Node's default is two minutes. */
+  handshakeTimeout: STOP_TIMES.requestsMs,
   /** For a head, from its first byte; for the first head on a connection, from when that was accepted. */
   headersTimeout: 10_000,
   /** For a whole request: longer than the handler allows for a body, so that the handler responds first. */
@@ -67,9 +66,9 @@ export const CONNECTION_LIMITS = {
 interface Connection {
   /** The latest response, while it is in flight. */
   latest: ServerResponse | undefined;
-  /** The connection ends with a failure that is not a response of node:http. */
+  /** Set once {@link endInTurn} ends the connection: no request is handled any more. */
   isEnding: boolean;
-  /** Called when a response is closed. One that was kept would hold its request in memory. */
+  /** Forgets a closed response, so that an idle connection holds no request in memory. */
   readonly onClose: (this: ServerResponse) => void;
 }
 
@@ -96,9 +95,6 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
   server.maxHeadersCount = MAX_HEADER_LINES + 1;
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
-  // Not before the handshake is complete: if the client ended the connection during the handshake, it would
-  // stay open for `handshakeTimeout`.
-  tlsServer?.on('secureConnection', (socket) => (socket.allowHalfOpen = true));
 
   const connections = new Map<Duplex, Connection>();
   let closing = false;
@@ -112,6 +108,9 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
         if (connection.latest === this) connection.latest = undefined;
       },
     };
+    // Only now: with TLS, a client that ended the connection during the handshake would keep it open until
+    // `handshakeTimeout`.
+    socket.allowHalfOpen = true;
     connections.set(socket, connection);
     socket.once('close', () => connections.delete(socket));
   });
@@ -150,8 +149,8 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const connection = connections.get(socket);
-    // A TLS handshake has failed, or bytes are lost: node:http has paused its parser because too many responses
-    // are unsent, and TLS records that are decrypted by then reach it all the same (Node 20-26).
+    // Without a connection, the TLS handshake has failed. HPE_PAUSED: bytes are lost, because TLS records have reached
+    // the parser while node:http had paused it, as too many responses are unsent (Node 20-26).
     if (!connection || error.code === 'HPE_PAUSED') socket.destroy();
     // node:http may report a connection again: when the client ends it, or its time is up.
     else if (!connection.isEnding) {
@@ -173,7 +172,7 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
       closing = true;
       for (const res of unanswered()) res.setHeader('Connection', 'close');
       const idle = new WeakSet<Duplex>();
-      // That of node:http would not close connections without a request (Node 20-24), or close them at once (Node 26).
+      // `closeIdleConnections` keeps connections without a request (Node 20-24), or closes them at once (Node 26).
       function closeIdle(): void {
         for (const [socket, { latest }] of connections) {
           if (latest) continue;
@@ -196,7 +195,7 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
           server.closeAllConnections();
           resolve();
         }
-        // That of node:http would destroy idle connections at once, even with a request on its way (Node 20-26).
+        // Not `server.close`, which destroys idle connections at once, even with a request on its way (Node 20-26).
         NetServer.prototype.close.call(server, done);
       });
     },

@@ -78,11 +78,11 @@ export async function readSettings(
 
 /**
  * Checks that the folder of a configured log exists. If it was created, a path such as `$HOME/plants.jsonl` in an env
- * file, which no shell has expanded, would be a new, empty log, which gives the ids of stored plants away.
+ * file, which no shell has expanded, would be a new, empty log, which gives stored ids to other plants.
  */
 async function checkFolder(file: string, problems: string[]): Promise<void> {
   const folder = dirname(file);
-  // Not of the folder itself, which may be a file.
+  // With `/.`, this fails for a file, too.
   await collectProblems(problems, `PLANT_STORE_FILE: the folder ${folder} must exist`, () =>
     stat(`${folder}/.`),
   );
@@ -100,6 +100,7 @@ function checkEnds(name: SettingName, value: string): void {
 
 /** The problems of variables that look like settings but are none. */
 function unknownNames(environment: Environment): string[] {
+  // Not `Object.keys`, which reads the descriptor of each variable.
   return Reflect.ownKeys(environment)
     .map(String)
     .filter((name) => name.startsWith('PLANT_STORE_') && !(name in SETTINGS))

@@ -225,7 +225,7 @@ t.test('a path that only a shell or a URL parser would understand is refused', a
     (value) => [value, problem] as const,
   );
   t.strictSame(await passing(FILES, Object.fromEntries(values)), []);
-  t.strictSame(await passing(FILES, { [PEM]: 'must be a path, without line breaks' }), []);
+  t.strictSame(await passing(FILES, { [PEM]: 'must be a path, without control characters' }), []);
   const comment = 'must not end with a comment, which an env file keeps';
   t.strictSame(await passing(FILES, { 'secret # mine': comment }), []);
 });

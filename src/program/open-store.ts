@@ -5,7 +5,7 @@ import type { NewPlant } from '../plant.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { openDatabase } from './database.js';
 import { reportProgress } from './output.js';
-import { readLogPath, type Environment } from './settings/read.js';
+import { readLogPath } from './settings/read.js';
 import type { StoreSettings } from './settings/table.js';
 
 /** The configured store, once it is open. */
@@ -17,7 +17,7 @@ export interface OpenStore {
   readonly log?: PlantLog;
 }
 
-/** Opens the configured store. While a database cannot be reached, tries again or fails. */
+/** Opens the configured store. While a database cannot be reached, tries again or rejects, as `ifAway` says. */
 export async function openStore(
   settings: StoreSettings,
   ifAway: 'try again' | 'fail',
@@ -34,15 +34,14 @@ export async function openStore(
 /** Runs a command on the given log, or else on the configured one. */
 export async function withLog<Result>(
   file: string | undefined,
-  environment: Environment,
   command: (path: string) => Promise<Result>,
 ): Promise<Result> {
   if (file !== undefined) return withRemedy(resolve(file), command(resolve(file)));
-  const path = await readLogPath(environment);
+  const path = await readLogPath(process.env);
   return namingSetting('PLANT_STORE_FILE', withRemedy(path, command(path)));
 }
 
-/** Names the setting of a file or database in the error if that cannot be used. */
+/** Puts the name of its setting before the error of a store that cannot be used. */
 async function namingSetting<Result>(name: string, result: Promise<Result>): Promise<Result> {
   try {
     return await result;
