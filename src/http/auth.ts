@@ -6,7 +6,7 @@ import { isRepeated, type HttpRequest } from './request.js';
 /** The longest bearer token that can be configured, in characters. */
 export const MAX_TOKEN_LENGTH = 511;
 
-/** The largest number of tokens: each one more is compared for each request, before its sender is known. */
+/** The largest number of tokens: each is compared on every request, before the client is authenticated. */
 export const MAX_TOKENS = 100;
 
 /** RFC 6750, section 2.1. */
@@ -15,7 +15,7 @@ const TOKEN68 = /^[\w.~+/-]+=*$/;
 /** RFC 9110, section 11.4, and RFC 6750, section 2.1. The scheme is case-insensitive. */
 const CREDENTIALS = /^bearer +[\w.~+/-]+=*$/i;
 
-/** Returns why a string cannot be configured as a bearer token, if so. */
+/** Why a value cannot be configured as a bearer token, or `undefined`. */
 export function tokenProblem(token: unknown): string | undefined {
   if (typeof token !== 'string') return 'is not a string';
   if (token === '') return 'is empty';
@@ -44,7 +44,7 @@ export function createAuthenticator(tokens: readonly string[]) {
     const problem = tokenProblem(token);
     if (problem) throw new TypeError(`tokens: number ${index + 1} ${problem}`);
   }
-  // No token contains a NUL: two are equal if their bytes are, up to and including the first NUL.
+  // No token contains a NUL, so a prefix that ends with one matches only its own token.
   const accepted = tokens.map((token) =>
     Buffer.from(token.padEnd(MAX_TOKEN_LENGTH + 1, '\0'), 'latin1'),
   );

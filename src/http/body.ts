@@ -14,6 +14,23 @@ const NOTHING = Buffer.alloc(0);
  */
 const MAX_QUEUED_BYTES = 16_384;
 
+let turn: Promise<void> | undefined;
+
+/**
+ * Resolves after the current poll phase, once everything that has arrived has been parsed. Listeners and
+ * a timer for each would take a fifth more of the main thread (256 connections, Node 24). All callers in one turn of
+ * the event loop share one `setImmediate`.
+ */
+function endOfTurn(): Promise<void> {
+  turn ??= new Promise((resolve) => {
+    setImmediate(() => {
+      turn = undefined;
+      resolve();
+    });
+  });
+  return turn;
+}
+
 /**
  * Reads a body and the trailers to their end, and lets the request's reservation grow with them.
  *
@@ -46,7 +63,7 @@ export async function readBody(
 
   req.on('error', ignore);
   const isSmall = declaredLength(req) <= MAX_QUEUED_BYTES;
-  // Most small bodies have arrived by then, and need neither listeners nor a timer.
+  // By then, most small bodies have arrived, and need neither listeners nor a timer.
   if (isSmall) await endOfTurn();
   const failure =
     isSmall && hasArrived(req)
@@ -123,20 +140,3 @@ function readChunks(req: HttpRequest, timeoutMs: number, take: Take): Promise<Fa
 
 /** Without a listener, an error would end the process. */
 const ignore = (): void => undefined;
-
-let turn: Promise<void> | undefined;
-
-/**
- * Resolves after the current poll phase, once everything that has arrived has been parsed. Listeners and
- * a timer for each would take a fifth more of the main thread (256 connections, Node 24). All callers in one turn of
- * the event loop share one `setImmediate`.
- */
-function endOfTurn(): Promise<void> {
-  turn ??= new Promise((resolve) => {
-    setImmediate(() => {
-      turn = undefined;
-      resolve();
-    });
-  });
-  return turn;
-}

@@ -3,7 +3,7 @@ import { clearTimeout, setTimeout } from 'node:timers';
 import type { Reservation } from './budget.js';
 import type { HttpRequest, HttpResponse } from './request.js';
 
-/** The callbacks for the close of each connection, which has one listener for all of its queued responses. */
+/** By connection, the `release` of each queued response. One `close` listener calls them all. */
 const releasesOn = new WeakMap<object, Set<() => void>>();
 
 /**

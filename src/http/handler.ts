@@ -115,8 +115,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   }
 
   /**
-   * Responds with a failure to a request for which no memory is reserved. Its head is held until its body is
-   * drained and the response flushed; if too many are, destroys the connection instead.
+   * Responds with a failure to a request without a reservation. Its head counts against `refusals` until the response
+   * is flushed. If no room is left there, destroys the connection instead.
    */
   async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
     const reservation = refusals.reserve(memoryForHead(req));

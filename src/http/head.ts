@@ -42,7 +42,7 @@ export function methodFailure({ method }: HttpRequest): Failure | undefined {
   return method === 'POST' ? undefined : failures.method;
 }
 
-/** Why a request to create a plant fails, as far as its head describes its content. */
+/** Why a request to create a plant fails because of its media type, its codings or its length. */
 export function contentFailure(req: HttpRequest, limits: PlantHandlerLimits): Failure | undefined {
   const { headers } = req;
   if (isRepeated(req, 'content-type') || !isJson(headers['content-type']))

@@ -45,7 +45,7 @@ export const MAX_HEADER_LINES = 100;
 
 /**
  * The memory for requests that are refused by their heads, most of them without a token, until their bodies are
- * drained and their responses flushed: 5,000 of the smallest, of which 3,640 fit into one read of a socket.
+ * drained and their responses flushed: 5,000 of the smallest; one read of a socket can hold 3,640.
  */
 export const MAX_REFUSED_BYTES = 16_777_216;
 

@@ -24,24 +24,25 @@ export function parsedPlant(
     if (!reservation.growBy(memoryForBody(bytes))) throw failures.overloaded;
   }
 
-  const left = req.rawBody ?? req.body;
-  if (left === undefined) throw failures.consumed;
-  const bytes = bytesIn(left);
+  const stored = req.rawBody ?? req.body;
+  if (stored === undefined) throw failures.consumed;
+  const bytes = bytesIn(stored);
   if (bytes) {
     admit(bytes.length);
     return parseNewPlant(bytes);
   }
-  const plant = checkNewPlant(left);
+  const plant = checkNewPlant(stored);
   // The body had at least one byte for each of these characters.
   admit(stringLength(plant));
   return plant;
 }
 
 /** The bytes that a body parser has stored on the request; `undefined` if it has parsed them. */
-function bytesIn(left: unknown): Buffer | undefined {
-  if (typeof left === 'string') return encode(left);
-  if (ArrayBuffer.isView(left)) return Buffer.from(left.buffer, left.byteOffset, left.byteLength);
-  return types.isAnyArrayBuffer(left) ? Buffer.from(left) : undefined;
+function bytesIn(stored: unknown): Buffer | undefined {
+  if (typeof stored === 'string') return encode(stored);
+  if (ArrayBuffer.isView(stored))
+    return Buffer.from(stored.buffer, stored.byteOffset, stored.byteLength);
+  return types.isAnyArrayBuffer(stored) ? Buffer.from(stored) : undefined;
 }
 
 /** The bytes that a text was decoded from, unless U+FFFD may have replaced invalid ones. */

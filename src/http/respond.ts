@@ -49,7 +49,7 @@ function writeAnswer(
     res.destroy();
     return false;
   }
-  // Not with `writeHead`, after which `getHeader` would not return it.
+  // Not with `writeHead`: the server of the program reads it with `getHeader`.
   if (isFinal) res.setHeader('Connection', 'close');
   res.writeHead(status, {
     'Content-Type': 'application/json',
@@ -82,13 +82,13 @@ function isOver(req: HttpRequest, res: HttpResponse): boolean {
   return res.writableEnded || (isHttp2(req) ? destroyed === true : writable === false);
 }
 
-/** Whether the connection can be used again after a failure: the end of the request must be in sight. */
+/** Whether the connection can be used again after a failure: only if a bounded rest of the request is still to come. */
 function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   const { headers, complete } = req;
   if (isHttp2(req)) return true;
   if (failure.closesConnection) return false;
-  // Behind an incomplete request, no other has been read, so closing the connection loses none.
   if (complete) return true;
+  // Closing the connection loses no request: none is read behind an incomplete one.
   if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;
   return !(declaredLength(req) > DRAIN.maxBytes);
 }

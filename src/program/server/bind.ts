@@ -14,14 +14,15 @@ export type Address = { readonly host: string; readonly port: number } | { reado
 /**
  * Makes a server listen, and resolves to its URL. The names of the settings for its host and port begin with `prefix`.
  *
- * @throws Error that says which setting has to be changed, with the error of the system as its cause.
+ * @throws Error that names the setting to change, with the error of the system as its cause; SettingsError for an
+ * inherited socket.
  */
 export function bind(server: Server, address: Address, prefix: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const onError = (cause: Error): void => reject(bindError(cause, address, prefix));
     server.once('error', onError);
-    // Otherwise the primary of a cluster would accept connections for its workers: it would share the
-    // port between logs, and pass a connection that one worker drops to the next, again and again.
+    // Without it, the primary of a cluster would accept for its workers: it would share the port between logs,
+    // and pass a dropped connection from worker to worker.
     const options = { ...address, exclusive: true };
     // As an option, the backlog would have no effect on a descriptor (Node 20-26).
     server.listen(options, BACKLOG, () => {

@@ -7,12 +7,11 @@ import { DRAIN } from '../../http/limits.js';
 
 /**
  * Ends a connection with a failure, once its earlier responses are sent. `res` is the latest response, if
- * there is one. If its request is incomplete, the failure is sent in place of `res`, or not at all if `res` has
- * begun.
+ * there is one. If the request of `res` is incomplete, the failure replaces `res`, or is not sent if `res` has begun.
  */
 export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failure: Failure): void {
   if (res?.req.complete) res.once('close', () => endWith(socket, failure));
-  // node:http emits `socket` once the responses before this one are sent, then sends what it holds.
+  // node:http emits `socket` once the responses before this one are sent, then writes the data buffered in this one.
   else if (res && !res.socket)
     res.once('socket', () => queueMicrotask(() => endInTurn(socket, res, failure)));
   else if (res?.headersSent) endGently(socket);

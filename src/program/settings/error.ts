@@ -17,19 +17,16 @@ export function problemsOf(error: unknown): readonly string[] {
   return error instanceof SettingsError ? error.problems : [reasonOf(error)];
 }
 
-/**
- * Resolves to the result of a reading. If that fails, adds its problems to the others, behind the name of what is
- * read, and resolves to `undefined`.
- */
+/** Resolves to what `read` returns. If it fails, adds its problems, each after `prefix`, and resolves to `undefined`. */
 export async function collectProblems<Result>(
   problems: string[],
-  name: string,
-  reading: () => Result | Promise<Result>,
+  prefix: string,
+  read: () => Result | Promise<Result>,
 ): Promise<Result | undefined> {
   try {
-    return await reading();
+    return await read();
   } catch (error) {
-    problems.push(...problemsOf(error).map((problem) => `${name}: ${problem}`));
+    problems.push(...problemsOf(error).map((problem) => `${prefix}: ${problem}`));
     return undefined;
   }
 }

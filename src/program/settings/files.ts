@@ -20,18 +20,18 @@ export interface TlsMaterial {
 }
 
 /**
- * Returns tokens if all of them are valid. `place` is what their numbers count: `line` or `number`. An empty token
- * is left out.
+ * Returns tokens if all of them are valid, without empty ones. `noun` precedes the number of a token in its problem:
+ * `line 2`.
  *
  * @throws SettingsError with the problem of each token.
  */
-export function checkTokens(given: readonly string[], place: string): readonly string[] {
+export function checkTokens(given: readonly string[], noun: 'line' | 'number'): readonly string[] {
   const tokens = given.filter((token) => token !== '');
   if (tokens.length > MAX_TOKENS)
     throw new SettingsError([`holds ${tokens.length} tokens; at most ${MAX_TOKENS} are allowed`]);
   const problems = given.flatMap((token, index) => {
     const problem = token === '' ? undefined : tokenProblem(token);
-    return problem === undefined ? [] : `${place} ${index + 1} ${problem}`;
+    return problem === undefined ? [] : `${noun} ${index + 1} ${problem}`;
   });
   if (problems.length > 0) throw new SettingsError(problems);
   return tokens;

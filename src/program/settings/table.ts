@@ -110,7 +110,7 @@ export function settingsHelp(): string {
 /** A path, which no shell has expanded or cleaned. */
 function path(value: string): string {
   // The content of a file, such as a private key, must not get into a message about a missing file.
-  if (/[\0-\x1f]/.test(value)) throw new Error('must be a path, without line breaks');
+  if (/[\0-\x1f]/.test(value)) throw new Error('must be a path, without control characters');
   if (/^~|^file:|\/$/i.test(value))
     throw new Error('must not begin with ~ or file:, or end with /');
   if (/\s#/.test(value)) throw new Error('must not end with a comment, which an env file keeps');
