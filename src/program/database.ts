@@ -1,6 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
+import type { NewPlant } from '../plant.js';
 import { reportToConsole } from '../report.js';
+import type { PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import type { StoreSettings } from './settings/table.js';
 
@@ -39,6 +41,18 @@ export async function openDatabase(
       reportWithoutCause(`${reasonOf(error)}; trying again in ${RETRY_MS / 1_000} s`);
     }
     await delay(RETRY_MS, undefined, { signal: stop });
+  }
+}
+
+/** Reads all plants in a database that is being opened, then closes it: its connections would keep the process alive. */
+export async function* plantsInDatabase(
+  opening: Promise<{ readonly store: PlantStore & { plants(): AsyncIterable<NewPlant> } }>,
+): AsyncGenerator<NewPlant> {
+  const { store } = await opening;
+  try {
+    yield* store.plants();
+  } finally {
+    await store.close();
   }
 }
 

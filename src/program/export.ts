@@ -5,6 +5,7 @@ import { readPlantLog } from '../log/read.js';
 import { membersInJson, type NewPlant } from '../plant.js';
 import { pluralize } from '../report.js';
 import { reasonOf } from '../system-error.js';
+import { plantsInDatabase } from './database.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { oncePerSecond } from './output.js';
 import { readStoreSettings } from './settings/read.js';
@@ -23,11 +24,8 @@ const CHUNK_LENGTH = 65_536;
 export async function exportPlants(file: string | undefined, stop: AbortSignal): Promise<ExitCode> {
   if (file === undefined) {
     const settings = await readStoreSettings(process.env);
-    if (settings.PLANT_STORE_DATABASE_URL !== undefined) {
-      const { store } = await openStore(settings, 'fail', stop);
-      // Its connections would keep the process alive.
-      return printPlants(store.plants(), stop).finally(() => store.close());
-    }
+    if (settings.PLANT_STORE_DATABASE_URL !== undefined)
+      return printPlants(plantsInDatabase(openStore(settings, 'fail', stop)), stop);
   }
   return withLog(file, (path) => printPlants(readPlantLog(path), stop));
 }
