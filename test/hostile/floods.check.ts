@@ -256,3 +256,18 @@ async function timed(work: () => Promise<void>): Promise<number> {
   await work();
   return Math.round(performance.now() - startedAt);
 }
+
+t.test('a silent client in a TLS handshake does not keep a stop from ending in time', async (t) => {
+  const cwd = t.testdir({ ...selfSigned() });
+  const env = {
+    ...settingsFor(join(cwd, 'plants.jsonl')),
+    PLANT_STORE_TLS_KEY: 'key',
+    PLANT_STORE_TLS_CERT: 'cert',
+  };
+  const program = await start(t, { cwd, env });
+  const silent = await openSocket(program.port);
+  // Accepted after the silent one.
+  await openSocket(program.port, true);
+  t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
+  silent.destroy();
+});
