@@ -82,7 +82,7 @@ function isOver(req: HttpRequest, res: HttpResponse): boolean {
   return res.writableEnded || (isHttp2(req) ? destroyed === true : writable === false);
 }
 
-/** Whether the connection can be used again after a failure: only if a bounded rest of the request is still to come. */
+/** Whether the connection can be used again after a failure: only if at most a bounded rest of the request is to come. */
 function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   const { headers, complete } = req;
   if (isHttp2(req)) return true;

@@ -43,11 +43,11 @@ interface Batch {
  */
 const FULL_BATCH_BYTES = 4_194_304;
 
+const { ENOSPC, EDQUOT, EFBIG } = constants.errno;
 /**
  * The errors for lack of room. After one of them, it is known what the file holds. Compared by number, because libuv
  * has no name for EDQUOT.
  */
-const { ENOSPC, EDQUOT, EFBIG } = constants.errno;
 const NO_ROOM: readonly unknown[] = [-ENOSPC, -EDQUOT, -EFBIG];
 
 /** How long a commit may take, in milliseconds: a busy disk needs less, and many clients wait at most 30 s. */

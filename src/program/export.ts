@@ -7,9 +7,9 @@ import { pluralize } from '../report.js';
 import { reasonOf } from '../system-error.js';
 import { plantsInDatabase } from './database.js';
 import { EXIT, type ExitCode } from './exit.js';
+import { openStore, withLog } from './open-store.js';
 import { oncePerSecond } from './output.js';
 import { readStoreSettings } from './settings/read.js';
-import { openStore, withLog } from './open-store.js';
 
 const STDOUT = 1;
 /** How many characters are written together. */

@@ -6,9 +6,9 @@ import { PlantStoreError, type PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { EXIT, type ExitCode } from './exit.js';
 import { readLines, type Line } from './import-lines.js';
+import { openStore, type OpenStore } from './open-store.js';
 import { oncePerSecond, printLine } from './output.js';
 import { readStoreSettings } from './settings/read.js';
-import { openStore, type OpenStore } from './open-store.js';
 
 /** How many refused lines are listed; the others are counted. */
 const MAX_LISTED = 20;

@@ -2,13 +2,13 @@ import { reasonOf } from '../system-error.js';
 import { EXIT, failWith, type ExitCode } from './exit.js';
 import { exportPlants } from './export.js';
 import { importPlants } from './import.js';
+import { openStore, withLog } from './open-store.js';
 import { repair } from './repair.js';
 import { serve } from './serve.js';
 import { SettingsError } from './settings/error.js';
 import { readServerSettings } from './settings/server.js';
 import { settingsHelp } from './settings/table.js';
 import { isAbort, type Shutdown } from './signals.js';
-import { openStore, withLog } from './open-store.js';
 import { verify } from './verify.js';
 import { VERSION } from './version.js';
 
@@ -44,7 +44,7 @@ export async function main(shutdown: Shutdown): Promise<void> {
 /** Runs a command, and resolves to its exit code. Reports why it fails, if it does. */
 export async function runCommand(shutdown: Shutdown, args: readonly string[]): Promise<ExitCode> {
   try {
-    // Only the server reads files again on SIGHUP. It ends a command, as by default.
+    // On SIGHUP, only the server reads files again. A command ends, as by default.
     if (args.length > 0) shutdown.onHangup(shutdown.request);
     return await commandOf(args)(shutdown);
   } catch (error) {

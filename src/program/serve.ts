@@ -3,12 +3,12 @@ import { pluralize, reportToConsole as report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import { EXIT, type ExitCode } from './exit.js';
+import type { OpenStore } from './open-store.js';
 import { createPlantServer, STOP_TIMES, type PlantServer } from './server/http-server.js';
 import { startMonitor, type Monitor } from './server/monitor.js';
 import { createTokenFile, readTls, readTokens } from './settings/files.js';
 import type { ServerSettings, TokenSource } from './settings/server.js';
 import { aborted, isAbort, type Shutdown } from './signals.js';
-import type { OpenStore } from './open-store.js';
 
 /**
  * Serves a store until a shutdown is requested; a store that is poisoned requests one, too. Resolves to the
