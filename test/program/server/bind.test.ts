@@ -1,7 +1,7 @@
-/* A socket that the program inherits by the protocol of systemd, sd_listen_fds(3). */
+/* The socket of the program: its own, or one that it inherits by the protocol of systemd, sd_listen_fds(3). */
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer, type AddressInfo, type ListenOptions, type Server } from 'node:net';
+import { connect, createServer, type AddressInfo, type ListenOptions, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -47,7 +47,26 @@ t.test('an inherited socket is used with its address', async (t) => {
   t.equal((await exchange(t, port, message())).status, 200);
 });
 
-t.test('the socket must be a listening TCP socket', async (t) => {
+for (const isInherited of [false, true])
+  t.test(
+    `600 connections wait to be accepted on ${isInherited ? 'an inherited' : 'its own'} socket`,
+    async (t) => {
+      const [server, descriptor] = await listen(t, { host: '127.0.0.1', port: 0 });
+      const options = isInherited
+        ? { ...inheriting(t), descriptor }
+        : { cwd: t.testdir(), env: ENV };
+      const program = await start(t, options);
+      // Only the program accepts connections from now on.
+      server.close();
+      // With Node's default of 511, the others would not be connected until the program goes on.
+      program.send('SIGSTOP');
+      const sockets = Array.from({ length: 600 }, () => connect(program.port, '127.0.0.1'));
+      await t.resolves(Promise.all(sockets.map((socket) => once(socket, 'connect'))));
+      for (const socket of sockets) socket.destroy();
+    },
+  );
+
+t.test('the inherited socket must be a listening TCP socket', async (t) => {
   const fault = (reason: string): string[] => [
     `LISTEN_FDS: cannot listen on descriptor 3: ${reason}`,
   ];
