@@ -56,7 +56,7 @@ t.test('plants that arrive during a write are written together in the next one',
 
 t.test('plants that are added in the same tick are written together', async (t) => {
   const { fs, log } = await openWithFaults(t);
-  await Promise.all(manyPlants(500).map((plant) => log.add(plant)));
+  await Promise.all(manyPlants(50).map((plant) => log.add(plant)));
   t.equal(countOf(fs, 'write'), 1);
   for (const id of [-1n, -2n]) await log.add({ id, name: '' });
   t.equal(countOf(fs, 'write'), 3, 'sequential plants do not wait for each other');
@@ -148,10 +148,7 @@ const PARTIAL = { writes: 9, fails: 'ENOSPC' };
 /** Faults of the next operation of each kind. */
 const poisons: Record<string, Readonly<Record<string, Fault>>> = {
   'a write that fails': { write: { fails: 'EIO' } },
-  'a partial write that fails': { write: { writes: 9, fails: 'EIO' } },
-  'a complete write that fails': { write: { writes: 1000, fails: 'EIO' } },
   'a write of 0 bytes': { write: { writes: 0 } },
-  'a write that is forbidden': { write: { fails: 'EACCES' } },
   'a read after a failed write that fails': { write: PARTIAL, read: { fails: 'EIO' } },
   'a truncation that fails': { write: PARTIAL, ftruncate: { fails: 'EIO' } },
   'a truncation that fails with ENOSPC': { write: PARTIAL, ftruncate: { fails: 'ENOSPC' } },
@@ -192,32 +189,28 @@ const failedWrites: Record<string, Fault> = {
   'a part, for another reason': { writes: 9, fails: 'EIO' },
   'everything, but not to the disk': { writes: Infinity, fails: 'EIO' },
 };
-const OTHER_LINES = {
-  'a shorter line': 'x\n',
-  'a line of the same length': FERN_LINE.replace('fern', 'reed'),
-  'a longer line': `${FERN_LINE.slice(0, -1)}x\n`,
-};
+/** A line of the same length, which begins as the fern's. */
+const OTHER_LINE = FERN_LINE.replace('fern', 'reed');
 
 for (const [what, fault] of Object.entries(failedWrites))
   for (const order of ['before', 'after'])
-    for (const [which, line] of Object.entries(OTHER_LINES))
-      t.test(
-        `a write that fails and leaves ${what}: ${which} of another process ${order} it is not cut off`,
-        async (t) => {
-          const { fs, log, path, content } = await openWithFaults(t);
-          // After a write has failed, what it has left is read.
-          if (order === 'after') failNext(fs, 'write', fault);
-          const gate = order === 'after' ? holdNext(fs, 'read') : holdNext(fs, 'write', fault);
-          const refused = t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /modified/ });
-          await gate.reached;
-          appendFileSync(path, line);
-          gate.open();
-          await refused;
-          t.ok(log.poisoned.aborted);
-          const left = FERN_LINE.slice(0, fault.writes ?? 0);
-          t.equal(content(), order === 'after' ? left + line : line + left);
-        },
-      );
+    t.test(
+      `a write that fails and leaves ${what}: a line of another process ${order} it is not cut off`,
+      async (t) => {
+        const { fs, log, path, content } = await openWithFaults(t);
+        // After a write has failed, what it has left is read.
+        if (order === 'after') failNext(fs, 'write', fault);
+        const gate = order === 'after' ? holdNext(fs, 'read') : holdNext(fs, 'write', fault);
+        const refused = t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /modified/ });
+        await gate.reached;
+        appendFileSync(path, OTHER_LINE);
+        gate.open();
+        await refused;
+        t.ok(log.poisoned.aborted);
+        const left = FERN_LINE.slice(0, fault.writes ?? 0);
+        t.equal(content(), order === 'after' ? left + OTHER_LINE : OTHER_LINE + left);
+      },
+    );
 
 const HANG_REPORT = /: a write has not returned for 10 s; plants are refused until it does$/;
 const RETURN_REPORT = /: the write has returned; plants are stored again$/;
@@ -318,29 +311,24 @@ t.test('a log that is poisoned while a write hangs stays so when it returns', as
   await t.rejects(log.check(), { ...UNAVAILABLE, message: /was modified/ });
 });
 
-t.test('close waits for a write that hangs', async (t) => {
+t.test('while a write hangs, plants are read, and close waits for it', async (t) => {
   const opened = await openWithFaults(t);
-  const gate = await hangNext(t, opened, 'write', [FERN]);
-  const closed = opened.log.close();
+  const { fs, log, content } = opened;
+  await log.add(FERN);
+  const gate = await hangNext(t, opened, 'write', [IVY]);
+  t.strictSame(await collect(log.plants()), [FERN]);
+  const closed = log.close();
   t.ok(await isPending(closed));
   gate.open();
   await closed;
-  t.equal(opened.content(), encodeRecord(FERN));
-  t.equal(opened.fs.openFiles, 0);
+  t.equal(content(), logOf([FERN, IVY]).toString());
+  t.equal(fs.openFiles, 0);
 });
 
-t.test('plants are read while a write hangs', async (t) => {
-  const opened = await openWithFaults(t);
-  await opened.log.add(FERN);
-  const gate = await hangNext(t, opened, 'write', [IVY]);
-  t.strictSame(await collect(opened.log.plants()), [FERN]);
-  gate.open();
-});
-
-/** A plant with an é in its name and, as its checksum has ten digits, a line of a given length, in bytes. */
-function plantOfLine(id: bigint, bytes: number): NewPlant {
-  const rest = '{"id":1,"name":"\u00e9","crc32":1234567890}\n'.length;
-  return { id, name: `\u00e9${'x'.repeat(bytes - rest - 1)}` };
+/** A plant whose line has a given length in characters, as its checksum has ten digits. */
+function plantOfLine(id: bigint, length: number, start = ''): NewPlant {
+  const rest = '{"id":1,"name":"","crc32":1234567890}\n'.length;
+  return { id, name: start.padEnd(length - rest, 'x') };
 }
 
 t.test('a line may have the length limit of a record, but not one byte more', async (t) => {
@@ -353,7 +341,8 @@ t.test('a line may have the length limit of a record, but not one byte more', as
         : { bytesWritten: bytes.length },
   };
   const log = await openLog(system, logAt(t));
-  const tooLong = plantOfLine(2n, MAX_RECORD_BYTES + 1);
+  // Its é has two bytes.
+  const tooLong = plantOfLine(2n, MAX_RECORD_BYTES, '\u00e9');
   await t.rejects(log.add(tooLong), new RangeError('the plant is too large'));
   t.equal(await log.add({ ...tooLong, name: 'fern' }), 'created', 'its id can be used');
   const { bytes } = log;
@@ -364,8 +353,8 @@ t.test('a line may have the length limit of a record, but not one byte more', as
 
 t.test('a batch is bounded, and plants are written in the order of arrival', async (t) => {
   const { fs, log, content } = await openWithFaults(t);
-  const plants = manyPlants(14, 'x'.repeat(700_000));
+  const plants = manyPlants(6, 'x'.repeat(1_500_000));
   await Promise.all(plants.map((plant) => log.add(plant)));
-  t.equal(countOf(fs, 'write'), 3, 'six of them are more than 4 MiB');
-  t.equal(content(), logOf(plants).toString());
+  t.equal(countOf(fs, 'write'), 2, 'three of them are more than 4 MiB');
+  t.ok(content() === logOf(plants).toString());
 });

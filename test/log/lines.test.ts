@@ -63,9 +63,9 @@ async function checkParts(t: Test, content: string, maxBytesRead = Infinity): Pr
 }
 
 t.test('the parts of a file add up to all of it, however few bytes a read returns', async (t) => {
-  const lengths = [2, 3.5, 0, 1.2, 7, 0, 0, 6, 0.5].map((chunks) => chunks * CHUNK_BYTES);
+  const lengths = [2, 0, 1.2, 3.5, 0, 0.5].map((chunks) => chunks * CHUNK_BYTES);
   const plants = plantsNamed(...lengths.map((length) => 'x'.repeat(length)));
-  for (const maxBytesRead of [1_000, CHUNK_BYTES - 1, 3 * CHUNK_BYTES, Infinity])
+  for (const maxBytesRead of [10_000, CHUNK_BYTES - 1, 3 * CHUNK_BYTES, Infinity])
     await checkParts(t, `${logOf(plants).toString('latin1')}torn`, maxBytesRead);
   for (const maxBytesRead of [1, 2, 7, 64])
     await checkParts(t, `${FERN}\n${FERN}torn`, maxBytesRead);
@@ -78,7 +78,7 @@ t.test('a line may start or end anywhere around a chunk boundary', async (t) => 
 });
 
 t.test('no read is longer for a long line before it', async (t) => {
-  const names = Array.from({ length: 400 }, (_, n) => 'x'.repeat(n === 7 ? 5_000_000 : 20_000));
+  const names = Array.from({ length: 100 }, (_, n) => 'x'.repeat(n === 7 ? 5_000_000 : 20_000));
   const whole = memoryFile(logOf(plantsNamed(...names)));
   /** The largest read after the long line, and the largest one of all. */
   let [later, largest] = [0, 0];
@@ -101,13 +101,15 @@ t.test('a read that fails is an error', async (t) => {
 
 t.test('a line of the longest length is read; one byte more is an error', async (t) => {
   const found: number[] = [];
-  const longest = `${'x'.repeat(MAX_RECORD_BYTES - 1)}\n`;
-  const file = fileOf(`${FERN}${longest}${longest.slice(0, -1)}xx`);
+  const end = FERN.length + MAX_RECORD_BYTES;
+  const content = Buffer.alloc(end + MAX_RECORD_BYTES + 1, 'x');
+  content.write(FERN, 'latin1');
+  content.write('\n', end - 1);
   const reading = (async () => {
-    for await (const { lines } of linesOf(file))
+    for await (const { lines } of linesOf(memoryFile(content)))
       found.push(...lines.map(({ start, end }) => end - start));
   })();
-  const message = `the line at byte ${FERN.length + MAX_RECORD_BYTES} is longer than any record`;
+  const message = `the line at byte ${end} is longer than any record`;
   await t.rejects(reading, { name: 'RangeError', message });
   t.strictSame(found, [FERN.length, MAX_RECORD_BYTES]);
 });
