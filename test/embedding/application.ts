@@ -1,3 +1,5 @@
+import { Server as HttpServer } from 'node:http';
+import { Server, type AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
 
 import type { Test } from 'tap';
@@ -6,13 +8,11 @@ import { launch, type Process } from '../system/program.js';
 
 /** A preload with which a server listens on a free port instead of the given one, and prints it. */
 const ON_FREE_PORT = `
-import { Server } from 'node:net';
+import { Server } from 'node:http';
 const { listen } = Server.prototype;
-Server.prototype.listen = function (first, ...rest) {
-  const options = typeof first === 'number' ? { port: first } : first;
-  if (options.port === undefined) return listen.call(this, first, ...rest);
+Server.prototype.listen = function (_port, onListening) {
   this.once('listening', () => console.log(this.address().port));
-  return listen.call(this, { ...options, host: '127.0.0.1', port: 0 }, ...rest);
+  return listen.call(this, 0, '127.0.0.1', onListening);
 };`;
 
 /** An application that listens. */
@@ -32,4 +32,21 @@ export async function startApplication(t: Test, name: string): Promise<Applicati
   const program = launch(t, { cwd, script: example(name), preload: ON_FREE_PORT });
   const [port] = await program.says('stdout', /\d+(?=\n)/);
   return Object.assign(program, { port: Number(port), cwd });
+}
+
+/**
+ * Starts a program of `test/examples/` in this process, which does not wait for its end. Its log is in the working
+ * directory, and is that of all programs that import `handler.ts`.
+ */
+export async function startHere(t: Test, name: string): Promise<number> {
+  const listening = new Promise<Server>((resolve) => {
+    t.intercept(HttpServer.prototype, 'listen', {
+      value(this: Server, _port: unknown, onListening: () => void): Server {
+        this.once('listening', () => resolve(this)).unref();
+        return Server.prototype.listen.call(this, { port: 0, host: '127.0.0.1' }, onListening);
+      },
+    });
+  });
+  await import(example(name));
+  return ((await listening).address() as AddressInfo).port;
 }
