@@ -95,8 +95,8 @@ export const NO_EXIT = `process.on('exit', () => process.kill(process.pid, 'SIGA
 /** A preload with which the program waits ten times as long for clients, which a busy machine may need. */
 export const PATIENT = changeTimers('10 * ms');
 
-/** A log of 2000 plants, which is read in several steps. */
-export const LARGE_LOG = Array.from({ length: 2_000 }, (_, id) =>
+/** A log of 500 plants, which is read in several steps. */
+export const LARGE_LOG = Array.from({ length: 500 }, (_, id) =>
   encodeRecord({ id: BigInt(id), name: 'x'.repeat(990) }),
 ).join('');
 
