@@ -4,9 +4,8 @@
  */
 import t from 'tap';
 
-import type { System } from '../../dist/log/system.js';
 import { byLength } from '../length.js';
-import { exploreLock, type LockOptions, type Wrong } from './lock.js';
+import { exploreLock, type LockOptions } from './lock.js';
 
 const options = byLength<LockOptions[]>(
   [{ processes: 2, looks: 0 }],
@@ -31,37 +30,3 @@ for (const each of options)
       t.strictSame([...violations], []);
     },
   );
-
-/** Lists the claims before its own is visible. */
-function lookingTooEarly(fs: System): System {
-  let names: string[] = [];
-  return {
-    ...fs,
-    async rename(from, to) {
-      names = await fs.readdir('');
-      await fs.rename(from, to);
-    },
-    readdir: async () => names,
-  };
-}
-
-const mutations: readonly (readonly [what: string, mutate: LockOptions['mutate'], finds: Wrong])[] =
-  [
-    ['a process lists the claims before its own is visible', lookingTooEarly, 'two hold the lock'],
-    [
-      'dead claims are taken for live',
-      (fs) => ({ ...fs, connect: async () => undefined }),
-      'nobody can take the lock',
-    ],
-    [
-      'dead claims are not removed',
-      (fs) => ({ ...fs, unlink: async () => undefined }),
-      'a dead claim is left',
-    ],
-  ];
-
-for (const [what, mutate, finds] of mutations)
-  t.test(`the exploration detects that ${what}`, async (t) => {
-    const violations = await exploreLock({ processes: 2, looks: 0, mutate });
-    t.ok(violations.has(finds), [...violations.keys()].join(', '));
-  });

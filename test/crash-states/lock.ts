@@ -9,11 +9,9 @@ export interface LockOptions {
   readonly processes: number;
   /** How often each of them may look at the clock before its time is over. */
   readonly looks: number;
-  /** Gives the lock another file system, to break it. */
-  readonly mutate?: ((fs: System) => System) | undefined;
 }
 
-export type Wrong = 'two hold the lock' | 'nobody can take the lock' | 'a dead claim is left';
+type Wrong = 'two hold the lock' | 'nobody can take the lock' | 'a dead claim is left';
 
 /** What may happen next. */
 interface Event {
@@ -48,11 +46,7 @@ const PREFIX = claimPrefix(INO);
 const shortName = (path: string): string => basename(path).slice(PREFIX.length);
 
 /** Lets processes with these numbers acquire the lock in a folder with the sockets of dead processes. */
-function begin(
-  numbers: readonly number[],
-  { looks, mutate }: LockOptions,
-  left: readonly string[],
-) {
+function begin(numbers: readonly number[], { looks }: LockOptions, left: readonly string[]) {
   const folder = new Map<string, Socket>(left.map((name) => [name, { listens: false }]));
   const names = (): string[] => [...folder.keys()].sort();
 
@@ -144,12 +138,12 @@ function begin(
     } as unknown as System;
 
     async function useLock(): Promise<void> {
-      const lock = await acquireLock(mutate?.(fs) ?? fs, '/srv/data/plants.jsonl', INO);
+      const lock = await acquireLock(fs, '/srv/data/plants.jsonl', INO);
       contender.holds = true;
       await wait('hold', () => ({ '': () => (contender.holds = false) }));
       await lock.release();
     }
-    // Rejects if another process holds the lock, or if a mutation makes an operation fail.
+    // Rejects if another process holds the lock.
     useLock().then(end, end);
     return contender;
   }
