@@ -13,7 +13,8 @@ import { openPlantLog } from '../../dist/log/log.js';
 export interface Holder {
   /** Sends a command and resolves to its result; to `undefined` if the process ends first. */
   tell(command: 'open' | 'close' | 'disconnect'): Promise<string | undefined>;
-  signal(signal: NodeJS.Signals): void;
+  /** Suspends the process, and all those that it started. */
+  stop(): void;
   /** Kills the process, and waits until it and all those that it started have ended. */
   kill(): Promise<void>;
 }
@@ -23,7 +24,9 @@ export async function startHolder(t: Test, path: string, ...wrapper: string[]): 
   const holder = [process.execPath, join(import.meta.dirname, 'holder.js'), path];
   const child = spawn('env', [...wrapper, ...holder], {
     stdio: ['pipe', 'pipe', 'inherit'],
+    detached: true,
   });
+  const signal = (name: NodeJS.Signals) => process.kill(-(child.pid ?? 0), name);
   // Emitted when the last of these processes has closed stdout.
   const closed = once(child, 'close');
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
@@ -33,7 +36,7 @@ export async function startHolder(t: Test, path: string, ...wrapper: string[]): 
   };
   child.stdin.on('error', () => undefined);
   t.teardown(async () => {
-    child.kill('SIGCONT');
+    if (child.exitCode === null && child.signalCode === null) signal('SIGCONT');
     child.stdin.end();
     await closed;
   });
@@ -43,9 +46,9 @@ export async function startHolder(t: Test, path: string, ...wrapper: string[]): 
       child.stdin.write(`${command}\n`);
       return nextLine();
     },
-    signal: (signal) => void child.kill(signal),
+    stop: () => void signal('SIGSTOP'),
     async kill() {
-      child.kill('SIGKILL');
+      signal('SIGKILL');
       await closed;
     },
   };

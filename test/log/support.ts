@@ -1,7 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
 import { createHash } from 'node:crypto';
-import { chmodSync, constants, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { constants as systemConstants, tmpdir } from 'node:os';
+import { constants, readdirSync, readFileSync } from 'node:fs';
+import { constants as systemConstants } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
@@ -30,14 +30,6 @@ export function logAt(t: Test, content?: string | Buffer): string {
 /** The record of a plant in Latin-1, so that an index is a byte offset. */
 export function lineOf(plant: NewPlant): string {
   return Buffer.from(encodeRecord(plant)).toString('latin1');
-}
-
-/** A folder with a short path, which every user may reach. It is removed when the test ends. */
-export function shortFolder(t: Test, prefix = 'plants-'): string {
-  const folder = mkdtempSync(join(tmpdir(), prefix));
-  t.teardown(() => rmSync(folder, { recursive: true }));
-  chmodSync(folder, 0o755);
-  return folder;
 }
 
 /** The content of every file in a folder. It is an error if a lock is left. */
