@@ -14,6 +14,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
@@ -50,6 +51,23 @@ import {
 /* What every store promises is checked for the log by store-contract.test.ts. */
 
 const FERN_LINE = encodeRecord(FERN);
+
+const noProc = existsSync('/proc/self/fd') ? false : 'needs /proc';
+
+// The first test: the log of another one might close its socket meanwhile.
+t.test('a log keeps no process alive, and leaves no descriptor', { skip: noProc }, async (t) => {
+  const alive = () => process.getActiveResourcesInfo().filter((each) => /Timeout|Pipe/.test(each));
+  const descriptors = () => readdirSync('/proc/self/fd').length;
+  const [othersAlive, otherDescriptors] = [alive(), descriptors()];
+  const log = await openPlantLog(logAt(t));
+  await log.add(FERN);
+  t.strictSame(await collect(readPlantLog(log.path)), [FERN]);
+  t.strictSame(alive(), othersAlive);
+  await log.close();
+  // The socket of the lock is closed in a later turn.
+  for (let turns = 0; turns < 10; turns++) await nextTurn();
+  t.equal(descriptors(), otherDescriptors);
+});
 
 t.test('a log is opened without a synchronous call, which a hung disk would block', async (t) => {
   let calls = 0;
