@@ -70,7 +70,7 @@ function randomPlant(random: Random, id: bigint): NewPlant {
   return random.chance(0.7) ? { id, name } : { id, name, tag: 'indoor' };
 }
 
-const STATES = byLength(250, 2_500, 100_000);
+const STATES = byLength(120, 2_500, 100_000);
 
 t.setTimeout(0);
 
