@@ -9,9 +9,10 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
 import { relative, resolve } from 'node:path';
-import { createInterface } from 'node:readline';
+
+import { Parser, type FinalResults, type Result } from 'tap-parser';
+import { stringify } from 'yaml';
 
 const { TEST_JOBS = 4, TEST_SILENCE = 150, COVERAGE } = process.env;
 const SILENCE_MS = Number(TEST_SILENCE) * 1_000;
@@ -24,9 +25,6 @@ const ENV = COVERAGE === undefined ? process.env : { ...process.env, NODE_V8_COV
 /** How many lines are shown of each part of a failure, such as a diff, and of what its file wrote. */
 const MAX_LINES = 20;
 const MAX_LINE_LENGTH = 500;
-
-/** A line of TAP: the result of an assertion or a test, or the title of a test with its first result. */
-const TAP = /^( *)(?:(not )?ok \d+(?: - )?(.*?)(?: # (\S.*))?|# Subtest: (.*))$/;
 
 const started = performance.now();
 const skipped: string[] = [];
@@ -50,11 +48,18 @@ async function runFiles(): Promise<void> {
 async function runFile(path: string): Promise<void> {
   const begun = performance.now();
   const name = nameOf(path);
-  const results = readResults(name);
-  if (!existsSync(path)) {
-    results.fail([], 'there is no such file');
-    return;
-  }
+  /** What the file has written since its latest failure. */
+  let output: string[] = [];
+  const note = (text: string): void => void output.push(...text.trimEnd().split('\n'));
+  const failures: string[] = [];
+  const fail: Fail = (title, message, details) => {
+    const failure = `${name}: ${title || 'outside of its tests'}`;
+    failures.push(failure);
+    again ||= commandOf(name, title.split(' > ')[0]);
+    const shown = [message, ...linesOf(details), ...output.slice(-MAX_LINES)];
+    output = [];
+    print(`\nFAILED  ${failure}\n${shown.map((line) => `  ${cut(line)}\n`).join('')}\n`);
+  };
 
   const child = spawn(process.execPath, [...OPTIONS, path], {
     detached: true,
@@ -73,8 +78,9 @@ async function runFile(path: string): Promise<void> {
 
   let latestTest = '';
   const onSilence = (): void => {
-    const titles = latestTest.split(' > ').slice(2);
-    results.fail(titles, `it hangs: nothing has happened for ${SILENCE_MS / 1_000} s`);
+    // Without the name of the file, which is a test for tap, and its path.
+    const title = latestTest.split(' > ').slice(2).join(' > ');
+    fail(title, `it hangs: nothing has happened for ${SILENCE_MS / 1_000} s`);
     kill();
     // Processes that have left the group may keep the pipes open.
     stdout.destroy();
@@ -86,144 +92,64 @@ async function runFile(path: string): Promise<void> {
     clearTimeout(timer);
     timer = setTimeout(onSilence, SILENCE_MS);
   };
-  child.on('message', (title: string) => {
-    latestTest = title;
+  child.on('message', (fullname: string) => {
+    latestTest = fullname;
     restartTimer();
   });
-  stderr.setEncoding('utf8').on('data', (text: string) => {
-    results.note(text);
-    restartTimer();
-  });
-  createInterface(stdout).on('line', (line) => {
-    results.read(line);
-    restartTimer();
-  });
+  stderr.setEncoding('utf8').on('data', note).on('data', restartTimer);
+  const parser = new Parser().on('extra', note);
+  readResults(name, parser, fail);
+  stdout.setEncoding('utf8').on('data', restartTimer).pipe(parser);
   const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
   clearTimeout(timer);
   for (const signal of SIGNALS) process.off(signal, onSignal);
 
-  if (code !== 0 && !results.hasFailed())
-    results.fail([], `its process ended with ${signal ?? `code ${code}`}`);
-  if (!results.hasFailed()) print(`ok      ${name}, ${secondsSince(begun)} s\n`);
+  if (code !== 0 && failures.length === 0)
+    fail('', `its process ended with ${signal ?? `code ${code}`}`);
+  if (failures.length === 0) print(`ok      ${name}, ${secondsSince(begun)} s\n`);
+  failed.push(...failures);
 }
 
-interface Results {
-  read(line: string): void;
-  /** Keeps what the file has written to stderr. */
-  note(text: string): void;
-  fail(titles: readonly string[], message: string): void;
-  hasFailed(): boolean;
-}
+/** Prints why a test has failed, which has an empty title if it is outside of all tests. */
+type Fail = (title: string, message: string, details?: object) => void;
 
-/** A test whose assertions are being read, or the file around all tests. */
-interface Running {
-  readonly title: string;
-  /** Nothing is asserted in it. */
-  isEmpty: boolean;
-  hasSubtests: boolean;
-  hasFailed: boolean;
-}
-
-/** Reads what tap prints for one file, line by line, and prints its failures. */
-function readResults(name: string): Results {
-  const root: Running = { title: '', isEmpty: false, hasSubtests: true, hasFailed: false };
-  /** The test that runs, behind the file and the tests around it. */
-  const running = [root];
-  /** What the file has written since its latest failure. */
-  let output: string[] = [];
-  /** The details of the latest result: `undefined` once they have been read, or if there cannot be any. */
-  let details: string[] | undefined;
-  let isInDetails = false;
-  /** The failure to which they belong. */
-  let failure: { readonly titles: readonly string[]; readonly message: string } | undefined;
-
-  const fail = (
-    titles: readonly string[],
-    message: string,
-    lines: readonly string[] = [],
-  ): void => {
-    for (const test of running) test.hasFailed = true;
-    const title = titles.join(' > ') || 'outside of its tests';
-    failed.push(`${name}: ${title}`);
-    again ||= commandOf(name, titles[0]);
-    const shown = [message, ...lines, ...output.slice(-MAX_LINES).map(cut)];
-    print(`\nFAILED  ${name}: ${title}\n${shown.map((line) => `  ${line}\n`).join('')}\n`);
-    output = [];
-  };
-  const endDetails = (): void => {
-    if (failure) fail(failure.titles, failure.message, shorten(details ?? []));
-    failure = details = undefined;
-    isInDetails = false;
-  };
-
-  /** Reads the result of an assertion, or of a test at its end. */
-  const readResult = (depth: number, isOk: boolean, title: string, directive: string): void => {
-    const test = running[depth + 1];
-    running.length = depth + 1;
-    const around = running.at(-1) ?? root;
-    const titles = running.slice(1).map((each) => each.title);
-    details = [];
-    if (directive.startsWith('SKIP') || (isOk && test?.isEmpty)) {
-      const reason = test ? 'it asserts nothing' : directive.slice('SKIP '.length);
-      // Of the tests that were not selected, each would be listed.
-      if (!reason.startsWith('filter'))
-        skipped.push(`${name}: ${[...titles, title].join(' > ')}: ${reason}`);
-    } else if (isOk) {
-      if (test && !test.hasSubtests) passed++;
-    } else if (test?.hasFailed) {
-      around.hasFailed = true;
-    } else if (test) {
-      failure = { titles: [...titles, title], message: 'it has failed' };
-    } else if (!around.hasFailed) {
-      failure = { titles, message: title };
+/** Reads the results of a file, or of a test in it, until its end. */
+function readResults(file: string, parser: Parser, fail: Fail): void {
+  const test = parser.fullname.replaceAll('\\#', '#');
+  let subtest: Parser | undefined;
+  let isFailureShown = false;
+  parser.on('child', (child: Parser) => {
+    subtest = child;
+    readResults(file, child, fail);
+  });
+  parser.on('assert', (result: Result) => {
+    const { ok, name, skip, closingTestPoint } = result;
+    const title = test ? `${test} > ${name}` : name;
+    // Of the tests that were not selected, each would be listed.
+    if (skip && !String(skip).startsWith('filter')) skipped.push(`${file}: ${title}: ${skip}`);
+    if (ok) return;
+    if (closingTestPoint) {
+      // Otherwise its failure has been shown.
+      if (subtest?.fail === 0) fail(title, 'it has failed', result.diag as object);
+    } else if (!isFailureShown) {
+      isFailureShown = true;
+      fail(test, name, result.diag as object);
     }
-  };
-
-  return {
-    hasFailed: () => root.hasFailed,
-    fail,
-    note: (text) => void output.push(...text.trimEnd().split('\n')),
-    read(line) {
-      if (isInDetails) {
-        if (/^ *\.\.\.$/.test(line)) endDetails();
-        else details?.push(line);
-        return;
-      }
-      if (details && /^ *---$/.test(line)) {
-        isInDetails = true;
-        return;
-      }
-      endDetails();
-      const [, indentation = '', not, result, directive = '', subtest] = TAP.exec(line) ?? [];
-      const depth = indentation.length / 4;
-      if (result !== undefined) {
-        readResult(depth, not === undefined, result.replaceAll('\\#', '#'), directive);
-      } else if (subtest !== undefined) {
-        running.length = depth + 1;
-        for (const test of running.slice(-1)) test.hasSubtests = true;
-        const title = subtest.replaceAll('\\#', '#');
-        running.push({ title, isEmpty: false, hasSubtests: false, hasFailed: false });
-      } else if (/^ *1\.\.0$/.test(line)) {
-        for (const test of running.slice(-1)) test.isEmpty = true;
-      } else if (!/^ *(?:TAP version 1[34]|1\.\.\d+|# time=.*|)$/.test(line)) {
-        output.push(line);
-      }
-    },
-  };
+  });
+  parser.on('complete', ({ ok, count }: FinalResults) => {
+    if (parser.level === 0 || subtest) return;
+    if (count === 0) skipped.push(`${file}: ${test}: it asserts nothing`);
+    else if (ok) passed++;
+  });
 }
 
-/** The details of a failure, without the indentation: at most so many lines of each of its parts, such as a diff. */
-function shorten(details: readonly string[]): string[] {
-  const indentation = /^ */.exec(details[0] ?? '')?.[0].length ?? 0;
-  const shown: string[] = [];
-  let lines = 0;
-  for (const detail of details) {
-    const line = cut(detail.slice(indentation));
-    lines = line.startsWith(' ') || line === '' ? lines + 1 : 0;
-    if (lines <= MAX_LINES) shown.push(line);
-    else if (lines === MAX_LINES + 1) shown.push('  …');
-  }
-  return shown;
+/** The details of a failure: at most so many lines of each of its parts, such as a diff. */
+function linesOf(details?: object): string[] {
+  return Object.entries<unknown>({ ...details }).flatMap(([part, value]) => {
+    const text = stringify({ [part]: value }, { lineWidth: 0 });
+    const lines = text.trimEnd().split('\n');
+    return lines.length <= MAX_LINES ? lines : [...lines.slice(0, MAX_LINES), '  …'];
+  });
 }
 
 function cut(line: string): string {
@@ -236,8 +162,8 @@ function nameOf(path: string): string {
 }
 
 /** A command that runs a file again, or its tests whose titles begin with this one. */
-function commandOf(file: string, title?: string): string {
-  const grep = title === undefined ? '' : `TAP_GREP='^${title.replace(/[^\w ,:-]/g, '.')}' `;
+function commandOf(file: string, title = ''): string {
+  const grep = title === '' ? '' : `TAP_GREP='^${title.replace(/[^\w ,:-]/g, '.')}' `;
   return `npm run build:test && ${grep}test/run .test/${file}.js`;
 }
 
