@@ -324,7 +324,7 @@ t.test('only what one write of records can have left at the end of a file is tor
   torn.push(`${begin}\0\0\0${fern.slice(0, 9)}`);
   const whole = [fern, `${fern}\r`, `\ufeff${fern}`, '{}', '[1]', 'null', `${fern} ${fern}`];
   whole.push(`${fern}\r${fern.slice(0, 9)}`, `${begin}${fern.slice(0, 9)}`);
-  whole.push('\ufeff{"id":7,"name":"fern"}');
+  whole.push('\ufeff{"id":7,"name":"fern"}', `${fern},`, fern.replace('fern"', 'fern'));
   const tails = [...torn, ...whole];
   t.strictSame(
     tails.filter((tail) => isTornRecord(Buffer.from(tail))),

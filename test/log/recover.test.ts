@@ -26,8 +26,7 @@ import {
 } from './support.js';
 
 const PLANTS = [FERN, IVY, MOSS];
-const LINES = PLANTS.map(lineOf);
-const TEXT = LINES.join('');
+const TEXT = PLANTS.map(lineOf).join('');
 const CONTENT = logOf(PLANTS);
 
 const REED = { id: 5n, name: 'r\u00e9ed' };
@@ -119,37 +118,6 @@ t.test('a last line that another process completes meanwhile is not changed', as
   t.equal(readFileSync(path, 'latin1'), lineOf(REED));
 });
 
-/** What text tools make of a log, and of its last record. */
-const EDITED: Record<string, string> = {
-  'CR LF': TEXT.replaceAll('\n', '\r\n'),
-  'CR LF, but for the end': TEXT.replaceAll('\n', '\r\n').slice(0, -1),
-  'CR alone': TEXT.replaceAll('\n', '\r'),
-  'a byte order mark': `\xef\xbb\xbf${TEXT}`,
-  'a byte order mark, one line and no newline': `\xef\xbb\xbf${LINES[1]?.trimEnd()}`,
-  'spaces in the only line, and no newline': '{"id": 5, "name": "reed"}',
-  'all lines in one, separated by spaces': TEXT.replaceAll('\n', ' '),
-  'all lines in one': `${TEXT.replaceAll('\n', '')}\n`,
-  'sorted members': '{"crc32":1,"id":5,"name":"reed"}\n{"name":"ivy","id":6}\n',
-  'another name in the last line, and no newline': TEXT.replace('moss', 'Moss').trimEnd(),
-  'a blank line at the end': `${TEXT}\n`,
-  'a blank line at the start': `\n${TEXT}`,
-  'in Latin-1': String(CONTENT).replaceAll(/[^\0-\xff]/gu, '?'),
-  'all lines twice': TEXT + TEXT,
-  'a comma in place of the last newline': `${TEXT.trimEnd()},`,
-  'the end of a file of DOS in place of the last newline': `${TEXT.trimEnd()}\x1a`,
-  'a quote less in the last line, and no newline': TEXT.replace('moss"', 'moss').trimEnd(),
-  'a tab in the last line, and no newline': TEXT.replace('moss', 'mo\tss').trimEnd(),
-};
-
-t.test('a log that was edited is refused, and not changed', async (t) => {
-  for (const [what, content] of Object.entries(EDITED)) {
-    const path = logAt(t, content);
-    const error = { code: 'damaged', message: /: line \d+, at byte \d+: / };
-    await t.rejects(openPlantLog(path), error, what);
-    t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content }, what);
-  }
-});
-
 /** Files that are no logs. */
 const OTHER_FILES: Record<string, string | Buffer> = {
   'minified JSON': '{"host":"127.0.0.1","port":8080}',
@@ -185,17 +153,6 @@ t.test('a tail that another process completes meanwhile is not cut off', async (
   gate.open();
   await t.rejects(opening, { code: 'unavailable', message: /modified/ });
   t.equal(readFileSync(path, 'latin1'), reed);
-});
-
-t.test('the torn tail of a damaged log is not cut off', async (t) => {
-  const damaged = TEXT.replace('moss', 'Moss');
-  const offset = logOf([FERN, IVY]).length;
-  for (const tail of [TORN.toString('latin1'), '\0'.repeat(100)]) {
-    const path = logAt(t, damaged + tail);
-    const message = `${path}: line 3, at byte ${offset}: crc32: does not match the plant`;
-    await t.rejects(openPlantLog(path), { code: 'damaged', message });
-    t.strictSame(filesIn(dirname(path)), { 'plants.jsonl': damaged + tail });
-  }
 });
 
 /** What verifying finds: the plants, the byte offset at which the last line ends, what is torn, and all damage. */
@@ -242,23 +199,23 @@ t.test('verifying finds each damaged line with its number, offset and reason', a
 
 t.test('verifying ends when it is left, and closes the file', async (t) => {
   const fs = faultyFileSystem();
-  const path = logAt(t, logOf(plantsNamed(...Array<string>(40_000).fill('fern'))));
+  const path = logAt(t, logOf(plantsNamed(...Array<string>(3_000).fill('fern'))));
   for await (const { plants } of verifyLog(fs, path)) {
-    t.ok(plants < 40_000);
+    t.ok(plants < 3_000);
     break;
   }
   t.equal(fs.openFiles, 0);
 });
 
 t.test('lines that a server appends meanwhile are checked, and progress ends at 1', async (t) => {
-  const plants = plantsNamed(...Array<string>(40_000).fill('fern'));
-  const first = logOf(plants.slice(0, 20_000));
+  const plants = plantsNamed(...Array<string>(6_000).fill('fern'));
+  const first = logOf(plants.slice(0, 3_000));
   const path = logAt(t, first);
   const progress: [bytes: number, totalBytes: number][] = [];
   const options = { onProgress: (...each: [number, number]) => progress.push(each) };
   let found = 0;
   for await (const part of verifyLog(nodeSystem, path, options)) {
-    if (found === 0) appendFileSync(path, logOf(plants.slice(20_000)));
+    if (found === 0) appendFileSync(path, logOf(plants.slice(3_000)));
     found = part.plants;
   }
   t.equal(found, plants.length);
@@ -267,7 +224,7 @@ t.test('lines that a server appends meanwhile are checked, and progress ends at 
 });
 
 t.test('reading a log stops when a signal is aborted, and changes nothing', async (t) => {
-  const content = `x\n${logOf(plantsNamed(...Array<string>(20_000).fill('fern'))).toString('latin1')}{"id":`;
+  const content = `x\n${logOf(plantsNamed(...Array<string>(3_000).fill('fern'))).toString('latin1')}{"id":`;
   const readers = {
     open: (path: string, signal: AbortSignal) => openPlantLog(path, { signal }),
     repair: (path: string, signal: AbortSignal) => repairLog(nodeSystem, path, { signal }),
