@@ -74,17 +74,8 @@ export interface CommitMessage {
 export const responseChannel = channel('plant-store:response');
 const commitChannel = channel('plant-store:commit');
 
-/**
- * Starts to measure a batch. Returns a function that publishes how it ended, or `undefined` if there is no
- * subscriber.
- */
-export function measureCommit(
-  store: string,
-): ((outcome: Pick<CommitMessage, 'plants' | 'bytes' | 'error'>) => void) | undefined {
-  if (!commitChannel.hasSubscribers) return undefined;
-  const startedAt = performance.now();
-  return (outcome) => {
-    const durationMs = performance.now() - startedAt;
-    commitChannel.publish({ store, durationMs, ...outcome } satisfies CommitMessage);
-  };
+/** Publishes how a batch ended that began at `startedAt`, a time of `performance.now`. */
+export function publishCommit(startedAt: number, outcome: Omit<CommitMessage, 'durationMs'>): void {
+  const durationMs = performance.now() - startedAt;
+  commitChannel.publish({ ...outcome, durationMs } satisfies CommitMessage);
 }

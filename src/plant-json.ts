@@ -81,7 +81,7 @@ function parseJson(bytes: Buffer, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    if (text.startsWith(BYTE_ORDER_MARK))
+    if (text.startsWith('\ufeff'))
       throw new PlantFault('json', 'body: must not begin with a byte order mark');
     throw notJson(whyNotJson((error as Error).message));
   }
@@ -96,8 +96,6 @@ function whyNotJson(message: string): string {
   if (position) return `is not valid at ${position}`;
   return message === 'Unexpected end of JSON input' ? 'ends too early' : 'is not valid';
 }
-
-const BYTE_ORDER_MARK = '\ufeff';
 
 type Members = Readonly<Partial<Record<keyof NewPlant, unknown>>>;
 
@@ -132,7 +130,8 @@ function sourceOfId(text: string): string {
   let at = 0;
   for (let open; (open = text.indexOf('"', at)) !== -1;) {
     const close = endOfString(text, open);
-    const name = nameAt(text, open, close);
+    const key = text.slice(open, close + 1);
+    const name = key.includes('\\') ? (JSON.parse(key) as string) : key.slice(1, -1);
     const start = text.indexOf(':', close) + 1;
     at = endOfValue(text, start) + 1;
     if (!ALL_MEMBERS.includes(name)) continue;
@@ -141,11 +140,6 @@ function sourceOfId(text: string): string {
     if (name === 'id') source = text.slice(start, at - 1);
   }
   return source;
-}
-
-function nameAt(text: string, open: number, close: number): string {
-  const name = text.slice(open + 1, close);
-  return name.includes('\\') ? (JSON.parse(text.slice(open, close + 1)) as string) : name;
 }
 
 const QUOTE = 0x22;

@@ -63,16 +63,9 @@ export type Plant = Readonly<XStatic<typeof PlantSchema>>;
 export type NewPlant = Plant & { readonly id: bigint };
 
 export type Member = keyof Plant;
-export type MemberType = (typeof PlantSchema.properties)[Member]['type'];
 
-/** The members of a plant without its id, in the order in which they are written. */
+/** The members of a plant other than its id, in the order in which they are written. All of them are strings. */
 export const MEMBERS = Object.keys(PlantSchema.properties) as readonly Member[];
-
-/** Of each type of a member: the rule for its values, and an expression for values as JSON.stringify writes them. */
-const TYPES: Readonly<Record<MemberType, { readonly rule: string; readonly json: string }>> = {
-  // Without escapes, as almost all are.
-  string: { rule: 'must be a string', json: String.raw`"[^"\\\0-\x1f]*"` },
-};
 
 const schema = Compile(PlantSchema);
 
@@ -80,12 +73,12 @@ export function isRequired(member: Member): boolean {
   return (PlantSchema.required as readonly Member[]).includes(member);
 }
 
-/** Whether the members of an object without its id are those of a plant. */
+/** Whether the members of an object, its id apart, are those of a plant. */
 export function isPlant(value: object): value is Plant {
   return schema.Check(value);
 }
 
-/** The rules that the members of an object without its id break, with the remedy of a common mistake. */
+/** The rules that the members of an object, its id apart, break, with the remedy of a common mistake. */
 export function memberFaults(value: Readonly<Partial<Record<Member, unknown>>>): string[] {
   const [, errors] = schema.Errors(value);
   const faulty = new Set<string>(
@@ -94,9 +87,8 @@ export function memberFaults(value: Readonly<Partial<Record<Member, unknown>>>):
     ),
   );
   return MEMBERS.filter((member) => faulty.has(member)).map((member) => {
-    const { rule } = TYPES[PlantSchema.properties[member].type];
     const isNull = !isRequired(member) && value[member] === null;
-    return `${member}: ${rule}${isNull ? ', or be left out' : ''}`;
+    return `${member}: must be a string${isNull ? ', or be left out' : ''}`;
   });
 }
 
@@ -133,12 +125,7 @@ export function copyPlant(plant: NewPlant): NewPlant {
   return copy;
 }
 
-/** Whether two plants with the same id are the same. */
-export function isSame(one: Plant, other: Plant): boolean {
-  return MEMBERS.every((member) => one[member] === other[member]);
-}
-
-/** The members of a plant without its id in JSON, without the braces. */
+/** The members of a plant other than its id in JSON, without the braces. */
 export function membersInJson(plant: Plant): string {
   let json = '';
   for (const member of MEMBERS) {
@@ -155,8 +142,7 @@ export function membersInJson(plant: Plant): string {
  */
 export function membersPattern(space = ''): string {
   return MEMBERS.map((member) => {
-    const { json } = TYPES[PlantSchema.properties[member].type];
-    const pattern = `,${space}"${member}":${space}${json}`;
+    const pattern = String.raw`,${space}"${member}":${space}"[^"\\\0-\x1f]*"`;
     return isRequired(member) ? pattern : `(?:${pattern})?`;
   }).join('');
 }

@@ -8,7 +8,7 @@ import { checkNewPlant, parseNewPlant, PlantFault } from '../dist/plant-json.js'
 import { document } from './hostile/documents.js';
 import { judgeBody } from './hostile/oracle.js';
 import { byLength, seed } from './length.js';
-import { anyString, inJson, OPTIONAL, PLANTS_OF_EACH_SHAPE, valuesOf } from './plants.js';
+import { anyString, inJson, OPTIONAL, PLAIN, PLANTS_OF_EACH_SHAPE } from './plants.js';
 
 const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
 const STRING_RULE = `${ID_RULE}, not a string`;
@@ -199,12 +199,11 @@ t.test('the message lists every fault of a NewPlant', async (t) => {
     id: { '7': [], '': [ID_RULE], null: [ID_RULE], '"7"': [STRING_RULE], '1.5': [ID_RULE] },
   };
   for (const member of MEMBERS) {
-    const { plain, invalid, rule } = valuesOf(member);
-    const fault = `${member}: ${rule}`;
+    const fault = `${member}: must be a string`;
     const isOptional = OPTIONAL.includes(member);
     choices[member] = {
-      [JSON.stringify(plain)]: [],
-      [JSON.stringify(invalid)]: [fault],
+      [JSON.stringify(PLAIN)]: [],
+      '7': [fault],
       '': isOptional ? [] : [fault],
       null: [isOptional ? `${fault}, or be left out` : fault],
     };

@@ -1,7 +1,7 @@
 import t from 'tap';
 
 import { copyPlant, type NewPlant } from '../dist/plant.js';
-import { OPTIONAL, valuesOf } from './plants.js';
+import { OPTIONAL } from './plants.js';
 
 t.test('copyPlant refuses what is not a plant, and says what to change', async (t) => {
   const refused = (plant: object) => () => copyPlant(plant as NewPlant);
@@ -11,9 +11,8 @@ t.test('copyPlant refuses what is not a plant, and says what to change', async (
   t.throws(refused({ ...fern, id: 2n ** 63n }), new RangeError(`id: must be an integer ${range}`));
   t.throws(refused({ id: 7n }), new TypeError('name: must be a string'));
   for (const member of OPTIONAL) {
-    const { invalid, rule } = valuesOf(member);
-    const fault = `${member}: ${rule}`;
-    t.throws(refused({ ...fern, [member]: invalid }), new TypeError(fault));
+    const fault = `${member}: must be a string`;
+    t.throws(refused({ ...fern, [member]: 7 }), new TypeError(fault));
     t.throws(refused({ ...fern, [member]: null }), new TypeError(`${fault}, or be left out`));
   }
 });

@@ -3,7 +3,7 @@ import { constants } from 'node:os';
 // Not the global, which fake timers of test runners replace.
 import { setImmediate } from 'node:timers';
 
-import { measureCommit } from '../channels.js';
+import { publishCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';
 import type { PlantStoreError } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
@@ -14,7 +14,7 @@ import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
 import type { OpenLog } from './recover.js';
 
 /** Plants are taken only in the state `open`. A commit that hangs may still return. */
-export type CommitterState =
+type CommitterState =
   | { readonly is: 'open' }
   | { readonly is: 'hanging' | 'closed' | 'poisoned'; readonly error: PlantStoreError };
 
@@ -54,8 +54,8 @@ const NO_ROOM: readonly unknown[] = [-ENOSPC, -EDQUOT, -EFBIG];
 export const HANG_MS = 10_000;
 
 /**
- * Group commit: all plants that arrive during one write are written together in the next one. The first of them is
- * written at `start`, the byte offset at which the last line ends.
+ * Group commit: all plants that arrive during one write are written together in the next one. `start` is the byte offset
+ * at which the last line ends.
  */
 export function createCommitter(log: OpenLog, start: number) {
   const { system, file, path, fileId, index, report } = log;
@@ -106,13 +106,14 @@ export function createCommitter(log: OpenLog, start: number) {
 
   /** Resolves to the reason why the plants of a batch were not stored, if so. */
   async function commit(batch: Batch): Promise<PlantStoreError | undefined> {
-    const publish = measureCommit(path);
+    const startedAt = performance.now();
     const error = await writeBatch(batch).then(
       () => undefined,
       (cause: unknown) => undoWrite(cause, batch),
     );
     const { plants, bytes } = batch;
-    publish?.(error ? { plants: 0, bytes: 0, error } : { plants: plants.size, bytes });
+    const stored = error ? { plants: 0, bytes: 0, error } : { plants: plants.size, bytes };
+    publishCommit(startedAt, { store: path, ...stored });
     return error;
   }
 
@@ -208,7 +209,7 @@ export function createCommitter(log: OpenLog, start: number) {
     get end() {
       return end;
     },
-    /** Aborted, with the cause, when the log is poisoned. */
+    /** Aborted when the log is poisoned, with the error of plants from then on as its reason. */
     get poisoned(): AbortSignal {
       return poisoning.signal;
     },
@@ -222,7 +223,7 @@ export function createCommitter(log: OpenLog, start: number) {
     },
     /**
      * Refuses all plants from now on, and waits for the pending ones. Poisons the log if the file was modified or
-     * replaced since the last one.
+     * replaced since the last write.
      */
     async close() {
       if (state.is !== 'poisoned') state = { is: 'closed', error: storeErrors.closed(path) };

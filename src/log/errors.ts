@@ -1,5 +1,4 @@
 import type { NewPlant } from '../plant.js';
-import { pluralize } from '../report.js';
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 
@@ -66,9 +65,9 @@ export const storeErrors = {
     unavailable(
       `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, emptied or removed, check it with "plant-store verify ${path}", and then remove ${mark}`,
     ),
-  longPath: (folder: string, bytes: number) =>
+  longPath: (folder: string) =>
     unavailable(
-      `${folder}: the path of this folder is too long, by ${pluralize(bytes, 'byte')}, for the Unix socket in it that locks the log, and there is no /proc/self/fd to shorten it`,
+      `${folder}: the path of this folder is too long for the Unix socket in it that locks the log, and there is no /proc/self/fd to shorten it`,
     ),
   noSocket: (folder: string, cause: unknown) =>
     unavailable(

@@ -111,7 +111,7 @@ export async function createFile(
   write: (file: OpenFile) => Promise<string>,
 ): Promise<string> {
   // A killed process may have left one.
-  await removeIfPresent(system, unfinished);
+  await tryToRemove(system, unfinished);
   try {
     // O_EXCL: a user who can write to the folder must not be able to redirect the bytes by a link.
     const file = await open(system, unfinished, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, 0o600);
@@ -120,7 +120,7 @@ export async function createFile(
     await syncFolder(system, dirname(path));
     return path;
   } catch (error) {
-    await removeIfPresent(system, unfinished);
+    await tryToRemove(system, unfinished);
     throw error;
   }
 }
@@ -146,7 +146,7 @@ export function keepAside(
 }
 
 /** Removes a file. If that fails, it is left: nothing depends on it. */
-export async function removeIfPresent(system: System, path: string): Promise<void> {
+export async function tryToRemove(system: System, path: string): Promise<void> {
   await system.unlink(path).catch(() => undefined);
 }
 

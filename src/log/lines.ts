@@ -33,7 +33,10 @@ export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<L
   let start: Buffer = Buffer.alloc(0);
   for (;;) {
     if (start.length === MAX_RECORD_BYTES) throw fileErrors.lineTooLong(offset);
-    const buffer = bufferFor(start);
+    // The start fills a half of the buffer at most, unless the line is very long.
+    const size = Math.max(CHUNK_BYTES, Math.min(2 * start.length, MAX_RECORD_BYTES));
+    const buffer = Buffer.allocUnsafe(size);
+    start.copy(buffer);
     const free = buffer.subarray(start.length, end - offset);
     const bytesRead = await file.read(free, offset + start.length);
     if (bytesRead === 0) break;
@@ -46,19 +49,14 @@ export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<L
   if (start.length > 0) yield lastLine(offset, start);
 }
 
-/** A buffer that begins with the start of a line, which fills a half of it at most, unless it is very long. */
-function bufferFor(start: Buffer): Buffer {
-  const size = Math.max(CHUNK_BYTES, Math.min(2 * start.length, MAX_RECORD_BYTES));
-  const buffer = Buffer.allocUnsafe(size);
-  start.copy(buffer);
-  return buffer;
-}
-
 function linesAt(offset: number, bytes: Buffer, torn: Buffer = Buffer.alloc(0)): Lines {
   return { offset, bytes, lines: linesIn(bytes), end: offset + bytes.length, torn };
 }
 
-/** A last line without its newline, in place of which a power cut may leave zeros while it is added; or a torn one. */
+/**
+ * What follows the last newline: a line that lacks its own, or a torn one. Zeros at the end are torn in either case: a
+ * power cut may leave them in place of a newline that is being added.
+ */
 function lastLine(offset: number, tail: Buffer): Lines {
   let end = tail.length;
   while (tail[end - 1] === 0) end--;

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 
 import { codeOf } from '../system-error.js';
 import { storeErrors } from './errors.js';
-import { removeIfPresent } from './files.js';
+import { tryToRemove } from './files.js';
 import type { System } from './system.js';
 
 /** Held by the only writer of a log. */
@@ -20,11 +20,12 @@ export interface Lock {
  * A process that wants the lock makes a claim: a socket of its own, which listens before it is renamed
  * into view, so that no visible claim refuses while its owner is alive. Then the process lists the other
  * claims, once, and holds the lock if none of them is alive; otherwise it withdraws its claim. Of two
- * claims, the one that became visible later has seen the other. No name is used twice, so removing a dead
- * claim never removes a live one.
+ * claims, the one that became visible later has seen the other. A rival may take a claim that does not listen yet for
+ * dead, and remove it: its owner then tries again. No name is used twice, so removing a dead claim never removes a
+ * visible one that is alive.
  */
 
-/** The suffix of a claim's name until it listens. */
+/** The suffix of a claim's name until it is renamed. */
 const HIDDEN = '~';
 /** No name is used twice. In Base64, these bytes take 11 characters. */
 const RANDOM_BYTES = 8;
@@ -72,15 +73,17 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
   }
 }
 
-/** Before any claim is looked for: one whose path is too long to connect to would be taken for dead. */
+/**
+ * Sockets have the path of the folder, or a short one in /proc if theirs would be too long: a claim whose path is too
+ * long to connect to would be taken for dead.
+ */
 async function claimFolderOf(system: System, path: string, descriptor: number, prefix: string) {
   const length = Buffer.byteLength(join(path, prefix + HIDDEN)) + RANDOM_LENGTH;
-  const missing = length - MAX_SOCKET_PATH_BYTES;
-  if (missing <= 0) return { system, path, socketFolder: path, prefix };
+  if (length <= MAX_SOCKET_PATH_BYTES) return { system, path, socketFolder: path, prefix };
   const socketFolder = `/proc/self/fd/${descriptor}`;
   await system.realpath(socketFolder).catch((error: unknown) => {
     // As on macOS.
-    if (codeOf(error) === 'ENOENT') throw storeErrors.longPath(path, missing);
+    if (codeOf(error) === 'ENOENT') throw storeErrors.longPath(path);
   });
   return { system, path, socketFolder, prefix };
 }
@@ -108,21 +111,21 @@ async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | un
   let listener: { close(): void } | undefined;
   // Both bind(2) here and unlink(2) when the listener is closed run on the main thread, which a file system
   // that hangs would block. Before each of them, this asynchronous call waits until the file system responds.
-  await removeIfPresent(system, hidden);
+  await tryToRemove(system, hidden);
   try {
     listener = await system.listen(join(socketFolder, name + HIDDEN));
     // Every user may connect, whatever the umask. A folder that Docker Desktop shares refuses this; exFAT, bind(2).
     await system.chmod(hidden, 0o666);
     await system.rename(hidden, path);
   } catch (error) {
-    await removeIfPresent(system, hidden);
+    await tryToRemove(system, hidden);
     listener?.close();
     if (listener && codeOf(error) === 'ENOENT') return undefined;
     throw storeErrors.noSocket(folder.path, error);
   }
   return {
     async release() {
-      await removeIfPresent(system, path);
+      await tryToRemove(system, path);
       listener.close();
     },
   };
@@ -130,24 +133,17 @@ async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | un
 
 /** Whether a claim to this log, other than `ownName`, is alive. Removes the dead claims before it. */
 async function hasLiveClaim(folder: ClaimFolder, ownName?: string): Promise<boolean> {
-  const names = await folder.system.readdir(folder.path);
-  for (const name of names)
-    if (name.startsWith(folder.prefix) && name !== ownName && (await isAlive(folder, name)))
+  const { system, path, socketFolder, prefix } = folder;
+  for (const name of await system.readdir(path)) {
+    if (!name.startsWith(prefix) || name === ownName) continue;
+    try {
+      await system.connect(join(socketFolder, name));
       return true;
-  return false;
-}
-
-/** Whether the owner of a claim is alive. If it is dead, removes the claim, unless only another user may do that. */
-async function isAlive(
-  { system, path, socketFolder }: ClaimFolder,
-  name: string,
-): Promise<boolean> {
-  try {
-    await system.connect(join(socketFolder, name));
-    return true;
-  } catch (error) {
-    if (!DEAD.includes(codeOf(error))) return true;
-    await removeIfPresent(system, join(path, name));
-    return false;
+    } catch (error) {
+      if (!DEAD.includes(codeOf(error))) return true;
+      // Fails if only another user may remove it.
+      await tryToRemove(system, join(path, name));
+    }
   }
+  return false;
 }

@@ -1,6 +1,6 @@
 import { dirname, resolve as absolute } from 'node:path';
 
-import { copyPlant, isSame, type NewPlant } from '../plant.js';
+import { copyPlant, membersInJson, type NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import type { CheckOptions } from './check.js';
@@ -12,7 +12,7 @@ import { createIdIndex } from './ids.js';
 import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
 import { readPlants } from './read.js';
-import { encodeUnsigned } from './record.js';
+import { encodeRecord } from './record.js';
 import { recover, type OpenLog } from './recover.js';
 import { nodeSystem, type System } from './system.js';
 
@@ -151,7 +151,7 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
       const found = committer.find(plant.id);
       if (found === undefined) return committer.append(plant);
       if (typeof found === 'number') return isStoredAt(found, plant).then(requireSame, rethrow);
-      return found.then((stored) => requireSame(isSame(stored, plant)));
+      return found.then((stored) => requireSame(membersInJson(stored) === membersInJson(plant)));
     } catch (error) {
       return Promise.reject(error);
     }
@@ -167,7 +167,7 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
    * checked when the log was opened.
    */
   async function isStoredAt(offset: number, plant: NewPlant): Promise<boolean> {
-    const wanted = Buffer.from(encodeUnsigned(plant));
+    const wanted = Buffer.from(encodeRecord(plant));
     const idEnd = wanted.indexOf(',');
     // Bytes that are not read are zeros, which no line has.
     const found = Buffer.alloc(wanted.length);

@@ -19,11 +19,6 @@ export function encodeRecord(plant: NewPlant): string {
   return `${members}${CRC32_MEMBER}${zlibCrc32(members)}}\n`;
 }
 
-/** Returns the record of a plant up to its checksum. */
-export function encodeUnsigned(plant: NewPlant): string {
-  return encodeMembers(plant) + CRC32_MEMBER;
-}
-
 function encodeMembers(plant: NewPlant): string {
   return `{"id":${plant.id},${membersInJson(plant)}`;
 }
@@ -44,25 +39,22 @@ export type Line = Found & {
 };
 
 /**
- * Reads a line however it is laid out. Its `crc32`, if it has one, must be that of the record of the plant in it. The
- * line is a record if it encodes to itself; its newline may be missing.
+ * Reads a line however it is laid out. Its `crc32`, if it has one, must be that of the record of the plant in it. Returns
+ * the plant, and a reason unless the line is its record: unless it encodes to itself. Its newline may be missing.
  *
  * @throws PlantFault if the line does not hold the plant that was written.
  */
-export function parseLine(line: Buffer): {
-  plant: NewPlant;
-  isSigned: boolean;
-  isRecord: boolean;
-} {
+export function parseLine(line: Buffer): { readonly plant: NewPlant; readonly reason?: string } {
   const json = withoutMark(line);
   const plant = parseNewPlant(json);
   const text = json.toString();
   const { crc32: sum } = JSON.parse(text) as { readonly crc32?: unknown };
-  const isSigned = sum !== undefined;
-  if (isSigned && sum !== zlibCrc32(encodeMembers(plant))) throw wrongChecksum;
+  if (sum === undefined) return { plant, reason: damages.noChecksum };
+  if (sum !== zlibCrc32(encodeMembers(plant))) throw wrongChecksum;
+  if (json !== line) return { plant, reason: damages.byteOrderMark };
   const record = encodeRecord(plant);
-  const isRecord = json === line && (text === record || `${text}\n` === record);
-  return { plant, isSigned, isRecord };
+  if (text === record || `${text}\n` === record) return { plant };
+  return { plant, reason: text.includes('\r') ? damages.crlf : damages.otherLayout };
 }
 
 const wrongChecksum = new PlantFault('plant', 'crc32: does not match the plant');
@@ -71,17 +63,12 @@ function findIn(line: Buffer): Found {
   // To find that a line is not JSON takes 5 µs, and a file may have a hundred thousand blank lines together.
   if (line[0] === NEWLINE) return { kind: 'noPlant', reason: damages.blank };
   try {
-    const { plant, isSigned, isRecord } = parseLine(line);
-    if (isRecord) return { kind: 'record', id: plant.id };
-    return { kind: 'plant', plant, reason: isSigned ? layoutOf(line) : damages.noChecksum };
+    const { plant, reason } = parseLine(line);
+    if (reason === undefined) return { kind: 'record', id: plant.id };
+    return { kind: 'plant', plant, reason };
   } catch (fault) {
     return { kind: 'noPlant', reason: (fault as PlantFault).message };
   }
-}
-
-function layoutOf(line: Buffer): string {
-  if (withoutMark(line) !== line) return damages.byteOrderMark;
-  return line.includes(CARRIAGE_RETURN) ? damages.crlf : damages.otherLayout;
 }
 
 /**
@@ -114,7 +101,6 @@ function withoutMark(line: Buffer): Buffer {
 
 const RECORD_END = /,"crc32":\d+\}/;
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');
-const CARRIAGE_RETURN = 0x0d;
 
 /**
  * A record without escapes, as almost all are. The text is Latin-1, so that an index is a byte offset. With

@@ -1,6 +1,6 @@
 import { AsyncResource } from 'node:async_hooks';
 
-import { measureCommit } from '../channels.js';
+import { publishCommit } from '../channels.js';
 import { copyPlant, stringLength, type NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
@@ -24,11 +24,6 @@ const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
 
 const MISSING =
   'it was neither inserted nor found; a trigger may skip it, or row-level security hide it';
-
-function halvesOf(plants: readonly Pending[]): (readonly Pending[])[] {
-  const middle = plants.length >> 1;
-  return [plants.slice(0, middle), plants.slice(middle)];
-}
 
 /**
  * Stores plants in batches: those that arrive while all connections are busy are stored together.
@@ -79,7 +74,7 @@ export function createGroupCommit(
     // Not the time since they were added: they may have waited for a connection.
     const deadline = performance.now() + timeoutMs;
     const parts = [batch];
-    // The smaller parts come last: a refusal may take long, and most plants must not wait for it.
+    // It grows while it is read. The smaller parts come last: a refusal may take long, and most plants must not wait for it.
     for (const part of parts) {
       if (performance.now() >= deadline) for (const { reject } of part) reject(tooSlow());
       else parts.push(...(await storePart(connection, part)));
@@ -92,22 +87,23 @@ export function createGroupCommit(
     part: readonly Pending[],
   ): Promise<(readonly Pending[])[]> {
     const outagesBefore = outages;
-    const publish = measureCommit(name);
+    const startedAt = performance.now();
     let rest = part;
     try {
       rest = await insert(connection, part);
       const missing = rest.length > 0 ? await compare(connection, rest) : [];
       const error = missing.length > 0 ? new Error(MISSING) : undefined;
-      publish?.({ plants: part.length - rest.length, error });
+      publishCommit(startedAt, { store: name, plants: part.length - rest.length, error });
       if (error) refuse(missing, error);
       if (isAway && outages === outagesBefore) {
         isAway = false;
         report(`${name}: plants are stored again`);
       }
     } catch (error) {
-      publish?.({ plants: part.length - rest.length, error });
+      publishCommit(startedAt, { store: name, plants: part.length - rest.length, error });
+      const middle = rest.length >> 1;
       if (!connection.isOpen()) beAway(rest, error);
-      else if (rest.length > 1) return halvesOf(rest);
+      else if (middle > 0) return [rest.slice(0, middle), rest.slice(middle)];
       else refuse(rest, error);
     }
     return [];

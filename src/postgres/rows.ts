@@ -3,17 +3,12 @@ import {
   MEMBERS,
   membersInJson,
   plantOf,
-  PlantSchema,
-  type MemberType,
   type NewPlant,
   type Plant,
 } from '../plant.js';
 
 /** The columns of a row in the text format of PostgreSQL. */
 export type Row = readonly (string | null)[];
-
-/** Of each type of a member: the type of its column. */
-const TYPES: Readonly<Record<MemberType, string>> = { string: 'text' };
 
 /**
  * The columns of the table. `exact` is null unless the type `text` cannot hold a string of the plant: then it is the
@@ -23,7 +18,7 @@ const COLUMNS = [
   { name: 'id', type: 'bigint', constraint: ' PRIMARY KEY' },
   ...MEMBERS.map((name) => ({
     name,
-    type: TYPES[PlantSchema.properties[name].type],
+    type: 'text',
     constraint: isRequired(name) ? ' NOT NULL' : '',
   })),
   { name: 'exact', type: 'text', constraint: '' },
@@ -46,8 +41,8 @@ export function rowsOf(plants: readonly NewPlant[]): string {
 function rowOf(plant: NewPlant): object {
   const row: Record<string, unknown> = { id: String(plant.id) };
   for (const member of MEMBERS) {
-    const value: unknown = plant[member];
-    row[member] = typeof value === 'string' ? value.replace(NOT_TEXT, '\ufffd') : value;
+    const value = plant[member];
+    row[member] = value?.replace(NOT_TEXT, '\ufffd');
     if (row[member] !== value) row.exact = `{${membersInJson(plant)}}`;
   }
   return row;

@@ -177,7 +177,7 @@ t.test('without /proc, a folder with a path too long for a socket is named', asy
   };
   await (await openInFolderOf(t, longest, withoutProc)).close();
   const message =
-    /^\/.*x: the path of this folder is too long, by 1 byte, for the Unix socket in it that locks the log, and there is no \/proc\/self\/fd to shorten it$/;
+    /^\/.*x: the path of this folder is too long for the Unix socket in it that locks the log, and there is no \/proc\/self\/fd to shorten it$/;
   await t.rejects(openInFolderOf(t, longest + 1, withoutProc), { ...UNAVAILABLE, message });
 });
 

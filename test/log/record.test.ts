@@ -40,8 +40,8 @@ const isRecord = (line: string): boolean => idIn(line) !== undefined;
 
 function recordIn(line: string): NewPlant | undefined {
   try {
-    const { plant, isRecord } = parseLine(Buffer.from(line));
-    return isRecord ? plant : undefined;
+    const { plant, reason } = parseLine(Buffer.from(line));
+    return reason === undefined ? plant : undefined;
   } catch {
     return undefined;
   }
