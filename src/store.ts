@@ -40,13 +40,13 @@ export interface PlantStore {
  * - `conflict`: the id belongs to a different plant. Choose another id; a retry fails again.
  * - `unavailable`: the plant was not stored, or it is unknown whether it was. Retry later: the same
  *   plant is never stored twice. If the log is poisoned, open it again first.
- * - `damaged`: the log does not hold what was written to it, and was not opened. The command
+ * - `damaged`: a line of the log is not what was written. The log is not opened, or reading it ends there. The command
  *   `plant-store verify` lists the damaged lines. `plant-store repair` writes those that hold a plant again, and
  *   moves the others aside.
  * - `locked`: a process has the log open, and has kept it open for 3 s. Stop it, or use `plant-store/postgres`,
  *   which several processes can share. If it is this process, use the log that it has opened.
  *
- * `add` fails with the first two, opening a log with the last three.
+ * `add` fails with the first two, opening a log with the last three, reading one with `unavailable` or `damaged`.
  *
  * @example What a caller does about each code:
  * ```ts

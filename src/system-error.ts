@@ -6,7 +6,7 @@ export function codeOf(error: unknown): unknown {
   return (error as { code?: unknown } | null | undefined)?.code;
 }
 
-/** Describes a system error without its system call and path: `permission denied (EACCES)`. */
+/** Describes a system error without its system call and path: `permission denied (EACCES)`. Otherwise, the message. */
 export function reasonOf(error: unknown): string {
   const { errno, message } = error as NodeJS.ErrnoException;
   const [code, words] = getSystemErrorMap().get(errno ?? 0) ?? [];

@@ -1,6 +1,6 @@
 import type { XStatic } from 'typebox/schema';
 
-import type { PlantFault } from '../plant-json.js';
+import { REPLACED, type PlantFault } from '../plant-json.js';
 
 /**
  * The JSON Schema of the body of every response but a 200. `error` is an int32.
@@ -72,7 +72,7 @@ const closing = (status: number, message: string): Failure =>
 /** Every failure that the service responds with. */
 export const failures = {
   notPlant: (fault: PlantFault) => refused(fault.kind === 'json' ? 400 : 422, fault.message),
-  inexact: refused(400, 'body: must not contain U+FFFD, which stands for invalid UTF-8 here'),
+  inexact: refused(400, `body: ${REPLACED}`),
   conflict: refused(409, 'id: belongs to a different plant; send another id'),
   tooLarge: (bytes: number) => refused(413, `body: must not be larger than ${bytes} bytes`),
   mediaType: refused(415, 'there must be one Content-Type, application/json in UTF-8'),

@@ -1,19 +1,33 @@
-import { damages, type Damage } from './errors.js';
+import type { NewPlant } from '../plant.js';
+import { damages } from './errors.js';
 import { statRegularFile, type OpenFile } from './files.js';
 import type { IdIndex } from './ids.js';
-import { linesOf, type Lines } from './lines.js';
+import { partsOf, type Part } from './lines.js';
 import { beginsAsRecord, NEWLINE, type Found } from './record.js';
 
 /** How the lines of a log are read. */
-export interface CheckOptions {
+export interface ReadingOptions {
   /** Called while lines are read, with the number of bytes read and the size of the file. */
   readonly onProgress?: (bytes: number, totalBytes: number) => void;
-  /** Aborted to stop reading, which then rejects with the reason of the signal, or with an error whose cause it is. */
+  /** Aborted to stop reading. The call then rejects with an error whose `cause` is the reason of the signal. */
   readonly signal?: AbortSignal;
 }
 
+/** A line of the log that is not a valid record, or repeats the id of another one. */
+export interface Damage {
+  /** The number of the line, from 1. */
+  readonly line: number;
+  /** The byte offset at which the line starts. */
+  readonly offset: number;
+  /** Its bytes, with its newline. */
+  readonly bytes: Buffer;
+  readonly reason: string;
+  /** The plant in it, if the line can be written again as its record. */
+  readonly rewritable?: NewPlant | undefined;
+}
+
 /** What was found in lines that were read together. */
-export interface Checked extends Lines {
+export interface Checked extends Part {
   /** The number of plants up to here. */
   readonly plants: number;
   readonly damaged: readonly Damage[];
@@ -32,25 +46,25 @@ export interface Checked extends Lines {
 export async function* checkLines(
   file: OpenFile,
   index: IdIndex,
-  { onProgress, signal }: CheckOptions = {},
+  { onProgress, signal }: ReadingOptions = {},
 ): AsyncGenerator<Checked, void> {
   const size = Number((await statRegularFile(file)).size);
   let number = 0;
   let isLog = false;
-  for await (const part of linesOf(file)) {
+  for await (const part of partsOf(file)) {
     const { offset, bytes, lines, torn } = part;
     const damaged: Damage[] = [];
     for (const found of lines) {
       number++;
       const at = offset + found.start;
       isLog ||= found.kind !== 'noPlant' || beginsAsRecord(bytes.subarray(found.start), at);
-      const damage = damageOf(found, at, index);
+      const damage = addToIndex(index, found, at);
       if (!damage) continue;
       const line = bytes.subarray(found.start, found.end);
       damaged.push({ line: number, offset: at, bytes: line, ...damage });
     }
     isLog ||= torn.length > 0 && beginsAsRecord(torn, part.end);
-    // A last line without its newline comes on its own.
+    // A last line without its newline comes on its own: it is a record unless it is damaged.
     const lacksNewline = bytes.at(-1) !== NEWLINE && lines.length > damaged.length;
     yield { ...part, plants: index.size, damaged, lacksNewline, isLog };
     // A server may append to the file meanwhile.
@@ -59,11 +73,11 @@ export async function* checkLines(
   }
 }
 
-/** Why a line at a byte offset is damaged, if so. Adds its id to the index, unless that has it for another line. */
-function damageOf(
+/** Adds the id of a line at a byte offset to an index. Returns why the line is damaged, if it is. */
+function addToIndex(
+  index: IdIndex,
   found: Found,
   offset: number,
-  index: IdIndex,
 ): Pick<Damage, 'reason' | 'rewritable'> | undefined {
   if (found.kind === 'noPlant') return { reason: found.reason };
   const { id } = found.kind === 'record' ? found : found.plant;

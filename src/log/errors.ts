@@ -1,21 +1,7 @@
-import type { NewPlant } from '../plant.js';
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 
-/** A line of the log that is not a valid record, or repeats the id of another one. */
-export interface Damage {
-  /** The number of the line, from 1. */
-  readonly line: number;
-  /** The byte offset at which the line starts. */
-  readonly offset: number;
-  /** Its bytes, with its newline. */
-  readonly bytes: Buffer;
-  readonly reason: string;
-  /** The plant in it, if the line can be written again as its record. */
-  readonly rewritable?: NewPlant | undefined;
-}
-
-/** Why a line is damaged that is blank or holds a plant. */
+/** Why a line that is blank, or that holds a plant, is damaged. */
 export const damages = {
   blank: 'it is blank',
   byteOrderMark: 'it begins with a byte order mark',
@@ -54,7 +40,7 @@ export const storeErrors = {
   closed: (path: string) => unavailable(`${path}: the log is closed`),
   hanging: (path: string, ms: number) =>
     unavailable(`${path}: a write has not returned for ${ms / 1000} s`),
-  damaged: (path: string, { line, offset, reason }: Pick<Damage, 'line' | 'offset' | 'reason'>) =>
+  damaged: (path: string, line: number, offset: number, reason: string) =>
     new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
   locked: (path: string) =>
     new PlantStoreError(

@@ -23,7 +23,7 @@ export async function createFolder(system: System, path: string): Promise<void> 
   await syncFolder(system, parent);
 }
 
-/** An open file. What is written is durable once that has resolved, if the file was opened with `O_DSYNC`. */
+/** An open file. What `append` writes is durable once it has resolved, if the file was opened with `O_DSYNC`. */
 export type OpenFile = Awaited<ReturnType<typeof open>>;
 
 async function open(system: System, path: string, flags: number, mode?: number) {

@@ -3,7 +3,7 @@ import type { OpenFile } from './files.js';
 import { isTornRecord, linesIn, MAX_RECORD_BYTES, NEWLINE, type Line } from './record.js';
 
 /** Lines that were read together. */
-export interface Lines {
+export interface Part {
   /** The byte offset at which the first one starts. */
   readonly offset: number;
   /** Their bytes. */
@@ -27,7 +27,7 @@ const CHUNK_BYTES = 114_688;
  *
  * @throws RangeError that names the byte offset of a line longer than {@link MAX_RECORD_BYTES}.
  */
-export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<Lines, void> {
+export async function* partsOf(file: OpenFile, end = Infinity): AsyncGenerator<Part, void> {
   let offset = 0;
   /** The start of the line at `offset`, as far as it has been read. */
   let start: Buffer = Buffer.alloc(0);
@@ -42,14 +42,14 @@ export async function* linesOf(file: OpenFile, end = Infinity): AsyncGenerator<L
     if (bytesRead === 0) break;
     const filled = buffer.subarray(0, start.length + bytesRead);
     const bytes = filled.subarray(0, filled.lastIndexOf(NEWLINE) + 1);
-    if (bytes.length > 0) yield linesAt(offset, bytes);
+    if (bytes.length > 0) yield partAt(offset, bytes);
     offset += bytes.length;
     start = filled.subarray(bytes.length);
   }
-  if (start.length > 0) yield lastLine(offset, start);
+  if (start.length > 0) yield lastPart(offset, start);
 }
 
-function linesAt(offset: number, bytes: Buffer, torn: Buffer = Buffer.alloc(0)): Lines {
+function partAt(offset: number, bytes: Buffer, torn: Buffer = Buffer.alloc(0)): Part {
   return { offset, bytes, lines: linesIn(bytes), end: offset + bytes.length, torn };
 }
 
@@ -57,9 +57,9 @@ function linesAt(offset: number, bytes: Buffer, torn: Buffer = Buffer.alloc(0)):
  * What follows the last newline: a line that lacks its own, or a torn one. Zeros at the end are torn in either case: a
  * power cut may leave them in place of a newline that is being added.
  */
-function lastLine(offset: number, tail: Buffer): Lines {
+function lastPart(offset: number, tail: Buffer): Part {
   let end = tail.length;
   while (tail[end - 1] === 0) end--;
   if (isTornRecord(tail.subarray(0, end))) end = 0;
-  return linesAt(offset, tail.subarray(0, end), tail.subarray(end));
+  return partAt(offset, tail.subarray(0, end), tail.subarray(end));
 }

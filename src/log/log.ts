@@ -3,27 +3,26 @@ import { dirname, resolve as absolute } from 'node:path';
 import { copyPlant, membersInJson, type NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
-import type { CheckOptions } from './check.js';
-import { createCommitter } from './commit.js';
+import type { ReadingOptions } from './check.js';
+import { createCommitter, type OpenLog } from './commit.js';
 import { fileErrors, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import type { OpenFile } from './files.js';
 import { createIdIndex } from './ids.js';
 import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
 import { readPlants } from './read.js';
 import { encodeRecord } from './record.js';
-import { recover, type OpenLog } from './recover.js';
+import { recover } from './recover.js';
 import { nodeSystem, type System } from './system.js';
 
 /**
  * The options of {@link openPlantLog}.
  */
-export interface PlantLogOptions extends CheckOptions {
+export interface PlantLogOptions extends ReadingOptions {
   /**
-   * Called with `(message, cause)` when the end of the file was mended, when the disk is full and when there is room
-   * again, when a write hangs and when it returns, and when the log is poisoned; at most 10 times in
-   * 10 seconds. Default: `console.error`.
+   * Called with a message when the end of the file was mended, when the disk is full and when there is room again, when
+   * a write hangs and when it returns, when the log is poisoned, and when it cannot be marked; about 10 times in 10
+   * seconds at most. Default: `console.error`.
    */
   readonly report?: Report;
 }
@@ -47,10 +46,10 @@ export interface PlantLog extends PlantStore {
   /** The size of the file in bytes, as far as it is durable. */
   readonly bytes: number;
   /**
-   * Aborted, with the cause as its reason, once it is unknown what the file holds: a write or sync
-   * failed, or the file was modified, replaced or removed, which `close` notices as well. From then on `add` rejects
-   * with `unavailable`. To continue, close the log and open it again. A file that was modified is marked by another
-   * one beside it (`.modified`): opening it fails until somebody has checked it and removed the mark.
+   * Aborted once it is unknown what the file holds. Its reason is a {@link PlantStoreError}, whose `cause` says why: a
+   * write or sync failed, or the file was modified, replaced or removed, which `close` notices as well. From then on
+   * `add` rejects with `unavailable`. To continue, close the log and open it again. A file that was modified is marked by
+   * another one beside it (`.modified`): opening it fails until somebody has checked it and removed the mark.
    */
   readonly poisoned: AbortSignal;
   /**
@@ -116,9 +115,10 @@ export async function openLog(
 ): Promise<PlantLog> {
   let path = absolute(givenPath);
   const report = limitRate(options.report);
-  let file: OpenFile | undefined;
+  let file: files.OpenFile | undefined;
   let lock: Lock | undefined;
   try {
+    // Before a file is created, by the path as it is given: the log may have been removed.
     await requireUnmarked(system, path);
     await files.createFolder(system, dirname(path));
     file = await files.openLogFile(system, path);
@@ -126,7 +126,7 @@ export async function openLog(
     path = await system.realpath(path);
     await files.syncFolder(system, dirname(path));
     lock = await acquireLock(system, path, fileId.ino);
-    // The process that had the log open until now may have marked it.
+    // Again, by its real path: the process that had the log open until now may have marked it.
     await requireUnmarked(system, path);
     // A killed process may have left lines that only the page cache holds.
     await file.sync();
@@ -150,21 +150,21 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
       if (committer.state.is !== 'open') throw committer.state.error;
       const found = committer.find(plant.id);
       if (found === undefined) return committer.append(plant);
-      if (typeof found === 'number') return isStoredAt(found, plant).then(requireSame, rethrow);
+      if (typeof found === 'number')
+        return isStoredAt(found, plant).then(requireSame, throwAsStoreError);
       return found.then((stored) => requireSame(membersInJson(stored) === membersInJson(plant)));
     } catch (error) {
       return Promise.reject(error);
     }
   }
 
-  function rethrow(error: unknown): never {
+  function throwAsStoreError(error: unknown): never {
     throw toStoreError(path, error);
   }
 
   /**
-   * Whether the line at an offset, which has the id of a plant, holds that plant. Reads no more than the plant
-   * takes, however long the line is, so no request reads more than it has sent. The line's checksum was
-   * checked when the log was opened.
+   * Whether the line at an offset, which has the id of a plant, is its record. Reads no more than that takes, however
+   * long the line is, so a request reads little more than it has sent.
    */
   async function isStoredAt(offset: number, plant: NewPlant): Promise<boolean> {
     const wanted = Buffer.from(encodeRecord(plant));

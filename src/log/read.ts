@@ -1,12 +1,11 @@
 import { resolve as absolute } from 'node:path';
 
 import { plantOf, type NewPlant, type Plant } from '../plant.js';
-import { checkLines, type Checked, type CheckOptions } from './check.js';
+import { checkLines, type Checked, type ReadingOptions } from './check.js';
 import { storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import type { OpenFile } from './files.js';
 import { createIdIndex } from './ids.js';
-import { linesOf } from './lines.js';
+import { partsOf } from './lines.js';
 import { nodeSystem, type System } from './system.js';
 
 /**
@@ -28,9 +27,10 @@ import { nodeSystem, type System } from './system.js';
  * ```
  */
 export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
-  return readFile(nodeSystem, absolute(path), async function* (file) {
+  const from = absolute(path);
+  return withFile(nodeSystem, from, async function* (file) {
     const { size } = await files.statRegularFile(file);
-    yield* readPlants(path, file, Number(size));
+    yield* readPlants(from, file, Number(size));
   });
 }
 
@@ -38,15 +38,15 @@ export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
 export function verifyLog(
   system: System,
   path: string,
-  options?: CheckOptions,
+  options?: ReadingOptions,
 ): AsyncGenerator<Checked> {
-  return readFile(system, path, (file) => checkLines(file, createIdIndex(), options));
+  return withFile(system, path, (file) => checkLines(file, createIdIndex(), options));
 }
 
-async function* readFile<T>(
+async function* withFile<T>(
   system: System,
   path: string,
-  read: (file: OpenFile) => AsyncGenerator<T>,
+  read: (file: files.OpenFile) => AsyncGenerator<T>,
 ): AsyncGenerator<T> {
   try {
     const file = await files.openToRead(system, path);
@@ -60,23 +60,19 @@ async function* readFile<T>(
   }
 }
 
-/**
- * Reads the plants of a log that is open, up to a byte offset. Returns the offset at which the last line ends
- * that was read.
- */
+/** Reads the plants of a log up to a byte offset. Returns the offset at which the last line ends that was read. */
 export async function* readPlants(
   path: string,
-  file: OpenFile,
+  file: files.OpenFile,
   end: number,
 ): AsyncGenerator<NewPlant, number> {
   let read = 0;
   let line = 0;
-  for await (const part of linesOf(file, end)) {
+  for await (const part of partsOf(file, end)) {
     for (const found of part.lines) {
       line++;
       const offset = part.offset + found.start;
-      if (found.kind !== 'record')
-        throw storeErrors.damaged(path, { line, offset, reason: found.reason });
+      if (found.kind !== 'record') throw storeErrors.damaged(path, line, offset, found.reason);
       const json = part.bytes.toString('utf8', found.start, found.end);
       yield plantOf(found.id, JSON.parse(json) as Plant);
     }

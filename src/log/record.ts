@@ -12,6 +12,8 @@ export const NEWLINE = 0x0a;
 
 /** Begins the checksum of a record. In a string, its quotes would be escaped. */
 const CRC32_MEMBER = ',"crc32":';
+const ID_START = Buffer.from('{"id":');
+const BYTE_ORDER_MARK = Buffer.from('\ufeff');
 
 /** Returns the record of a plant: its line in the log, with its newline. */
 export function encodeRecord(plant: NewPlant): string {
@@ -71,36 +73,9 @@ function findIn(line: Buffer): Found {
   }
 }
 
-/**
- * Whether bytes after the last newline may be what a write of records has left that was cut short. They are if they
- * have zeros, which only a power cut leaves. Otherwise they must not be whole JSON, and no second record may begin in
- * them, nor any end: in a string, the quotes of either would be escaped.
- */
-export function isTornRecord(tail: Buffer): boolean {
-  if (tail.includes(0)) return true;
-  if (tail.includes(ID_START, 1) || RECORD_END.test(tail.toString('latin1'))) return false;
-  try {
-    JSON.parse(withoutMark(tail).toString());
-    return false;
-  } catch {
-    return true;
-  }
-}
-
-/** Whether the line at a byte offset begins as a record does, as far as its bytes go. */
-export function beginsAsRecord(line: Buffer, offset: number): boolean {
-  let end = Math.min(line.length, ID_START.length);
-  // Of the first write to a file, a power cut may have left zeros.
-  while (offset === 0 && line[end - 1] === 0) end--;
-  return line.subarray(0, end).equals(ID_START.subarray(0, end));
-}
-
 function withoutMark(line: Buffer): Buffer {
   return line.indexOf(BYTE_ORDER_MARK) === 0 ? line.subarray(BYTE_ORDER_MARK.length) : line;
 }
-
-const RECORD_END = /,"crc32":\d+\}/;
-const BYTE_ORDER_MARK = Buffer.from('\ufeff');
 
 /**
  * A record without escapes, as almost all are. The text is Latin-1, so that an index is a byte offset. With
@@ -137,7 +112,6 @@ export function linesIn(bytes: Buffer): Line[] {
   return lines;
 }
 
-const ID_START = Buffer.from('{"id":');
 /** The bytes after the last digit: a brace and the newline. */
 const END_BYTES = 2;
 const MINUS = 0x2d;
@@ -172,4 +146,30 @@ function int64At(bytes: Buffer, text: string, start: number): bigint | undefined
 /** The value of a digit, or more than 9 if the byte is not a digit. */
 function digitAt(bytes: Buffer, at: number): number {
   return ((bytes[at] as number) - ZERO) >>> 0;
+}
+
+const RECORD_END = /,"crc32":\d+\}/;
+
+/**
+ * Whether bytes after the last newline may be the beginning of a record whose write was cut short. They are if they have
+ * zeros, which only a power cut leaves. Otherwise they must not be whole JSON, no second record may begin in them, and
+ * none may end in them: in a string, the quotes of either would be escaped.
+ */
+export function isTornRecord(tail: Buffer): boolean {
+  if (tail.includes(0)) return true;
+  if (tail.includes(ID_START, 1) || RECORD_END.test(tail.toString('latin1'))) return false;
+  try {
+    JSON.parse(withoutMark(tail).toString());
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+/** Whether the line at a byte offset begins as a record does, as far as its bytes go. */
+export function beginsAsRecord(line: Buffer, offset: number): boolean {
+  let end = Math.min(line.length, ID_START.length);
+  // Of the first write to a file, a power cut may have left zeros.
+  while (offset === 0 && line[end - 1] === 0) end--;
+  return line.subarray(0, end).equals(ID_START.subarray(0, end));
 }

@@ -1,22 +1,9 @@
-import { pluralize, type Report } from '../report.js';
-import { checkLines, type Checked, type CheckOptions } from './check.js';
-import { fileErrors, storeErrors, type Damage } from './errors.js';
-import { keepAside, sizeOf, type FileId, type OpenFile } from './files.js';
-import type { IdIndex } from './ids.js';
+import { pluralize } from '../report.js';
+import { checkLines, type Checked, type Damage, type ReadingOptions } from './check.js';
+import type { OpenLog } from './commit.js';
+import { fileErrors, storeErrors } from './errors.js';
+import { keepAside, sizeOf } from './files.js';
 import { NEWLINE } from './record.js';
-import type { System } from './system.js';
-
-/** What makes up a log that is open and locked. */
-export interface OpenLog {
-  readonly system: System;
-  readonly file: OpenFile;
-  readonly path: string;
-  /** To notice if the file at `path` is replaced. */
-  readonly fileId: FileId;
-  /** The ids of the plants in the file, once its lines have been read, with the byte offsets of their lines. */
-  readonly index: IdIndex;
-  readonly report: Report;
-}
 
 /**
  * Checks every line of a log. Gives the last line its newline if it lacks only that, and cuts off the torn tail:
@@ -26,13 +13,15 @@ export interface OpenLog {
  * @throws PlantStoreError `damaged` if a line is not what was written. Nothing is changed then.
  * @throws Error if the file is not a log. Nothing is changed then.
  */
-export async function recover(log: OpenLog, options?: CheckOptions): Promise<number> {
+export async function recover(log: OpenLog, options?: ReadingOptions): Promise<number> {
   const { file, path, index } = log;
   let first: Damage | undefined;
   let last: Checked | undefined;
   for await (const checked of checkLines(file, index, options)) {
     first ??= checked.damaged[0];
-    if (first && checked.isLog) throw storeErrors.damaged(path, first);
+    // Not before a line shows that the file is a log.
+    if (first && checked.isLog)
+      throw storeErrors.damaged(path, first.line, first.offset, first.reason);
     last = checked;
   }
   if (!last) return 0;

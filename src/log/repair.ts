@@ -1,13 +1,12 @@
 import type { BigIntStats } from 'node:fs';
 
-import { checkLines, type Checked, type CheckOptions } from './check.js';
+import { checkLines, type Checked, type ReadingOptions } from './check.js';
+import type { OpenLog } from './commit.js';
 import { fileErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import type { OpenFile } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { acquireLock } from './lock.js';
 import { encodeRecord, NEWLINE } from './record.js';
-import type { OpenLog } from './recover.js';
 import type { System } from './system.js';
 
 export interface Repair {
@@ -25,15 +24,15 @@ export interface Repair {
 /**
  * Writes each damaged line of a log again as a record if it holds a plant, moves the others and a torn tail to a file
  * beside the log, and keeps all records byte for byte. The log is replaced atomically, once its new content is durable.
- * Resolves to `undefined` if no line is damaged.
+ * Resolves to `undefined` if no line is damaged, and the last one has its newline: a torn tail is left to the next start.
  *
- * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be
- * read or written, or is not a log. Nothing is changed then.
+ * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be read or written, or
+ * is not a log. The log is then either unchanged or completely repaired, and the file of moved lines may be left.
  */
 export async function repairLog(
   system: System,
   givenPath: string,
-  options?: CheckOptions,
+  options?: ReadingOptions,
 ): Promise<Repair | undefined> {
   try {
     const file = await files.openToRead(system, givenPath);
@@ -55,7 +54,7 @@ export async function repairLog(
 
 async function repairFile(
   { system, file, path, fileId }: Pick<OpenLog, 'system' | 'file' | 'path' | 'fileId'>,
-  options?: CheckOptions,
+  options?: ReadingOptions,
 ): Promise<Repair | undefined> {
   const index = createIdIndex();
   let last: Checked | undefined;
@@ -73,11 +72,11 @@ async function repairFile(
   const size = last.end + torn;
   const movedTo =
     moved + torn > 0
-      ? await files.keepAside(system, path, 'damaged', partsOf(file, index, 'moved'))
+      ? await files.keepAside(system, path, 'damaged', bytesOf(file, index, 'moved'))
       : undefined;
   await files.createFile(system, `${path}.repair.new`, async (copy) => {
     await giveTo(system, copy, await file.stat());
-    for await (const chunk of partsOf(file, index, 'kept')) await copy.append(chunk);
+    for await (const chunk of bytesOf(file, index, 'kept')) await copy.append(chunk);
     // The lock is on an inode: before this repair took it, another one may have replaced the file.
     if (files.sizeOf(system, path, fileId) !== size) throw fileErrors.changed();
     return path;
@@ -85,8 +84,9 @@ async function repairFile(
   return { plants: index.size, rewritten, moved, torn, movedTo };
 }
 
-async function* partsOf(
-  file: OpenFile,
+/** Reads the log once more: what is moved may be as large as the log, so it is not kept in memory. */
+async function* bytesOf(
+  file: files.OpenFile,
   index: IdIndex,
   which: 'kept' | 'moved',
 ): AsyncGenerator<Buffer> {
@@ -112,7 +112,7 @@ function split({ offset, bytes, damaged, lacksNewline, torn }: Checked) {
 /** Gives a new file the owner and the mode of another one. */
 async function giveTo(
   system: System,
-  file: OpenFile,
+  file: files.OpenFile,
   { mode, uid, gid }: BigIntStats,
 ): Promise<void> {
   const { descriptor } = file;

@@ -9,10 +9,11 @@ import { PlantStoreError } from '../store.js';
  * - `name`: the server has forgotten the statement with this name, or has another one. PgBouncer in transaction mode
  *   prepares a statement on one connection and runs it on another.
  * - `server`: the server cannot store anything at the moment, and has rolled the statement back.
- * - `connection`: there is no answer. It may have run.
+ * - `connection`: there is no answer, or the answer shows that plants may be lost: a wait for a standby that was
+ *   cancelled, or a setting. The statement may have run, so it is not sent again.
  * - `rows`: anything else, so other rows can be stored.
  */
-export type Culprit = 'conflict' | 'name' | 'server' | 'connection' | 'rows';
+type Culprit = 'conflict' | 'name' | 'server' | 'connection' | 'rows';
 
 // See https://www.postgresql.org/docs/current/errcodes-appendix.html.
 const CULPRITS: Readonly<Record<string, Culprit>> = {

@@ -74,7 +74,8 @@ export function createGroupCommit(
     // Not the time since they were added: they may have waited for a connection.
     const deadline = performance.now() + timeoutMs;
     const parts = [batch];
-    // It grows while it is read. The smaller parts come last: a refusal may take long, and most plants must not wait for it.
+    // Grows while it is read. The smaller parts come last: a refusal may take long, and most plants must not wait for
+    // it.
     for (const part of parts) {
       if (performance.now() >= deadline) for (const { reject } of part) reject(tooSlow());
       else parts.push(...(await storePart(connection, part)));

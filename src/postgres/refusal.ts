@@ -24,8 +24,8 @@ const IS_PERMANENT = `CASE relkind
 /**
  * Two settings are pinned until the transaction ends. Otherwise a reload during the statement would change them before
  * the commit: the server reads changed settings before it runs the Sync that follows. Without warnings, the server
- * would hide that a plant did not reach its synchronous standby. A server other than PostgreSQL may not have the
- * setting `fsync`, which cannot be pinned either.
+ * would hide that a plant did not reach its synchronous standby. `fsync` cannot be pinned, and a server other than
+ * PostgreSQL may not have it.
  */
 const LOSS = `(SELECT CASE
     WHEN durability = 'off' THEN 'synchronous_commit=off can lose plants'
@@ -37,8 +37,9 @@ const LOSS = `(SELECT CASE
 
 /**
  * SQL for the last two columns of each statement: why the database would change plants, and why it could lose them,
- * which an operator can accept. Null if it does not. Only the second one can arise while a session is open. A sub-select
- * is evaluated once for all rows.
+ * which an operator can accept. Null if it does not. Within a session, only settings and a table that is not permanent are
+ * asked for again; other changes of the table are noticed by the next session or `check`. A sub-select is evaluated once
+ * for all rows.
  */
 export const REFUSAL = `NULL, ${LOSS}`;
 

@@ -78,8 +78,8 @@ export async function openSession(
     connectionTimeoutMillis: connectionTimeoutMs,
     query_timeout: timeoutMs,
   });
-  // The connection string would replace it as an option of the constructor. pg calls a function, and waits for it, only
-  // if the server asks for a password.
+  // Not as an option of the constructor: the password of the connection string would replace it. pg calls a function, and
+  // waits for it, only if the server asks for a password.
   if (password !== undefined) Object.assign(client, { password });
   else if (new URL(url).password === '') Object.assign(client, { password: noPassword });
   signal.addEventListener('abort', close);

@@ -33,7 +33,7 @@ export interface PostgresStoreOptions {
   readonly acceptDataLoss?: boolean;
   /**
    * Called with `(message, cause)` when the table is created, when the database is away, when plants are stored again,
-   * and when the database refuses a plant; at most 10 times in 10 seconds. Default: `console.error`.
+   * and when the database refuses a plant; about 10 times in 10 seconds at most. Default: `console.error`.
    */
   readonly report?: Report;
 }
@@ -71,7 +71,7 @@ export interface PostgresStore extends PlantStore {
 
 /**
  * Opens a store that any number of processes may share. The table `plants` is created if it is
- * missing. While no server can be reached, plants are refused as `unavailable`.
+ * missing. If no server can be reached later, plants are refused as `unavailable` until one can.
  *
  * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is. This function does not
  * try again; {@link isTransient} tells whether that can help.
@@ -100,7 +100,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const close = (): void => closing.abort(new Error('the store is closed'));
   const connect = createConnector(hosts, { password, timeoutMs, acceptDataLoss, signal });
   const all = Array.from({ length: connections }, connect);
-  // The table of plants that are stored may be in another schema or database.
+  // Reported, because plants that were stored before may be in a table of another schema or database.
   const onCreated = (): void =>
     report(`${name}: the table plants was missing; an empty one was created`);
   try {
@@ -113,8 +113,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const probe = connect();
   let checking: Promise<unknown> | undefined;
   return {
-    ...commit,
     name,
+    ...commit,
     plants: () => selectPlants(connect(), name),
     async check() {
       checking ??= probe.query(CHECK).finally(() => (checking = undefined));

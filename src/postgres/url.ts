@@ -30,6 +30,7 @@ export function parseDatabaseUrl(url: string): URL[] {
 function urlsOf(url: string): URL[] {
   const [, start = '', hosts = '', end = ''] = SHAPE.exec(url) ?? [];
   try {
+    // Throws if an escape is not valid, of which pg would throw an error of its own.
     decodeURIComponent(url);
     return hosts.split(',').map((host) => new URL(start + host + end));
   } catch {

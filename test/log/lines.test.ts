@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap';
 
 import type { OpenFile } from '../../dist/log/files.js';
-import { linesOf } from '../../dist/log/lines.js';
+import { partsOf } from '../../dist/log/lines.js';
 import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { lineOf, logOf, memoryFile, plantsNamed } from './support.js';
 
@@ -14,7 +14,7 @@ const fileOf = (content: string, maxBytesRead?: number): OpenFile =>
 /** What is read together from a file: the offset at which it starts, and its bytes. */
 async function partsIn(file: OpenFile, end?: number): Promise<[offset: number, bytes: string][]> {
   const parts: [number, string][] = [];
-  for await (const { offset, bytes, torn } of linesOf(file, end))
+  for await (const { offset, bytes, torn } of partsOf(file, end))
     parts.push([offset, Buffer.concat([bytes, torn]).toString('latin1')]);
   return parts;
 }
@@ -37,7 +37,7 @@ t.test('every line is found, with its id if it is a record', async (t) => {
   const long = '?'.repeat(CHUNK_BYTES);
   const texts = [FERN, '\n', FERN, 'not JSON\n', `${long}\n`, FERN, '\0\0\n', FERN.slice(0, -1)];
   const found: [text: string, id: bigint | undefined][] = [];
-  for await (const { bytes, lines } of linesOf(fileOf(texts.join(''))))
+  for await (const { bytes, lines } of partsOf(fileOf(texts.join(''))))
     for (const { start, end, ...line } of lines)
       found.push([
         bytes.toString('latin1', start, end),
@@ -106,7 +106,7 @@ t.test('a line of the longest length is read; one byte more is an error', async 
   content.write(FERN, 'latin1');
   content.write('\n', end - 1);
   const reading = (async () => {
-    for await (const { lines } of linesOf(memoryFile(content)))
+    for await (const { lines } of partsOf(memoryFile(content)))
       found.push(...lines.map(({ start, end }) => end - start));
   })();
   const message = `the line at byte ${end} is longer than any record`;
