@@ -2,42 +2,116 @@ import { createServer } from 'node:http';
 
 import t from 'tap';
 
+import { Failure, failures } from '../../dist/http/failures.js';
 import { createPlantHandler, PlantStoreError } from '../../dist/index.js';
-import { chunk, exchange, FERN, isFailure, message, TOKEN, type Message } from '../client.js';
+import { PlantFault } from '../../dist/plant-json.js';
+import { SETTINGS } from '../../dist/program/settings/table.js';
+import {
+  chunk,
+  CHUNKED,
+  connect,
+  exchange,
+  FERN,
+  isFailure,
+  message,
+  TOKEN,
+  type Expected,
+  type Message,
+} from '../client.js';
+import { codeSpans, rows } from '../readme.js';
 import { listen, serve } from '../service.js';
 import { openLog, storeOf } from '../stores.js';
 
-t.test('the first check that fails determines the answer', async (t) => {
-  const unavailable = new PlantStoreError('unavailable', 'no more');
-  const store = storeOf(() => Promise.reject(unavailable));
-  const { port } = await serve(t, { store, maxBodyBytes: 100 });
-  const unknownCoding = { 'Content-Length': undefined, 'Transfer-Encoding': 'gzip, chunked' };
-  // Each fails one check more than the one below it.
-  const rungs: readonly [error: number, about: string, fault: Message][] = [
-    [404, 'the path', { target: '/elsewhere' }],
-    [405, 'the method', { method: 'PUT' }],
-    [415, 'the media type', { headers: { 'Content-Type': 'text/plain' } }],
-    [415, 'the content coding', { headers: { 'Content-Encoding': 'gzip' } }],
-    [501, 'the transfer coding', { headers: unknownCoding, body: chunk('') }],
-    [413, 'the declared length', { headers: { 'Content-Length': '101' } }],
-    [422, 'the plant', { body: '{"id":"7"}' }],
-    [503, 'the store', {}],
-  ];
-  for (const [error, about] of rungs) {
-    const faults = rungs.slice(rungs.findIndex(([, other]) => other === about));
-    const request = faults.reduceRight<Message>(
-      (all, [, , fault]) => ({ ...all, ...fault, headers: { ...all.headers, ...fault.headers } }),
-      {},
-    );
-    const answer = await exchange(t, port, message(request));
-    t.match(JSON.parse(answer.body), { error }, about);
+/** What a client or the store sends, and no answer may repeat. */
+const MARKER = 'marker';
 
-    const Authorization = 'Bearer other';
-    const stranger = { ...request, headers: { ...request.headers, Authorization } };
-    const refused = await exchange(t, port, message(stranger));
-    isFailure(t, refused, { status: 401 }, `${about}: the token is checked first`);
-  }
-});
+const CONFLICT = new PlantStoreError('conflict', MARKER);
+const FAULT = new Error(MARKER);
+const UNAVAILABLE = new PlantStoreError('unavailable', MARKER);
+
+/** The store fails with one of these, by the id of the plant. */
+const ERRORS: ReadonlyMap<bigint, Error> = new Map([
+  [1n, CONFLICT],
+  [2n, FAULT],
+]);
+
+const BEARER = 'Bearer realm="plant-store"';
+const UNKNOWN_CODING = { ...CHUNKED, 'Transfer-Encoding': 'gzip, chunked' };
+
+/** A failure for each check of a request, in the order of the checks. */
+const FAILURES: readonly (readonly [condition: string, fault: Message, expected: Expected])[] = [
+  [
+    'no bearer token',
+    { headers: { Authorization: `Basic ${MARKER}` } },
+    { status: 401, headers: { 'www-authenticate': BEARER } },
+  ],
+  [
+    'a wrong token',
+    { headers: { Authorization: `Bearer ${MARKER}` } },
+    { status: 401, headers: { 'www-authenticate': `${BEARER}, error="invalid_token"` } },
+  ],
+  ['an unknown path', { target: `/${MARKER}` }, { status: 404 }],
+  ['another method', { method: 'PUT' }, { status: 405, headers: { allow: 'POST' } }],
+  [
+    'another media type',
+    { headers: { 'Content-Type': `text/${MARKER}` } },
+    { status: 400, error: 415 },
+  ],
+  [
+    'a content coding',
+    { headers: { 'Content-Encoding': MARKER } },
+    { status: 400, error: 415, headers: { 'accept-encoding': 'identity' } },
+  ],
+  [
+    'a transfer coding other than chunked',
+    { headers: UNKNOWN_CODING, body: chunk('') },
+    { status: 501, headers: { connection: 'close' } },
+  ],
+  ['a length beyond the limit', { body: MARKER.padEnd(101) }, { status: 400, error: 413 }],
+  ['a body that is not JSON', { body: MARKER }, { status: 400 }],
+  [
+    'JSON that is not a plant',
+    { body: `{"id":"${MARKER}","tag":["${MARKER}"],"${MARKER}":1}` },
+    { status: 400, error: 422 },
+  ],
+  ['a conflict', { body: `{"id":1,"name":"${MARKER}"}` }, { status: 400, error: 409 }],
+  ['a fault of the store', { body: '{"id":2,"name":"fern"}' }, { status: 500 }],
+  ['a store that cannot write', {}, { status: 503, headers: { 'retry-after': '1' } }],
+];
+
+/** Requests whose faults are those of all these. Of two bodies, the first one is sent. */
+const withAll = (faults: readonly Message[]): Message =>
+  faults.reduceRight<Message>(
+    (all, fault) => ({ ...all, ...fault, headers: { ...all.headers, ...fault.headers } }),
+    {},
+  );
+
+for (const [n, [condition, fault, expected]] of FAILURES.entries())
+  t.test(`${condition} is answered ${expected.status}, whatever fails behind it`, async (t) => {
+    const store = storeOf(({ id }) => Promise.reject(ERRORS.get(id) ?? UNAVAILABLE));
+    const { port, handler, reported } = await serve(t, { store, maxBodyBytes: 100 });
+    const client = await connect(t, port);
+    const headers = { Cookie: MARKER, [`X-${MARKER}`]: MARKER };
+    client.send(message(withAll([fault, { target: `/plants?${MARKER}`, headers }])));
+    const answer = await client.answer();
+    const connection = { connection: 'keep-alive', ...expected.headers };
+    isFailure(t, answer, { ...expected, headers: connection }, condition);
+    t.notMatch(answer.text.toLowerCase(), MARKER, "tells nothing of the client's or the store's");
+    t.notMatch(answer.text, TOKEN, 'contains no token');
+    t.strictSame(reported, expected.status === 500 ? [FAULT] : [], 'only a 500 is reported');
+    if (answer.headers.connection !== 'close') {
+      client.send(message({ target: '/elsewhere' }));
+      t.equal((await client.answer()).status, 404, 'the connection can be used again');
+    }
+    t.equal(handler.bufferedBytes(), 0, 'the memory of the request is released');
+
+    const faults = FAILURES.slice(n).map(([, each]) => each);
+    const { error = expected.status } = expected;
+    const { body } = await exchange(t, port, message(withAll(faults)));
+    t.match(JSON.parse(body), { error }, 'it is checked before those behind it');
+    const stranger = message(withAll([{ headers: { Authorization: '' } }, ...faults]));
+    t.equal((await exchange(t, port, stranger)).status, 401, 'the token is checked first');
+  });
 
 t.test('invalid options make createPlantHandler throw', async (t) => {
   const store = await openLog(t);
@@ -60,4 +134,36 @@ t.test('modifying the options object later has no effect', async (t) => {
   options.maxBodyBytes = 1;
   const port = await listen(t, createServer(handler));
   t.equal((await exchange(t, port, message())).status, 200);
+});
+
+/** Samples of the failures that depend on the request. */
+const SAMPLES: Readonly<Record<string, readonly Failure[]>> = {
+  notPlant: (['json', 'plant'] as const).map((kind) =>
+    failures.notPlant(new PlantFault(kind, 'body: must be a plant')),
+  ),
+  tooLarge: [failures.tooLarge(1)],
+};
+
+const all = Object.entries(failures).flatMap(([name, failure]) => {
+  const samples = failure instanceof Failure ? [failure] : SAMPLES[name];
+  if (!samples) throw new Error(`there is no sample of ${name}`);
+  return samples;
+});
+
+t.test('the table of answers lists the numbers and the headers of every failure', async (t) => {
+  const shown = rows('Answers').map(([, status = '', error = '']) => {
+    const [code = ''] = status.split(',');
+    return [code, error, ...codeSpans(status).map((header) => header.split(':')[0])].join(' ');
+  });
+  const given = all.map(({ status, error, headers }) => {
+    const names = Object.keys(headers).filter((header) => header !== 'Accept-Encoding');
+    return [status, error, ...names].join(' ');
+  });
+  t.strictSame([...new Set(shown)].toSorted(), [...new Set(given)].toSorted());
+});
+
+t.test('a message names only settings that exist', async (t) => {
+  const names = all.flatMap(({ message }) => message.match(/PLANT_STORE_\w+/g) ?? []);
+  t.ok(names.length > 0);
+  for (const name of names) t.ok(name in SETTINGS, name);
 });
