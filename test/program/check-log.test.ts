@@ -13,7 +13,6 @@ import {
   ENV,
   FAILED,
   failsHere,
-  LARGE_LOG,
   launch,
   launchHere,
   runHere,
@@ -126,6 +125,11 @@ t.test('a missing log is named, with its setting if that has named it', async (t
     await failsHere(t, FAILED, [`PLANT_STORE_FILE: ${fault}`], { args: [command], cwd, env });
   }
 });
+
+/** A log that is read in several steps. */
+const LARGE_LOG = Array.from({ length: 500 }, (_, id) =>
+  encodeRecord({ id: BigInt(id), name: 'x'.repeat(990) }),
+).join('');
 
 for (const command of ['', 'verify', 'repair'])
   t.test(`plant-store ${command} shows its progress, and a signal ends it meanwhile`, async (t) => {

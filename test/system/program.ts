@@ -6,7 +6,6 @@ import { format } from 'node:util';
 
 import type { Test } from 'tap';
 
-import { encodeRecord } from '../../dist/log/record.js';
 import { runCommand } from '../../dist/program/main.js';
 import { SettingsError } from '../../dist/program/settings/error.js';
 import { TOKEN } from '../client.js';
@@ -89,25 +88,8 @@ for (const name of ['setTimeout', 'setInterval']) {
 /** A preload that makes timers of up to `maxMs` fire 20 times as fast. */
 export const hasten = (maxMs: number): string => changeTimers(`ms <= ${maxMs} ? ms / 20 : ms`);
 
-/** A preload with which `process.exit` does not wait for blocked threads, but ends the process by another signal. */
-export const NO_EXIT = `process.on('exit', () => process.kill(process.pid, 'SIGALRM'));`;
-
 /** A preload with which the program waits ten times as long for clients, which a busy machine may need. */
 export const PATIENT = changeTimers('10 * ms');
-
-/** A log of 500 plants, which is read in several steps. */
-export const LARGE_LOG = Array.from({ length: 500 }, (_, id) =>
-  encodeRecord({ id: BigInt(id), name: 'x'.repeat(990) }),
-).join('');
-
-/** A preload that runs code when the program first reports its progress in reading a file. */
-export const onProgress = (code: string): string => `let now = 0;
-performance.now = () => (now += 1000);
-const { error } = console;
-console.error = () => {
-  console.error = error;
-  ${code};
-};`;
 
 /** Code with which a process sends itself a signal, and waits until that has arrived. */
 export const toItself = (signal: NodeJS.Signals): string => `{

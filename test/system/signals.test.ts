@@ -1,0 +1,129 @@
+/*
+ * What the program does on signals, also if a call to the system does not return, and as process 1 of a container: the
+ * kernel ignores the signals that it does not handle, also from itself.
+ */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+
+import t, { type Test } from 'tap';
+
+import { SAME_SIGNAL_MS, SHUTDOWN_MS } from '../../dist/program/signals.js';
+import { connect, exchange, message, refusesConnections, TOKEN } from '../client.js';
+import { ONE_THREAD } from '../faults/strace.js';
+import {
+  beforeImports,
+  changeTimers,
+  DONE,
+  ENV,
+  hasten,
+  INTERRUPTED,
+  KILLED,
+  launch,
+  run,
+  sendToChild,
+  SERVER,
+  start,
+  TIMES_OUT,
+  toItself,
+  type LaunchOptions,
+  type Program,
+} from './program.js';
+
+/** A preload that sends the process a signal as soon as it handles signals, before the rest of it is imported. */
+const early = (signal: NodeJS.Signals): string =>
+  beforeImports(`if (specifier === './program/main.js') ${toItself(signal)}`);
+
+const AS_PROCESS_1 = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc'];
+const canUnshare = spawnSync('unshare', [...AS_PROCESS_1.slice(1), 'true']).status === 0;
+const skipProcess1 = !canUnshare && 'needs unshare, and the right to use it';
+
+t.test('a program that gets SIGHUP before it is imported serves', async (t) => {
+  const program = await start(t, { cwd: t.testdir(), env: ENV, preload: early('SIGHUP') });
+  await program.says('stderr', /SIGHUP: the tokens in PLANT_STORE_TOKEN change only/);
+  t.strictSame(await program.stop('SIGTERM'), DONE);
+});
+
+t.test('as process 1, SIGTERM ends a command', { skip: skipProcess1 }, async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': 'x\n' });
+  const preload = early('SIGTERM');
+  const { code } = await run(t, { args: ['verify'], cwd, env: ENV, under: AS_PROCESS_1, preload });
+  t.equal(code, INTERRUPTED);
+});
+
+const hasScript = spawnSync('script', ['-qec', 'true', '/dev/null']).status === 0;
+const skip = !hasScript && 'needs script of util-linux';
+
+t.test('with a terminal as its input, SIGHUP stops the program', { skip }, async (t) => {
+  const cwd = t.testdir();
+  const command = ['script', '-qefc', `exec '${process.execPath}' '${SERVER}'`, '/dev/null'];
+  const program = launch(t, { cwd, env: ENV, command });
+  await program.says('stdout', /token: from PLANT_STORE_TOKEN \(1 token\)\r\n/);
+  sendToChild(program.pid, 'SIGHUP');
+  t.strictSame(await program.ended, DONE);
+  t.match(program.stdout, /SIGHUP: stopping, because the standard input is a terminal\r\n$/);
+});
+
+t.test('signals that come at the same time are one, as a Ctrl-C under npm', async (t) => {
+  const preload = changeTimers(`ms === ${SAME_SIGNAL_MS} ? 2 ** 30 : ms`);
+  const program = await start(t, { cwd: t.testdir(), env: ENV, preload });
+  const client = await connect(t, program.port);
+  client.send(message(), message().subarray(0, -1));
+  t.match(await client.answer(), { status: 200, headers: { connection: 'keep-alive' } });
+  program.send('SIGINT');
+  await refusesConnections(t, program.port);
+  program.send('SIGINT');
+  program.send('SIGTERM');
+  client.send(message().subarray(-1));
+  t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
+  t.strictSame(await program.ended, DONE);
+});
+
+/** Starts a program whose only thread for file operations blocks when it reads its tokens: a FIFO that has no writer. */
+async function startHanging(t: Test, options: LaunchOptions = {}): Promise<Program> {
+  const cwd = t.testdir({ tokens: TOKEN });
+  const env = { PLANT_STORE_FILE: 'plants.jsonl', PLANT_STORE_TOKEN_FILE: 'tokens', ...ONE_THREAD };
+  const program = await start(t, { cwd, env, ...options });
+  rmSync(join(cwd, 'tokens'));
+  execFileSync('mkfifo', [join(cwd, 'tokens')]);
+  if (options.under) sendToChild(program.pid, 'SIGHUP');
+  else program.send('SIGHUP');
+  // The signal has been handled once this request is answered.
+  t.equal((await exchange(t, program.port, message({ method: 'GET' }))).status, 405);
+  return program;
+}
+
+t.test('a second signal after 0.1 s ends the program, even if the disk hangs', async (t) => {
+  const program = await startHanging(t);
+  program.send('SIGTERM');
+  await refusesConnections(t, program.port);
+  // Until then, all signals count as one.
+  const again = setInterval(() => program.send('SIGINT'), SAME_SIGNAL_MS);
+  t.teardown(() => clearInterval(again));
+  t.strictSame(await program.ended, KILLED);
+  t.equal(program.stderr, '');
+});
+
+t.test('if the disk hangs, the shutdown times out, and SIGKILL ends the program', async (t) => {
+  const program = await startHanging(t, { preload: hasten(SHUTDOWN_MS) });
+  const client = await connect(t, program.port);
+  client.send(message());
+  // The plant has been read once a later request is answered.
+  t.equal((await exchange(t, program.port, message({ method: 'GET' }))).status, 405);
+  t.strictSame(await program.stop('SIGTERM'), KILLED);
+  t.equal(program.stderr, TIMES_OUT);
+  t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
+});
+
+t.test(
+  'as process 1, a program whose shutdown times out aborts',
+  { skip: skipProcess1 },
+  async (t) => {
+    const program = await startHanging(t, { preload: hasten(SHUTDOWN_MS), under: AS_PROCESS_1 });
+    sendToChild(program.pid, 'SIGTERM');
+    const { code, signal } = await program.ended;
+    // abort() ends with an instruction that is not allowed.
+    t.ok(Number(code) > 128 || signal, `code ${code}, signal ${signal}`);
+    t.ok(program.stderr.startsWith(TIMES_OUT), 'the stack trace of abort() follows');
+  },
+);
