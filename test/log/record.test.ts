@@ -107,7 +107,7 @@ t.test('a line is a record if and only if it encodes to itself', async (t) => {
         return edited === again;
       },
     ),
-    { numRuns: 3_000 },
+    { numRuns: 2_000 },
   );
   t.pass();
 });
@@ -129,10 +129,22 @@ t.test('changing, removing or inserting any one byte of a record is detected', a
   t.strictSame(edited.filter(isUndetected).map(String), []);
 });
 
-t.test('a line is plain JSON, and its checksum is that of the bytes before it', async (t) => {
-  const plant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
-  t.equal(encodeRecord(plant), '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n');
-  t.equal(encodeRecord({ id: 7n, name: 'f' }), signed('{"id":7,"name":"f"'));
+t.test('a record is JSON of one layout, with the checksum of the bytes before it', async (t) => {
+  const escapes = String.raw`{"id":0,"name":"\b\f\n\r\t\"\\\u0000\u001f","tag":"\udfff\ud800"`;
+  const plants: readonly (readonly [text: string, plant: NewPlant])[] = [
+    ['{"id":7,"name":"fern"', { id: 7n, name: 'fern' }],
+    ['{"id":-1,"name":"","tag":""', { id: -1n, name: '', tag: '' }],
+    [escapes, { id: 0n, name: '\b\f\n\r\t"\\\0\x1f', tag: '\udfff\ud800' }],
+    // To JSON, DEL is no control character.
+    [`{"id":${MIN_ID},"name":"\x7f"`, { id: MIN_ID, name: '\x7f' }],
+    [`{"id":${MAX_ID},"name":"\u{1f33f}"`, { id: MAX_ID, name: '\u{1f33f}' }],
+    [`{"id":${2n ** 53n + 1n},"name":"\u00e9"`, { id: 2n ** 53n + 1n, name: '\u00e9' }],
+  ];
+  for (const [text, plant] of plants) {
+    t.equal(encodeRecord(plant), signed(text));
+    t.equal(idIn(signed(text)), plant.id, text);
+    t.strictSame(recordIn(signed(text)), plant, text);
+  }
 });
 
 t.test('no part of a record is one, but for one that lacks only its newline', async (t) => {
@@ -151,71 +163,25 @@ t.test('no part of a record is one, but for one that lacks only its newline', as
   t.strictSame(linesIn(Buffer.alloc(0)), []);
 });
 
-t.test('a line that another program writes is a record, if it has its checksum', async (t) => {
-  const escapes = String.raw`{"id":7,"name":"\b\f\n\r\t\"\\\u0000\u001f","tag":"\udfff\ud800"}`;
-  const lines: readonly (readonly [id: bigint, line: string, name: string, tag?: string])[] = [
-    [7n, '{"id":7,"name":"fern"}', 'fern'],
-    [7n, '{"id":7,"name":"fern","tag":""}', 'fern', ''],
-    [7n, escapes, '\b\f\n\r\t"\\\0\x1f', '\udfff\ud800'],
-    [3n, '{"id":3,"name":"\u{1f33f}","tag":"\u00e9"}', '\u{1f33f}', '\u00e9'],
-    // To JSON, DEL is no control character.
-    [7n, '{"id":7,"name":"\x7f"}', '\x7f'],
-    [0n, '{"id":0,"name":""}', ''],
-    [-1n, '{"id":-1,"name":""}', ''],
-    [MIN_ID, `{"id":${MIN_ID},"name":""}`, ''],
-    [MAX_ID, `{"id":${MAX_ID},"name":""}`, ''],
-    [2n ** 53n + 1n, `{"id":${2n ** 53n + 1n},"name":""}`, ''],
-  ];
-  for (const [id, line, name, tag] of lines) {
-    const record = signed(line.slice(0, -1));
-    t.equal(idIn(record), id, line);
-    t.strictSame(recordIn(record), tag === undefined ? { id, name } : { id, name, tag }, line);
-    t.match(found(`${line}\n`), { plant: { id }, reason: damages.noChecksum }, line);
-  }
-});
-
 t.test('a line that deviates from the format is not a record, with any checksum', async (t) => {
   const ids = ' - --7 +7 "7" null -0 07 -07 7.0 7e0 0x7 7: 7/'.split(' ');
   const large = [MAX_ID + 1n, MIN_ID - 1n, 10n ** 19n - 1n, 10n ** 19n, 2n ** 64n + 7n, 10n ** 40n];
+  const strings = [
+    ...['\x1f', '\0', '\t', '\n'],
+    ...[String.raw`\/`, String.raw`\u0041`, String.raw`\u001F`, String.raw`\ud83c\udf3f`],
+  ];
   const members = [
     ...[...ids, ...large].map((id) => `{"id":${id},"name":"fern"`),
-    '{',
-    '{"name":"fern"',
+    ...strings.flatMap((text) => [
+      `{"id":7,"name":"${text}"`,
+      `{"id":7,"name":"fern","tag":"${text}"`,
+    ]),
     '{"id":7',
     '{"id":7,"tag":"indoor"',
-    '{"name":"fern","id":7',
-    '{"id":7,"tag":"indoor","name":"fern"',
-    '{"id":7,"name":"fern","colour":"green"',
-    '{"id":7,"name":"fern","tag":"indoor","colour":"green"',
-    '{"colour":"green","id":7,"name":"fern"',
-    '{"id":7,"name":"fern","name":"fern"',
     '{"id":7,"name":"fern","crc32":1',
-    ' {"id":7,"name":"fern"',
-    '{ "id":7,"name":"fern"',
-    '{"id": 7,"name":"fern"',
-    '{"id":7 ,"name":"fern"',
-    '{"id":7,"name": "fern"',
-    '{"id":7,"name":"fern" ',
-    '\ufeff{"id":7,"name":"fern"',
-    '{"id":7,"name":null',
-    '{"id":7,"name":"fern","tag":null',
-    '{"id":7,"name":"fern',
     String.raw`{"id":7,"n\u0061me":"fern"`,
-    String.raw`{"id":7,"name":"fern\"`,
-    String.raw`{"id":7,"name":"\/"`,
-    String.raw`{"id":7,"name":"\u0041"`,
-    String.raw`{"id":7,"name":"\u001F"`,
-    String.raw`{"id":7,"name":"\ud83c\udf3f"`,
-    '{"id":7,"name":"\x1f"',
-    '{"id":7,"name":"\0"',
-    '{"id":7,"name":"fern","tag":"\t"',
-    '{"id":7,"name":"fern\n"',
   ];
-  const ends = [' }\n', '} \n', '}\r\n', '}}\n', '},\n', ',}\n', ']\n', '\n'];
-  const lines = [
-    ...members.flatMap((text) => [`${text}}\n`, signed(text)]),
-    ...ends.map((end) => signed('{"id":7,"name":"fern"').slice(0, -2) + end),
-  ];
+  const lines = members.flatMap((text) => [`${text}}\n`, signed(text)]);
   t.strictSame(lines.filter(isRecord), []);
 });
 
