@@ -1,10 +1,8 @@
-import { execFile, spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
+import { spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { promisify } from 'node:util';
 
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { parseAllDocuments } from 'yaml';
 
 import { DEFAULT_LIMITS } from '../dist/http/limits.js';
@@ -19,7 +17,7 @@ import { exactly } from './exactly.js';
 import { FIXED_MIB } from './hostile/memory.js';
 import { block, blocks, read, settingsIn } from './readme.js';
 import { freePort } from './service.js';
-import { DONE, launch, runHere, SERVER, serving, start, startHere } from './system/program.js';
+import { DONE, launch, launchHere, runHere, serving, startHere } from './system/program.js';
 
 const TARGETS = block('Kubernetes', 'yaml');
 const [IMPORT = '', RELOAD = '', REPAIR = ''] = blocks('Kubernetes', 'sh');
@@ -39,15 +37,7 @@ const POSTGRES = manifestsIn('kubernetes-postgres.yml');
 interface Container {
   readonly command?: readonly string[];
   readonly env: readonly { readonly name: string; readonly value: string }[];
-  readonly ports: readonly { readonly name: string; readonly containerPort: number }[];
-  readonly lifecycle: { readonly preStop: { readonly sleep: { readonly seconds: number } } };
-  readonly livenessProbe: Probe;
-  readonly readinessProbe: Probe;
   readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[];
-}
-
-interface Probe {
-  readonly httpGet: { readonly path: string; readonly port: string };
 }
 
 /** What is at a path of a manifest, such as `/spec/containers/0`. */
@@ -62,9 +52,20 @@ const containerOf = (manifest: unknown): Container =>
   at(manifest, `${POD}/containers/0`) as Container;
 const envOf = ({ env }: Container): Record<string, string> =>
   Object.fromEntries(env.map(({ name, value }) => [name, value]));
-const CONTAINER = containerOf(LOG.get('Deployment'));
-const ENV = envOf(CONTAINER);
-const DEPLOYMENTS = [LOG, POSTGRES].map((manifests) => manifests.get('Deployment'));
+const ENV = envOf(containerOf(LOG.get('Deployment')));
+const CONTAINERS = [LOG, POSTGRES].map((manifests) => containerOf(manifests.get('Deployment')));
+
+/** The settings of a Deployment or a Job, with its Secret in a folder of the test. */
+function settingsOf(t: Test, manifests: ReadonlyMap<string, unknown>, kind: string) {
+  const container = containerOf(manifests.get(kind));
+  const { mountPath = '' } = container.volumeMounts.find(({ name }) => name === 'secrets') ?? {};
+  const folder = t.testdir(at(manifests.get('Secret'), '/stringData') as Record<string, string>);
+  const settings = Object.entries(envOf(container)).map(([name, value]) => [
+    name,
+    value.replace(mountPath, folder).replace('@db1,db2/', '@127.0.0.1:1,127.0.0.1:2/'),
+  ]);
+  return { folder, settings: Object.fromEntries(settings) as Record<string, string> };
+}
 
 const noSystemd =
   spawnSync('systemd-analyze', ['--version']).status !== 0 && 'needs systemd-analyze';
@@ -109,41 +110,16 @@ t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async 
   t.equal(log, join(cwd, file), 'settings reach it');
 });
 
-t.test('the program starts, reloads and stops with the unit, and reloads in a pod', async (t) => {
-  const unit = directives(UNIT);
-  t.match(unit.get('ExecStart'), /node \S+\/dist\/server\.js$/);
-  t.equal(unit.get('RestartPreventExitStatus'), String(EXIT.usage));
-
-  const cwd = t.testdir();
-  const settings = settingsIn(UNIT);
-  const path = settings.PLANT_STORE_FILE ?? '';
-  t.match(block('Prometheus', 'yaml'), `127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}'`);
-  const own = { PLANT_STORE_FILE: `${cwd}/${path}`, PLANT_STORE_MONITOR_PORT: '0' };
-  mkdirSync(dirname(own.PLANT_STORE_FILE), { recursive: true });
-  const program = await start(t, { cwd, env: { ...settings, ...own } });
-  t.match(program.log, new RegExp(`${path}$`));
-  t.match(read('.github/DEPLOYING.md'), `the token is in \`${join(dirname(path), 'token')}\``);
-  t.ok(existsSync(join(dirname(program.log), 'token')));
-  const [, reloadPod = ''] = /-- sh -c '(.* )1'\n$/.exec(RELOAD) ?? [];
-  const reloads = [unit.get('ExecReload') ?? '', `${reloadPod}${program.pid}`];
-  // In a slim image, no program can be found.
-  const env = { PATH: '', MAINPID: String(program.pid) };
-  for (const [n, reload] of reloads.entries()) {
-    await promisify(execFile)('/bin/sh', ['-euc', reload], { env });
-    await program.says('stderr', new RegExp(`(?:accepts 1 token\\n[^]*){${n + 1}}`));
-  }
-  t.strictSame(await program.stop('SIGTERM'), DONE);
-});
-
-/** Someone else. */
+/** The user of the service, who is someone else if root runs this. */
 const USER = 65_534;
-const AS_USER = ['setpriv', `--reuid=${USER}`, `--regid=${USER}`, '--clear-groups'];
+const isRoot = process.getuid?.() === 0;
+const AS_USER = isRoot ? ['setpriv', `--reuid=${USER}`, `--regid=${USER}`, '--clear-groups'] : [];
 const noUser =
   spawnSync('env', [...AS_USER, 'test', '-r', 'dist/server.js']).status !== 0 &&
-  'needs root, and a folder that others may read';
+  'needs a folder that others may read';
 
 t.test(
-  'root enables the units, and imports a log that the service can open',
+  'with the units, root enables, fills, starts, reloads and stops the service',
   { skip: noUser },
   async (t) => {
     const folder = t.testdir({
@@ -153,7 +129,7 @@ t.test(
     });
     const state = join(folder, 'state');
     chmodSync(join(folder, 'bin/systemctl'), 0o755);
-    chownSync(state, USER, USER);
+    if (isRoot) chownSync(state, USER, USER);
     const here = (text: string): string =>
       text
         .replaceAll('/usr/bin/node', process.execPath)
@@ -171,11 +147,25 @@ t.test(
       ['enable --now', 'stop', 'start'].map((verb) => `${verb} ${both}`),
     );
 
+    const unit = directives(UNIT);
+    t.equal(unit.get('RestartPreventExitStatus'), String(EXIT.usage));
     const settings = settingsIn(here(UNIT));
+    t.match(block('Prometheus', 'yaml'), `127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}'`);
     const env = { ...settings, PLANT_STORE_MONITOR_PORT: '0', NODE_V8_COVERAGE: '' };
-    const command = here(directives(UNIT).get('ExecStart') ?? '').split(' ');
+    const command = here(unit.get('ExecStart') ?? '').split(' ');
     const program = await serving(launch(t, { cwd: folder, env, under: AS_USER, command }), TOKEN);
     t.equal(program.plants, 1);
+    t.match(here(read('.github/DEPLOYING.md')), `the token is in \`${join(state, 'token')}\``);
+    t.ok(existsSync(join(state, 'token')));
+
+    const [, reloadPod = ''] = /-- sh -c '(.* )1'\n$/.exec(RELOAD) ?? [];
+    const reloads = [unit.get('ExecReload') ?? '', `${reloadPod}${program.pid}`];
+    for (const [n, reload] of reloads.entries()) {
+      // In a slim image, no program can be found.
+      spawnSync('/bin/sh', ['-euc', reload], { env: { PATH: '', MAINPID: String(program.pid) } });
+      await program.says('stderr', new RegExp(`(?:accepts 1 token\\n[^]*){${n + 1}}`));
+    }
+    t.strictSame(await program.stop('SIGTERM'), DONE);
   },
 );
 
@@ -194,28 +184,17 @@ t.test('the program accepts the settings in the files that extend its unit', asy
   t.equal(await postgres?.PLANT_STORE_DATABASE_PASSWORD_FILE?.(), 'a-secret');
 });
 
-t.test('the program starts with the commands of the document for PostgreSQL', async (t) => {
-  const commands = block('The program', 'sh')
-    .replace('@db1,db2/', '@127.0.0.1:1,127.0.0.1:2/')
-    .replace('npx plant-store', `exec '${process.execPath}' '${SERVER}'`);
+t.test('the program starts with the settings of the document for PostgreSQL', async (t) => {
+  const commands = block('The program', 'sh').replace('@db1,db2/', '@127.0.0.1:1,127.0.0.1:2/');
   const cwd = t.testdir({ tokens: TOKEN, password: 'a-secret' });
-  const program = launch(t, { cwd, command: ['sh', '-euc', commands] });
+  const program = launchHere(t, { cwd, env: settingsIn(commands) });
   await program.says('stderr', /ECONNREFUSED 127.0.0.1:2; trying again/);
   program.send('SIGTERM');
   t.strictSame(await program.ended, DONE);
 });
 
-/** The volume of a pod with the claim or the Secret of this name. */
-const claimed = (name: string, claimName: unknown) => ({
-  name,
-  persistentVolumeClaim: { claimName },
-});
-const secret = (name: string, secretName: unknown) => ({ name, secret: { secretName } });
-
 t.test('the manifests refer to names that exist, and to settings of the program', async (t) => {
-  t.strictSame([...LOG.keys()], ['Secret', 'PersistentVolumeClaim', 'Service', 'Deployment']);
-  t.strictSame([...POSTGRES.keys()], ['Secret', 'Job', 'Service', 'Deployment']);
-  const claimName = at(LOG.get('PersistentVolumeClaim'), '/metadata/name');
+  const [, volume] = /\nVOLUME (.*)\n/.exec(block('A container', 'dockerfile')) ?? [];
   for (const manifests of [LOG, POSTGRES]) {
     const [service, deployment] = ['Service', 'Deployment'].map((kind) => manifests.get(kind));
     const labels = at(deployment, '/spec/template/metadata/labels') as { app: string };
@@ -223,72 +202,46 @@ t.test('the manifests refer to names that exist, and to settings of the program'
     t.strictSame(at(deployment, '/spec/selector/matchLabels'), labels);
     t.match(TARGETS, `regex: ${labels.app};monitor\n`);
 
-    const secretName = at(manifests.get('Secret'), '/metadata/name');
-    const files = Object.keys(at(manifests.get('Secret'), '/stringData') as object);
-    for (const kind of ['Deployment', 'Job']) {
-      const manifest = manifests.get(kind);
-      if (manifest === undefined) continue;
-      const container = containerOf(manifest);
-      const mounts = Object.fromEntries(
-        container.volumeMounts.map(({ name, mountPath }) => [name, mountPath]),
-      );
-      t.strictSame(at(manifest, `${POD}/volumes`), [
-        ...('data' in mounts ? [claimed('data', claimName)] : []),
-        secret('secrets', secretName),
-      ]);
-      const env = envOf(container);
-      for (const [name, value] of Object.entries(env)) {
-        t.ok(name in SETTINGS, name);
-        if (name.endsWith('_FILE'))
-          t.ok(files.map((file) => `${mounts.secrets}/${file}`).includes(value), value);
-      }
-      if ('data' in mounts)
-        t.match(block('A container', 'dockerfile'), `\nVOLUME ${mounts.data}\n`);
-    }
-
-    const { ports, env } = containerOf(deployment);
-    t.match(at(service, '/spec/ports'), { length: 1, 0: { targetPort: 'http' } });
-    t.strictSame(
-      ports.map(({ name, containerPort }) => [name, String(containerPort)]),
-      [
-        ['http', SETTINGS.PLANT_STORE_PORT.fallback],
-        ['monitor', env.find(({ name }) => name === 'PLANT_STORE_MONITOR_PORT')?.value],
-      ],
+    // A log on the volume of the former is imported by the latter.
+    const names = [...LOG.values(), ...manifests.values()].map((each) =>
+      at(each, '/metadata/name'),
     );
+    const text = JSON.stringify([...manifests.values()]);
+    for (const [, name] of text.matchAll(/"(?:claimName|secretName)":"(.*?)"/g))
+      t.ok(names.includes(name), `there is a ${name}`);
+    for (const [, path] of text.matchAll(/"data","mountPath":"(.*?)"/g)) t.equal(path, volume);
+
+    const { settings } = settingsOf(t, manifests, 'Deployment');
+    const read = await readServerSettings(settings);
+    t.match(read.tokenSource, { kind: 'file', tokens: exactly('a-secret-token') });
+    t.match(at(service, '/spec/ports'), exactly({ targetPort: 'http' }));
+    t.strictSame(at(deployment, `${POD}/containers/0/ports`), [
+      { name: 'http', containerPort: Number(SETTINGS.PLANT_STORE_PORT.fallback) },
+      { name: 'monitor', containerPort: Number(settings.PLANT_STORE_MONITOR_PORT) },
+    ]);
   }
 });
 
-t.test('the Job imports the log of the other manifest before two pods serve', async (t) => {
+t.test('the Job imports the log of the other manifest before the pods serve', async (t) => {
   const job = POSTGRES.get('Job');
-  const container = containerOf(job);
-  const [node, script = '', ...args] = container.command ?? [];
-  t.strictSame([node, dirname(script), args[0]], ['node', '/app/dist', 'import']);
-  const folder = t.testdir({ tokens: TOKEN, password: 'a-secret', 'plants.jsonl': '{}\n' });
-  t.equal(args[1], `/data/${basename(SETTINGS.PLANT_STORE_FILE.fallback)}`);
-  const here = (manifest: unknown) => {
-    const secrets = containerOf(manifest).volumeMounts.find(({ name }) => name === 'secrets');
-    const env = JSON.stringify(envOf(containerOf(manifest)));
-    return JSON.parse(
-      env
-        .replaceAll(String(secrets?.mountPath), folder)
-        .replace('@db1,db2/', '@127.0.0.1:1,127.0.0.1:2/'),
-    ) as Record<string, string>;
-  };
-  const options = { cwd: folder, args: ['import', 'plants.jsonl'], env: here(job) };
+  const [node, script = '', command, log] = containerOf(job).command ?? [];
+  t.strictSame([node, dirname(script), command], ['node', '/app/dist', 'import']);
+  t.equal(log, `/data/${basename(SETTINGS.PLANT_STORE_FILE.fallback)}`);
+  const { folder, settings } = settingsOf(t, POSTGRES, 'Job');
+  writeFileSync(join(folder, 'plants.jsonl'), '{}\n');
+  const options = { cwd: folder, args: ['import', 'plants.jsonl'], env: settings };
   t.match(await runHere(t, options), { code: 1, stderr: /DATABASE_URL: .*ECONNREFUSED/ });
-
-  const deployment = POSTGRES.get('Deployment');
-  t.equal(at(deployment, '/spec/replicas'), 2);
-  const { tokenSource } = await readServerSettings(here(deployment));
-  t.match(tokenSource, { kind: 'file', tokens: exactly(TOKEN) });
 
   // What the command selects is the Job and what it needs.
   const [, key = '', value] = /--selector=(\w+)=(\S+)/.exec(IMPORT) ?? [];
-  const selected = [...POSTGRES.values()].filter(
-    (manifest) => (at(manifest, '/metadata') as { labels?: object }).labels !== undefined,
-  );
-  t.strictSame(selected, [POSTGRES.get('Secret'), job]);
-  for (const manifest of selected) t.equal(at(manifest, `/metadata/labels/${key}`), value);
+  const labels = [...POSTGRES].map(([kind, each]) => [kind, at(each, '/metadata/labels')]);
+  const selected = { [key]: value };
+  t.strictSame(Object.fromEntries(labels), {
+    Secret: selected,
+    Job: selected,
+    Service: undefined,
+    Deployment: undefined,
+  });
   t.match(IMPORT, `job/${String(at(job, '/metadata/name'))}\n`);
 });
 
@@ -296,8 +249,9 @@ t.test('the pods have the time and the memory that the program may take', async 
   const GRACE_SECONDS = 30;
   const bytes = FIXED_MIB * 2 ** 20 + DEFAULT_LIMITS.maxBufferedBytes + 10e6 * 40;
   t.ok(bytes <= 2 ** 30, `${bytes} bytes, with the index of 10 million plants`);
-  for (const container of DEPLOYMENTS.map(containerOf)) {
-    t.ok(container.lifecycle.preStop.sleep.seconds + SHUTDOWN_MS / 1_000 < GRACE_SECONDS);
+  for (const container of CONTAINERS) {
+    const seconds = at(container, '/lifecycle/preStop/sleep/seconds') as number;
+    t.ok(seconds + SHUTDOWN_MS / 1_000 < GRACE_SECONDS);
     t.match(container, { resources: { limits: { memory: '1Gi' }, requests: { memory: '1Gi' } } });
   }
 });
@@ -307,15 +261,12 @@ t.test('the probes are pages of the monitor', async (t) => {
   const env = { PLANT_STORE_TOKEN_FILE: 'tokens', PLANT_STORE_MONITOR_PORT: '0' };
   const program = await startHere(t, { cwd, env: { ...ENV, ...env } });
   const [, port = ''] = await program.says('stdout', /^monitor: http:\/\/0\.0\.0\.0:(\d+)\n/m);
-  const probes = DEPLOYMENTS.map(containerOf).flatMap(({ livenessProbe, readinessProbe }) => [
-    livenessProbe,
-    readinessProbe,
-  ]);
-  for (const { httpGet } of probes) {
-    t.equal(httpGet.port, 'monitor');
-    const { status } = await fetch(`http://127.0.0.1:${port}${httpGet.path}`);
-    t.equal(status, 200, httpGet.path);
-  }
+  for (const container of CONTAINERS)
+    for (const probe of ['livenessProbe', 'readinessProbe']) {
+      t.equal(at(container, `/${probe}/httpGet/port`), 'monitor');
+      const path = String(at(container, `/${probe}/httpGet/path`));
+      t.equal((await fetch(`http://127.0.0.1:${port}${path}`)).status, 200, path);
+    }
 });
 
 const missing = ['docker', 'kubectl'].filter((name) => spawnSync(name, ['--help']).status !== 0);
@@ -345,27 +296,20 @@ t.test(
   },
 );
 
-/** The operations of JSON Patch that the documents use. */
-interface Operation {
-  readonly op: 'add' | 'remove';
-  readonly path: string;
-  readonly value?: unknown;
-}
-
-t.test('a pod with the documented patch waits, and a command in it repairs the log', async (t) => {
-  const [, patch = ''] = /--patch='([^']*)'/.exec(REPAIR) ?? [];
+t.test('with the documented patch, a pod waits for a command that repairs the log', async (t) => {
+  const [, patch = '[]'] = /--patch='([^']*)'/.exec(REPAIR) ?? [];
   const patched = structuredClone(LOG.get('Deployment'));
-  for (const { op, path, value } of JSON.parse(patch) as readonly Operation[]) {
+  for (const { op, path, value } of JSON.parse(patch) as {
+    op: string;
+    path: string;
+    value: unknown;
+  }[]) {
     const parent = at(patched, dirname(path)) as Record<string, unknown>;
-    const name = basename(path);
-    t.equal(name in parent, op === 'remove', `${op} ${path}`);
-    parent[name] = value;
+    t.equal(basename(path) in parent, op === 'remove', `${op} ${path}`);
+    parent[basename(path)] = value;
   }
-  const { livenessProbe, readinessProbe, command = [] } = containerOf(patched);
-  t.strictSame([livenessProbe, readinessProbe], [undefined, undefined], 'nothing listens for them');
-  const [waiting = '', ...forHowLong] = command;
-  const child = spawn(waiting, forHowLong);
-  await once(child, 'spawn');
+  const container = { livenessProbe: undefined, command: ['sleep', 'infinity'] };
+  t.match(containerOf(patched), { ...container, readinessProbe: undefined });
 
   const ivy = encodeRecord({ id: 1n, name: 'ivy' });
   const cwd = t.testdir({ data: { 'plants.jsonl': `${ivy}x\n` } });
@@ -374,8 +318,4 @@ t.test('a pod with the documented patch waits, and a command in it repairs the l
   const repaired = await runHere(t, { cwd, env: ENV, args: args.split(' ') });
   t.match(repaired, { code: 0, stdout: /kept 1 plant, moved 1 damaged line/ });
   t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
-
-  t.equal(child.exitCode, null, 'the pod still waits');
-  child.kill('SIGKILL');
-  await once(child, 'exit');
 });
