@@ -31,7 +31,6 @@ import { filesIn } from '../faults/support.js';
 import { hasty } from './lock-support.js';
 import {
   collect,
-  countOf,
   failNext,
   faultyFileSystem,
   FERN,
@@ -404,21 +403,6 @@ t.test('a read that hangs delays only the plant that is compared', async (t) => 
   gate.open();
   t.equal(await compared, 'unchanged');
   t.strictSame(reports, []);
-});
-
-t.test('a file is closed only once its reads have returned', async (t) => {
-  const { fs, log } = await openWithFaults(t, {}, { content: STORED });
-  const closes = countOf(fs, 'close');
-  const gate = holdNext(fs, 'read');
-  const compared = log.add(MOSS);
-  await gate.reached;
-  const closing = log.close();
-  t.ok(await isPending(closing));
-  t.equal(countOf(fs, 'close'), closes);
-  gate.open();
-  t.equal(await compared, 'unchanged');
-  await closing;
-  t.equal(fs.openFiles, 0);
 });
 
 const TEXT = String(STORED);
