@@ -19,14 +19,6 @@ import {
 import { exchange, TOKEN } from './client.js';
 import { openLog } from './stores.js';
 
-/** Until the test ends, timers of `ms` milliseconds fire after a hundredth of that time. */
-export function hastenTimers(t: Test, ms: number): void {
-  const { setTimeout } = globalThis;
-  const value = (callback: () => void, delay?: number): NodeJS.Timeout =>
-    setTimeout(callback, delay === ms ? ms / 100 : delay);
-  t.intercept(globalThis, 'setTimeout', { value });
-}
-
 /** Until the test ends, so many milliseconds pass with each look at the clock. */
 export function stepClock(t: Test, ms: number): void {
   const before = performance.now.bind(performance);

@@ -102,18 +102,6 @@ t.test('a socket outlives the program', { skip }, async (t) => {
   });
 });
 
-t.test('restarts under load refuse and reset nothing, with TLS', { skip }, async (t) => {
-  const { cert, key } = selfSigned();
-  t.testdir({ cert, key });
-  const parent = await startParent(t, {
-    PLANT_STORE_TOKEN: TOKEN,
-    PLANT_STORE_TLS_CERT: 'cert',
-    PLANT_STORE_TLS_KEY: 'key',
-  });
-  const { outcomes } = await restartUnderLoad(parent, clients(true), 'SIGTERM', RESTARTS);
-  t.strictSame([...outcomes.keys()], [200]);
-});
-
 /** The programs of the documented commands, of which a build prepares another version. */
 const COMMANDS = {
   git: 'true',
@@ -121,32 +109,42 @@ const COMMANDS = {
   systemctl: 'kill "$PID"',
 };
 
-t.test('an upgrade in place under load refuses and resets nothing', { skip }, async (t) => {
-  const bin = Object.entries(COMMANDS).map(([name, script]) => [name, `#!/bin/sh\n${script}\n`]);
-  const folder = t.testdir({ bin: Object.fromEntries(bin) as Record<string, string> });
-  for (const name of Object.keys(COMMANDS)) chmodSync(join(folder, 'bin', name), 0o755);
-  const dist = join(folder, 'dist');
-  const next = join(folder, 'next');
-  for (const copy of [dist, next]) cpSync('dist', copy, { recursive: true });
-  cpSync('package.json', join(folder, 'package.json'));
-  appendFileSync(join(next, 'program/version.js'), `\nconsole.log('upgraded');\n`);
-  symlinkSync(resolve('node_modules'), join(folder, 'node_modules'));
-  writeFileSync(join(folder, 'token'), TOKEN);
+t.test(
+  'an upgrade in place under load refuses and resets nothing, with TLS',
+  { skip },
+  async (t) => {
+    const bin = Object.entries(COMMANDS).map(([name, script]) => [name, `#!/bin/sh\n${script}\n`]);
+    const folder = t.testdir({ bin: Object.fromEntries(bin) as Record<string, string> });
+    for (const name of Object.keys(COMMANDS)) chmodSync(join(folder, 'bin', name), 0o755);
+    const dist = join(folder, 'dist');
+    const next = join(folder, 'next');
+    for (const copy of [dist, next]) cpSync('dist', copy, { recursive: true });
+    cpSync('package.json', join(folder, 'package.json'));
+    appendFileSync(join(next, 'program/version.js'), `\nconsole.log('upgraded');\n`);
+    symlinkSync(resolve('node_modules'), join(folder, 'node_modules'));
+    const files = { token: TOKEN, ...selfSigned() };
+    for (const [name, content] of Object.entries(files)) writeFileSync(join(folder, name), content);
 
-  const parent = await startParent(t, { PLANT_STORE_TOKEN_FILE: 'token' }, join(dist, 'server.js'));
-  const ledger = createLedger();
-  const load = startLoad(ledger, parent.port, { clients: clients(false) });
-  for (const name of ['dist', 'node_modules']) rmSync(join(folder, name), { recursive: true });
-  process.kill(parent.pid(), 'SIGHUP');
-  await parent.says('stderr', /accepts 1 token\n/);
-  await load.reaches(100);
+    const settings = {
+      PLANT_STORE_TOKEN_FILE: 'token',
+      PLANT_STORE_TLS_CERT: 'cert',
+      PLANT_STORE_TLS_KEY: 'key',
+    };
+    const parent = await startParent(t, settings, join(dist, 'server.js'));
+    const ledger = createLedger();
+    const load = startLoad(ledger, parent.port, { clients: clients(true) });
+    for (const name of ['dist', 'node_modules']) rmSync(join(folder, name), { recursive: true });
+    process.kill(parent.pid(), 'SIGHUP');
+    await parent.says('stderr', /accepts 1 token\n/);
+    await load.reaches(100);
 
-  const commands = block('Upgrading', 'console').replaceAll(/^# /gm, '');
-  const PATH = `${join(folder, 'bin')}:${process.env.PATH}`;
-  const env = { PATH, PID: String(parent.pid()) };
-  execFileSync('sh', ['-euc', commands.replace('/opt/plant-store', folder)], { env });
-  await parent.says('stdout', /^upgraded\n[^]*^token: /m);
-  await load.reaches(100);
-  await load.stop();
-  t.strictSame([...ledger.outcomes.keys()], [200]);
-});
+    const commands = block('Upgrading', 'console').replaceAll(/^# /gm, '');
+    const PATH = `${join(folder, 'bin')}:${process.env.PATH}`;
+    const env = { PATH, PID: String(parent.pid()) };
+    execFileSync('sh', ['-euc', commands.replace('/opt/plant-store', folder)], { env });
+    await parent.says('stdout', /^upgraded\n[^]*^token: /m);
+    await load.reaches(100);
+    await load.stop();
+    t.strictSame([...ledger.outcomes.keys()], [200]);
+  },
+);

@@ -1,22 +1,26 @@
 import { once } from 'node:events';
+import { statSync } from 'node:fs';
 import { connect as connectTo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
+import { DEFAULT_LIMITS } from '../../../dist/http/limits.js';
+import { nodeSystem } from '../../../dist/log/system.js';
 import {
   MONITOR_LIMITS,
   startMonitor,
   type Watched,
 } from '../../../dist/program/server/monitor.js';
-import { hastenTimers } from '../../service.js';
+import { connect, exchange, FERN, message } from '../../client.js';
+import { createGate, type Gate } from '../../log/support.js';
+import { scrape } from '../../metrics.js';
+import { freePort } from '../../service.js';
+import { DONE, ENV, launchHere, serving, startHere, type Program } from '../../system/program.js';
 
-const startHere = () => startMonitor('127.0.0.1', 0);
-const succeeds = (): Promise<void> => Promise.resolve();
-const fails = (): Promise<void> => Promise.reject(new Error('secret'));
 const SERVING: Watched = {
-  check: succeeds,
+  check: async () => undefined,
   gauges: async () => ({
     ...{ open: 3, dropped: 2, maxConnections: 10 },
     ...{ bufferedBytes: 250, maxBufferedBytes: 1_000 },
@@ -24,9 +28,9 @@ const SERVING: Watched = {
   stop: new AbortController().signal,
 };
 
-/** Starts a monitor of a program that serves. */
-async function startServing(watched: Partial<Watched> = {}): Promise<string> {
-  const monitor = await startHere();
+/** Starts a monitor of a program that serves, and resolves to its URL. */
+async function startWatching(watched: Partial<Watched> = {}): Promise<string> {
+  const monitor = await startMonitor('127.0.0.1', 0);
   monitor.watch({ ...SERVING, ...watched });
   return monitor.url;
 }
@@ -56,7 +60,7 @@ const PAGES = {
 };
 
 t.test('each page has its path, whatever the query is; HEAD has its head', async (t) => {
-  const url = await startServing();
+  const url = await startWatching();
   t.match(url, /^http:\/\/127\.0\.0\.1:\d+$/);
   for (const [path, page] of Object.entries(PAGES)) {
     for (const query of ['', '?', '?x=/livez'])
@@ -67,28 +71,23 @@ t.test('each page has its path, whatever the query is; HEAD has its head', async
     t.match(head, { status: 200, headers: page.headers, body: /^$/ });
     t.ok(Number(head.headers['content-length']) > 0);
   }
-  for (const path of ['/', '/livez/', '/LIVEZ', '/plants', '/constructor', '//livez'])
-    for (const method of ['GET', 'POST'])
-      t.match(await get(`${url}${path}`, method), { status: 404, body: 'not found' });
+  for (const path of ['/', '/livez/', '/LIVEZ', '/constructor'])
+    t.match(await get(`${url}${path}`), { status: 404, body: 'not found' });
 });
 
-t.test('readiness follows the program and its store, liveness does not', async (t) => {
-  const monitor = await startHere();
-  const { url } = monitor;
+t.test('readiness follows the store, also while the program stops', async (t) => {
+  let check = SERVING.check;
+  const stopping = new AbortController();
+  const url = await startWatching({ check: () => check(), stop: stopping.signal });
   const isReady = async (status: number, body: string): Promise<void> => {
     t.match(await get(`${url}/readyz`), { status, body: RegExp(`^${body}$`) });
     t.match(await get(`${url}/livez`), { status: 200, body: /^ok$/ });
   };
-  await isReady(503, 'starting');
-  let check = succeeds;
-  const stopping = new AbortController();
-  monitor.watch({ ...SERVING, check: () => check(), stop: stopping.signal });
-  await isReady(200, 'ok');
+  const fails = (): Promise<void> => Promise.reject(new Error('secret'));
   check = fails;
   await isReady(503, 'unavailable');
-  check = succeeds;
+  check = SERVING.check;
   await isReady(200, 'ok');
-
   check = () => setImmediate().then(() => stopping.abort());
   await isReady(503, 'stopping');
   check = fails;
@@ -100,7 +99,7 @@ t.test('a connection carries one request', async (t) => {
   const check = async (): Promise<void> => {
     checks++;
   };
-  const url = await startServing({ check });
+  const url = await startWatching({ check });
   for (const expectation of ['', 'Expect: x\r\n']) {
     const request = `GET /readyz HTTP/1.1\r\nHost: x\r\n${expectation}\r\n`;
     const received = await text(send(t, url, request.repeat(3)));
@@ -111,20 +110,130 @@ t.test('a connection carries one request', async (t) => {
 });
 
 t.test('a connection is closed when its time is over', async (t) => {
-  hastenTimers(t, MONITOR_LIMITS.connectionMs);
-  const url = await startServing({ check: () => new Promise(() => undefined) });
+  t.intercept(MONITOR_LIMITS, 'connectionMs', { value: 50 });
+  const url = await startWatching({ check: () => new Promise(() => undefined) });
   for (const bytes of ['', 'GET /livez HTTP/1.1\r\n', 'GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n'])
     t.equal(await text(send(t, url, bytes)), '');
 });
 
 t.test('connections beyond the maximum are closed at once', async (t) => {
-  const { url } = await startHere();
-  const sockets = Array.from({ length: MONITOR_LIMITS.maxConnections }, () => send(t, url, ''));
-  await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+  t.intercept(MONITOR_LIMITS, 'maxConnections', { value: 2 });
+  const url = await startWatching();
+  const [first, second] = [send(t, url, ''), send(t, url, '')];
+  await Promise.all([once(first, 'connect'), once(second, 'connect')]);
   t.equal(await text(send(t, url, '')), '');
-  for (const first of sockets.slice(0, 1)) {
-    first.write('GET /livez HTTP/1.1\r\nHost: x\r\n\r\n');
-    t.match(await text(first), /200 OK/);
-  }
+  first.write('GET /livez HTTP/1.1\r\nHost: x\r\n\r\n');
+  t.match(await text(first), /200 OK/);
   t.match(await get(`${url}/livez`), { status: 200 });
+});
+
+/** Starts the program with a monitor, and resolves to the URL of that, too. */
+async function startMonitored(
+  t: Test,
+  settings = {},
+): Promise<Program & { readonly monitor: string }> {
+  const env = { ...ENV, PLANT_STORE_MONITOR_PORT: '0', ...settings };
+  const program = await startHere(t, { env });
+  const [, monitor = ''] = await program.says('stdout', /^monitor: (http:.*)\n/m);
+  return Object.assign(program, { monitor });
+}
+
+t.test('the responses that are counted are those that clients got', async (t) => {
+  const program = await startMonitored(t);
+  const total = (status: number, error: number): string =>
+    `plant_store_http_responses_total{status="${status}",error="${error}"}`;
+  // These are there from the start: a counter that appears with its first event has no rate until the second one.
+  const sent: Record<string, number> = {
+    [total(200, 0)]: 0,
+    [total(500, 500)]: 0,
+    [total(503, 503)]: 0,
+  };
+  const requests = [
+    message(),
+    message(),
+    message({ body: FERN.replace('7', '8') }),
+    message({ body: '{}' }),
+    message({ headers: { Authorization: undefined } }),
+    message({ headers: { Expect: 'more' } }),
+    Buffer.from('this is not HTTP\r\n\r\n'),
+  ];
+  for (const request of requests) {
+    const { status, body } = await exchange(t, program.port, request);
+    const { error = 0 } = JSON.parse(body) as { error?: number };
+    const name = total(status, error);
+    sent[name] = (sent[name] ?? 0) + 1;
+  }
+  const samples = await scrape(program.monitor);
+  const counted = [...samples].filter(([name]) =>
+    name.startsWith('plant_store_http_responses_total'),
+  );
+  t.strictSame(Object.fromEntries(counted), sent);
+  const UNPARSED = 1;
+  let measured = 0;
+  for (const [name, count] of samples)
+    if (name.startsWith('plant_store_http_request_duration_seconds_count')) measured += count;
+  t.equal(measured, requests.length - UNPARSED);
+  t.equal(samples.get('plant_store_plants_stored_total'), 2);
+  t.equal(samples.get('plant_store_commit_duration_seconds_count'), 2);
+  t.equal(samples.get('plant_store_commit_failures_total'), 0);
+  t.equal(samples.get('plant_store_log_plants'), 2);
+  t.equal(samples.get('plant_store_log_size_bytes'), statSync(program.log).size);
+});
+
+t.test('requests in flight and connections are counted, also those that end early', async (t) => {
+  const program = await startMonitored(t, { PLANT_STORE_MAX_CONNECTIONS: '1' });
+  async function reaches(name: string, value: number): Promise<void> {
+    while ((await scrape(program.monitor)).get(`plant_store_${name}`) !== value);
+  }
+  const client = await connect(t, program.port);
+  client.send(message().subarray(0, -5));
+  await t.resolves(reaches('http_requests_in_flight', 1));
+  const another = await connect(t, program.port);
+  await another.closed;
+  const samples = await scrape(program.monitor);
+  t.ok(samples.get('plant_store_buffered_bytes'));
+  t.equal(samples.get('plant_store_connections'), 1);
+  t.equal(samples.get('plant_store_connections_limit'), 1);
+  t.equal(samples.get('plant_store_buffered_bytes_limit'), DEFAULT_LIMITS.maxBufferedBytes);
+  client.socket.destroy();
+  for (const name of ['http_requests_in_flight', 'connections', 'buffered_bytes'])
+    await t.resolves(reaches(name, 0));
+  await t.resolves(reaches('connections_dropped_total', 1));
+});
+
+/** Lets the files that a log opens from now on wait at a gate. */
+function holdOpening(t: Test): Gate {
+  const gate = createGate();
+  const open = nodeSystem.open.bind(nodeSystem);
+  const value: typeof open = (...args) => gate.pass().then(() => open(...args));
+  t.intercept(nodeSystem, 'open', { value });
+  return gate;
+}
+
+t.test('the program is starting, ready, and stopping', async (t) => {
+  const port = await freePort();
+  const monitor = `http://127.0.0.1:${port}`;
+  const state = async (): Promise<string> => (await get(`${monitor}/readyz`)).body;
+  const opening = holdOpening(t);
+  const program = launchHere(t, { env: { ...ENV, PLANT_STORE_MONITOR_PORT: `${port}` } });
+  await opening.reached;
+  t.match(await get(`${monitor}/readyz`), { status: 503, body: /^starting$/ });
+  const starting = await scrape(monitor);
+  t.notOk(starting.has('plant_store_connections'));
+  t.notOk(starting.has('plant_store_log_plants'));
+
+  opening.open();
+  const served = await serving(program, ENV.PLANT_STORE_TOKEN);
+  t.equal(await state(), 'ok');
+
+  const client = await connect(t, served.port);
+  const request = message({ headers: { Expect: '100-continue' } });
+  client.send(request.subarray(0, -5));
+  t.match(await client.answer(), { status: 100 });
+  const ended = served.stop('SIGTERM');
+  while ((await state()) !== 'stopping');
+  t.equal((await scrape(monitor)).get('plant_store_log_plants'), 0);
+  client.send(request.subarray(-5));
+  t.match(await client.answer(), { status: 200 });
+  t.strictSame(await ended, DONE);
 });
