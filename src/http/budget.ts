@@ -59,9 +59,10 @@ export class Reservation {
     return true;
   }
 
-  /** Gives back all but an amount. */
+  /** Gives back all but an amount, if it holds more. */
   shrinkTo(amount: number): void {
-    this.budget.reserved -= this.held - amount;
-    this.held = amount;
+    const kept = Math.min(this.held, amount);
+    this.budget.reserved -= this.held - kept;
+    this.held = kept;
   }
 }

@@ -1,3 +1,4 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { Socket } from 'node:net';
@@ -38,10 +39,16 @@ t.test('maxBufferedBytes must be at least eight times maxBodyBytes', async (t) =
   t.throws(() => resolveLimits({ maxBufferedBytes: 8_388_607 }), { message });
 });
 
-t.test('a request fits into the smallest budget if it is alone', async (t) => {
+t.test('a request fits into the smallest budget if it is alone, and takes no more', async (t) => {
   const size = FERN.length;
-  const { port } = await serve(t, { maxBodyBytes: size, maxBufferedBytes: 8 * size });
+  const { port, handler } = await serve(t, { maxBodyBytes: size, maxBufferedBytes: 8 * size });
+  const held: number[] = [];
+  const note = (): void => void held.push(handler.bufferedBytes());
+  subscribe('plant-store:response', note);
+  t.teardown(() => unsubscribe('plant-store:response', note));
   t.equal((await exchange(t, port, message())).status, 200);
+  t.equal((await exchange(t, port, message({ body: '{}' }))).status, 400);
+  t.strictSame(held, [8 * size, 8 * size]);
 });
 
 const LONG = 'x'.repeat(5_000);
@@ -114,7 +121,7 @@ t.test('the memory of all requests is limited, and reaching the limit is reporte
   for (let n = 0; n < 12; n++)
     await refuses(t, { port, store, plants: 3 }, message(), 'no other plant fits');
   t.equal(reports.length, REPORT_RATE.count, 'not each time');
-  t.match(reports.at(-1), /^overloaded: requests hold \d+ bytes \(maxBufferedBytes, /);
+  t.match(reports.at(-1), /^overloaded: requests hold \d+ of \d+ bytes \(maxBufferedBytes, /);
   store.letGo();
   t.strictSame(await Promise.all(waiting), [200, 200, 200]);
   t.equal(await whenServed(t, port, request), 200, 'the memory is released');
