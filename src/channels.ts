@@ -9,8 +9,8 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
  *
  * There is one message for each request that is answered. There is none for a request that is passed to
  * `next`, and none for an answer that cannot be sent because the client has closed the connection or the application
- * has begun the response itself. In an application, there is also one for a request that is queued behind an answer
- * with `Connection: close`, which node:http never sends.
+ * has begun the response itself. In an application, there is also one for an answer that
+ * node:http never sends, because an earlier one on its connection had `Connection: close`.
  *
  * If a subscriber throws, the request goes on, and Node emits `uncaughtException` of `process`, which ends
  * the process unless there is a listener.

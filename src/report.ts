@@ -9,11 +9,6 @@ export const reportToConsole: Report = (message, cause) => {
   console.error(`plant-store: ${message}`, ...(cause === undefined ? [] : [cause]));
 };
 
-/** Returns a count with its noun: `1 plant`, `2 plants`. */
-export function pluralize(count: number, thing: string): string {
-  return `${count} ${thing}${count === 1 ? '' : 's'}`;
-}
-
 /** The largest number of reports in a period: enough to act on, too few to fill a disk. */
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 
@@ -46,4 +41,9 @@ export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE):
     }
     if (++count <= rate.count) void send(message, cause);
   };
+}
+
+/** Returns a count with its noun: `1 plant`, `2 plants`. */
+export function pluralize(count: number, thing: string): string {
+  return `${count} ${thing}${count === 1 ? '' : 's'}`;
 }

@@ -2,7 +2,8 @@
 import { EXIT, failWith } from './program/exit.js';
 import { handleSignals } from './program/signals.js';
 
-// Since Node 20.19 and 22.12, CommonJS can `require` a module; Node 21 to 22.1 also lack `crc32` of `node:zlib`.
+// As `engines` in package.json: since 20.19 and 22.12, an application in CommonJS can `require` the package. Node 21 to
+// 22.1 lack `crc32` of `node:zlib`, too.
 const { node } = process.versions;
 const [major = 0, minor = 0] = node.split('.').map(Number);
 if (major > 22 || (major === 22 && minor >= 12) || (major === 20 && minor >= 19)) {

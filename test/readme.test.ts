@@ -4,7 +4,6 @@ import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
 
-import { MAX_TOKEN_LENGTH, MAX_TOKENS } from '../dist/http/auth.js';
 import { REQUEST_COST } from '../dist/http/budget.js';
 import {
   DEFAULT_LIMITS,
@@ -12,6 +11,8 @@ import {
   MAX_HEADER_LINES,
   MAX_LIMITS,
   MAX_REFUSED_BYTES,
+  MAX_TOKEN_LENGTH,
+  MAX_TOKENS,
 } from '../dist/http/limits.js';
 import { failures } from '../dist/http/failures.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../dist/log/record.js';
@@ -215,7 +216,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['`maxBodyBytes`, `PLANT_STORE_MAX_BODY`', MAX_LIMITS.maxBodyBytes],
     ['memory reserved for a request', ...Object.values(REQUEST_COST)],
     [
-      'memory of requests that are refused by their heads, until their bodies are drained and their responses flushed',
+      'memory of requests that are refused before their bodies are read, until their responses are flushed',
       MAX_REFUSED_BYTES,
     ],
     ['rest of the body of a refused request', DRAIN.maxBytes, DRAIN.timeoutMs],

@@ -1,13 +1,8 @@
 import { timingSafeEqual } from 'node:crypto';
 
 import { failures, type Failure } from './failures.js';
+import { MAX_TOKEN_LENGTH, MAX_TOKENS } from './limits.js';
 import { isRepeated, type HttpRequest } from './request.js';
-
-/** The longest bearer token that can be configured, in characters. */
-export const MAX_TOKEN_LENGTH = 511;
-
-/** The largest number of tokens: each is compared on every request, before the client is authenticated. */
-export const MAX_TOKENS = 100;
 
 /** RFC 6750, section 2.1. */
 const TOKEN68 = /^[\w.~+/-]+=*$/;
@@ -44,7 +39,8 @@ export function createAuthenticator(tokens: readonly string[]) {
     const problem = tokenProblem(token);
     if (problem) throw new TypeError(`tokens: number ${index + 1} ${problem}`);
   }
-  // No token contains a NUL, so a prefix that ends with one matches only its own token.
+  // No token contains a NUL. The presented one is compared with a NUL behind it: with a whole token, never with the
+  // beginning of a longer one.
   const accepted = tokens.map((token) =>
     Buffer.from(token.padEnd(MAX_TOKEN_LENGTH + 1, '\0'), 'latin1'),
   );

@@ -63,7 +63,7 @@ export async function readBody(
 
   req.on('error', ignore);
   const isSmall = declaredLength(req) <= MAX_QUEUED_BYTES;
-  // By then, most small bodies have arrived, and need neither listeners nor a timer.
+  // By the end of the turn, most small bodies have arrived, and need neither listeners nor a timer.
   if (isSmall) await endOfTurn();
   const failure =
     isSmall && hasArrived(req)
@@ -79,25 +79,13 @@ export async function readBody(
   return body.length === length ? body : body.subarray(0, length);
 }
 
-/**
- * Reads and drops the rest of a body within the bounds of {@link DRAIN}, so that a client that is still
- * sending gets to see its response. Resolves to whether the end of the body was reached.
- */
-export async function drainBody(req: HttpRequest): Promise<boolean> {
-  if (!isStream(req)) return true;
-  req.on('error', ignore);
-  let length = 0;
-  const failure = await readChunks(req, DRAIN.timeoutMs, (chunk) => {
-    length += chunk.length;
-    return length > DRAIN.maxBytes ? failures.tooLarge(DRAIN.maxBytes) : undefined;
-  });
-  return !failure;
-}
-
 /** Whether all of a request has arrived, and can be read. HTTP/2's `complete` is true of an aborted one, too. */
 function hasArrived(req: HttpRequest): boolean {
   return req.complete === true && !req.destroyed && !isHttp2(req);
 }
+
+/** Takes a chunk, which is a string if the application has set an encoding. A failure ends the reading. */
+type Take = (chunk: Buffer | string) => Failure | undefined;
 
 /** Calls `take` with each chunk of a body that has arrived. Returns the failure if it returns one. */
 function readNow(req: HttpRequest, take: Take): Failure | undefined {
@@ -105,9 +93,6 @@ function readNow(req: HttpRequest, take: Take): Failure | undefined {
   for (let chunk; (chunk = req.read() as Buffer | string | null) !== null;) failure ??= take(chunk);
   return failure;
 }
-
-/** Takes a chunk, which is a string if the application has set an encoding. A failure ends the reading. */
-type Take = (chunk: Buffer | string) => Failure | undefined;
 
 /**
  * Calls `take` with each chunk of a body that is still arriving. Resolves at its end, or to why it cannot be read: the
@@ -136,6 +121,21 @@ function readChunks(req: HttpRequest, timeoutMs: number, take: Take): Promise<Fa
     // The application may have paused the request.
     req.on('data', onData).resume();
   });
+}
+
+/**
+ * Reads and drops the rest of a body within the bounds of {@link DRAIN}, so that a client that is still
+ * sending gets to see its response. Resolves to whether the end of the body was reached.
+ */
+export async function drainBody(req: HttpRequest): Promise<boolean> {
+  if (!isStream(req)) return true;
+  req.on('error', ignore);
+  let length = 0;
+  const failure = await readChunks(req, DRAIN.timeoutMs, (chunk) => {
+    length += chunk.length;
+    return length > DRAIN.maxBytes ? failures.tooLarge(DRAIN.maxBytes) : undefined;
+  });
+  return !failure;
 }
 
 /** Without a listener, an error would end the process. */

@@ -53,7 +53,7 @@ export class Failure {
 }
 
 /** The content cannot be stored: the status is 400, and `error` identifies the failure. */
-const refused = (error: number, message: string, headers?: Record<string, string>): Failure =>
+const content = (error: number, message: string, headers?: Record<string, string>): Failure =>
   new Failure(400, error, message, headers);
 
 /** The HTTP specifications define the status, and `error` equals it. */
@@ -71,12 +71,12 @@ const closing = (status: number, message: string): Failure =>
 
 /** Every failure that the service responds with. */
 export const failures = {
-  notPlant: (fault: PlantFault) => refused(fault.kind === 'json' ? 400 : 422, fault.message),
-  inexact: refused(400, `body: ${REPLACED}`),
-  conflict: refused(409, 'id: belongs to a different plant; send another id'),
-  tooLarge: (bytes: number) => refused(413, `body: must not be larger than ${bytes} bytes`),
-  mediaType: refused(415, 'there must be one Content-Type, application/json in UTF-8'),
-  contentCoding: refused(415, 'body: must not be encoded; leave out Content-Encoding', {
+  notPlant: (fault: PlantFault) => content(fault.kind === 'json' ? 400 : 422, fault.message),
+  inexact: content(400, `body: ${REPLACED}`),
+  conflict: content(409, 'id: belongs to a different plant; send another id'),
+  tooLarge: (bytes: number) => content(413, `body: must not be larger than ${bytes} bytes`),
+  mediaType: content(415, 'there must be one Content-Type, application/json in UTF-8'),
+  contentCoding: content(415, 'body: must not be encoded; leave out Content-Encoding', {
     'Accept-Encoding': 'identity',
   }),
   malformed: http(400, 'the request must be well-formed HTTP/1.1'),

@@ -3,7 +3,7 @@ import { readBody } from './body.js';
 import { Budget, memoryForHead } from './budget.js';
 import { Failure, failures } from './failures.js';
 import { releaseWhenFlushed } from './flush.js';
-import { contentFailure, isForPlants, methodFailure, protocolFailure } from './head.js';
+import { isForPlants, plantsFailure, protocolFailure } from './head.js';
 import { MAX_REFUSED_BYTES, resolveLimits, type PlantHandlerLimits } from './limits.js';
 import { parsedPlant } from './parsed-body.js';
 import { isStream, isTaken, type HttpRequest, type HttpResponse } from './request.js';
@@ -18,7 +18,7 @@ import { PlantStoreError, type PlantStore } from '../store.js';
 export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
   /** The store that plants are added to. The handler never closes it. */
   readonly store: PlantStore;
-  /** The bearer tokens that are accepted: at least one, of at most 511 characters each (RFC 6750). */
+  /** The bearer tokens that are accepted: 1 to 100, of at most 511 characters each (RFC 6750). */
   readonly tokens: readonly string[];
   /**
    * Called with `(message, cause)` on internal errors, and when no memory is left: about 10 times in 10 seconds
@@ -60,8 +60,8 @@ export interface PlantHandler {
  * memory of all requests together. `store.add`, `report` and `next` run in the asynchronous context in
  * which the handler was called.
  *
- * @throws TypeError if `store` is not a store, or is a promise of one; if there is no token, or one that no
- * request could carry (RFC 6750, section 2.1); or if `report` is not a function.
+ * @throws TypeError if `store` is not a store, or is a promise of one; if there is no token, more than 100,
+ * or one that no request could carry (RFC 6750, section 2.1); or if `report` is not a function.
  * @throws RangeError if a limit is not an integer in its range, or `maxBufferedBytes` less than eight bodies.
  *
  * @example
@@ -91,8 +91,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     const failure =
       protocolFailure(req) ??
       authenticate(req) ??
-      (isOurs ? methodFailure(req) : failures.notFound) ??
-      contentFailure(req, limits);
+      (isOurs ? plantsFailure(req, limits) : failures.notFound);
     return failure ? refuse(req, res, failure) : createPlant(req, res);
   }
 
@@ -115,8 +114,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   }
 
   /**
-   * Responds with a failure to a request without a reservation. Its head counts against `refusals` until the response
-   * is flushed. If no room is left there, destroys the connection instead.
+   * Responds with a failure to a request that holds nothing of `memory`. Its head counts against `refusals` until the
+   * response is flushed. If no room is left there, destroys the connection instead.
    */
   async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
     const reservation = refusals.reserve(memoryForHead(req));
@@ -143,10 +142,11 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     }
   }
 
+  /** The failure for an error. Reports what the operator has to know. */
   function failureOf(error: unknown): Failure {
     if (error === failures.overloaded)
       report(
-        `overloaded: requests hold ${memory.reserved} bytes (maxBufferedBytes, PLANT_STORE_MAX_BUFFERED), more are refused`,
+        `overloaded: requests hold ${memory.reserved} of ${memory.max} bytes (maxBufferedBytes, PLANT_STORE_MAX_BUFFERED); what does not fit is refused`,
       );
     if (error === failures.consumed)
       report(

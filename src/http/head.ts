@@ -10,6 +10,9 @@ export function isForPlants({ url = '' }: HttpRequest): boolean {
   return PLANTS.test(url);
 }
 
+/** The characters of RFC 3986, sections 3.2.2 and 3.2.3. Nothing depends on which host is named. */
+const HOST = /^[\w.~!$&'()*+,;=:%[\]-]*$/;
+
 /** Why a request fails, whatever its path is: HTTP forbids it, or it has too many header lines. */
 export function protocolFailure(req: HttpRequest): Failure | undefined {
   // Names and values alternate.
@@ -28,23 +31,16 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
   const { host, expect } = req.headers;
   if (isRepeated(req, 'host') || (host === undefined && !isHttp10)) return failures.host;
   if (!HOST.test(host ?? '')) return failures.host;
-  // RFC 9110, section 10.1.1. For node:http, a list of expectations may contain 100-continue.
+  // RFC 9110, section 10.1.1. node:http takes a list that contains 100-continue for 100-continue alone.
   if (expect !== undefined && !isHttp10 && expect.toLowerCase() !== '100-continue')
     return failures.expectation;
   return undefined;
 }
 
-/** The characters of RFC 3986, sections 3.2.2 and 3.2.3. Nothing depends on which host is named. */
-const HOST = /^[\w.~!$&'()*+,;=:%[\]-]*$/;
-
-/** Why a request fails at the path of the plants because of its method. */
-export function methodFailure({ method }: HttpRequest): Failure | undefined {
-  return method === 'POST' ? undefined : failures.method;
-}
-
-/** Why a request to create a plant fails because of its media type, its codings or its length. */
-export function contentFailure(req: HttpRequest, limits: PlantHandlerLimits): Failure | undefined {
-  const { headers } = req;
+/** Why a request fails at the path of the plants because of its method, its media type, its codings or its length. */
+export function plantsFailure(req: HttpRequest, limits: PlantHandlerLimits): Failure | undefined {
+  const { headers, method } = req;
+  if (method !== 'POST') return failures.method;
   if (isRepeated(req, 'content-type') || !isJson(headers['content-type']))
     return failures.mediaType;
   if (!isAbsentOr('identity', headers['content-encoding'])) return failures.contentCoding;

@@ -44,10 +44,17 @@ export const MAX_LIMITS: PlantHandlerLimits = {
 export const MAX_HEADER_LINES = 100;
 
 /**
- * The memory for requests that are refused by their heads, most of them without a token, until their bodies are
- * drained and their responses flushed: 5,000 of the smallest; one read of a socket can hold 3,640.
+ * The memory for requests that are refused before their bodies are read, most of them without a token, until their bodies
+ * are drained and their responses flushed. It has room for 5,000 of the smallest, because one read of a socket (64 KiB)
+ * can bring 3,640 of them.
  */
 export const MAX_REFUSED_BYTES = 16_777_216;
+
+/** The longest bearer token that can be configured, in characters. */
+export const MAX_TOKEN_LENGTH = 511;
+
+/** The largest number of tokens: each is compared on every request, before the client is authenticated. */
+export const MAX_TOKENS = 100;
 
 /**
  * How much of a refused request's body is read and dropped, and for how long, before the connection is

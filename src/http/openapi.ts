@@ -34,6 +34,7 @@ export const openapi = {
   openapi: '3.1.1',
   info: {
     title: 'Plant store',
+    // Of the interface, not of the package.
     version: '1.0.0',
     description:
       'Stores plants. A 200 means that the plant is stored durably; a request that got no 200 is ' +

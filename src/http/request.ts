@@ -74,10 +74,11 @@ export function isStream(req: HttpRequest): boolean {
   return typeof req.resume === 'function';
 }
 
-/** Whether the application has read from the body, or has a listener that will. A body that has ended unread was empty. */
+/** Whether the application has read from the body, or has a listener that will. */
 export function isTaken(req: HttpRequest): boolean {
-  if (req.readableDidRead || req.readableEnded) return req.readableDidRead;
-  return req.readableFlowing === true || req.listenerCount('readable') > 0;
+  // A body that has ended unread was empty.
+  if (req.readableEnded) return req.readableDidRead;
+  return req.readableDidRead || req.readableFlowing === true || req.listenerCount('readable') > 0;
 }
 
 /** The length that a request declares for its body, in bytes; `NaN` if it declares none. */

@@ -26,7 +26,7 @@ export async function sendFailure(
   failure: Failure,
 ): Promise<void> {
   if (!writeAnswer(req, res, failure, !keepsConnection(req, failure))) return;
-  // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request.
+  // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request. To end it again does nothing.
   if (isHttp2(req)) res.end();
   if (await drainBody(req)) res.end();
   else res.destroy();
@@ -90,5 +90,6 @@ function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   if (complete) return true;
   // Closing the connection loses no request: none is read behind an incomplete one.
   if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;
+  // Without a declared length (NaN), there is no rest.
   return !(declaredLength(req) > DRAIN.maxBytes);
 }

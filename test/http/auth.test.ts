@@ -3,7 +3,8 @@ import { syncBuiltinESMExports } from 'node:module';
 
 import t from 'tap';
 
-import { createAuthenticator, MAX_TOKEN_LENGTH } from '../../dist/http/auth.js';
+import { createAuthenticator } from '../../dist/http/auth.js';
+import { MAX_TOKEN_LENGTH } from '../../dist/http/limits.js';
 import { failures } from '../../dist/http/failures.js';
 import { exchange, message, TOKEN } from '../client.js';
 import { serve } from '../service.js';

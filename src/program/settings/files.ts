@@ -4,11 +4,12 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { createSecureContext } from 'node:tls';
 
-import { MAX_TOKENS, tokenProblem } from '../../http/auth.js';
+import { tokenProblem } from '../../http/auth.js';
+import { MAX_TOKENS } from '../../http/limits.js';
 import { syncFolder } from '../../log/files.js';
 import { nodeSystem } from '../../log/system.js';
 import { codeOf, reasonOf } from '../../system-error.js';
-import { collectProblems, problemsOf, SettingsError } from './error.js';
+import { collectProblems, naming, SettingsError } from './error.js';
 
 /** 256 bits, which cannot be guessed. RFC 6750 prescribes no length. */
 const TOKEN_BYTES = 32;
@@ -43,7 +44,7 @@ export function checkTokens(given: readonly string[], noun: 'line' | 'number'): 
  * @throws SettingsError with each problem of the file.
  */
 export async function readTokens(path: string, ifEmpty = 'holds no token') {
-  return namingFile(path, async () => {
+  return naming(path, async () => {
     const lines = String(await readFile(path)).split('\n');
     const tokens = checkTokens(
       lines.map((line) => line.trim()),
@@ -89,7 +90,7 @@ export async function createTokenFile(path: string): Promise<void> {
  * @throws SettingsError if it cannot be read or is empty.
  */
 export async function readPassword(path: string): Promise<string> {
-  return namingFile(path, async () => {
+  return naming(path, async () => {
     const password = String(await readFile(path)).replace(/\r?\n$/, '');
     if (password === '') throw new SettingsError(['holds no password']);
     return password;
@@ -129,14 +130,4 @@ async function readPem(path: string, what: string, use: (pem: Buffer) => unknown
     throw new Error(`cannot be used as ${what} in PEM (OpenSSL: ${message})`, { cause });
   }
   return pem;
-}
-
-/** Names a file in the problems of reading it. */
-async function namingFile<Result>(path: string, reading: () => Promise<Result>): Promise<Result> {
-  try {
-    return await reading();
-  } catch (cause) {
-    const problems = problemsOf(cause).map((problem) => `${path}: ${problem}`);
-    throw new SettingsError(problems, { cause });
-  }
 }
