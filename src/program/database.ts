@@ -14,7 +14,8 @@ const reportWithoutCause = (message: string): void => reportToConsole(message);
 
 /**
  * Opens the database at a URL as a store, and names it. While no server can be reached, tries again and reports why, or
- * rejects, as `ifAway` says. Rejects with the reason of `stop` if that is aborted before a server is reached.
+ * rejects, as `ifAway` says. Rejects with the reason of `stop`, or an error whose cause it is, if that is aborted before a
+ * server is reached.
  */
 export async function openDatabase(
   url: string,

@@ -32,7 +32,7 @@ export async function exportPlants(file: string | undefined, stop: AbortSignal):
 
 async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): Promise<ExitCode> {
   // For a file, process.stdout ignores partial writes, as to a full disk.
-  const output = fstatSync(STDOUT).isFile()
+  const output: Writable = fstatSync(STDOUT).isFile()
     ? createWriteStream('', { fd: STDOUT, autoClose: false })
     : process.stdout;
   // Without a listener, an error would end the process before it rejects the write.
@@ -41,7 +41,12 @@ async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): 
   let lines = '';
   let count = 0;
   async function flush(): Promise<void> {
-    await writeLines(output, lines);
+    await new Promise<void>((resolve, reject) => {
+      output.write(lines, (cause) => {
+        if (cause) reject(new Error(`not all plants were printed: ${reasonOf(cause)}`, { cause }));
+        else resolve();
+      });
+    });
     stop.throwIfAborted();
     lines = '';
   }
@@ -54,13 +59,4 @@ async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): 
   }
   await flush();
   return EXIT.done;
-}
-
-function writeLines(output: Writable, lines: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    output.write(lines, (cause) => {
-      if (cause) reject(new Error(`not all plants were printed: ${reasonOf(cause)}`, { cause }));
-      else resolve();
-    });
-  });
 }

@@ -32,10 +32,10 @@ export async function importPlants(file: string, stop: AbortSignal): Promise<Exi
 type Target = Pick<OpenStore, 'log'> & { readonly store: PlantStore };
 
 /**
- * Adds the plants in a file to a store, which is opened once its first line is a JSON object. Each line is a plant as
- * `POST /plants` takes it, or a record of a log, whose `crc32` must match. Prints the first lines that are refused, each
- * with its number and the reason that the response would have, and the number of all. It can be repeated: plants that
- * were added before are compared.
+ * Adds the plants in a file to a store. If the first line that is not blank is no JSON object, the store is not opened.
+ * Each line is a plant as `POST /plants` takes it, or a record of a log, whose `crc32` must match. Prints the first lines
+ * that are refused, each with its number and the reason that the response would have, and the number of all. It can be
+ * repeated: plants that were added before are compared.
  *
  * @throws Error if the file cannot be read or does not hold JSON lines, or the first error of the store that is not
  * about a plant.

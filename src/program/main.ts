@@ -1,4 +1,5 @@
 import { reasonOf } from '../system-error.js';
+import { isAbort } from './abort.js';
 import { EXIT, failWith, type ExitCode } from './exit.js';
 import { exportPlants } from './export.js';
 import { importPlants } from './import.js';
@@ -8,7 +9,7 @@ import { serve } from './serve.js';
 import { SettingsError } from './settings/error.js';
 import { readServerSettings } from './settings/server.js';
 import { settingsHelp } from './settings/table.js';
-import { isAbort, type Shutdown } from './signals.js';
+import type { Shutdown } from './signals.js';
 import { verify } from './verify.js';
 import { VERSION } from './version.js';
 
@@ -23,8 +24,8 @@ Settings are environment variables:
 
 ${settingsHelp()}
 
-Plants are kept in the log, or in a database if its URL is set. Without a token, a random one is
-written to the file token beside the log.
+Plants are kept in the log, or in a database if its URL is set. Without a setting for tokens, the
+file token beside the log is used, or created with a random one. A database needs such a setting.
 
 SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
 the token file, the certificate and its key again, but stops it if its input is a terminal.`;
@@ -46,31 +47,33 @@ export async function runCommand(shutdown: Shutdown, args: readonly string[]): P
   try {
     // On SIGHUP, only the server reads files again. A command ends, as by default.
     if (args.length > 0) shutdown.onHangup(shutdown.request);
-    return await commandOf(args)(shutdown);
+    return await dispatch(args, shutdown);
   } catch (error) {
     // Starts the time limit of the shutdown, unless a signal has.
     shutdown.request();
-    return reportFailure(error, shutdown);
+    if (error instanceof SettingsError) return failWith(EXIT.usage, ...error.problems);
+    if (isAbort(error, shutdown.requested))
+      return failWith(EXIT.interrupted, 'interrupted; run the same command again to complete it');
+    return failWith(EXIT.failed, ...reasonOf(error).split('\n'));
   }
 }
 
-type Command = (shutdown: Shutdown) => ExitCode | Promise<ExitCode>;
-
 /** @throws SettingsError if there is no command with these arguments. */
-function commandOf(args: readonly string[]): Command {
+async function dispatch(args: readonly string[], shutdown: Shutdown): Promise<ExitCode> {
   const [command, file, ...more] = args;
-  if (command === undefined) return serveConfiguredStore;
-  if (file === undefined && ['--help', '-h', 'help'].includes(command)) return () => print(HELP);
-  if (file === undefined && command === '--version') return () => print(VERSION);
+  const { requested } = shutdown;
+  if (command === undefined) {
+    const settings = await readServerSettings(process.env);
+    return serve(settings, shutdown, () => openStore(settings, 'try again', requested));
+  }
+  if (file === undefined && ['--help', '-h', 'help'].includes(command)) return print(HELP);
+  if (file === undefined && command === '--version') return print(VERSION);
   const hasOption = args.some((arg) => /^-./.test(arg));
   if (!hasOption && more.length === 0) {
-    if (command === 'import' && file !== undefined)
-      return ({ requested }) => importPlants(file, requested);
-    if (command === 'export') return ({ requested }) => exportPlants(file, requested);
-    if (command === 'verify')
-      return ({ requested }) => withLog(file, (path) => verify(path, requested));
-    if (command === 'repair')
-      return ({ requested }) => withLog(file, (path) => repair(path, requested));
+    if (command === 'import' && file !== undefined) return importPlants(file, requested);
+    if (command === 'export') return exportPlants(file, requested);
+    if (command === 'verify') return withLog(file, (path) => verify(path, requested));
+    if (command === 'repair') return withLog(file, (path) => repair(path, requested));
   }
   // Without the arguments, one of which may be a token.
   throw new SettingsError([
@@ -78,19 +81,7 @@ function commandOf(args: readonly string[]): Command {
   ]);
 }
 
-async function serveConfiguredStore(shutdown: Shutdown): Promise<ExitCode> {
-  const settings = await readServerSettings(process.env);
-  return serve(settings, shutdown, () => openStore(settings, 'try again', shutdown.requested));
-}
-
 function print(text: string): ExitCode {
   console.log(text);
   return EXIT.done;
-}
-
-function reportFailure(error: unknown, { requested }: Shutdown): ExitCode {
-  if (error instanceof SettingsError) return failWith(EXIT.usage, ...error.problems);
-  if (isAbort(error, requested))
-    return failWith(EXIT.interrupted, 'interrupted; run the same command again to complete it');
-  return failWith(EXIT.failed, ...reasonOf(error).split('\n'));
 }

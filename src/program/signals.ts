@@ -70,20 +70,3 @@ function giveUp(): void {
 function killOnNext(): void {
   for (const signal of STOP_SIGNALS) process.on(signal, killProcess);
 }
-
-/** Resolves once a signal is aborted. */
-export function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener('abort', () => resolve());
-  });
-}
-
-/** Whether an error is the reason of a signal that is aborted, or was caused by it. */
-export function isAbort(error: unknown, { aborted, reason }: AbortSignal): boolean {
-  return aborted && isCausedBy(error, reason);
-}
-
-function isCausedBy(error: unknown, cause: unknown): boolean {
-  return error === cause || (error instanceof Error && isCausedBy(error.cause, cause));
-}

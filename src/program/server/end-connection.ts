@@ -11,7 +11,8 @@ import { DRAIN } from '../../http/limits.js';
  */
 export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failure: Failure): void {
   if (res?.req.complete) res.once('close', () => endWith(socket, failure));
-  // node:http emits `socket` once the responses before this one are sent, then writes the data buffered in this one.
+  // node:http emits `socket` once the responses before this one are sent, then writes the data buffered in this one: the
+  // microtask runs after that.
   else if (res && !res.socket)
     res.once('socket', () => queueMicrotask(() => endInTurn(socket, res, failure)));
   else if (res?.headersSent) endGently(socket);

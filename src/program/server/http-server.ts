@@ -7,20 +7,20 @@ import { promisify } from 'node:util';
 import { failures, type Failure } from '../../http/failures.js';
 import { MAX_HEADER_LINES } from '../../http/limits.js';
 import { sendFailure } from '../../http/respond.js';
-import { limitRate, type Report } from '../../report.js';
+import { limitRate } from '../../report.js';
 import type { TlsMaterial } from '../settings/files.js';
 import { bind, type Address } from './bind.js';
 import { endInTurn } from './end-connection.js';
 
+export type Handler = (req: IncomingMessage, res: ServerResponse) => Promise<void>;
+
 export interface PlantServerOptions {
-  readonly handler: (req: IncomingMessage, res: ServerResponse) => Promise<void>;
+  readonly handler: Handler;
   readonly maxConnections: number;
   /** How long an idle connection is kept at least, in milliseconds. */
   readonly keepAliveMs: number;
   /** Serve HTTPS with this certificate and key. */
   readonly tls?: TlsMaterial | undefined;
-  /** Called when there are too many connections. Default: `console.error`. */
-  readonly report?: Report;
 }
 
 /** A node:http or node:https server with limits. The body of every error response is an `ErrorBody`. */
@@ -32,14 +32,14 @@ export interface PlantServer {
   /** How many connections are open, and how many were closed at once so far because of the limit. */
   connections(): Promise<{ readonly open: number; readonly dropped: number }>;
   /**
-   * Accepts no more connections. Closes each one after its next response, or after one to two `idleMs` of
-   * {@link STOP_TIMES} without a request. After `timeoutMs`, the latest request of each open connection is answered with
-   * 503, and after another `lastResponsesMs`, what is left is destroyed. Resolves once all are closed, and no later.
+   * Accepts no more connections. Closes each open one after its next response, or after one to two `idleMs` of
+   * {@link STOP_TIMES} without a request. After `timeoutMs`, the latest request of each is answered with 503 if it has no
+   * answer yet, and after another `lastResponsesMs`, what is left is destroyed. Resolves once all are closed, or then.
    */
   stop(timeoutMs: number): Promise<void>;
 }
 
-/** The times of {@link PlantServer.stop}, in milliseconds. */
+/** The times of {@link PlantServer.stop}, in milliseconds: together less than SHUTDOWN_MS, to close the store in time. */
 export const STOP_TIMES = {
   /** For the requests in flight. */
   requestsMs: 8_000,
@@ -68,20 +68,22 @@ interface Connection {
   latest: ServerResponse | undefined;
   /** Set once {@link endInTurn} ends the connection: no request is handled any more. */
   isEnding: boolean;
-  /** Forgets a closed response, so that an idle connection holds no request in memory. */
-  readonly onClose: (this: ServerResponse) => void;
 }
 
 /** The failures for errors of node:http's parser, by their codes. */
-const FAILURES: ReadonlyMap<unknown, Failure> = new Map([
+const PARSER_FAILURES: ReadonlyMap<unknown, Failure> = new Map([
   ['HPE_HEADER_OVERFLOW', failures.headersTooLarge],
   ['HPE_CHUNK_EXTENSIONS_OVERFLOW', failures.chunkExtensions],
   ['ERR_HTTP_REQUEST_TIMEOUT', failures.timeout],
 ]);
 
-export function createPlantServer(serverOptions: PlantServerOptions): PlantServer {
-  const { handler, maxConnections, keepAliveMs, tls } = serverOptions;
-  const report = limitRate(serverOptions.report);
+export function createPlantServer({
+  handler,
+  maxConnections,
+  keepAliveMs,
+  tls,
+}: PlantServerOptions): PlantServer {
+  const report = limitRate();
   const options = {
     ...CONNECTION_LIMITS,
     keepAliveTimeout: keepAliveMs,
@@ -101,41 +103,31 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
   let dropped = 0;
 
   server.on(tls ? 'secureConnection' : 'connection', (socket: Duplex) => {
-    const connection: Connection = {
-      latest: undefined,
-      isEnding: false,
-      onClose() {
-        if (connection.latest === this) connection.latest = undefined;
-      },
-    };
     // Only now: with TLS, a client that ended the connection during the handshake would keep it open until
     // `handshakeTimeout`.
     socket.allowHalfOpen = true;
-    connections.set(socket, connection);
+    connections.set(socket, { latest: undefined, isEnding: false });
     socket.once('close', () => connections.delete(socket));
   });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
     const connection = connections.get(req.socket);
-    // RFC 9112, section 9.6: nothing behind the last response of a connection is processed.
-    if (!connection || connection.isEnding || !req.socket.writable || isLast(connection.latest))
-      return;
+    // RFC 9112, section 9.6: nothing is processed behind the last response of a connection, nor once its end has begun.
+    const isBehindLast = connection?.latest?.getHeader('connection') === 'close';
+    if (!connection || connection.isEnding || isBehindLast || !req.socket.writable) return;
     connection.latest = res;
-    res.on('close', connection.onClose);
+    // An idle connection holds no request in memory.
+    res.on('close', () => {
+      if (connection.latest === res) connection.latest = undefined;
+    });
     if (closing) res.setHeader('Connection', 'close');
     void handler(req, res);
   }
 
-  /** The latest response of each connection, if it has not begun. */
-  function* unanswered(): Iterable<ServerResponse> {
-    for (const { latest } of connections.values()) if (latest && !latest.headersSent) yield latest;
-  }
-
   server.on('drop', () => {
     dropped++;
-    const setting = 'PLANT_STORE_MAX_CONNECTIONS';
     report(
-      `overloaded: ${maxConnections} connections are open (${setting}), more are closed at once`,
+      `overloaded: ${maxConnections} connections are open (PLANT_STORE_MAX_CONNECTIONS), more are closed at once`,
     );
   });
   server.on('request', handle);
@@ -155,9 +147,14 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
     // node:http may report a connection again: when the client ends it, or its time is up.
     else if (!connection.isEnding) {
       connection.isEnding = true;
-      endInTurn(socket, connection.latest, FAILURES.get(error.code) ?? failures.malformed);
+      endInTurn(socket, connection.latest, PARSER_FAILURES.get(error.code) ?? failures.malformed);
     }
   });
+
+  /** The latest response of each connection, if it has not begun. */
+  function* unanswered(): Iterable<ServerResponse> {
+    for (const { latest } of connections.values()) if (latest && !latest.headersSent) yield latest;
+  }
 
   return {
     listen: (address) => bind(server, address, 'PLANT_STORE_'),
@@ -200,9 +197,4 @@ export function createPlantServer(serverOptions: PlantServerOptions): PlantServe
       });
     },
   };
-}
-
-/** Whether a response is the last one of its connection. */
-function isLast(res: ServerResponse | undefined): boolean {
-  return res?.getHeader('connection') === 'close';
 }

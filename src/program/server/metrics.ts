@@ -4,8 +4,8 @@ import { performance } from 'node:perf_hooks';
 
 import type { CommitMessage, ResponseMessage } from '../../channels.js';
 import type { PlantLog } from '../../log/log.js';
-import type { PlantServerOptions } from './http-server.js';
 import { VERSION } from '../version.js';
+import type { Handler } from './http-server.js';
 
 /** What is read for each scrape once the program serves; the rest is counted as it happens. */
 export interface Gauges {
@@ -18,13 +18,6 @@ export interface Gauges {
   readonly maxBufferedBytes: number;
   /** The log, if plants are kept in one. */
   readonly log?: Pick<PlantLog, 'size' | 'bytes'> | undefined;
-}
-
-export interface Metrics {
-  /** Returns a handler that does the same as the given one, and measures its requests. */
-  readonly measure: (handler: PlantServerOptions['handler']) => PlantServerOptions['handler'];
-  /** Writes all metrics in Prometheus' text format. */
-  readonly render: (gauges: Gauges | undefined) => string;
 }
 
 /** The media type of Prometheus' text format. */
@@ -67,25 +60,25 @@ type Values = number | Iterable<Sample> | undefined;
 type Sample = readonly [suffix: string, value: number];
 
 /** Counts and measures requests, responses and commits from now on. */
-export function startMetrics(): Metrics {
+export function startMetrics() {
   // A counter that appears with its first event would have no rate until the second one.
   const responses = new Map([
-    [keyOf(200, 0), 0],
-    [keyOf(500, 500), 0],
-    [keyOf(503, 503), 0],
+    [labelsOf(200, 0), 0],
+    [labelsOf(500, 500), 0],
+    [labelsOf(503, 503), 0],
   ]);
   /** By status. */
   const requestTimes = new Map([200, 500, 503].map((status) => [status, createHistogram()]));
   const commitTimes = createHistogram();
   let commitFailures = 0;
   let plantsStored = 0;
-  /** When each request began whose response is not decided. */
+  /** The requests whose response is not decided, each with the time at which it began. */
   const inFlight = new Map<unknown, number>();
 
   subscribe('plant-store:response', (message) => {
     const { request, status, error } = message as ResponseMessage;
-    const key = keyOf(status, error);
-    responses.set(key, (responses.get(key) ?? 0) + 1);
+    const labels = labelsOf(status, error);
+    responses.set(labels, (responses.get(labels) ?? 0) + 1);
     const startedAt = inFlight.get(request);
     if (startedAt === undefined) return;
     inFlight.delete(request);
@@ -108,7 +101,7 @@ export function startMetrics(): Metrics {
     const { active, idle } = performance.eventLoopUtilization();
     return {
       plant_store_http_requests_in_flight: inFlight.size,
-      plant_store_http_responses_total: Array.from(responses, ([key, n]) => [labelsOf(key), n]),
+      plant_store_http_responses_total: responses,
       plant_store_http_request_duration_seconds: times.flatMap((samples) => [...samples]),
       plant_store_commit_duration_seconds: commitTimes.samples(),
       plant_store_commit_failures_total: commitFailures,
@@ -133,27 +126,26 @@ export function startMetrics(): Metrics {
   }
 
   return {
-    measure: (handler) => (req, res) => {
-      inFlight.set(req, performance.now());
-      const handled = handler(req, res);
-      // Not every request gets a response.
-      void handled.then(() => inFlight.delete(req));
-      return handled;
-    },
-    render(gauges) {
+    /** Returns a handler that does the same as the given one, and measures its requests. */
+    measure:
+      (handler: Handler): Handler =>
+      (req, res) => {
+        inFlight.set(req, performance.now());
+        const handled = handler(req, res);
+        // Not every request gets a response.
+        void handled.then(() => inFlight.delete(req));
+        return handled;
+      },
+    /** Writes all metrics in Prometheus' text format. */
+    render(gauges: Gauges | undefined): string {
       const values = valuesOf(gauges);
       return METRIC_NAMES.map((name) => textOf(name, values[name])).join('');
     },
   };
 }
 
-/** A number, because a string would have to be created for each response. */
-function keyOf(status: number, error: number): number {
-  return status * 1e3 + error;
-}
-
-function labelsOf(key: number): string {
-  return `{status="${Math.floor(key / 1e3)}",error="${key % 1e3}"}`;
+function labelsOf(status: number, error: number): string {
+  return `{status="${status}",error="${error}"}`;
 }
 
 function textOf(name: MetricName, values: Values): string {

@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 
 import { bind } from './bind.js';
-import { METRICS_TYPE, startMetrics, type Gauges, type Metrics } from './metrics.js';
+import { METRICS_TYPE, startMetrics, type Gauges } from './metrics.js';
 
 /** What the monitor watches while the program serves. */
 export interface Watched {
@@ -12,60 +12,50 @@ export interface Watched {
   readonly stop: AbortSignal;
 }
 
-/** A server on a port of its own that reports the state of the program until the process ends. */
-export interface Monitor {
-  readonly url: string;
-  /** Returns a handler that does the same as the given one, and measures its requests. */
-  readonly measure: Metrics['measure'];
-  /** To be called when the program begins to serve. */
-  watch(watched: Watched): void;
-}
-
 /**
  * Each connection carries one request, and is closed after `connectionMs`: later than Prometheus gives up by
  * default (10 s).
  */
 export const MONITOR_LIMITS = { maxConnections: 100, connectionMs: 15_000 } as const;
 
-/** @throws Error if the monitor cannot listen on its host and port. */
-export async function startMonitor(host: string, port: number): Promise<Monitor> {
+/**
+ * Starts a server on a port of its own that reports the state of the program until the process ends.
+ *
+ * @throws Error if it cannot listen on its host and port.
+ */
+export async function startMonitor(host: string, port: number) {
   const metrics = startMetrics();
   let watched: Watched | undefined;
 
-  const pages = new Map<string, (res: ServerResponse) => unknown>([
-    ['/livez', (res: ServerResponse) => sendPage(res, 200, 'ok')],
-    ['/readyz', sendReadiness],
-    ['/metrics', sendMetrics],
-  ]);
-
-  async function sendReadiness(res: ServerResponse): Promise<void> {
-    const state = await readiness();
-    sendPage(res, state === 'ok' ? 200 : 503, state);
-  }
-
-  async function readiness(): Promise<'ok' | 'starting' | 'stopping' | 'unavailable'> {
-    if (!watched) return 'starting';
+  /** The status and the content of the page at a path. */
+  async function pageAt(path: string): Promise<readonly [status: number, content: string]> {
+    if (path === '/livez') return [200, 'ok'];
+    if (path === '/metrics') return [200, metrics.render(await watched?.gauges())];
+    if (path !== '/readyz') return [404, 'not found'];
+    if (!watched) return [503, 'starting'];
     const { check, stop } = watched;
-    const state = await check().then(
-      () => 'ok' as const,
-      () => 'unavailable' as const,
+    const canStore = await check().then(
+      () => true,
+      () => false,
     );
     // The program may have begun to stop meanwhile.
-    return stop.aborted ? 'stopping' : state;
+    if (stop.aborted) return [503, 'stopping'];
+    return canStore ? [200, 'ok'] : [503, 'unavailable'];
   }
 
-  async function sendMetrics(res: ServerResponse): Promise<void> {
-    sendPage(res, 200, metrics.render(await watched?.gauges()), { 'Content-Type': METRICS_TYPE });
-  }
-
-  function answer(req: IncomingMessage, res: ServerResponse): void {
+  async function answer(req: IncomingMessage, res: ServerResponse): Promise<void> {
     const path = String(req.url).replace(/\?.*/, '');
-    const page = pages.get(path);
-    if (page) page(res);
-    else sendPage(res, 404, 'not found');
+    const [status, content] = await pageAt(path);
+    res.writeHead(status, {
+      'Content-Type': path === '/metrics' ? METRICS_TYPE : 'text/plain; charset=utf-8',
+      'Content-Length': Buffer.byteLength(content),
+      Connection: 'close',
+    });
+    res.end(content);
   }
 
-  const server = createServer(answer).on('checkExpectation', answer);
+  const onRequest = (req: IncomingMessage, res: ServerResponse): void => void answer(req, res);
+  const server = createServer(onRequest).on('checkExpectation', onRequest);
   // node:http itself responds to further requests on a connection, so no page is created for them.
   server.maxRequestsPerSocket = 1;
   server.maxConnections = MONITOR_LIMITS.maxConnections;
@@ -81,23 +71,9 @@ export async function startMonitor(host: string, port: number): Promise<Monitor>
   return {
     url,
     measure: metrics.measure,
-    watch(serving) {
+    /** To be called when the program begins to serve. */
+    watch(serving: Watched): void {
       watched = serving;
     },
   };
-}
-
-function sendPage(
-  res: ServerResponse,
-  status: number,
-  body: string,
-  headers: Readonly<Record<string, string>> = {},
-): void {
-  res.writeHead(status, {
-    'Content-Type': 'text/plain; charset=utf-8',
-    'Content-Length': Buffer.byteLength(body),
-    Connection: 'close',
-    ...headers,
-  });
-  res.end(body);
 }

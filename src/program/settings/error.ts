@@ -12,21 +12,30 @@ export class SettingsError extends Error {
   }
 }
 
-/** The problems that an error stands for. */
-export function problemsOf(error: unknown): readonly string[] {
-  return error instanceof SettingsError ? error.problems : [reasonOf(error)];
+/** Resolves to what `read` returns. If it fails, throws its problems, each after `name`. */
+export async function naming<Result>(
+  name: string,
+  read: () => Result | Promise<Result>,
+): Promise<Result> {
+  try {
+    return await read();
+  } catch (cause) {
+    const problems = cause instanceof SettingsError ? cause.problems : [reasonOf(cause)];
+    const named = problems.map((problem) => `${name}: ${problem}`);
+    throw new SettingsError(named, { cause });
+  }
 }
 
-/** Resolves to what `read` returns. If it fails, adds its problems, each after `prefix`, and resolves to `undefined`. */
+/** As {@link naming}, but adds the problems to others, and resolves to `undefined`. */
 export async function collectProblems<Result>(
   problems: string[],
-  prefix: string,
+  name: string,
   read: () => Result | Promise<Result>,
 ): Promise<Result | undefined> {
   try {
-    return await read();
+    return await naming(name, read);
   } catch (error) {
-    problems.push(...problemsOf(error).map((problem) => `${prefix}: ${problem}`));
+    problems.push(...(error as SettingsError).problems);
     return undefined;
   }
 }

@@ -1,6 +1,3 @@
-import { stat } from 'node:fs/promises';
-import { dirname } from 'node:path';
-
 import { collectProblems, SettingsError } from './error.js';
 import {
   EXCLUSIVE,
@@ -16,7 +13,7 @@ import {
 /** The environment that settings are read from. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The values of those settings that have no problem, and the problems of the others. */
+/** The values of the settings that could be parsed, and all problems. */
 export interface SettingsRead {
   readonly values: Partial<Settings>;
   readonly problems: string[];
@@ -70,22 +67,7 @@ export async function readSettings(
   for (const [one, other] of EXCLUSIVE)
     if (given.includes(one) && given.includes(other))
       problems.push(`${one} and ${other}: must not be set together`);
-  const settings = values as Partial<Settings>;
-  const { PLANT_STORE_FILE: file } = settings;
-  if (file !== undefined && given.includes('PLANT_STORE_FILE')) await checkFolder(file, problems);
-  return { values: settings, problems };
-}
-
-/**
- * Checks that the folder of a configured log exists. If it was created, a path such as `$HOME/plants.jsonl` in an env
- * file, which no shell has expanded, would be a new, empty log, which gives stored ids to other plants.
- */
-async function checkFolder(file: string, problems: string[]): Promise<void> {
-  const folder = dirname(file);
-  // With `/.`, this fails for a file, too.
-  await collectProblems(problems, `PLANT_STORE_FILE: the folder ${folder} must exist`, () =>
-    stat(`${folder}/.`),
-  );
+  return { values: values as Partial<Settings>, problems };
 }
 
 /** An env file keeps the quotes and the CR that a shell would have removed. Tokens may have white space around. */
@@ -100,7 +82,7 @@ function checkEnds(name: SettingName, value: string): void {
 
 /** The problems of variables that look like settings but are none. */
 function unknownNames(environment: Environment): string[] {
-  // Not `Object.keys`, which reads the descriptor of each variable.
+  // Not `Object.keys`, which reads the values, too: of other variables, only the names are read.
   return Reflect.ownKeys(environment)
     .map(String)
     .filter((name) => name.startsWith('PLANT_STORE_') && !(name in SETTINGS))

@@ -1,6 +1,7 @@
 import { dirname, join } from 'node:path';
 
 import { MIN_BUFFERED_BODIES } from '../../http/limits.js';
+import type { Address } from '../server/bind.js';
 import { collectProblems, SettingsError } from './error.js';
 import { readTls, readTokensIfPresent, type TlsMaterial } from './files.js';
 import { readSettings, type Environment, type SettingsRead } from './read.js';
@@ -15,8 +16,8 @@ export type TokenSource =
 
 /** All settings, and what follows from them. */
 export interface ServerSettings extends Settings {
-  /** A listening socket that the process has inherited, which is used instead of host and port. */
-  readonly inheritedSocket: number | undefined;
+  /** Where to listen: a socket that the process has inherited, or else the configured host and port. */
+  readonly address: Address;
   readonly tokenSource: TokenSource;
   readonly tls: TlsMaterial | undefined;
 }
@@ -34,13 +35,21 @@ export async function readServerSettings(environment: Environment): Promise<Serv
   const { values, problems } = read;
   // The protocol of systemd, sd_listen_fds(3). The variables of another process have no effect.
   const isInherited = environment.LISTEN_PID === String(process.pid);
-  problems.push(...limitProblems(values));
-  if (isInherited) problems.push(...inheritedProblems(environment));
+  if (isInherited) {
+    if (environment.LISTEN_FDS !== '1') problems.push('LISTEN_FDS: must be 1');
+    for (const name of ['PLANT_STORE_HOST', 'PLANT_STORE_PORT'])
+      if (environment[name] !== undefined)
+        problems.push(`${name}: must not be set, because a socket is inherited (LISTEN_PID)`);
+  }
+  const { PLANT_STORE_MAX_BODY: body, PLANT_STORE_MAX_BUFFERED: buffered } = values;
+  if (body && buffered && buffered < MIN_BUFFERED_BODIES * body)
+    problems.push('PLANT_STORE_MAX_BUFFERED: must be at least eight times PLANT_STORE_MAX_BODY');
   const tls = await findTls(read);
   const tokenSource = await findTokens(environment, read);
   if (problems.length > 0) throw new SettingsError(problems);
-  const inheritedSocket = isInherited ? FIRST_INHERITED : undefined;
-  return { ...values, inheritedSocket, tokenSource, tls } as ServerSettings;
+  const { PLANT_STORE_HOST: host, PLANT_STORE_PORT: port } = values;
+  const address = isInherited ? { fd: FIRST_INHERITED } : { host, port };
+  return { ...values, address, tokenSource, tls } as ServerSettings;
 }
 
 /** Finds the certificate and its key. Adds to the problems if they cannot be used. */
@@ -53,32 +62,20 @@ async function findTls({ values, problems }: SettingsRead): Promise<TlsMaterial 
 
 /** Finds the tokens. Adds to the problems if there are none, or if they cannot be used. */
 async function findTokens(
-  given: Environment,
+  environment: Environment,
   { values, problems }: SettingsRead,
 ): Promise<TokenSource | undefined> {
   const { PLANT_STORE_TOKEN: tokens, PLANT_STORE_TOKEN_FILE: file, PLANT_STORE_FILE: log } = values;
-  if (given.PLANT_STORE_TOKEN !== undefined) return tokens && { kind: 'variable', tokens };
-  if (given.PLANT_STORE_TOKEN_FILE !== undefined) return file && { kind: 'file', ...file };
-  if (given.PLANT_STORE_DATABASE_URL !== undefined)
+  if (environment.PLANT_STORE_TOKEN !== undefined) return tokens && { kind: 'variable', tokens };
+  if (environment.PLANT_STORE_TOKEN_FILE !== undefined) return file && { kind: 'file', ...file };
+  if (environment.PLANT_STORE_DATABASE_URL !== undefined)
     problems.push('PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set');
   else if (log !== undefined) {
     const path = join(dirname(log), 'token');
     const name = 'PLANT_STORE_FILE: the token file beside it';
     const found = await collectProblems(problems, name, () => readTokensIfPresent(path));
+    // If it is faulty instead of missing, its problem is thrown.
     return found ? { kind: 'file', path, tokens: found } : { kind: 'new file', path };
   }
   return undefined;
-}
-
-function limitProblems(values: Partial<Settings>): string[] {
-  const { PLANT_STORE_MAX_BODY: body, PLANT_STORE_MAX_BUFFERED: buffered } = values;
-  if (!body || !buffered || buffered >= MIN_BUFFERED_BODIES * body) return [];
-  return ['PLANT_STORE_MAX_BUFFERED: must be at least eight times PLANT_STORE_MAX_BODY'];
-}
-
-function inheritedProblems(given: Environment): string[] {
-  const problems = (['PLANT_STORE_HOST', 'PLANT_STORE_PORT'] as const)
-    .filter((name) => given[name] !== undefined)
-    .map((name) => `${name}: must not be set, because a socket is inherited (LISTEN_PID)`);
-  return given.LISTEN_FDS === '1' ? problems : ['LISTEN_FDS: must be 1', ...problems];
 }

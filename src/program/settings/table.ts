@@ -1,7 +1,9 @@
-import { resolve } from 'node:path';
+import { stat } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
 
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../../http/limits.js';
 import { parseDatabaseUrl } from '../../postgres/url.js';
+import { naming } from './error.js';
 import { checkTokens, readPassword, readTokens } from './files.js';
 
 /** Returns the value of a setting, or a promise of it. Throws its problem, without the name of the setting. */
@@ -17,11 +19,11 @@ function optional<Value>(about: string, parse: Parser<Value | undefined>) {
   return { fallback: undefined, about, parse };
 }
 
-/** Every setting: its default, its help, and its parser. Problems are reported in this order. */
-export const SETTINGS = {
-  PLANT_STORE_HOST: setting('127.0.0.1', 'address to listen on', String),
-  PLANT_STORE_PORT: setting('8080', 'port to listen on; 0 takes a free one', integer(0, 65_535)),
-  PLANT_STORE_FILE: setting('data/plants.jsonl', 'the log; created if missing', path),
+const DEFAULT_FILE = 'data/plants.jsonl';
+
+/** The settings that say where plants are kept. */
+const STORE_SETTINGS = {
+  PLANT_STORE_FILE: setting(DEFAULT_FILE, 'the log; created if missing', logFile),
   PLANT_STORE_DATABASE_URL: optional(
     'postgres://user[:password]@host[:port][,…]/database',
     databaseUrl,
@@ -36,6 +38,13 @@ export const SETTINGS = {
     'true accepts fsync=off and synchronous_commit=off',
     flag,
   ),
+};
+
+/** Every setting: its default, its help, and its parser. Problems are reported in this order. */
+export const SETTINGS = {
+  PLANT_STORE_HOST: setting('127.0.0.1', 'address to listen on', String),
+  PLANT_STORE_PORT: setting('8080', 'port to listen on; 0 takes a free one', integer(0, 65_535)),
+  ...STORE_SETTINGS,
   PLANT_STORE_TOKEN: optional('bearer tokens, separated by white space, instead of a file', tokens),
   PLANT_STORE_TOKEN_FILE: optional('file with one bearer token a line', tokenFile),
   PLANT_STORE_TLS_CERT: optional('PEM file of a certificate; with its key, HTTPS is served', path),
@@ -88,15 +97,8 @@ export const EXCLUSIVE: readonly (readonly [SettingName, SettingName])[] = [
   ['PLANT_STORE_TOKEN', 'PLANT_STORE_TOKEN_FILE'],
 ];
 
-/** The settings that say where plants are kept. */
-export const STORE_NAMES = [
-  'PLANT_STORE_FILE',
-  'PLANT_STORE_DATABASE_URL',
-  'PLANT_STORE_DATABASE_PASSWORD_FILE',
-  'PLANT_STORE_DATABASE_CONNECTIONS',
-  'PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS',
-] as const;
-export type StoreSettings = Pick<Settings, (typeof STORE_NAMES)[number]>;
+export const STORE_NAMES = Object.keys(STORE_SETTINGS) as (keyof typeof STORE_SETTINGS)[];
+export type StoreSettings = Pick<Settings, keyof typeof STORE_SETTINGS>;
 
 /** Settings as `--help` shows them. */
 export function settingsHelp(): string {
@@ -117,6 +119,20 @@ function path(value: string): string {
   return resolve(value);
 }
 
+/**
+ * The path of a log, whose folder has to exist unless it is the default. If it was created, a path such as
+ * `$HOME/plants.jsonl` in an env file, which no shell has expanded, would be a new, empty log, which gives stored ids to
+ * other plants.
+ */
+async function logFile(value: string): Promise<string> {
+  const file = path(value);
+  const folder = dirname(file);
+  // With `/.`, this fails for a file, too.
+  if (value !== DEFAULT_FILE)
+    await naming(`the folder ${folder} must exist`, () => stat(`${folder}/.`));
+  return file;
+}
+
 function integer(min: number, max: number): Parser<number> {
   return (value) => {
     const number = /^\d+$/.test(value) ? Number(value) : NaN;
@@ -135,7 +151,7 @@ function databaseUrl(value: string): string {
   return value;
 }
 
-/** A function that reads the password, which may change. */
+/** Checks that the password can be read. Returns a function that reads it again, because it may change. */
 async function passwordFile(value: string): Promise<() => Promise<string>> {
   const read = () => readPassword(path(value));
   await read();

@@ -268,13 +268,13 @@ t.test('a connection that its client resets does not end the program', async (t)
 });
 
 t.test('connections beyond the maximum are closed at once', async (t) => {
-  const reports: string[] = [];
-  const report = (message: string): unknown => reports.push(message);
-  const { port } = await start(t, { maxConnections: 2, report });
+  const written = t.capture(console, 'error', () => undefined);
+  const { port } = await start(t, { maxConnections: 2 });
   const [first, second] = [await connect(t, port), await connect(t, port)];
   for (let n = 0; n < 2 * REPORT_RATE.count; n++) await ends(t, await connect(t, port), 'a third');
   const overload =
-    'overloaded: 2 connections are open (PLANT_STORE_MAX_CONNECTIONS), more are closed at once';
+    'plant-store: overloaded: 2 connections are open (PLANT_STORE_MAX_CONNECTIONS), more are closed at once';
+  const reports = written().map(({ args }) => args.join(' '));
   t.strictSame(reports, Array(REPORT_RATE.count).fill(overload), 'the rate of reports is limited');
   await lives(t, first, 'the first');
   await first.closed;

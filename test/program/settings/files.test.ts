@@ -4,7 +4,7 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { MAX_TOKENS } from '../../../dist/http/auth.js';
+import { MAX_TOKENS } from '../../../dist/http/limits.js';
 import { nodeSystem } from '../../../dist/log/system.js';
 import {
   createTokenFile,

@@ -37,7 +37,7 @@ t.test('an empty environment is valid', async (t) => {
     PLANT_STORE_MAX_CONNECTIONS: 10_000,
     PLANT_STORE_MONITOR_HOST: '127.0.0.1',
     PLANT_STORE_KEEP_ALIVE_SECONDS: 75,
-    inheritedSocket: undefined,
+    address: { host: '127.0.0.1', port: 8080 },
     tls: undefined,
     tokenSource: { kind: 'new file', path: resolve('data/token') },
   });
@@ -106,7 +106,7 @@ const accepted: Record<string, readonly [Environment, Partial<ServerSettings>]> 
   ],
   'a socket from systemd': [
     { LISTEN_PID: String(process.pid), LISTEN_FDS: '1' },
-    { inheritedSocket: 3 },
+    { address: { fd: 3 } },
   ],
   'a socket of another process, which has no effect': [{ LISTEN_PID: '1', LISTEN_FDS: '2' }, {}],
   'variables of other programs': [{ PORT: 'x', PLANT_STORE: 'x', plant_store_port: 'x' }, {}],
@@ -143,7 +143,6 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
   'a log in a file': [
     { PLANT_STORE_FILE: 'secret/log' },
     `PLANT_STORE_FILE: the folder ${resolve('secret')} must exist: not a directory (ENOTDIR)`,
-    `PLANT_STORE_FILE: the token file beside it: ${resolve('secret/token')}: not a directory (ENOTDIR)`,
   ],
   'a log and a database': [
     { ...DATABASE, PLANT_STORE_FILE: 'log' },
