@@ -55,13 +55,20 @@ const noProc = existsSync('/proc/self/fd') ? false : 'needs /proc';
 
 // The first test: the log of another one might close its socket meanwhile.
 t.test('a log keeps no process alive, and leaves no descriptor', { skip: noProc }, async (t) => {
+  const path = logAt(t, '');
+  const { ino } = statSync(path);
   const alive = () => process.getActiveResourcesInfo().filter((each) => /Timeout|Pipe/.test(each));
-  const descriptors = () => readdirSync('/proc/self/fd').length;
+  /** How many descriptors are of sockets, or of the log. */
+  const descriptors = () =>
+    readdirSync('/proc/self/fd')
+      .map((name) => statSync(`/proc/self/fd/${name}`, { throwIfNoEntry: false }))
+      .filter((stats) => stats && (stats.isSocket() || stats.ino === ino)).length;
   const [othersAlive, otherDescriptors] = [alive(), descriptors()];
-  const log = await openPlantLog(logAt(t));
+  const log = await openPlantLog(path);
   await log.add(FERN);
   t.strictSame(await collect(readPlantLog(log.path)), [FERN]);
   t.strictSame(alive(), othersAlive);
+  t.equal(descriptors(), otherDescriptors + 2);
   await log.close();
   // The socket of the lock is closed in a later turn.
   for (let turns = 0; turns < 10; turns++) await nextTurn();
