@@ -53,21 +53,28 @@ function manifest(path: string): Manifest {
   return JSON.parse(readFileSync(join(ROOT, path, 'package.json'), 'utf8')) as Manifest;
 }
 
-t.test('one package is installed, in one version', async (t) => {
-  const { version } = manifest('node_modules/typebox');
-  t.strictSame(manifest('.').dependencies, { typebox: version });
-  const folder = t.testdir();
-  for (const name of ['package.json', 'package-lock.json', '.npmrc'])
-    cpSync(join(ROOT, name), join(folder, name));
-  const [install = '', list = '', sbom = ''] = INSTALLED.trim().split('\n');
-  await run(folder, 'env', 'npm_config_prefer_offline=true', 'sh', '-c', install);
-  const packages = readdirSync(join(folder, 'node_modules')).filter(
-    (name) => !name.startsWith('.'),
-  );
-  t.strictSame(packages, ['typebox']);
-  t.match(await run(folder, 'sh', '-c', list), new RegExp(`^\\S+ \\S+\n\\S+ typebox@${version}\n`));
-  t.match(JSON.parse(await run(folder, 'sh', '-c', sbom)), { components: { length: 1 } });
-});
+t.test(
+  'one package is installed, in one version, and all that a built program needs',
+  async (t) => {
+    const { version } = manifest('node_modules/typebox');
+    t.strictSame(manifest('.').dependencies, { typebox: version });
+    const folder = t.testdir();
+    for (const name of ['package.json', 'package-lock.json', '.npmrc', 'dist'])
+      cpSync(join(ROOT, name), join(folder, name), { recursive: true });
+    const [install = '', list = '', sbom = ''] = INSTALLED.trim().split('\n');
+    await run(folder, 'env', 'npm_config_prefer_offline=true', 'sh', '-c', install);
+    const packages = readdirSync(join(folder, 'node_modules')).filter(
+      (name) => !name.startsWith('.'),
+    );
+    t.strictSame(packages, ['typebox']);
+    t.match(
+      await run(folder, 'sh', '-c', list),
+      new RegExp(`^\\S+ \\S+\n\\S+ typebox@${version}\n`),
+    );
+    t.match(JSON.parse(await run(folder, 'sh', '-c', sbom)), { components: { length: 1 } });
+    await run(folder, process.execPath, 'dist/server.js', '--version');
+  },
+);
 
 t.test('no package has install scripts, nor has one that it is developed with', async (t) => {
   for (const path of ['.', 'node_modules/typebox']) {

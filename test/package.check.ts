@@ -1,12 +1,4 @@
-import {
-  cpSync,
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -115,19 +107,11 @@ const [tarball] = JSON.parse(packed) as [Tarball];
 const tarballPath = join(clone, tarball.filename);
 const install = ['install', '--offline', '--install-links', '--ignore-scripts'];
 await run(consumer, 'npm', ...install, tarballPath, join(MODULES, 'typebox'));
-const installed = join(consumer, 'node_modules/plant-store');
 
 /** A folder in which neither Node nor npm finds what the repository has installed. */
 function folderOutside(t: Test): string {
   const folder = mkdtempSync(join(tmpdir(), 'plant-store-'));
   t.teardown(() => rmSync(folder, { recursive: true }));
-  return folder;
-}
-
-function copyOfClone(t: Test): string {
-  const folder = folderOutside(t);
-  const filter = (path: string): boolean => basename(path) !== 'node_modules';
-  cpSync(clone, folder, { recursive: true, filter });
   return folder;
 }
 
@@ -150,16 +134,6 @@ t.test('the tarball contains the sources and the build output, as they are here'
   );
   for (const path of paths)
     t.ok(readFileSync(join(clone, path)).equals(readFileSync(join(ROOT, path))), path);
-});
-
-t.test('every relative link in a document leads to a file in the tarball', async (t) => {
-  const documents = tarball.files.map(({ path }) => path).filter((path) => path.endsWith('.md'));
-  t.ok(documents.includes('README.md'));
-  for (const document of documents) {
-    const text = readFileSync(join(installed, document), 'utf8');
-    for (const [, path = ''] of text.matchAll(/\]\((?!https?:)([^)#]+)/g))
-      t.ok(existsSync(join(installed, dirname(document), path)), `${document}: ${path}`);
-  }
 });
 
 t.test('the contract of a store runs without this repository, under node:test', async (t) => {
@@ -218,8 +192,7 @@ const PINNED = [
 ];
 
 t.test('an application installs the package as documented, and uses Hapi and Jest', async (t) => {
-  const application = mkdtempSync(join(tmpdir(), 'plant-store-'));
-  t.teardown(() => rmSync(application, { recursive: true }));
+  const application = folderOutside(t);
   const files = {
     'package.json': '{ "private": true }',
     'hapi.mjs': HAPI,
@@ -302,7 +275,9 @@ t.test('npm start builds and serves even if npm runs no other script', async (t)
 });
 
 t.test('npm installs the package from its git address, and it can be imported', async (t) => {
-  const repository = copyOfClone(t);
+  const repository = folderOutside(t);
+  const filter = (path: string): boolean => basename(path) !== 'node_modules';
+  cpSync(clone, repository, { recursive: true, filter });
   // npm installs all packages that a dependency from git needs to be built. These are enough.
   const isNeeded = ([name]: readonly [string, unknown]): boolean =>
     /^(typescript|@types\/(node|pg))$/.test(name);
@@ -343,13 +318,6 @@ t.test("under Yarn's Plug'n'Play, the program and an application open a log", as
   await yarn('install');
   await yarn('plant-store', 'import', 'plants.jsonl');
   t.equal(await yarn('node', 'plants-of-log.js'), '7n fern undefined\n');
-});
-
-t.test('npm ci without the compiler installs what a built program needs', async (t) => {
-  const outside = copyOfClone(t);
-  await run(outside, 'npm', 'ci', '--omit=dev', '--prefer-offline');
-  const version = await run(outside, process.execPath, 'dist/server.js', '--version');
-  t.equal(version, `${PACKAGE.version}\n`);
 });
 
 t.test('a Node that is too old says which one is needed, before it builds', async (t) => {

@@ -1,5 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -89,10 +89,35 @@ function fragmentsOf(document: string): string[] {
   );
 }
 
+const EXAMPLES = readdirSync('test/examples').map((name) =>
+  readFileSync(`test/examples/${name}`, 'utf8'),
+);
+
+/** The documents with programs that other tests do not run. */
+const WITH_PROGRAMS = [
+  'README.md',
+  '.github/EMBEDDING.md',
+  'src/log/README.md',
+  'src/postgres/README.md',
+] as const;
+
+/** How blocks begin that the tests of the package or of the log run. */
+const OTHERS = /^(?:server\.ext|\/\/ jest\.config\.cjs|const reviver)/;
+
+t.test('each program of these documents is a part of one that is compiled and run', async (t) => {
+  const beginning = block('Embedding', 'ts');
+  for (const document of WITH_PROGRAMS)
+    for (const code of ['ts', 'js'].flatMap((tag) => blocksIn(read(document), tag))) {
+      if (OTHERS.test(code)) continue;
+      const quoted = EXAMPLES.find((example) => example.includes(code)) ?? '';
+      t.match(quoted, code, document);
+      // The document says that its examples begin with the lines of that file.
+      if (/\bhandler\b/.test(code) && code !== beginning) t.match(quoted, " from './handler.js';");
+    }
+});
+
 t.test('documents are 120 columns wide, except tables', async (t) => {
-  for (const document of DOCUMENTS)
-    for (const line of read(document).split('\n'))
-      t.ok(line.length <= 120 || line.startsWith('|'), `${document}: ${line}`);
+  for (const document of DOCUMENTS) t.notMatch(read(document), /^(?!\|).{121}/m, document);
 });
 
 t.test('the paths that CONTRIBUTING.md names exist', async (t) => {
