@@ -137,7 +137,7 @@ export function startMetrics() {
         return handled;
       },
     /** Writes all metrics in Prometheus' text format. */
-    render(gauges: Gauges | undefined): string {
+    render: (gauges: Gauges | undefined): string => {
       const values = valuesOf(gauges);
       return METRIC_NAMES.map((name) => textOf(name, values[name])).join('');
     },
