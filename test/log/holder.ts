@@ -1,39 +1,19 @@
 import cluster from 'node:cluster';
 import { once } from 'node:events';
-import { createInterface } from 'node:readline';
 
-import { openLog, type PlantLog } from '../../dist/log/log.js';
-import { codeOf } from '../../dist/system-error.js';
-import { hasty } from './lock-support.js';
+import { openPlantLog } from '../../dist/log/log.js';
 
 /*
- * A process that executes the commands on stdin on the log at argv[2], and writes the result of each, or the code of
- * its error, to stdout.
+ * A process that opens the log at argv[2] and stores a plant. A worker of a cluster then leaves that, as for a graceful
+ * restart. The process keeps the log open as long as its stdin.
  */
 
 const [, , path = ''] = process.argv;
-let log: PlantLog | undefined;
-
-const commands: Record<string, () => Promise<string>> = {
-  async open() {
-    log = await openLog(hasty(), path);
-    await log.add({ id: BigInt(log.size), name: 'fern' });
-    return 'open';
-  },
-  async close() {
-    await log?.close();
-    return 'closed';
-  },
-  /** Leaves the cluster, as for a graceful restart. */
-  async disconnect() {
-    cluster.worker?.disconnect();
-    await once(process, 'disconnect');
-    return 'disconnected';
-  },
-};
-
-console.log('ready');
-for await (const command of createInterface({ input: process.stdin }))
-  console.log(await commands[command]?.().catch(codeOf));
-// The channel to its primary would keep a worker alive.
-process.exit();
+const log = await openPlantLog(path);
+await log.add({ id: 7n, name: 'fern' });
+if (cluster.worker) {
+  cluster.worker.disconnect();
+  await once(process, 'disconnect');
+}
+console.log('open');
+process.stdin.resume().on('end', () => process.exit());

@@ -2,17 +2,14 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 
 import type { Test } from 'tap';
 
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openPlantLog } from '../../dist/log/log.js';
 
-/** A process that runs holder.js. */
+/** A process that runs holder.js, and has opened its log. */
 export interface Holder {
-  /** Sends a command and resolves to its result; to `undefined` if the process ends first. */
-  tell(command: 'open' | 'close' | 'disconnect'): Promise<string | undefined>;
   /** Suspends the process, and all those that it started. */
   stop(): void;
   /** Kills the process, and waits until it and all those that it started have ended. */
@@ -29,23 +26,14 @@ export async function startHolder(t: Test, path: string, ...wrapper: string[]): 
   const signal = (name: NodeJS.Signals) => process.kill(-(child.pid ?? 0), name);
   // Emitted when the last of these processes has closed stdout.
   const closed = once(child, 'close');
-  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-  const nextLine = async (): Promise<string | undefined> => {
-    const line: IteratorResult<string, undefined> = await lines.next();
-    return line.value;
-  };
-  child.stdin.on('error', () => undefined);
   t.teardown(async () => {
     if (child.exitCode === null && child.signalCode === null) signal('SIGCONT');
     child.stdin.end();
     await closed;
   });
-  t.equal(await nextLine(), 'ready');
+  const opened = once(child.stdout.setEncoding('utf8'), 'data');
+  t.strictSame(await Promise.race([opened, closed]), ['open\n']);
   return {
-    tell(command) {
-      child.stdin.write(`${command}\n`);
-      return nextLine();
-    },
     stop: () => void signal('SIGSTOP'),
     async kill() {
       signal('SIGKILL');

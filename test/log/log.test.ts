@@ -32,7 +32,6 @@ import { hasty } from './lock-support.js';
 import {
   collect,
   failNext,
-  faultyFileSystem,
   FERN,
   holdNext,
   ignore,
@@ -180,18 +179,6 @@ t.test('opening a file that cannot be used rejects with unavailable and the reas
   for (const [what, [path, message]] of Object.entries(paths))
     await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message }, what);
   t.strictSame(readdirSync(folder).toSorted(), ['file', 'folder'], 'nothing is left');
-});
-
-t.test('a folder that cannot be created is named with the reason', async (t) => {
-  const folder = join(t.testdir(), 'data');
-  for (const [fails, words] of [
-    ['EROFS', 'read-only file system'],
-    ['EACCES', 'permission denied'],
-  ] as const) {
-    const opening = openLog(faultyFileSystem({ 'mkdir 1': { fails } }), join(folder, 'log'));
-    await t.rejects(opening, { ...UNAVAILABLE, message: `${folder}: ${words} (${fails})` });
-  }
-  t.notOk(existsSync(folder));
 });
 
 t.test('a path must be a string', async (t) => {
