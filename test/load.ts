@@ -108,10 +108,6 @@ export function createClient({ isSecure = false, keepAlive = false } = {}): Clie
     : { agent: new HttpAgent({ keepAlive }), request: httpRequest };
 }
 
-/** Clients that keep their connections. */
-const createClients = (length: number): readonly Client[] =>
-  Array.from({ length }, () => createClient({ keepAlive: true }));
-
 function send({ agent, request }: Client, port: number, plant: Plant): Promise<Outcome> {
   const headers = { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' };
   const options = { host: '127.0.0.1', port, agent, method: 'POST', path: '/plants', headers };
@@ -146,7 +142,8 @@ export interface Load {
 }
 
 export function startLoad(ledger: Ledger, port: number, options: LoadOptions = {}): Load {
-  const { plants = Infinity, bytes = 10_000, clients = createClients(32) } = options;
+  const { plants = Infinity, bytes = 10_000 } = options;
+  const { clients = Array.from({ length: 32 }, () => createClient({ keepAlive: true })) } = options;
   let left = plants;
   let [acknowledged, target] = [0, Infinity];
   let onTarget = (): void => undefined;

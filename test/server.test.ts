@@ -18,7 +18,7 @@ t.test('a release that cannot run the program is reported, with those that can',
   }
 });
 
-t.test('the oldest releases, and later ones, run the program', async (t) => {
-  for (const node of ['20.19.0', '22.12.0', '23.0.0'])
+t.test('the oldest releases of Node that are supported run the program', async (t) => {
+  for (const node of ['20.19.0', '22.12.0'])
     t.equal((await run(t, { args: ['--version'], preload: release(node) })).code, 0);
 });

@@ -6,9 +6,11 @@ import t, { type Test } from 'tap';
 import { parse } from 'yaml';
 
 import { startMetrics } from '../dist/program/server/metrics.js';
+import { exchange, message, TOKEN } from './client.js';
 import { exactly } from './exactly.js';
 import { noPromtool, samplesIn } from './metrics.js';
-import { block } from './readme.js';
+import { block, blocks } from './readme.js';
+import { ENV, SERVER, start } from './system/program.js';
 
 interface Rule {
   readonly alert: string;
@@ -160,4 +162,64 @@ t.test('each alert fires in its incident only', { skip: noPromtool }, async (t) 
   const options = { rule_files: ['rules.yml'], evaluation_interval: '15s', tests };
   const cwd = t.testdir({ 'rules.yml': FILE, 'tests.json': JSON.stringify(options) });
   promtool(t, 'test', 'rules', join(cwd, 'tests.json'));
+});
+
+const [ACCESS_LOG = '', TRACING = ''] = blocks('Access log and traces', 'js');
+
+/** The least that has the interface of OpenTelemetry's package, and creates a span for each request. */
+const API = `import { AsyncLocalStorage } from 'node:async_hooks';
+import { Server } from 'node:http';
+const spans = new AsyncLocalStorage();
+export const trace = { getActiveSpan: () => spans.getStore() };
+const { emit } = Server.prototype;
+Server.prototype.emit = function (event, ...args) {
+  if (event !== 'request') return emit.call(this, event, ...args);
+  const { url } = args[0];
+  const span = { setAttribute: (...attribute) => console.error('span', url, ...attribute) };
+  return spans.run(span, () => emit.call(this, event, ...args));
+};`;
+
+t.test('the preloads log each answer, and add its error to the span', async (t) => {
+  const cwd = t.testdir({
+    'access-log.mjs': ACCESS_LOG,
+    'error-in-traces.mjs': TRACING,
+    'node_modules/@opentelemetry/api': {
+      'package.json': '{"type":"module","exports":"./index.js"}',
+      'index.js': API,
+    },
+  });
+  const imports = ['--import', './access-log.mjs', '--import', './error-in-traces.mjs'];
+  const program = await start(t, {
+    cwd,
+    env: ENV,
+    command: [process.execPath, ...imports, SERVER],
+  });
+  const requests = [
+    message(),
+    message({ body: '{"id":7,"name":"ivy"}' }),
+    message({ target: '/a"\\b', headers: { Authorization: undefined } }),
+    Buffer.from('this is not HTTP\r\n\r\n'),
+  ];
+  for (const request of requests) await exchange(t, program.port, request);
+  t.match(await program.stop('SIGTERM'), { code: 0 });
+  const lines = program.stdout.split('\n').filter((line) => line.startsWith('{'));
+  t.strictSame(
+    lines.map((line) => {
+      const { time, ...rest } = JSON.parse(line) as Record<string, unknown>;
+      t.ok(Math.abs(Date.parse(String(time)) - Date.now()) < 3_600_000);
+      return rest;
+    }),
+    [
+      { client: '127.0.0.1', method: 'POST', url: '/plants', status: 200, error: 0 },
+      { client: '127.0.0.1', method: 'POST', url: '/plants', status: 400, error: 409 },
+      { client: '127.0.0.1', method: 'POST', url: '/a"\\b', status: 401, error: 401 },
+      { status: 400, error: 400 },
+    ],
+  );
+  t.notMatch(program.stdout, TOKEN);
+  t.strictSame(program.stderr.match(/^span .*$/gm), [
+    'span /plants plant_store.error 0',
+    'span /plants plant_store.error 409',
+    'span /a"\\b plant_store.error 401',
+  ]);
 });
