@@ -90,16 +90,6 @@ t.test('a last line that lacks only its newline is kept, and gets it', async (t)
     }
 });
 
-t.test('a newline that cannot be added is not left in the page cache', async (t) => {
-  const content = lineOf(REED).slice(0, -1);
-  for (const fault of [{ fails: 'EIO' }, { writes: 1, fails: 'EIO' }, { fails: 'ENOSPC' }]) {
-    const path = logAt(t, content);
-    const opening = openLog(faultyFileSystem({ 'write 1': fault }), path);
-    await t.rejects(opening, { code: 'unavailable', message: new RegExp(fault.fails) });
-    t.strictSame(filesIn(dirname(path)), { 'plants.jsonl': content });
-  }
-});
-
 t.test('a last line that another process completes meanwhile is not changed', async (t) => {
   const path = logAt(t, lineOf(REED).slice(0, -1));
   // The size is read right before the write.
