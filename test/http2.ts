@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import * as http2 from 'node:http2';
+import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 
 import type { Test } from 'tap';
@@ -12,8 +13,10 @@ export function http2Session(
   t: Test,
   port: number,
   settings: http2.Settings = {},
+  socket?: Socket,
 ): http2.ClientHttp2Session {
-  const session = http2.connect(`http://127.0.0.1:${port}`, { settings });
+  const connection = socket && { createConnection: () => socket };
+  const session = http2.connect(`http://127.0.0.1:${port}`, { settings, ...connection });
   session.on('error', () => undefined);
   t.teardown(() => session.destroy());
   return session;
@@ -45,41 +48,4 @@ export async function http2Answer(
   const body = await text(stream);
   conforms({ status, headers, body }, method);
   return { status, headers, body };
-}
-
-export const FRAMES = { DATA: 0x0, HEADERS: 0x1, RST_STREAM: 0x3, SETTINGS: 0x4 } as const;
-export const FLAGS = { END_STREAM: 0x1, END_HEADERS: 0x4 } as const;
-
-/** A frame of HTTP/2 (RFC 9113, section 4.1) in the first stream. */
-export function http2Frame(type: number, flags: number, payload: Buffer, stream = 1): Buffer {
-  const head = Buffer.alloc(9);
-  head.writeUIntBE(payload.length, 0, 3);
-  head.set([type, flags], 3);
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, payload]);
-}
-
-/** What a client sends first: the preface and empty settings (RFC 9113, section 3.4). */
-export const HTTP2_BEGINNING = Buffer.concat([
-  Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
-  http2Frame(FRAMES.SETTINGS, 0, Buffer.alloc(0), 0),
-]);
-
-/**
- * The header fields of a request that creates a plant, of up to 127 bytes each, without compression
- * (RFC 7541, section 6.2.2). Other than with Node's client, a field may come several times.
- */
-export function http2Fields(...more: readonly (readonly [name: string, value: string])[]): Buffer {
-  const fields = [
-    [':method', 'POST'],
-    [':path', '/plants'],
-    [':scheme', 'http'],
-    [':authority', 'localhost'],
-    ...more,
-  ];
-  const strings = fields.map((field) => [
-    Buffer.alloc(1),
-    ...field.map((text) => Buffer.from(`${String.fromCharCode(text.length)}${text}`)),
-  ]);
-  return Buffer.concat(strings.flat());
 }

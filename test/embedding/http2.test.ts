@@ -1,21 +1,13 @@
 import { once } from 'node:events';
 import * as http2 from 'node:http2';
+import { connect } from 'node:net';
 
 import t, { type Test } from 'tap';
 
 import { DRAIN } from '../../dist/http/limits.js';
 import { PlantStoreError, type PlantHandlerOptions } from '../../dist/index.js';
-import { connect, FERN, TOKEN } from '../client.js';
-import {
-  FLAGS,
-  FRAMES,
-  HTTP2_BEGINNING,
-  http2Answer,
-  http2Fields,
-  http2Frame,
-  http2Post,
-  http2Session,
-} from '../http2.js';
+import { FERN } from '../client.js';
+import { http2Answer, http2Post, http2Session } from '../http2.js';
 import { isReleased, listen, serve, type Service } from '../service.js';
 import { gatedStore } from '../stores.js';
 
@@ -85,31 +77,25 @@ t.test('a body that is too large or too slow is answered, and reset if it goes o
 
 t.test('a stream that is reset within its body stores nothing', async (t) => {
   const service = await serveHttp2(t);
-  const head = http2Fields(
-    ['authorization', `Bearer ${TOKEN}`],
-    ['content-type', 'application/json'],
-  );
-  // All of a plant, but not the end of the stream.
-  const plant = Buffer.concat([
-    http2Frame(FRAMES.HEADERS, FLAGS.END_HEADERS, head),
-    http2Frame(FRAMES.DATA, 0, Buffer.from('{"id":8,"name":"incomplete"}')),
-  ]);
-  for (const code of [NGHTTP2_NO_ERROR, NGHTTP2_CANCEL])
-    for (const when of ['at once', 'later']) {
-      const { socket } = await connect(t, service.port);
-      socket.write(HTTP2_BEGINNING);
-      await once(socket, 'data');
-      const requested = nextResponse(service);
-      const reset = http2Frame(FRAMES.RST_STREAM, 0, Buffer.from([0, 0, 0, code]));
-      socket.write(when === 'at once' ? Buffer.concat([plant, reset]) : plant);
-      const closed = once(await requested, 'close');
-      // The handler waits for the rest of the body by the end of the next turn.
-      await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
-      if (when === 'later') socket.write(reset);
-      await closed;
-      await isReleased(service);
-      t.equal(service.log.size, 0, `code ${code}, ${when}`);
-    }
+  for (const code of [NGHTTP2_NO_ERROR, NGHTTP2_CANCEL]) {
+    const socket = connect(service.port, '127.0.0.1');
+    const requested = nextResponse(service);
+    // All of a plant, but not the end of the stream.
+    http2Post(http2Session(t, service.port, {}, socket)).write(FERN);
+    const closed = once(await requested, 'close');
+    // The handler waits for the rest of the body by the end of the next turn.
+    await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
+    // RFC 9113, section 6.4. With NO_ERROR, Node's client would end the stream before it resets it.
+    const [length, type, stream] = [
+      [0, 0, 4],
+      [3, 0],
+      [0, 0, 0, 1],
+    ];
+    socket.write(Buffer.from([...length, ...type, ...stream, 0, 0, 0, code]));
+    await closed;
+    await isReleased(service);
+    t.equal(service.log.size, 0, `code ${code}`);
+  }
 });
 
 /** Ways in which a client leaves before it has read its answer. */
