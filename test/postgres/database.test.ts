@@ -6,14 +6,13 @@ import t, { type Test } from 'tap';
 
 import { exchange, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
-import { RETRY_MS } from '../../dist/program/database.js';
 import { freePort } from '../service.js';
 import {
   beforeImports,
   DONE,
   FAILED,
+  failsHere,
   failsToRun,
-  hasten,
   launch,
   launchHere,
   run,
@@ -29,11 +28,9 @@ const CHANGED = 'another-S3cret';
 
 t.test('if pg is missing or broken, the program says why, and what to install', async (t) => {
   const env = { PLANT_STORE_DATABASE_URL: 'postgres://plants@db/plants', PLANT_STORE_TOKEN: 'a' };
-  for (const reason of ['not found', 'unexpected token']) {
-    const preload = beforeImports(`if (specifier === 'pg') throw new Error('${reason}')`);
-    const problem = `cannot load the package pg, which "npm install pg" installs: ${reason}`;
-    await failsToRun(t, FAILED, [problem], { env, preload });
-  }
+  const preload = beforeImports(`if (specifier === 'pg') throw new Error('not found')`);
+  const problem = 'cannot load the package pg, which "npm install pg" installs: not found';
+  await failsToRun(t, FAILED, [problem], { env, preload });
 });
 
 t.test('with a database', { skip: missing() }, async (t) => {
@@ -66,7 +63,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
     const name = `127.0.0.1:${cluster.port}/postgres`;
     await cluster.sql('ALTER ROLE client SET synchronous_commit = off');
     const reason = 'synchronous_commit=off can lose plants';
-    await failsToRun(t, FAILED, [`PLANT_STORE_DATABASE_URL: ${name}: ${reason}`], { env });
+    await failsHere(t, FAILED, [`PLANT_STORE_DATABASE_URL: ${name}: ${reason}`], { env });
     const more = { PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'true' };
     const program = await start(t, { env: { ...env, ...more } }, launch);
     await program.says('stdout', /^token: from PLANT_STORE_TOKEN \(1 token\)\n/m);
@@ -98,9 +95,6 @@ t.test('with a database', { skip: missing() }, async (t) => {
 
     const samples = await scrape(monitor);
     t.equal(samples.get('plant_store_plants_stored_total'), 2);
-    t.equal(samples.get('plant_store_commit_duration_seconds_count'), 3);
-    t.equal(samples.get('plant_store_commit_failures_total'), 1);
-    t.equal(samples.get('plant_store_http_responses_total{status="503",error="503"}'), 1);
     t.notOk(samples.has('plant_store_log_plants'), 'there is no log');
   });
 
@@ -108,19 +102,17 @@ t.test('with a database', { skip: missing() }, async (t) => {
     const settings = { ...env, PLANT_STORE_MONITOR_PORT: String(await freePort()) };
     const page = `http://127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}/readyz`;
     await cluster.stop();
-    const program = launch(t, { env: settings, preload: hasten(RETRY_MS) });
-    await program.says('stderr', /^(?:plant-store: .*ECONNREFUSED.*; trying again in 3 s\n){2}/);
+    const program = launchHere(t, { env: settings });
+    programs.push(program);
+    await program.says('stderr', /^plant-store: .*ECONNREFUSED.*; trying again in 3 s\n/);
     t.equal(await (await fetch(page)).text(), 'starting');
     await cluster.start();
     await program.says('stdout', /^plant-store listening/);
     program.send('SIGTERM');
     t.strictSame(await program.ended, DONE);
-    programs.push(program);
-    const wrong = { ...settings, PLANT_STORE_DATABASE_URL: cluster.urlOf('none', 'client') };
-    t.match(await run(t, { env: wrong }), {
-      code: FAILED,
-      stderr: /database "none" does not exist/,
-    });
+    const wrong = { ...env, PLANT_STORE_DATABASE_URL: cluster.urlOf('none', 'client') };
+    const refused = await runHere(t, { env: wrong });
+    t.match(refused, { code: FAILED, stderr: /database "none" does not exist/ });
   });
 
   t.test('export prints the plants of the database as import takes them', async (t) => {
