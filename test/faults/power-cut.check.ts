@@ -2,7 +2,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, truncateSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -11,10 +11,11 @@ import { exchange, message } from '../client.js';
 import { isLong } from '../length.js';
 import { createLedger, startLoad, type Ledger } from '../load.js';
 import { start, type LaunchOptions } from '../system/program.js';
-import { makeFileSystem, missing, settingsFor, stopCleanly } from './support.js';
+import { missing, mount, settingsFor, stopCleanly } from './support.js';
 
 const ROUNDS = isLong ? 20 : 3;
 const FILE_SYSTEMS = ['ext4', 'xfs'] as const;
+const DISK_BYTES = 2 ** 30;
 
 /** The most plants that are acknowledged before a power cut. */
 const MOST_PLANTS = 1_500;
@@ -122,9 +123,17 @@ interface Disk {
 
 /** Creates a file system until the test ends; skips the test if the kernel cannot mount it. */
 function makeDisk(t: Test, type: (typeof FILE_SYSTEMS)[number]): Disk | undefined {
-  const made = makeFileSystem(t, type);
-  if (!made) return undefined;
-  const { image, folder } = made;
+  const image = join(t.testdir({ disk: '' }), 'disk');
+  truncateSync(image, DISK_BYTES);
+  execFileSync(`mkfs.${type}`, ['-q', image]);
+  let folder: string;
+  try {
+    // The loop device is released when the file system is unmounted.
+    folder = mount(t, '-o', 'loop', image);
+  } catch (error) {
+    t.pass(`mount ${type}`, { skip: `${type} cannot be mounted: ${String(error)}` });
+    return undefined;
+  }
   mkdirSync(join(folder, 'log'));
   execFileSync('sync');
   return {

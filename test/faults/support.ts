@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmdirSync, truncateSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -41,25 +41,6 @@ export function mount(t: Test, ...args: readonly string[]): string {
   execFileSync('mount', [...args, folder]);
   t.teardown(() => execFileSync('umount', [folder]));
   return folder;
-}
-
-const DISK_BYTES = 2 ** 30;
-
-/** Creates a file system in a file, and mounts it until the test ends. Skips the test if that cannot be done. */
-export function makeFileSystem(
-  t: Test,
-  type: 'ext4' | 'xfs',
-): { readonly image: string; readonly folder: string } | undefined {
-  const image = join(t.testdir({ disk: '' }), 'disk');
-  truncateSync(image, DISK_BYTES);
-  execFileSync(`mkfs.${type}`, ['-q', image]);
-  try {
-    // The loop device is released when the file system is unmounted.
-    return { image, folder: mount(t, '-o', 'loop', image) };
-  } catch (error) {
-    t.pass(`mount ${type}`, { skip: `${type} cannot be mounted: ${String(error)}` });
-    return undefined;
-  }
 }
 
 /** The content of every file in a folder, except the sockets that are locks. */
