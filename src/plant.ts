@@ -146,10 +146,3 @@ export function membersPattern(space = ''): string {
     return isRequired(member) ? pattern : `(?:${pattern})?`;
   }).join('');
 }
-
-/** How many UTF-16 code units the strings of a plant have. */
-export function stringLength(plant: Plant): number {
-  let length = 0;
-  for (const member of MEMBERS) length += plant[member]?.length ?? 0;
-  return length;
-}

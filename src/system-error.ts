@@ -6,9 +6,10 @@ export function codeOf(error: unknown): unknown {
   return (error as { code?: unknown } | null | undefined)?.code;
 }
 
-/** Describes a system error without its system call and path: `permission denied (EACCES)`. Otherwise, the message. */
+/** Describes a system error without its system call and path: `permission denied (EACCES)`. For others, the message. */
 export function reasonOf(error: unknown): string {
-  const { errno, message } = error as NodeJS.ErrnoException;
+  // The reason of an AbortSignal may be anything.
+  const { errno, message = String(error) } = (error ?? {}) as Partial<NodeJS.ErrnoException>;
   const [code, words] = getSystemErrorMap().get(errno ?? 0) ?? [];
   if (words !== undefined) return `${words} (${code})`;
   // Node has no words for some of them, such as EDQUOT: only the number is in the message.

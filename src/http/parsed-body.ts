@@ -1,6 +1,6 @@
 import { types } from 'node:util';
 
-import { stringLength, type NewPlant } from '../plant.js';
+import { membersInJson, type NewPlant } from '../plant.js';
 import { checkNewPlant, parseNewPlant } from '../plant-json.js';
 import { memoryForBody, type Reservation } from './budget.js';
 import type { PlantHandlerLimits } from './limits.js';
@@ -32,8 +32,8 @@ export function parsedPlant(
     return parseNewPlant(bytes);
   }
   const plant = checkNewPlant(stored);
-  // The body had at least one byte for each of these characters.
-  admit(stringLength(plant));
+  // The body had at least as many bytes: no JSON of these members is shorter.
+  admit(Buffer.byteLength(membersInJson(plant)));
   return plant;
 }
 

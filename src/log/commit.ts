@@ -32,7 +32,10 @@ type CommitterState =
   | { readonly is: 'open' }
   | { readonly is: 'hanging' | 'closed' | 'poisoned'; readonly error: PlantStoreError };
 
-/** Plants that are written together. Unless the process dies, either all of them are stored or none is. */
+/**
+ * Plants that are written together. Either all of them are stored or none is, unless the process dies, or a failed write
+ * cannot be cut off.
+ */
 interface Batch {
   /**
    * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived one
@@ -242,7 +245,6 @@ export function createCommitter(log: OpenLog, start: number) {
     async close() {
       if (state.is !== 'poisoned') state = { is: 'closed', error: storeErrors.closed(path) };
       await running;
-      if (state.is !== 'closed') return;
       try {
         checkSize(end, end);
       } catch {

@@ -46,7 +46,7 @@ const MAX_SOCKET_PATH_BYTES = 103;
 /** The prefix of the names of all claims to the log with an inode. */
 export const claimPrefix = (ino: bigint): string => `.plants-${ino.toString(36)}-`;
 
-/** The folder of a log, which holds the claims to it. With `socketFolder` for its path, those of sockets are short. */
+/** The folder of a log, which holds the claims to it. `socketFolder` is a path of it that is short enough for sockets. */
 type ClaimFolder = Awaited<ReturnType<typeof claimFolderOf>>;
 
 /**
@@ -90,7 +90,7 @@ async function claimFolderOf(system: System, path: string, descriptor: number, p
 
 /** Resolves to `undefined` if another claim is alive. */
 async function tryToLock(folder: ClaimFolder): Promise<Lock | undefined> {
-  // Of many processes, few make a claim at once, so one of them is soon alone.
+  // So that, of many processes, few make a claim at once, and one of them is soon alone.
   if (await hasLiveClaim(folder)) return undefined;
   const name = folder.prefix + folder.system.randomBytes(RANDOM_BYTES).toString('base64url');
   const claim = await createClaim(folder, name);
@@ -131,7 +131,7 @@ async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | un
   };
 }
 
-/** Whether a claim to this log, other than `ownName`, is alive. Removes the dead claims before it. */
+/** Whether a claim to this log, other than `ownName`, is alive. Removes the dead claims that it finds until then. */
 async function hasLiveClaim(folder: ClaimFolder, ownName?: string): Promise<boolean> {
   const { system, path, socketFolder, prefix } = folder;
   for (const name of await system.readdir(path)) {

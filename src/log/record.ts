@@ -6,7 +6,7 @@ import { MAX_ID, membersInJson, membersPattern, MIN_ID, type NewPlant } from '..
 import { crc32 } from './crc32.js';
 import { damages } from './errors.js';
 
-/** The longest line of a log with its newline, in bytes: twice the largest body, so the plant of each fits. */
+/** The longest line of a log with its newline, in bytes: twice the largest body, so the plant of every body fits. */
 export const MAX_RECORD_BYTES = 134_217_728;
 export const NEWLINE = 0x0a;
 
@@ -86,7 +86,7 @@ const WITHOUT_ESCAPES = new RegExp(
   'y',
 );
 
-/** Finds the lines in a buffer. The last one may lack its newline, and is a record if it is one with it. */
+/** Finds the lines in a buffer. The last one may lack its newline: it is a record if a newline makes it one. */
 export function linesIn(bytes: Buffer): Line[] {
   const lines: Line[] = [];
   const text = bytes.toString('latin1');

@@ -23,7 +23,7 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions) 
     let host = 0;
 
     /**
-     * Runs one statement at a time, as a transaction. Resolves once the transaction is durable.
+     * Runs a statement as a transaction. Resolves once the transaction is durable. Must not be called again before.
      *
      * @throws Error also if the server may lose what it has stored. If the connection is open afterwards, only the rows
      * of this statement are at fault: others can be stored.

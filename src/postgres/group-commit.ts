@@ -1,7 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
 
 import { publishCommit } from '../channels.js';
-import { copyPlant, stringLength, type NewPlant } from '../plant.js';
+import { copyPlant, membersInJson, type NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import type { Connection } from './connection.js';
@@ -57,8 +57,7 @@ export function createGroupCommit(
     for (const { plant } of queue) {
       if (count === MAX_BATCH.plants || bytes >= MAX_BATCH.bytes) break;
       count++;
-      // In UTF-8, a code unit takes 3 bytes at most.
-      bytes += 3 * stringLength(plant);
+      bytes += Buffer.byteLength(membersInJson(plant));
     }
     return queue.splice(0, count);
   }

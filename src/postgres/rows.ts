@@ -12,7 +12,7 @@ export type Row = readonly (string | null)[];
 
 /**
  * The columns of the table. `exact` is null unless the type `text` cannot hold a string of the plant: then it is the
- * JSON of the members, whose strings have U+FFFD in place of NUL and lone surrogates in their own columns.
+ * JSON of the members, and their own columns have U+FFFD in place of NUL and lone surrogates.
  */
 const COLUMNS = [
   { name: 'id', type: 'bigint', constraint: ' PRIMARY KEY' },

@@ -17,7 +17,7 @@ function statement(text: string): Statement {
 }
 
 const DEFINITIONS = forColumns(({ name, type, constraint }) => `${name} ${type}${constraint}`);
-/** Since PostgreSQL 15, a role may not create tables in the schema public. */
+/** Since PostgreSQL 15, only the owner of a database may create tables in its schema public, unless that is granted. */
 export const CREATE_TABLE = statement(`CREATE TABLE IF NOT EXISTS plants (${DEFINITIONS})`);
 
 /** The rows of the parameter, numbered from 1. Unlike arrays, JSON does not depend on settings. */

@@ -1,8 +1,8 @@
 const SHAPE = /^(postgres(?:ql)?:\/\/[^:@/?#][^@/?#]*@)([^@/?#]+)(\/[^@/?#]+(?:\?[^@#]*)?)$/;
 
 /**
- * The parameters that are honoured, and the values that they may have. All others are refused, as by libpq: pg would
- * ignore `schema` and `options`, for example, and let `host` and `query_timeout` replace what the store has set.
+ * The parameters that are honoured, and the values that they may have. All others are refused: pg would ignore `schema`,
+ * for example, follow `options`, and let `host` and `query_timeout` replace what the store has set.
  */
 const PARAMETERS = new Map<string, readonly string[] | undefined>([
   ['sslmode', ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']],
@@ -35,7 +35,7 @@ function urlsOf(url: string): URL[] {
     return hosts.split(',').map((host) => new URL(start + host + end));
   } catch {
     throw new TypeError(
-      'the URL must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
+      'the URL must be postgres://user[:password]@host[:port][,…]/database, user and password percent-encoded',
     );
   }
 }

@@ -23,7 +23,7 @@ t.test('a URL that is not valid is refused, and not repeated', async (t) => {
     t.throws(() => parseDatabaseUrl(url), {
       name: 'TypeError',
       message:
-        'the URL must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
+        'the URL must be postgres://user[:password]@host[:port][,…]/database, user and password percent-encoded',
     });
 });
 
