@@ -1,13 +1,14 @@
 import { once } from 'node:events';
 import * as http2 from 'node:http2';
 import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 
 import t, { type Test } from 'tap';
 
 import { DRAIN } from '../../dist/http/limits.js';
 import { PlantStoreError, type PlantHandlerOptions } from '../../dist/index.js';
-import { FERN } from '../client.js';
-import { http2Answer, http2Post, http2Session } from '../http2.js';
+import { FERN, TOKEN } from '../client.js';
+import { conforms, type Received } from '../conformance.js';
 import { isReleased, listen, serve, type Service } from '../service.js';
 import { gatedStore } from '../stores.js';
 
@@ -24,6 +25,43 @@ async function serveHttp2(t: Test, options?: Partial<PlantHandlerOptions>): Prom
 async function nextResponse({ server }: Service): Promise<http2.Http2ServerResponse> {
   const [, response] = (await once(server, 'request')) as [unknown, http2.Http2ServerResponse];
   return response;
+}
+
+/** Opens an HTTP/2 connection to a server until the test is over. */
+function http2Session(
+  t: Test,
+  port: number,
+  options: http2.ClientSessionOptions = {},
+): http2.ClientHttp2Session {
+  const session = http2.connect(`http://127.0.0.1:${port}`, options);
+  session.on('error', () => undefined);
+  t.teardown(() => session.destroy());
+  return session;
+}
+
+/** Begins a request that creates a plant, unless other header fields are given. */
+function http2Post(
+  session: http2.ClientHttp2Session,
+  headers: http2.OutgoingHttpHeaders = {},
+): http2.ClientHttp2Stream {
+  return session.request({
+    ':method': 'POST',
+    ':path': '/plants',
+    authorization: `Bearer ${TOKEN}`,
+    'content-type': 'application/json',
+    ...headers,
+  });
+}
+
+/** Resolves to the answer to a request. Rejects if it is not one that the OpenAPI document describes. */
+async function http2Answer(stream: http2.ClientHttp2Stream, method?: string): Promise<Received> {
+  const [headers] = (await once(stream, 'response')) as [
+    http2.IncomingHttpHeaders & { ':status': number },
+  ];
+  const status = headers[':status'];
+  const body = await text(stream);
+  conforms({ status, headers, body }, method);
+  return { status, headers, body };
 }
 
 /** Sends a plant, and returns its stream, which may be reset. */
@@ -81,7 +119,7 @@ t.test('a stream that is reset within its body stores nothing', async (t) => {
     const socket = connect(service.port, '127.0.0.1');
     const requested = nextResponse(service);
     // All of a plant, but not the end of the stream.
-    http2Post(http2Session(t, service.port, {}, socket)).write(FERN);
+    http2Post(http2Session(t, service.port, { createConnection: () => socket })).write(FERN);
     const closed = once(await requested, 'close');
     // The handler waits for the rest of the body by the end of the next turn.
     await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
@@ -122,7 +160,7 @@ for (const [how, leave] of Object.entries(LEAVES))
 
     const service = await serveHttp2(t);
     const requested = nextResponse(service);
-    const stream = sendPlant(http2Session(t, service.port, { initialWindowSize: 0 }));
+    const stream = sendPlant(http2Session(t, service.port, { settings: { initialWindowSize: 0 } }));
     const [response] = await Promise.all([requested, once(stream, 'response')]);
     t.ok(service.handler.bufferedBytes() > 0, 'its answer is not flushed');
     const closed = once(response, 'close');
