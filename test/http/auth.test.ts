@@ -9,23 +9,15 @@ import { failures } from '../../dist/http/failures.js';
 import { exchange, message, TOKEN } from '../client.js';
 import { serve } from '../service.js';
 
-/** What an authenticator returns for header lines with these names and values. */
-function judgeLines(
-  accepted: readonly string[],
-  ...lines: readonly [name: string, value: string][]
-) {
-  const headers = Object.fromEntries(lines.map(([name, value]) => [name.toLowerCase(), value]));
-  return createAuthenticator(accepted)({ rawHeaders: lines.flat(), headers });
+/** What an authenticator returns for an Authorization header, if there is one. */
+function judge(accepted: readonly string[], authorization?: string) {
+  const headers = authorization === undefined ? {} : { authorization };
+  return createAuthenticator(accepted)({ headers });
 }
 
-/** What an authenticator returns for an Authorization header. */
-const judge = (accepted: readonly string[], credentials: string) =>
-  judgeLines(accepted, ['Authorization', credentials]);
-
-t.test('the names of the header and of the scheme may have any case', async (t) => {
-  for (const name of ['authorization', 'aUTHORIZATION'])
-    for (const scheme of ['bearer', 'BEARER', 'bEaReR', 'Bearer     '])
-      t.equal(judgeLines([TOKEN], [name, `${scheme} ${TOKEN}`]), undefined, `${name}: ${scheme}`);
+t.test('the name of the scheme may have any case', async (t) => {
+  for (const scheme of ['bearer', 'BEARER', 'bEaReR', 'Bearer     '])
+    t.equal(judge([TOKEN], `${scheme} ${TOKEN}`), undefined, scheme);
 });
 
 t.test('every character of RFC 6750, section 2.1, may be in a token', async (t) => {
@@ -79,22 +71,7 @@ t.test('a header without a bearer token counts as no credentials', async (t) => 
   ];
   for (const credentials of others)
     t.equal(judge([TOKEN], credentials), failures.noToken, JSON.stringify(credentials));
-  for (const name of ['Proxy-Authorization', 'Authorizations', 'Authorizatiom'])
-    t.equal(judgeLines([TOKEN], [name, `Bearer ${TOKEN}`]), failures.noToken, name);
-  t.equal(judgeLines([TOKEN]), failures.noToken, 'no header');
-});
-
-t.test('more than one Authorization header is refused, even if one is valid', async (t) => {
-  const [good, other] = [`Bearer ${TOKEN}`, 'Basic eDp4'];
-  for (const values of [
-    [good, good],
-    [good, other],
-    [other, good],
-    ['', good],
-  ]) {
-    const lines = values.map((value) => ['Authorization', value] as [string, string]);
-    t.equal(judgeLines([TOKEN], ...lines), failures.manyAuthorizations, values.join());
-  }
+  t.equal(judge([TOKEN]), failures.noToken, 'no header');
 });
 
 t.test('tokens that no request could carry, or too many, are refused', async (t) => {

@@ -2,7 +2,16 @@ import { createServer } from 'node:http';
 
 import t from 'tap';
 
-import { chunk, CHUNKED, connect, exchange, isFailure, message, type Message } from '../client.js';
+import {
+  chunk,
+  CHUNKED,
+  connect,
+  exchange,
+  isFailure,
+  message,
+  TOKEN,
+  type Message,
+} from '../client.js';
 import { listen, serve } from '../service.js';
 import { PARTS } from './parts.js';
 
@@ -34,6 +43,7 @@ t.test('only some header lines may be missing or come twice', async (t) => {
   const { handler } = await serve(t);
   const port = await listen(t, createServer({ requireHostHeader: false }, handler));
   const type = 'application/json';
+  const credentials = `Bearer ${TOKEN}`;
   const rows: readonly [error: number, version: string, headers: Message['headers'] & object][] = [
     [400, '1.1', { Host: undefined }],
     [400, '1.1', { Host: ['localhost', 'localhost'] }],
@@ -41,6 +51,8 @@ t.test('only some header lines may be missing or come twice', async (t) => {
     [200, '1.1', { 'X-Name': 'Host' }],
     [200, '1.0', { Host: undefined }],
     [400, '1.0', { Host: ['localhost', 'other'] }],
+    [400, '1.1', { Authorization: [credentials, credentials] }],
+    [400, '1.1', { Authorization: credentials, authorization: 'Basic eDp4' }],
     [415, '1.1', { 'Content-Type': undefined }],
     [415, '1.1', { 'Content-Type': [type, ''] }],
     [415, '1.1', { 'Content-Type': type, 'content-type': type }],
