@@ -1,4 +1,3 @@
-import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   chmodSync,
@@ -23,6 +22,7 @@ import { encodeRecord } from '../dist/log/record.js';
 import { selfSigned } from './certificate.js';
 import { exchange, message } from './client.js';
 import { run } from './command.js';
+import { missing } from './faults/support.js';
 import { scrape } from './metrics.js';
 import { block, codeSpans, read, rows } from './readme.js';
 import { launch, start, type LaunchOptions, type Program } from './system/program.js';
@@ -124,17 +124,19 @@ t.test('the program serves without code from strings, and with frozen intrinsics
 });
 
 const TRACED = 'trace=connect,execve,execveat,fork,vfork,clone,clone3';
-const noStrace =
-  spawnSync('strace', ['-qq', '-e', 'trace=none', 'true']).status !== 0 && 'needs strace';
 
-t.test('the program starts no process and opens no connection', { skip: noStrace }, async (t) => {
-  const options = ['-D', '-f', '-qq', '-e', TRACED, '-e', 'signal=none', '-o', 'trace'];
-  installProgram();
-  await serves(t, { under: ['strace', ...options] });
-  const [first, ...calls] = readFileSync(join(INSTALLATION, 'trace'), 'utf8').trim().split('\n');
-  t.match(first, 'execve(');
-  for (const call of calls) t.match(call, 'CLONE_THREAD');
-});
+t.test(
+  'the program starts no process and opens no connection',
+  { skip: missing('strace') },
+  async (t) => {
+    const options = ['-D', '-f', '-qq', '-e', TRACED, '-e', 'signal=none', '-o', 'trace'];
+    installProgram();
+    await serves(t, { under: ['strace', ...options] });
+    const [first, ...calls] = readFileSync(join(INSTALLATION, 'trace'), 'utf8').trim().split('\n');
+    t.match(first, 'execve(');
+    for (const call of calls) t.match(call, 'CLONE_THREAD');
+  },
+);
 
 t.test('the program reads no environment variables but those that SECURITY.md lists', async (t) => {
   installProgram();
@@ -188,12 +190,10 @@ t.test('a plant is deleted with its line by the command of SECURITY.md', async (
 });
 
 const NOBODY = 65534;
-const mounting = spawnSync('unshare', ['--mount', 'mount', '--make-rprivate', '/']);
-const noMount = mounting.status !== 0 && 'needs the right to mount';
 
 t.test(
   'the program serves as nobody, with only the data folder writable',
-  { skip: noMount },
+  { skip: missing('the right to mount') },
   async (t) => {
     installProgram();
     chmodSync(INSTALLATION, 0o755);

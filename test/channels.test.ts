@@ -36,14 +36,18 @@ interface Observed<M> {
   readonly context: unknown;
 }
 
+/** Subscribes to a channel until the test is over. */
+function listenTo(t: Test, name: string, subscriber: (message: unknown) => void): void {
+  subscribe(name, subscriber);
+  t.teardown(() => unsubscribe(name, subscriber));
+}
+
 /** Observes a channel until the test is over. */
 function observe<M>(t: Test, name: string): Observed<M>[] {
   const seen: Observed<M>[] = [];
-  const subscriber = (message: unknown): void => {
+  listenTo(t, name, (message) => {
     seen.push({ message: message as M, context: contexts.getStore() });
-  };
-  subscribe(name, subscriber);
-  t.teardown(() => unsubscribe(name, subscriber));
+  });
   return seen;
 }
 
@@ -120,12 +124,10 @@ t.test('what is called or published for a request is so in its asynchronous cont
 t.test('an answer is published before it is sent', async (t) => {
   const { port, log } = await serve(t);
   const sizes: unknown[] = [];
-  const subscriber = (message: unknown): void => {
+  listenTo(t, 'plant-store:response', (message) => {
     const { response } = message as ResponseMessage;
     sizes.push([response?.headersSent, (response?.socket as Socket).bytesWritten, log.size]);
-  };
-  subscribe('plant-store:response', subscriber);
-  t.teardown(() => unsubscribe('plant-store:response', subscriber));
+  });
   await exchange(t, port, message());
   t.strictSame(sizes, [[true, 0, 1]]);
 });
@@ -247,13 +249,10 @@ t.test('a subscriber that throws changes no answer and no commit', async (t) => 
   const uncaught: string[] = [];
   process.setUncaughtExceptionCaptureCallback(({ message }) => uncaught.push(message));
   t.teardown(() => process.setUncaughtExceptionCaptureCallback(null));
-  for (const name of ['plant-store:response', 'plant-store:commit']) {
-    const subscriber = (): void => {
+  for (const name of ['plant-store:response', 'plant-store:commit'])
+    listenTo(t, name, () => {
       throw new Error(name);
-    };
-    subscribe(name, subscriber);
-    t.teardown(() => unsubscribe(name, subscriber));
-  }
+    });
   const { port } = await startServer(t, await openLog(t));
   const requests = [
     message({ body: '{"id":1,"name":"ivy"}' }),

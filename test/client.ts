@@ -199,9 +199,7 @@ export function isFailure(t: Test, answer: Answer, expected: Expected, about: st
   const { status, error = status, headers = {} } = expected;
   const body = JSON.parse(answer.body) as Record<string, unknown>;
   t.match({ ...answer, body }, { status, headers, body: { error } }, about);
-  t.equal(answer.headers['content-type'], 'application/json', `${about}: media type`);
   t.strictSame(Object.keys(body), ['error', 'message'], `${about}: members of an Error`);
-  t.equal(body.error, Number(body.error) | 0, `${about}: error is an int32`);
   t.match(
     body.message,
     /^[\w +-]+(?:[:;.,<>-][\w :;.,<>/-]+)*$/,

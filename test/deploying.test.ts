@@ -14,6 +14,7 @@ import { SHUTDOWN_MS } from '../dist/program/signals.js';
 import { selfSigned } from './certificate.js';
 import { TOKEN } from './client.js';
 import { exactly } from './exactly.js';
+import { missing } from './faults/support.js';
 import { FIXED_MIB } from './hostile/memory.js';
 import { block, blocks, read, settingsIn } from './readme.js';
 import { freePort } from './service.js';
@@ -67,8 +68,7 @@ function settingsOf(t: Test, manifests: ReadonlyMap<string, unknown>, kind: stri
   return { folder, settings: Object.fromEntries(settings) as Record<string, string> };
 }
 
-const noSystemd =
-  spawnSync('systemd-analyze', ['--version']).status !== 0 && 'needs systemd-analyze';
+const noSystemd = missing('systemd-analyze');
 
 /** The last value of each directive of a unit. */
 function directives(unit: string): ReadonlyMap<string, string> {
@@ -269,12 +269,9 @@ t.test('the probes are pages of the monitor', async (t) => {
     }
 });
 
-const missing = ['docker', 'kubectl'].filter((name) => spawnSync(name, ['--help']).status !== 0);
-const noClients = missing.length > 0 && `needs ${missing.join(' and ')}`;
-
 t.test(
   'Docker and Kubernetes accept the options of all commands',
-  { skip: noClients },
+  { skip: missing('docker', 'kubectl') },
   async (t) => {
     const clusters = [{ name: 'none', cluster: { server: 'http://127.0.0.1:1' } }];
     const contexts = [{ name: 'none', context: { cluster: 'none' } }];

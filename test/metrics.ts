@@ -1,8 +1,7 @@
-import { spawnSync } from 'node:child_process';
+import { missing } from './faults/support.js';
 
 /** Why tests with promtool cannot run on this machine, or false. */
-export const noPromtool =
-  spawnSync('promtool', ['--version']).status === 0 ? false : 'needs promtool';
+export const noPromtool = missing('promtool');
 
 /** The samples of metrics in Prometheus' text format, by name and labels. */
 export function samplesIn(text: string): Map<string, number> {

@@ -25,6 +25,7 @@ import { openapi } from '../dist/index.js';
 import { MEMBERS } from '../dist/plant.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { exchange, message } from './client.js';
+import { missing } from './faults/support.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
 import { block, blocks, blocksIn, codeSpans, DOCUMENTS, read, rows } from './readme.js';
@@ -36,8 +37,6 @@ const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
 
 /** The program in a folder, as the commands name it. */
 const DIST = t.fixture('symlink', resolve('dist'));
-
-const noSqlite = spawnSync('sqlite3', ['--version']).status !== 0 && 'needs sqlite3';
 
 /** Runs commands of a document in a folder. */
 async function shell(commands: string, cwd: string, env: Record<string, string> = {}) {
@@ -178,15 +177,6 @@ t.test('the documented line of the log has all members of a record', async (t) =
   );
 });
 
-t.test('each command that --help lists is run by a block of its document', async (t) => {
-  const { stdout } = await runHere(t, { args: ['--help'] });
-  const shown = blocksIn(read('src/log/README.md'), 'sh').join('');
-  const commands = [...stdout.matchAll(/ plant-store (\w+) /g)].map(([, name = '']) => name);
-  t.ok(commands.includes('verify'));
-  for (const command of commands)
-    t.match(shown, `node dist/server.js ${command}`, `${command} in src/log/README.md`);
-});
-
 t.test('the command that runs one test names one that exists', async (t) => {
   const command = /^TAP_GREP='(.+)' node \.(\S+)\.js$/m;
   const [, name = '', file = ''] = command.exec(block('Running one test', 'sh')) ?? [];
@@ -220,17 +210,25 @@ t.test('the table of options lists every option and its default', async (t) => {
   );
 });
 
-t.test('the table of settings is the one that --help prints', async (t) => {
-  const shown = rows('Settings').map((cells) => cells.map((cell) => cell.replaceAll('`', '')));
-  const width = Math.max(...shown.map(([name = '']) => name.length));
-  const lines = shown.map(([name = '', fallback = '', about = '']) => {
-    return `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`;
-  });
-  const { code, stdout } = await runHere(t, { args: ['--help'] });
-  const [, printed = ''] = /variables:\n\n([^]*?)\n\n/.exec(stdout) ?? [];
-  t.strictSame(printed.split('\n'), lines);
-  t.equal(code, 0);
-});
+t.test(
+  '--help prints the table of settings, and the commands that a block of a document runs',
+  async (t) => {
+    const shown = rows('Settings').map((cells) => cells.map((cell) => cell.replaceAll('`', '')));
+    const width = Math.max(...shown.map(([name = '']) => name.length));
+    const lines = shown.map(([name = '', fallback = '', about = '']) => {
+      return `  ${name.padEnd(width)}  ${about}${fallback && ` (${fallback})`}`;
+    });
+    const { code, stdout } = await runHere(t, { args: ['--help'] });
+    const [, printed = ''] = /variables:\n\n([^]*?)\n\n/.exec(stdout) ?? [];
+    t.strictSame(printed.split('\n'), lines);
+    t.equal(code, 0);
+
+    const run = blocksIn(read('src/log/README.md'), 'sh').join('');
+    const commands = [...stdout.matchAll(/ plant-store (\w+) /g)].map(([, name = '']) => name);
+    t.ok(commands.includes('verify'));
+    for (const command of commands) t.match(run, `node dist/server.js ${command}`);
+  },
+);
 
 t.test('the table of limits has the numbers in the code', async (t) => {
   const shown = rows('Limits').map(([limit, value = '']) => [
@@ -284,50 +282,54 @@ t.test('tokens rotate, and the log is copied, with the documented commands', asy
   t.match(await shell(backup, cwd), 'backup.jsonl: 1 plant, ');
 });
 
-t.test('SQLite reads a log with the command of its document', { skip: noSqlite }, async (t) => {
-  const lines = [
-    '{"id":9223372036854775807,"name":"a \\"fern\\"","tag":"a,b"}\n',
-    '{"id":9007199254740993,"name":"ivy"}\n',
-  ];
-  const cwd = t.testdir({ data: { 'plants.jsonl': lines.join('') } });
-  const printed = await shell(block('Reading a log', 'sh'), cwd);
-  t.equal(printed, '9223372036854775807|a "fern"|a,b\n9007199254740993|ivy|\n');
-});
+t.test(
+  'SQLite reads a log with the command of its document',
+  { skip: missing('sqlite3') },
+  async (t) => {
+    const lines = [
+      '{"id":9223372036854775807,"name":"a \\"fern\\"","tag":"a,b"}\n',
+      '{"id":9007199254740993,"name":"ivy"}\n',
+    ];
+    const cwd = t.testdir({ data: { 'plants.jsonl': lines.join('') } });
+    const printed = await shell(block('Reading a log', 'sh'), cwd);
+    t.equal(printed, '9223372036854775807|a "fern"|a,b\n9007199254740993|ivy|\n');
+  },
+);
 
-const noJq = spawnSync('jq', ['--version']).status !== 0 && 'needs jq';
-
-t.test('jq writes the plants of an array on lines', { skip: noJq }, async (t) => {
+t.test('jq writes the plants of an array on lines', { skip: missing('jq') }, async (t) => {
   const [, command = ''] = /`(jq .*?)`/.exec(read('src/log/README.md')) ?? [];
   const input = '[{"id":1,"name":"ivy"},\n {"id":2,"name":"fern"}]';
   const { stdout } = spawnSync('sh', ['-c', command], { input, encoding: 'utf8' });
   t.equal(stdout, '{"id":1,"name":"ivy"}\n{"id":2,"name":"fern"}\n');
 });
 
-const noPython = spawnSync('python3', ['--version']).status !== 0 && 'needs python3';
-
-t.test('Python makes a file to import of CSV, with exact ids', { skip: noPython }, async (t) => {
-  const rows = [
-    '\ufeffname,id,tag',
-    'Löwenmaul,9223372036854775807,',
-    '"a ""fern"", large",9007199254740993,"indoor\nand outdoor"',
-    '蘭,-1, ',
-  ];
-  const cwd = t.testdir({
-    'plants.csv': rows.join('\r\n'),
-    'plants.py': block('Importing plants', 'python'),
-  });
-  const { stdout } = await promisify(execFile)('python3', ['plants.py'], { cwd });
-  writeFileSync(join(cwd, 'made.jsonl'), stdout);
-  t.match(await runHere(t, { args: ['import', 'made.jsonl'], cwd }), { code: 0 });
-  const log = readFileSync(join(cwd, 'plants.jsonl'), 'utf8');
-  t.equal(
-    log.replaceAll(/,"crc32":\d+/g, ''),
-    `{"id":9223372036854775807,"name":"Löwenmaul"}
+t.test(
+  'Python makes a file to import of CSV, with exact ids',
+  { skip: missing('python3') },
+  async (t) => {
+    const rows = [
+      '\ufeffname,id,tag',
+      'Löwenmaul,9223372036854775807,',
+      '"a ""fern"", large",9007199254740993,"indoor\nand outdoor"',
+      '蘭,-1, ',
+    ];
+    const cwd = t.testdir({
+      'plants.csv': rows.join('\r\n'),
+      'plants.py': block('Importing plants', 'python'),
+    });
+    const { stdout } = await promisify(execFile)('python3', ['plants.py'], { cwd });
+    writeFileSync(join(cwd, 'made.jsonl'), stdout);
+    t.match(await runHere(t, { args: ['import', 'made.jsonl'], cwd }), { code: 0 });
+    const log = readFileSync(join(cwd, 'plants.jsonl'), 'utf8');
+    t.equal(
+      log.replaceAll(/,"crc32":\d+/g, ''),
+      `{"id":9223372036854775807,"name":"Löwenmaul"}
 {"id":9007199254740993,"name":"a \\"fern\\", large","tag":"indoor\\nand outdoor"}
 {"id":-1,"name":"蘭","tag":" "}
 `,
-  );
-});
+    );
+  },
+);
 
 t.test('the documented commands verify, repair, restore and export a damaged log', async (t) => {
   const [verify = '', repair = '', restore = '', exporting = ''] = blocks('Commands', 'sh');

@@ -1,6 +1,5 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { connect as connectTo } from 'node:net';
-import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 
 import t, { type Test } from 'tap';
@@ -96,8 +95,6 @@ const READERS: Readonly<Record<string, readonly [Application, body: string, answ
   ],
   'decodes it': [before((_, req) => req.setEncoding('utf8')), FERN, CONSUMED],
   'listens to it': [before((_, req) => req.on('data', () => undefined)), FERN, CONSUMED],
-  'pipes it': [before((_, req) => req.pipe(new PassThrough())), FERN, CONSUMED],
-  'resumes it': [before((_, req) => req.resume()), FERN, CONSUMED],
   'listens to its readable': [
     before((_, req) => req.on('readable', () => void req.read())),
     FERN,
@@ -227,7 +224,6 @@ const SPOILING: Readonly<Record<string, readonly [application: Application, isRe
   {
     'has begun': [before((res) => res.write('theirs')), false],
     destroys: [meanwhile((res) => res.destroy()), false],
-    'gives a trailer without chunks': [before((res) => res.setHeader('Trailer', 'X')), true],
     'gives a writeHead that throws': [before((res) => (res.writeHead = throwing)), true],
     'gives an end that throws': [before((res) => (res.end = throwing)), true],
   };
