@@ -42,11 +42,6 @@ export const FAILED = 1;
 export const MISUSED = 2;
 export const INTERRUPTED = 3;
 
-/** The ending of a process that has not stopped in time, and what it writes. */
-export const KILLED: Ending = { code: null, signal: 'SIGKILL' };
-
-export const TIMES_OUT = 'plant-store: the shutdown timed out; not all work was completed\n';
-
 type Output = 'stdout' | 'stderr';
 
 /** The built program in a process of its own. */
@@ -90,13 +85,6 @@ export const hasten = (maxMs: number): string => changeTimers(`ms <= ${maxMs} ? 
 
 /** A preload with which the program waits ten times as long for clients, which a busy machine may need. */
 export const PATIENT = changeTimers('10 * ms');
-
-/** Code with which a process sends itself a signal, and waits until that has arrived. */
-export const toItself = (signal: NodeJS.Signals): string => `{
-  process.kill(process.pid, '${signal}');
-  const { readFileSync } = process.getBuiltinModule('fs');
-  while (/^ShdPnd:.*[1-9a-f]/m.test(readFileSync('/proc/self/status', 'utf8')));
-}`;
 
 export const SERVER = resolve('dist/server.js');
 
@@ -162,12 +150,6 @@ export function follow(t: Test, child: ChildProcess): Process {
     send: (signal: NodeJS.Signals) => void child.kill(signal),
     leave: (output: Output) => void child[output]?.destroy(),
   });
-}
-
-/** Sends a signal to the only child of a process. */
-export function sendToChild(pid: number, signal: NodeJS.Signals): void {
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
-  process.kill(Number.parseInt(children), signal);
 }
 
 /** A preload with which the clock stands still, so that no progress is reported. */

@@ -3,7 +3,7 @@
  * kernel ignores the signals that it does not handle, also from itself.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { rmSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -18,21 +18,30 @@ import {
   ENV,
   hasten,
   INTERRUPTED,
-  KILLED,
   launch,
   run,
-  sendToChild,
   SERVER,
   start,
-  TIMES_OUT,
-  toItself,
   type LaunchOptions,
   type Program,
 } from './program.js';
 
-/** A preload that sends the process a signal as soon as it handles signals, before the rest of it is imported. */
+/**
+ * A preload with which the process sends itself a signal as soon as it handles signals, and waits until that has arrived,
+ * before the rest of it is imported.
+ */
 const early = (signal: NodeJS.Signals): string =>
-  beforeImports(`if (specifier === './program/main.js') ${toItself(signal)}`);
+  beforeImports(`if (specifier === './program/main.js') {
+    process.kill(process.pid, '${signal}');
+    const { readFileSync } = process.getBuiltinModule('fs');
+    while (/^ShdPnd:.*[1-9a-f]/m.test(readFileSync('/proc/self/status', 'utf8')));
+  }`);
+
+/** Sends a signal to the only child of a process. */
+function sendToChild(pid: number, signal: NodeJS.Signals): void {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  process.kill(Number.parseInt(children), signal);
+}
 
 const AS_PROCESS_1 = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc'];
 const canUnshare = spawnSync('unshare', [...AS_PROCESS_1.slice(1), 'true']).status === 0;
@@ -78,6 +87,10 @@ t.test('signals that come at the same time are one, as a Ctrl-C under npm', asyn
   t.match(await client.answer(), { status: 200, headers: { connection: 'close' } });
   t.strictSame(await program.ended, DONE);
 });
+
+/** How a process ends that does not stop in time, and what it writes. */
+const KILLED = { code: null, signal: 'SIGKILL' };
+const TIMES_OUT = 'plant-store: the shutdown timed out; not all work was completed\n';
 
 /** Starts a program whose only thread for file operations blocks when it reads its tokens: a FIFO that has no writer. */
 async function startHanging(t: Test, options: LaunchOptions = {}): Promise<Program> {
