@@ -84,7 +84,7 @@ function hasArrived(req: HttpRequest): boolean {
   return req.complete === true && !req.destroyed && !isHttp2(req);
 }
 
-/** Takes a chunk, which is a string if the application has set an encoding. A failure ends the reading. */
+/** Takes a chunk, which is a string if the application has set an encoding. After a failure, it is not called again. */
 type Take = (chunk: Buffer | string) => Failure | undefined;
 
 /** Calls `take` with each chunk of a body that has arrived. Returns the failure if it returns one. */

@@ -103,5 +103,7 @@ export const failures = {
   consumed: http(500, 'the service is misconfigured: it cannot read the body of a request'),
   transferCoding: http(501, 'the only transfer coding that is understood is chunked'),
   overloaded: unavailable('too much is being stored at the moment; send the plant again later'),
-  unavailable: unavailable('the plant may not be stored; send it again later'),
+  unavailable: unavailable(
+    'the plant was not stored, or it is unknown whether it was; send it again later',
+  ),
 } as const;

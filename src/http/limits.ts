@@ -27,7 +27,7 @@ export const DEFAULT_LIMITS: PlantHandlerLimits = {
   bodyTimeoutMs: 30_000,
 };
 
-/** How many bodies of the largest size must at least fit, so that one leaves room for others. */
+/** The smallest budget, in bodies of the largest size: each reserves four times its size, so that one takes about half. */
 export const MIN_BUFFERED_BODIES = 8;
 
 /** The largest value of each limit. */

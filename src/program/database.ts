@@ -9,9 +9,6 @@ import type { StoreSettings } from './settings/table.js';
 /** The pause between two attempts to open a database, in milliseconds. */
 export const RETRY_MS = 3_000;
 
-/** The stack of the cause adds nothing. */
-const reportWithoutCause = (message: string): void => reportToConsole(message);
-
 /**
  * Opens the database at a URL as a store, and names it. While no server can be reached, tries again and reports why, or
  * rejects, as `ifAway` says. Rejects with the reason of `stop`, or an error whose cause it is, if that is aborted before a
@@ -32,13 +29,14 @@ export async function openDatabase(
         connections: settings.PLANT_STORE_DATABASE_CONNECTIONS,
         acceptDataLoss: settings.PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS,
         ...(password && { password }),
-        report: reportWithoutCause,
+        // Without the cause, whose stack adds nothing.
+        report: (message) => reportToConsole(message),
       });
       return { store, place: `database: ${store.name}` };
     } catch (error) {
       stop.throwIfAborted();
       if (ifAway === 'fail' || !isTransient(error)) throw error;
-      reportWithoutCause(`${reasonOf(error)}; trying again in ${RETRY_MS / 1_000} s`);
+      reportToConsole(`${reasonOf(error)}; trying again in ${RETRY_MS / 1_000} s`);
     }
     await delay(RETRY_MS, undefined, { signal: stop });
   }

@@ -17,7 +17,7 @@ export type Handler = (req: IncomingMessage, res: ServerResponse) => Promise<voi
 export interface PlantServerOptions {
   readonly handler: Handler;
   readonly maxConnections: number;
-  /** How long an idle connection is kept at least, in milliseconds. */
+  /** How long a connection is kept at least after a response, in milliseconds. */
   readonly keepAliveMs: number;
   /** Serve HTTPS with this certificate and key. */
   readonly tls?: TlsMaterial | undefined;
@@ -169,7 +169,8 @@ export function createPlantServer({
       closing = true;
       for (const res of unanswered()) res.setHeader('Connection', 'close');
       const idle = new WeakSet<Duplex>();
-      // `closeIdleConnections` keeps connections without a request (Node 20-24), or closes them at once (Node 26).
+      // `closeIdleConnections` keeps connections that have not sent a request yet (Node 20-24), or closes them at once
+      // (Node 26).
       function closeIdle(): void {
         for (const [socket, { latest }] of connections) {
           if (latest) continue;

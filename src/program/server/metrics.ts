@@ -1,5 +1,5 @@
 import { subscribe } from 'node:diagnostics_channel';
-// The global object of Bun 1.4.5 has no eventLoopUtilization.
+// Not the global: that of Bun 1.4.5 has no eventLoopUtilization.
 import { performance } from 'node:perf_hooks';
 
 import type { CommitMessage, ResponseMessage } from '../../channels.js';
@@ -7,7 +7,7 @@ import type { PlantLog } from '../../log/log.js';
 import { VERSION } from '../version.js';
 import type { Handler } from './http-server.js';
 
-/** What is read for each scrape once the program serves; the rest is counted as it happens. */
+/** What the server, the handler and the log are asked for each scrape, once the program serves. */
 export interface Gauges {
   /** Connections that are open, and those that were closed at once because of the limit. */
   readonly open: number;

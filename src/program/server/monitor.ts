@@ -54,8 +54,7 @@ export async function startMonitor(host: string, port: number) {
     res.end(content);
   }
 
-  const onRequest = (req: IncomingMessage, res: ServerResponse): void => void answer(req, res);
-  const server = createServer(onRequest).on('checkExpectation', onRequest);
+  const server = createServer((req, res) => void answer(req, res));
   // node:http itself responds to further requests on a connection, so no page is created for them.
   server.maxRequestsPerSocket = 1;
   server.maxConnections = MONITOR_LIMITS.maxConnections;

@@ -24,7 +24,7 @@ export interface TlsMaterial {
  * Returns tokens if all of them are valid, without empty ones. `noun` precedes the number of a token in its problem:
  * `line 2`.
  *
- * @throws SettingsError with the problem of each token.
+ * @throws SettingsError with the problem of each token, or only that there are too many.
  */
 export function checkTokens(given: readonly string[], noun: 'line' | 'number'): readonly string[] {
   const tokens = given.filter((token) => token !== '');

@@ -56,7 +56,7 @@ export async function readSettings(
     if (value === undefined) continue;
     values[name] = await collectProblems(problems, name, () => {
       checkEnds(name, value);
-      return parse(value);
+      return parse(value, environment[name] !== undefined);
     });
   }
   const given = names.filter((name) => environment[name] !== undefined);
@@ -70,7 +70,7 @@ export async function readSettings(
   return { values: values as Partial<Settings>, problems };
 }
 
-/** An env file keeps the quotes and the CR that a shell would have removed. Tokens may have white space around. */
+/** An env file keeps quotes, which a shell would have removed, and the CR of a CRLF line. Tokens may have white space around. */
 function checkEnds(name: SettingName, value: string): void {
   if (value.trim() === '') throw new Error('must not be empty; leave it out instead');
   const checked = name === 'PLANT_STORE_TOKEN' ? value.trim() : value;
@@ -97,7 +97,7 @@ function unknownNames(environment: Environment): string[] {
     });
 }
 
-/** How many characters two different words share at their beginnings and at their ends. */
+/** Grows with the number of characters that two different words share at their beginnings and at their ends. */
 function likeness(one: string, other: string): number {
   let [start, end] = [0, -1];
   while (one[start] === other[start]) start++;

@@ -74,7 +74,7 @@ async function findTokens(
     const path = join(dirname(log), 'token');
     const name = 'PLANT_STORE_FILE: the token file beside it';
     const found = await collectProblems(problems, name, () => readTokensIfPresent(path));
-    // If it is faulty instead of missing, its problem is thrown.
+    // If it is faulty instead of missing, the caller throws its problem.
     return found ? { kind: 'file', path, tokens: found } : { kind: 'new file', path };
   }
   return undefined;

@@ -6,8 +6,11 @@ import { parseDatabaseUrl } from '../../postgres/url.js';
 import { naming } from './error.js';
 import { checkTokens, readPassword, readTokens } from './files.js';
 
-/** Returns the value of a setting, or a promise of it. Throws its problem, without the name of the setting. */
-type Parser<Value> = (value: string) => Value | Promise<Value>;
+/**
+ * Returns the value of a setting, which is its default unless it is given, or a promise of it. Throws its problem, without
+ * the name of the setting.
+ */
+type Parser<Value> = (value: string, isGiven: boolean) => Value | Promise<Value>;
 
 /** A setting with a default. */
 function setting<Value>(fallback: string, about: string, parse: Parser<Value>) {
@@ -19,11 +22,9 @@ function optional<Value>(about: string, parse: Parser<Value | undefined>) {
   return { fallback: undefined, about, parse };
 }
 
-const DEFAULT_FILE = 'data/plants.jsonl';
-
 /** The settings that say where plants are kept. */
 const STORE_SETTINGS = {
-  PLANT_STORE_FILE: setting(DEFAULT_FILE, 'the log; created if missing', logFile),
+  PLANT_STORE_FILE: setting('data/plants.jsonl', 'the log; created if missing', logFile),
   PLANT_STORE_DATABASE_URL: optional(
     'postgres://user[:password]@host[:port][,…]/database',
     databaseUrl,
@@ -40,7 +41,7 @@ const STORE_SETTINGS = {
   ),
 };
 
-/** Every setting: its default, its help, and its parser. Problems are reported in this order. */
+/** Every setting: its default, its help, and its parser, in the order of `--help`. */
 export const SETTINGS = {
   PLANT_STORE_HOST: setting('127.0.0.1', 'address to listen on', String),
   PLANT_STORE_PORT: setting('8080', 'port to listen on; 0 takes a free one', integer(0, 65_535)),
@@ -68,7 +69,7 @@ export const SETTINGS = {
   // Longer than the 60 s for which nginx keeps idle connections.
   PLANT_STORE_KEEP_ALIVE_SECONDS: setting(
     '75',
-    'how many seconds an idle connection is kept at least',
+    'seconds to keep a connection after a response, at least',
     integer(1, 86_400),
   ),
 };
@@ -120,16 +121,15 @@ function path(value: string): string {
 }
 
 /**
- * The path of a log, whose folder has to exist unless it is the default. If it was created, a path such as
+ * The path of a log, whose folder has to exist if it is given. If it was created, a path such as
  * `$HOME/plants.jsonl` in an env file, which no shell has expanded, would be a new, empty log, which gives stored ids to
  * other plants.
  */
-async function logFile(value: string): Promise<string> {
+async function logFile(value: string, isGiven: boolean): Promise<string> {
   const file = path(value);
   const folder = dirname(file);
   // With `/.`, this fails for a file, too.
-  if (value !== DEFAULT_FILE)
-    await naming(`the folder ${folder} must exist`, () => stat(`${folder}/.`));
+  if (isGiven) await naming(`the folder ${folder} must exist`, () => stat(`${folder}/.`));
   return file;
 }
 

@@ -133,6 +133,10 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
     { PLANT_STORE_FILE: '$HOME/data/plants.jsonl' },
     `PLANT_STORE_FILE: the folder ${resolve('$HOME/data')} must exist: no such file or directory (ENOENT)`,
   ],
+  'the path of the default in a folder that does not exist': [
+    { PLANT_STORE_FILE: 'data/plants.jsonl' },
+    `PLANT_STORE_FILE: the folder ${resolve('data')} must exist: no such file or directory (ENOENT)`,
+  ],
   'a log in a file': [
     { PLANT_STORE_FILE: 'secret/log' },
     `PLANT_STORE_FILE: the folder ${resolve('secret')} must exist: not a directory (ENOTDIR)`,
@@ -224,7 +228,7 @@ t.test('an import reads only where plants are kept', async (t) => {
   t.equal(await password?.(), 'a\nb');
   const url = 'http://a:S3cret@db/plants';
   t.strictSame(await problemsOf(readStoreSettings({ PLANT_STORE_DATABASE_URL: url })), [
-    'PLANT_STORE_DATABASE_URL: the URL must be postgres://user[:password]@host[:port][,…]/database, user, password and database percent-encoded',
+    'PLANT_STORE_DATABASE_URL: the URL must be postgres://user[:password]@host[:port][,…]/database, user and password percent-encoded',
   ]);
 });
 
