@@ -69,7 +69,7 @@ export const SETTINGS = {
   // Longer than the 60 s for which nginx keeps idle connections.
   PLANT_STORE_KEEP_ALIVE_SECONDS: setting(
     '75',
-    'seconds to keep a connection after a response, at least',
+    'minimum seconds to keep a connection after a response',
     integer(1, 86_400),
   ),
 };
