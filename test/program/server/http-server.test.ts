@@ -275,15 +275,6 @@ t.test('connections beyond the maximum are closed at once', async (t) => {
   await lives(t, second, 'the second');
 });
 
-t.test('an idle connection is kept as long as is set', async (t) => {
-  // The default of node:http would close the first one before the other.
-  const kept = await usedClient(t, (await start(t, { keepAliveMs: 5_000 })).port);
-  const closed = await usedClient(t, (await start(t, { keepAliveMs: 1 })).port);
-  await Promise.race([kept.closed, closed.closed]);
-  t.notOk(kept.socket.closed);
-  await lives(t, kept, 'the connection that is kept');
-});
-
 t.test('a failure that cannot be sent any more is not published', async (t) => {
   let published = 0;
   const count = (): unknown => published++;
