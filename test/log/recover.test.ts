@@ -37,14 +37,14 @@ const tails: Record<string, Buffer> = {
   'one byte': Buffer.from('{'),
   'a page of NUL bytes': Buffer.alloc(4096),
   'two bytes of a record, then NUL bytes': Buffer.from('{"'.padEnd(5000, '\0')),
-  'more than is read at once': Buffer.from(`{"id":5,"name":"${'x'.repeat(600_000)}`),
+  'more than is read at once': Buffer.from(`{"id":5,"name":"${'x'.repeat(200_000)}`),
 };
 
 /** What no write of a log begins with. */
 const otherTails: Record<string, Buffer> = {
   'bytes that are no text': Buffer.from([0xff, 0xfe, 0x00, 0x80, 0x0d]),
   'the end of a file of DOS': Buffer.from('\x1a'),
-  'some text': Buffer.alloc(600_000, 'x'),
+  'some text': Buffer.alloc(200_000, 'x'),
 };
 
 for (const [what, tail] of Object.entries({ ...tails, ...otherTails }))
@@ -108,10 +108,8 @@ t.test('a last line that another process completes meanwhile is not changed', as
 const OTHER_FILES: Record<string, string | Buffer> = {
   'minified JSON': '{"host":"127.0.0.1","port":8080}',
   JSON: JSON.stringify({ id: 7, name: ['fern'] }, undefined, 2),
-  'JSON with CR LF': '{\r\n  "name": "fern"\r\n}\r\n',
   'an array of plants': '[{"id":7,"name":"fern"}]\n',
   CSV: 'id,name\n7,fern\n',
-  text: 'hello',
   'a newline': '\n',
   'a log in UTF-16': Buffer.from(`\ufeff${String(CONTENT)}`, 'utf16le'),
   'a compressed log': gzipSync(CONTENT),

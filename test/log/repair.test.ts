@@ -96,12 +96,7 @@ const REPAIRS: Readonly<Record<string, readonly Repaired[]>> = {
   'a byte order mark': [[`\xef\xbb\xbf${fern}`, fern], kept(ivy)],
   'no newline at the end': [kept(fern), [ivy.trimEnd(), ivy]],
   'spaces and no newline': [kept(fern), [ivy.replaceAll(',', ', ').trimEnd(), ivy]],
-  'another order': [[fern.replace(/^\{("id":\d+),(.*)\}/, '{$2,$1}'), fern], kept(ivy)],
   'no checksum': [[fern.replace(/,"crc32":\d+/, ''), fern], kept(ivy)],
-  'an escape and no checksum': [
-    [fern.replace('fern', String.raw`f\u0065rn`).replace(/,"crc32":\d+/, ''), fern],
-    kept(ivy),
-  ],
   'other plants than were written': [
     moved(crlf(fern.replace('fern', 'Fern'))),
     [crlf(fern), fern],
