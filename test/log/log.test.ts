@@ -223,7 +223,7 @@ const ADDITIONS: typeof LOSSES = {
 const marked = (path: string): string =>
   `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, emptied or removed, check it with "plant-store verify ${path}", and then remove ${path}.modified`;
 
-/** What notices it. */
+/** How the change is noticed. */
 const NOTICES: Record<string, (log: PlantLog) => Promise<unknown>> = {
   'a plant is added': (log) => log.add(REED),
   'a stored plant is added again': (log) => log.add(MOSS),
