@@ -56,10 +56,7 @@ t.test('opening a store', { skip: missing() }, async (t) => {
   });
 
   t.test('with what it cannot use: the reason is named', async (t) => {
-    for (const encoding of ['LATIN1', 'SQL_ASCII'])
-      await cluster.sql(
-        `CREATE DATABASE ${encoding} TEMPLATE template0 ENCODING ${encoding} LOCALE 'C'`,
-      );
+    await cluster.sql("CREATE DATABASE latin1 TEMPLATE template0 ENCODING LATIN1 LOCALE 'C'");
     const url = await prepared(TABLE, GRANT);
     const changed = (changes: Partial<URL>): string => Object.assign(new URL(url), changes).href;
     // What Node gives if a host has several addresses.
@@ -73,7 +70,6 @@ t.test('opening a store', { skip: missing() }, async (t) => {
         /: the table plants is missing and cannot be created: permission denied for schema \w+$/,
         await prepared(),
       ],
-      [/permission denied/, await prepared(TABLE)],
       [/permission denied/, await prepared(TABLE, 'GRANT SELECT, INSERT ON plants TO PUBLIC')],
       [/permission denied/, await prepared(TABLE, 'GRANT SELECT, UPDATE ON plants TO PUBLIC')],
       [
@@ -82,11 +78,9 @@ t.test('opening a store', { skip: missing() }, async (t) => {
       ],
       [/no unique/, await prepared(TABLE.replace('PRIMARY KEY', ''), GRANT)],
       [/encoding .* UTF8/, cluster.urlOf('latin1')],
-      [/encoding .* UTF8/, cluster.urlOf('sql_ascii')],
       [/password authentication failed/, changed({ password: 'wrong' })],
       [/: no password is configured, and the server asks for one$/, changed({ password: '' })],
       [/does not exist/, changed({ pathname: '/none' })],
-      [/does not exist/, changed({ username: 'nobody' })],
       [/ECONNREFUSED/, changed({ port: String(await freePort()) })],
       [/does not support SSL/, changed({ search: 'sslmode=verify-full' })],
       [/: no such file$/, url, { password: () => Promise.reject(new Error('no such file')) }],
