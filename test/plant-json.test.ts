@@ -273,16 +273,13 @@ t.test('a value that a body parser has parsed has to meet the same rules', async
     'id: may have been rounded by a body parser, which has read it; mount the handler before it';
   const replaced = 'must not contain U+FFFD, which stands for invalid UTF-8 here';
   const rows: readonly (readonly [value: unknown, expected: object])[] = [
-    ...[7, 0, -0, 2 ** 53 - 1, 1 - 2 ** 53].flatMap((id) => [
-      [
-        { id, name: 'fern', more: 1 },
-        { id: BigInt(id), name: 'fern' },
-      ] as const,
-      [
-        { id, name: '', tag: '' },
-        { id: BigInt(id), name: '', tag: '' },
-      ] as const,
-    ]),
+    ...[7, 0, -0, 2 ** 53 - 1, 1 - 2 ** 53].map(
+      (id) =>
+        [
+          { id, name: '', more: 1 },
+          { id: BigInt(id), name: '' },
+        ] as const,
+    ),
     [{ id: '7', name: 'fern' }, invalid(STRING_RULE)],
     [{ id: 7, name: 7, tag: 7 }, invalid(NAME_RULE, TAG_RULE)],
     [{}, invalid(ID_RULE, NAME_RULE)],
