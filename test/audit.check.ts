@@ -4,13 +4,11 @@ import {
   chownSync,
   cpSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { connect, type SecureVersion } from 'node:tls';
 import { fileURLToPath } from 'node:url';
@@ -21,7 +19,7 @@ import ts from 'typescript';
 import { encodeRecord } from '../dist/log/record.js';
 import { selfSigned } from './certificate.js';
 import { exchange, message } from './client.js';
-import { run } from './command.js';
+import { folderOutside, run } from './command.js';
 import { missing } from './faults/support.js';
 import { scrape } from './metrics.js';
 import { block, codeSpans, read, rows } from './readme.js';
@@ -37,8 +35,7 @@ const PERMISSION = block('What Node can forbid', 'sh');
 const PROGRAM = [process.execPath, 'dist/server.js'];
 const NODE_FIRST = { PATH: `${dirname(process.execPath)}:${process.env.PATH}` };
 
-const INSTALLATION = mkdtempSync(join(tmpdir(), 'plant-store-audit-'));
-t.teardown(() => rmSync(INSTALLATION, { recursive: true }));
+const INSTALLATION = folderOutside(t);
 for (const name of ['package.json', 'dist', 'node_modules/typebox'])
   cpSync(join(ROOT, name), join(INSTALLATION, name), { recursive: true });
 const INSTALLED_FILES = readdirSync(INSTALLATION);

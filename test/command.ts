@@ -1,5 +1,10 @@
 import { execFile, type ExecFileException } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
+
+import type { Test } from 'tap';
 
 const execute = promisify(execFile);
 
@@ -20,4 +25,11 @@ export async function run(cwd: string, command: string, ...args: string[]): Prom
       stderr,
     });
   }
+}
+
+/** A folder in which neither Node nor npm finds what the repository has installed. It is removed when the test ends. */
+export function folderOutside(t: Pick<Test, 'teardown'>): string {
+  const folder = mkdtempSync(join(tmpdir(), 'plant-store-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  return folder;
 }

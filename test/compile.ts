@@ -11,6 +11,8 @@ const TYPESCRIPT = {
   '6': join(ROOT, 'node_modules/typescript'),
   '7': join(CONSUMERS, 'typescript-7/node_modules/typescript'),
 } as const;
+/** The newest types of Node, in place of those of the oldest release. */
+export const NEWEST_TYPES = { typeRoots: [join(CONSUMERS, 'typescript-7/node_modules/@types')] };
 const MODULES = { nodenext: 'nodenext', bundler: 'esnext', node10: 'commonjs' } as const;
 
 export interface Compilation {
@@ -18,16 +20,13 @@ export interface Compilation {
   readonly resolution: keyof typeof MODULES;
   /** Programs in the folder, by their names. */
   readonly programs: Readonly<Record<string, string>>;
-  /** Checks the declarations of other packages, too. */
-  readonly isThorough?: boolean;
-  /** Uses the newest types of Node, and not those of the oldest release. */
-  readonly hasNewestNode?: boolean;
+  /** More options of the compiler, such as {@link NEWEST_TYPES}. */
+  readonly options?: object;
 }
 
 /** The errors that a release of TypeScript reports for programs in a folder, and for all types that they import. */
 export async function typeFaults(folder: string, compilation: Compilation): Promise<string> {
-  const { release, resolution, programs } = compilation;
-  const { isThorough = false, hasNewestNode = false } = compilation;
+  const { release, resolution, programs, options } = compilation;
   const config = {
     compilerOptions: {
       module: MODULES[resolution],
@@ -36,12 +35,13 @@ export async function typeFaults(folder: string, compilation: Compilation): Prom
       // No `dom`: a program for Node does not need it, and it would double the time.
       lib: ['es2023'],
       types: ['node'],
-      ...(hasNewestNode && { typeRoots: [join(CONSUMERS, 'typescript-7/node_modules/@types')] }),
       strict: true,
       exactOptionalPropertyTypes: true,
       resolveJsonModule: true,
-      skipLibCheck: !isThorough,
+      // To check the declarations of other packages, too, takes long.
+      skipLibCheck: true,
       noEmit: true,
+      ...options,
     },
     files: Object.keys(programs),
   };

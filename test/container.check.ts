@@ -1,13 +1,12 @@
 /* The documented Dockerfile without Docker: each of its stages is a folder, in which its steps run. */
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 import t from 'tap';
 
 import { exchange, message, TOKEN } from './client.js';
-import { run } from './command.js';
+import { folderOutside, run } from './command.js';
 import { missing, startCluster } from './postgres/cluster.js';
 import { block, blocks, read, settingsIn } from './readme.js';
 import { DONE, launch, start } from './system/program.js';
@@ -21,8 +20,7 @@ const CREATED = ['.tap', '.test', 'coverage'];
 t.setTimeout(1_800_000);
 
 t.test('the image that the Dockerfile describes serves a log and a database', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'plant-store-image-'));
-  t.teardown(() => rmSync(folder, { recursive: true }));
+  const folder = folderOutside(t);
   const app = join(folder, 'build');
   const image = join(folder, 'image');
 
