@@ -16,7 +16,7 @@ import {
   type PlantServer,
   type PlantServerOptions,
 } from '../dist/program/server/http-server.js';
-import { exchange, TOKEN } from './client.js';
+import { TOKEN } from './client.js';
 import { openLog } from './stores.js';
 
 /** Until the test ends, so many milliseconds pass with each look at the clock. */
@@ -94,12 +94,4 @@ export async function serve(t: Test, options: Partial<PlantHandlerOptions> = {})
 /** Resolves once no memory is reserved for requests. */
 export async function isReleased({ handler }: Pick<Service, 'handler'>): Promise<void> {
   while (handler.bufferedBytes() > 0) await new Promise(setImmediate);
-}
-
-/** The status of a request once there is memory for it: the server may be the last to see an end. */
-export async function whenServed(t: Test, port: number, request: Buffer): Promise<number> {
-  for (;;) {
-    const { status } = await exchange(t, port, request);
-    if (status !== 503) return status;
-  }
 }

@@ -2,12 +2,6 @@ import type { Server, Socket } from 'node:net';
 
 import { message } from '../client.js';
 
-/**
- * Limits with which the memory of one small request fills the budget. A later request gets a 503 until that
- * memory is released.
- */
-export const ONE_AT_A_TIME = { maxBodyBytes: 100, maxBufferedBytes: 4096 };
-
 /** A plant whose JSON has a given length in bytes. */
 export function plantOf(bytes: number): string {
   const rest = '{"id":7,"name":""}'.length;
