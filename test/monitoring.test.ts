@@ -15,8 +15,6 @@ import { ENV, SERVER, start } from './system/program.js';
 interface Rule {
   readonly alert: string;
   readonly expr: string;
-  readonly labels: { readonly severity: string };
-  readonly annotations: { readonly summary: string; readonly description: string };
 }
 
 const FILE = readFileSync('.github/plant-store.rules.yml', 'utf8');
