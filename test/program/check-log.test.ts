@@ -53,6 +53,7 @@ const EXAMPLES: Record<string, Example> = {
     `FILE: 1 plant, ${FERN.length - 1} bytes, 0 damaged lines`,
     'the last line has no newline; it gets one when the log is opened or repaired',
   ],
+  'an empty log': ['verify', '', 0, 'FILE: 0 plants, 0 bytes, 0 damaged lines'],
   'no log': [
     'verify',
     'some text',
