@@ -167,12 +167,12 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
  * ```
  */
 export const storeContract: readonly StoreCheck[] = Object.entries(promises).map(
-  ([name, isKept]) => ({
+  ([name, expectKept]) => ({
     name,
     async check(openEmptyStore) {
       const store = await openEmptyStore();
       try {
-        await isKept(store);
+        await expectKept(store);
       } finally {
         await close(store);
       }

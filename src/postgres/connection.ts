@@ -15,7 +15,7 @@ const MAX_CONFLICTS = 9;
 export function createConnector(hosts: readonly URL[], options: SessionOptions) {
   /** The index of the host to try next. If that host fails, it is the turn of the one after it. */
   let current = 0;
-  /** Until the statement with a name is not the one that was prepared. */
+  /** Whether statements are sent with their names: until a server does not know one, or has another one of that name. */
   let usesNames = true;
 
   return () => {

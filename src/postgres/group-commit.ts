@@ -136,7 +136,7 @@ export function createGroupCommit(
     return batch.filter((pending) => !isSame.has(pending));
   }
 
-  /** Refuses plants because of what they are. */
+  /** Refuses plants because of what they are, or because other transactions hold their rows. */
   function refuse(plants: readonly Pending[], cause: unknown): void {
     report(`${name}: the database refuses a plant: ${messageOf(cause)}`);
     for (const { reject } of plants) reject(toStoreError(name, cause));

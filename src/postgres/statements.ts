@@ -29,11 +29,13 @@ export const INSERT = statement(`INSERT INTO plants (${NAMES})
   SELECT ${NAMES} FROM ${BATCH}
   ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${REFUSAL}`);
 
-/** An `INSERT` of no plants, which fails if plants could not be inserted, with all reasons to refuse the database. */
-export const CHECK = statement(`WITH none AS (
+/** An `INSERT` of no plants, which fails if plants could not be inserted. */
+const INSERT_NONE = `WITH none AS (
     INSERT INTO plants (${NAMES}) SELECT ${NAMES} FROM plants WHERE false
-    ON CONFLICT (id) DO NOTHING)
-  SELECT ${FULL_REFUSAL}`);
+    ON CONFLICT (id) DO NOTHING)`;
+
+/** All reasons to refuse the database. */
+export const CHECK = statement(`${INSERT_NONE} SELECT ${FULL_REFUSAL}`);
 
 const IS_SAME = forColumns(
   ({ name }) => `stored.${name}::text COLLATE "C" IS NOT DISTINCT FROM batch.${name}::text`,
@@ -50,8 +52,11 @@ export const COMPARE = statement(`SELECT batch.n, ${IS_SAME}, ${REFUSAL}
   FROM plants AS stored JOIN ${BATCH}
   ON stored.id = batch.id ORDER BY stored.id FOR UPDATE OF stored`);
 
-/** Up to 10,000 plants, and none after the one with which the columns reach 1 MiB of text in total. */
-export const PAGE = statement(`SELECT id, ${MEMBERS_IN_JSON}, ${REFUSAL} FROM (
+/**
+ * Up to 10,000 plants, and none after the one with which the columns reach 1 MiB of text in total. Not from a standby,
+ * which may lack some.
+ */
+export const PAGE = statement(`${INSERT_NONE} SELECT id, ${MEMBERS_IN_JSON}, ${REFUSAL} FROM (
     SELECT ${NAMES}, sum(bytes) OVER (ORDER BY id) - bytes AS bytes_before FROM (
       SELECT *, ${forColumns(({ name }) => `coalesce(octet_length(${name}::text), 0)`, ' + ')} AS bytes
       FROM plants WHERE id >= $1::bigint ORDER BY id LIMIT 10000

@@ -18,7 +18,8 @@ export interface Line {
 /**
  * Reads the lines of a file that are not blank, those that end in a chunk together. The last line may lack its newline.
  *
- * @throws Error if the file cannot be read; before the first lines, if the first one is no JSON object.
+ * @throws Error if the file cannot be read, or if its first line that is not blank is no JSON object: then no line has
+ * been yielded.
  */
 export async function* readLines(file: string, stop: AbortSignal): AsyncGenerator<readonly Line[]> {
   let count = 0;

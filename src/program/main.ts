@@ -15,7 +15,7 @@ import { VERSION } from './version.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
        plant-store verify [FILE]   check every line of the log, and change nothing
-       plant-store repair [FILE]   write lines that hold a plant again, move others aside
+       plant-store repair [FILE]   rewrite damaged lines that hold a plant, move others aside
        plant-store import FILE     add plants, one JSON object a line; - is stdin
        plant-store export [FILE]   print all plants, as import takes them
        plant-store --help | --version
@@ -49,7 +49,7 @@ export async function runCommand(shutdown: Shutdown, args: readonly string[]): P
     if (args.length > 0) shutdown.onHangup(shutdown.request);
     return await dispatch(args, shutdown);
   } catch (error) {
-    // Starts the time limit of the shutdown, unless a signal has.
+    // Starts the time limit of the shutdown, unless a signal has. Nobody may read the output.
     shutdown.request();
     if (error instanceof SettingsError) return failWith(EXIT.usage, ...error.problems);
     if (isAbort(error, shutdown.requested))

@@ -5,8 +5,8 @@ import { EXIT, type ExitCode } from './exit.js';
 import { reportProgress } from './output.js';
 
 /**
- * The command `repair`: writes lines that hold a plant in another layout again as records, and moves other damaged
- * lines to a file beside the log.
+ * The command `repair`: rewrites damaged lines that hold a plant as records, and moves the other damaged lines to a file
+ * beside the log.
  */
 export async function repair(path: string, stop: AbortSignal): Promise<ExitCode> {
   const onProgress = reportProgress(path);

@@ -91,6 +91,14 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     t.ok(await isOnStandby(400n));
   });
 
+  t.test('plants are not read from the standby, which may lack some', async (t) => {
+    const store = await openStore(t, options);
+    await primary.stop();
+    await t.rejects(store.plants()[Symbol.asyncIterator]().next(), { message: /read-only/ });
+    await primary.start();
+    t.ok(await store.plants()[Symbol.asyncIterator]().next());
+  });
+
   t.test('the standby is promoted under load, and no acknowledged plant is lost', async (t) => {
     const stores = await Promise.all([1, 2].map(() => openStore(t, { url, timeoutMs: 1_000 })));
     const load = startLoad(stores);

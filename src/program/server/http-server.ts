@@ -29,7 +29,7 @@ export interface PlantServer {
   listen(address: Address): Promise<string>;
   /** Uses another certificate and key for new connections. */
   renewTls(tls: TlsMaterial): void;
-  /** How many connections are open, and how many were closed at once so far because of the limit. */
+  /** How many connections are open, and how many so far were closed on arrival because of the limit. */
   connections(): Promise<{ readonly open: number; readonly dropped: number }>;
   /**
    * Accepts no more connections. Closes each open one after its next response, or after one to two `idleMs` of

@@ -9,7 +9,7 @@ import type { Handler } from './http-server.js';
 
 /** What the server, the handler and the log are asked for each scrape, once the program serves. */
 export interface Gauges {
-  /** Connections that are open, and those that were closed at once because of the limit. */
+  /** Connections that are open, and those that were closed on arrival because of the limit. */
   readonly open: number;
   readonly dropped: number;
   readonly maxConnections: number;

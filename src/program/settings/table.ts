@@ -7,8 +7,8 @@ import { naming } from './error.js';
 import { checkTokens, readPassword, readTokens } from './files.js';
 
 /**
- * Returns the value of a setting, which is its default unless it is given, or a promise of it. Throws its problem, without
- * the name of the setting.
+ * Parses the text of a setting, which is that of its default unless `isGiven`. Returns the value, or a promise of it.
+ * Throws its problem, without the name of the setting.
  */
 type Parser<Value> = (value: string, isGiven: boolean) => Value | Promise<Value>;
 
@@ -121,9 +121,9 @@ function path(value: string): string {
 }
 
 /**
- * The path of a log, whose folder has to exist if it is given. If it was created, a path such as
- * `$HOME/plants.jsonl` in an env file, which no shell has expanded, would be a new, empty log, which gives stored ids to
- * other plants.
+ * The path of a log. If it is given, its folder has to exist: if the folder were created, a path such as
+ * `$HOME/plants.jsonl` in an env file, which no shell has expanded, would lead to a new, empty log, which gives stored
+ * ids to other plants.
  */
 async function logFile(value: string, isGiven: boolean): Promise<string> {
   const file = path(value);
