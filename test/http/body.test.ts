@@ -73,6 +73,14 @@ t.test('the rest of a refused body is read, so that its client gets the answer',
   }
 });
 
+t.test('a connection is kept after a refused body that has arrived in chunks', async (t) => {
+  const { port } = await serve(t);
+  const client = await connect(t, port);
+  client.send(chunkedMessage('{}'));
+  const kept = { status: 400, error: 422, headers: { connection: 'keep-alive' } };
+  isFailure(t, await client.answer(), kept, 'the body is no plant');
+});
+
 t.test('a client that stops within its body is answered, then disconnected', async (t) => {
   t.intercept(DRAIN, 'timeoutMs', { value: 50 });
   const service = await serve(t, { maxBodyBytes: 100, bodyTimeoutMs: 50 });
@@ -267,9 +275,12 @@ t.test('the application may pause the request before and after calling the handl
     void handler(req, res);
     req.pause();
   });
-  for (const server of [paused, pausedLater]) {
+  for (const [server, plant] of [
+    [paused, chunkedMessage(FERN)],
+    [pausedLater, message()],
+  ] as const) {
     const client = await connect(t, await listen(t, server));
-    client.send(message(), message({ body: 'x' }), message({ target: '/elsewhere' }));
+    client.send(plant, message({ body: 'x' }), message({ target: '/elsewhere' }));
     for (const status of [200, 400, 404]) t.equal((await client.answer()).status, status);
   }
 });

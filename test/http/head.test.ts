@@ -65,6 +65,12 @@ t.test('only some header lines may be missing or come twice', async (t) => {
   }
 });
 
+t.test('an expectation in HTTP/1.0 is ignored', async (t) => {
+  const { port } = await serve(t);
+  const request = inVersion('1.0', { headers: { Expect: '200-ok' } });
+  t.equal((await exchange(t, port, request)).status, 200);
+});
+
 t.test('a faulty version or framing is refused without waiting for the body', async (t) => {
   const { port, handler } = await serve(t);
   const malformed = { status: 400, headers: { connection: 'close' } };
