@@ -7,7 +7,7 @@ import { reasonOf } from '../system-error.js';
 import type { StoreSettings } from './settings/table.js';
 
 /** The pause between two attempts to open a database, in milliseconds. */
-export const RETRY_MS = 3_000;
+const RETRY_MS = 3_000;
 
 /**
  * Opens the database at a URL as a store, and names it. While no server can be reached, tries again and reports why, or
