@@ -5,37 +5,20 @@ import { setImmediate } from 'node:timers';
 
 import { publishCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';
-import type { Report } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { fileErrors, MODIFIED, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import type { IdIndex } from './ids.js';
 import { leaveMark } from './mark.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
-import type { System } from './system.js';
-
-/** What makes up a log that is open and locked. */
-export interface OpenLog {
-  readonly system: System;
-  readonly file: files.OpenFile;
-  readonly path: string;
-  /** To notice if the file at `path` is replaced. */
-  readonly fileId: files.FileId;
-  /** The ids of the plants in the file, once its lines have been read, with the byte offsets of their lines. */
-  readonly index: IdIndex;
-  readonly report: Report;
-}
+import type { OpenLog } from './recover.js';
 
 /** Plants are taken only in the state `open`. A commit that hangs may still return. */
 type CommitterState =
   | { readonly is: 'open' }
   | { readonly is: 'hanging' | 'closed' | 'poisoned'; readonly error: PlantStoreError };
 
-/**
- * Plants that are written together. Either all of them are stored or none is, unless the process dies, or a failed write
- * cannot be cut off.
- */
+/** Plants that are written together: all of them are stored or none, unless the process dies or a cut fails. */
 interface Batch {
   /**
    * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived one

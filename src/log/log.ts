@@ -4,7 +4,7 @@ import { copyPlant, membersInJson, type NewPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import type { ReadingOptions } from './check.js';
-import { createCommitter, type OpenLog } from './commit.js';
+import { createCommitter } from './commit.js';
 import { fileErrors, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import { createIdIndex } from './ids.js';
@@ -12,7 +12,7 @@ import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
 import { readPlants } from './read.js';
 import { encodeRecord } from './record.js';
-import { recover } from './recover.js';
+import { recover, type OpenLog } from './recover.js';
 import { nodeSystem, type System } from './system.js';
 
 /**

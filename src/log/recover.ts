@@ -1,9 +1,22 @@
-import { pluralize } from '../report.js';
+import { pluralize, type Report } from '../report.js';
 import { checkLines, type Checked, type Damage, type ReadingOptions } from './check.js';
-import type { OpenLog } from './commit.js';
 import { fileErrors, storeErrors } from './errors.js';
-import { keepAside, sizeOf } from './files.js';
+import { keepAside, sizeOf, type FileId, type OpenFile } from './files.js';
+import type { IdIndex } from './ids.js';
 import { NEWLINE } from './record.js';
+import type { System } from './system.js';
+
+/** What makes up a log that is open and locked. */
+export interface OpenLog {
+  readonly system: System;
+  readonly file: OpenFile;
+  readonly path: string;
+  /** To notice if the file at `path` is replaced. */
+  readonly fileId: FileId;
+  /** The ids of the plants in the file, once its lines have been read, with the byte offsets of their lines. */
+  readonly index: IdIndex;
+  readonly report: Report;
+}
 
 /**
  * Checks every line of a log. Gives the last line its newline if it lacks only that, and cuts off the torn tail:

@@ -1,12 +1,12 @@
 import type { BigIntStats } from 'node:fs';
 
 import { checkLines, type Checked, type ReadingOptions } from './check.js';
-import type { OpenLog } from './commit.js';
 import { fileErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { acquireLock } from './lock.js';
 import { encodeRecord, NEWLINE } from './record.js';
+import type { OpenLog } from './recover.js';
 import type { System } from './system.js';
 
 export interface Repair {
