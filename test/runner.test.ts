@@ -1,6 +1,9 @@
 /* The runner of the tests, on files that fail in each way. */
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
@@ -31,6 +34,21 @@ t.test('outer', (t) => t.test('it waits', () => new Promise(() => {})));`;
       sections.some((each) => each.includes(`${title}\n  it hangs: nothing has happened for 1 s`)),
       title,
     );
+});
+
+t.test('no file goes on once the runner is stopped', async (t) => {
+  const waits = `import { writeFileSync } from 'node:fs';
+writeFileSync(\`\${process.argv[1]}.stat\`, \`/proc/\${process.pid}/stat\`);
+t.test('it waits', () => new Promise(() => setInterval(() => {}, 1_000)));`;
+  const folder = t.testdir({ 'one.js': TAP + waits, 'other.js': TAP + waits });
+  const files = ['one.js', 'other.js'].map((name) => join(folder, name));
+  const env = { ...process.env, COVERAGE: undefined };
+  const runner = spawn(process.execPath, ['.test/runner.js', ...files], { env });
+  for (const file of files) while (!existsSync(`${file}.stat`)) await sleep(10);
+  runner.kill('SIGTERM');
+  t.strictSame(await once(runner, 'exit'), [1, null]);
+  for (const file of files)
+    while (existsSync(readFileSync(`${file}.stat`, 'utf8'))) await sleep(10);
 });
 
 t.test('a failure shows what has failed, at which line of src/ or test/', async (t) => {

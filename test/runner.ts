@@ -16,7 +16,6 @@ import { stringify } from 'yaml';
 
 const { TEST_JOBS = 4, TEST_SILENCE = 150, COVERAGE } = process.env;
 const SILENCE_MS = Number(TEST_SILENCE) * 1_000;
-const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 const ROOT = new URL('..', import.meta.url).pathname;
 const PRELOAD = new URL('preload.js', import.meta.url).href;
 const OPTIONS = ['--enable-source-maps', '--test-reporter=tap', '--import', PRELOAD];
@@ -32,6 +31,8 @@ const failed: string[] = [];
 /** A command that runs one of the tests that failed. */
 let again = '';
 let passed = 0;
+
+for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1));
 
 const queue = process.argv.slice(2);
 await Promise.all(Array.from({ length: Number(TEST_JOBS) }, runFiles));
@@ -67,11 +68,7 @@ async function runFile(path: string): Promise<void> {
     env: { ...ENV, TAP_TIMEOUT: '0' },
   });
   const kill = (): void => void process.kill(-(child.pid ?? 0), 'SIGKILL');
-  const onSignal = (): void => {
-    kill();
-    process.exit(1);
-  };
-  for (const signal of SIGNALS) process.once(signal, onSignal);
+  process.once('exit', kill);
 
   const { stdout, stderr } = child;
   if (!stdout || !stderr) throw new Error('there are no pipes');
@@ -102,7 +99,7 @@ async function runFile(path: string): Promise<void> {
   stdout.setEncoding('utf8').on('data', restartTimer).pipe(parser);
   const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
   clearTimeout(timer);
-  for (const signal of SIGNALS) process.off(signal, onSignal);
+  process.off('exit', kill);
 
   if (code !== 0 && failures.length === 0)
     fail('', `its process ended with ${signal ?? `code ${code}`}`);
