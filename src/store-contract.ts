@@ -19,7 +19,7 @@ interface StoreCheck {
 
 /** Values of a member that differ. */
 const VALUES = [
-  ...['fern', '', '\0', '\ud800', '\ud801', '\ufffd', 'é', 'e\u0301', '"\\\n'],
+  ...['fern', '', '\0', '\ud800', '\udfff', '\ufffd', 'é', 'e\u0301', '"\\\n'],
   ...['x'.repeat(1_048_576), 'x'.repeat(1_048_577)],
 ];
 
