@@ -20,7 +20,8 @@ export const PlantSchema = {
   properties: {
     name: { type: 'string', description: 'The name of the plant' },
     tag: { type: 'string', description: 'Tag that specifies the type of the plant' },
-  },
+    // A member of another type needs code of its own in `memberFaults` and `membersPattern`.
+  } satisfies Record<string, { readonly type: 'string'; readonly description: string }>,
   // Not a readonly array, which the types of OpenAPI documents do not accept.
   required: ['name'] as ['name'],
 } as const;
