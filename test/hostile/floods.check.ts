@@ -29,7 +29,7 @@ const MAX_BUFFERED_MIB = 64;
 /** A few less than the default of `PLANT_STORE_MAX_CONNECTIONS`. */
 const CONNECTIONS = 9_990;
 /** Floods with more of them may take more memory than is documented. */
-const PIPELINES = 60;
+const PIPELINES = isLong ? 60 : 20;
 const PIPELINED = 2_000;
 const BODIES = isLong ? 2_000 : 150;
 const BODY_BYTES = 1_048_576;
