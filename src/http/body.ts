@@ -62,7 +62,9 @@ export async function readBody(
   }
 
   req.on('error', ignore);
-  const isSmall = declaredLength(req) <= MAX_QUEUED_BYTES;
+  // If a body that is expected to wait for 100 is read without sending it, node:http closes the connection after the
+  // response (Node 20-26), although requests behind it may have been handled.
+  const isSmall = req.headers.expect === undefined && declaredLength(req) <= MAX_QUEUED_BYTES;
   // By the end of the turn, most small bodies have arrived, and need neither listeners nor a timer.
   if (isSmall) await endOfTurn();
   const failure =

@@ -49,7 +49,7 @@ export async function runCommand(shutdown: Shutdown, args: readonly string[]): P
     if (args.length > 0) shutdown.onHangup(shutdown.request);
     return await dispatch(args, shutdown);
   } catch (error) {
-    // Starts the time limit of the shutdown, unless a signal has. Nobody may read the output.
+    // Starts the time limit of the shutdown, unless a signal has: it may be that nobody reads the output.
     shutdown.request();
     if (error instanceof SettingsError) return failWith(EXIT.usage, ...error.problems);
     if (isAbort(error, shutdown.requested))

@@ -7,7 +7,7 @@ import type { PlantLog } from '../../log/log.js';
 import { VERSION } from '../version.js';
 import type { Handler } from './http-server.js';
 
-/** What the server, the handler and the log are asked for each scrape, once the program serves. */
+/** The values that the server, the handler and the log give at each scrape, once the program serves. */
 export interface Gauges {
   /** Connections that are open, and those that were closed on arrival because of the limit. */
   readonly open: number;

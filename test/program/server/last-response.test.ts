@@ -94,6 +94,18 @@ t.test('no request is processed after a response that closes', async (t) => {
   }
 });
 
+t.test('a body that does not wait for 100 keeps its connection', async (t) => {
+  const { handler, ids } = createService();
+  const client = await connect(t, await startProgram(t, handler));
+  client.send(plant(1, { headers: { Expect: '100-continue' } }), plant(2));
+  t.equal((await client.answer()).status, 100);
+  for (const about of ['the response to it', 'the one behind it']) {
+    const { status, headers } = await client.answer();
+    t.strictSame([status, headers.connection], [200, 'keep-alive'], about);
+  }
+  t.strictSame(ids(), [1, 2]);
+});
+
 t.test('nothing is processed on a connection that is about to close', async (t) => {
   let handled = 0;
   const handler = async (_req: unknown, res: ServerResponse): Promise<void> => {
