@@ -4,7 +4,7 @@ import type { NewPlant } from './plant.js';
  * Where the handler stores plants: the log that `openPlantLog` opens, or any other object that
  * keeps these promises, which `storeContract` of `plant-store/store-contract` tests.
  *
- * @example A store that refuses to grow beyond a number of plants:
+ * @example A store that takes no more plants once a number of them is stored; those that are pending by then are kept:
  * ```ts
  * const limited = (log: PlantLog, max: number): PlantStore => ({
  *   async add(plant) {
@@ -41,8 +41,8 @@ export interface PlantStore {
  * - `unavailable`: the plant was not stored, or it is unknown whether it was. Retry later: the same
  *   plant is never stored twice. If the log is poisoned, open it again first.
  * - `damaged`: a line of the log is not what was written. The log is not opened, or reading it ends there. The command
- *   `plant-store verify` lists the damaged lines. `plant-store repair` writes those that hold a plant again, and
- *   moves the others aside.
+ *   `plant-store verify` lists the damaged lines. `plant-store repair` writes those that hold a plant again, unless
+ *   they repeat an id, and moves the others aside.
  * - `locked`: a process has the log open, and has kept it open for 3 s. Stop it, or use `plant-store/postgres`,
  *   which several processes can share. If it is this process, use the log that it has opened.
  *

@@ -60,7 +60,7 @@ async function open(system: System, path: string, flags: number, mode?: number) 
       await sync();
     },
     sync,
-    /** Waits for the pending reads. Later ones reject. Only once. */
+    /** Waits for the pending reads; later reads reject. Must not be called twice. */
     async close(): Promise<void> {
       isClosed = true;
       await Promise.allSettled(reads);

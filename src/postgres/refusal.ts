@@ -13,8 +13,11 @@ const CHANGE = `CASE
     ELSE (SELECT format('the column %s must be of the type %s', attname, ${TYPE})
       FROM pg_attribute WHERE attrelid = plants AND atttypid <> ${TYPE} LIMIT 1) END`;
 
-/** With INHERITS, an id could be in the table and in its children. */
-const IS_PERMANENT = `CASE relkind
+/**
+ * Whether the rows are in a plain table, or in permanent partitions. Whether the table itself is permanent is asked in
+ * {@link LOSS}. With INHERITS, an id could be in the table and in its children.
+ */
+const HAS_SAFE_KIND = `CASE relkind
       WHEN 'r' THEN NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = plants)
       WHEN 'p' THEN NOT EXISTS (
         SELECT FROM pg_partition_tree(plants) JOIN pg_class AS part ON part.oid = relid
@@ -44,7 +47,7 @@ const LOSS = `(SELECT CASE
 export const REFUSAL = `NULL, ${LOSS}`;
 
 /** The same columns with all reasons, for a new session and for `check`. */
-export const FULL_REFUSAL = `(SELECT ${CHANGE} FROM ${TABLE}), coalesce(${LOSS}, (SELECT CASE WHEN NOT ${IS_PERMANENT}
+export const FULL_REFUSAL = `(SELECT ${CHANGE} FROM ${TABLE}), coalesce(${LOSS}, (SELECT CASE WHEN NOT ${HAS_SAFE_KIND}
     THEN 'an unlogged or foreign partition, INHERITS, a view or a foreign table can lose plants'
     END FROM ${TABLE}))`;
 

@@ -312,7 +312,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     const store = await openStore(t, { url, connections: 1, timeoutMs: 300 });
     await trigger(url, `IF NEW.name <> 'Ivy' THEN PERFORM pg_sleep(3600); END IF; RETURN NEW;`);
     // Each of these fills a batch, and takes a part of the time.
-    const slow = [1n, 2n, 3n, 4n].map((id) => ({ id, name: 'x'.repeat(1_500_000) }));
+    const slow = [1n, 2n, 3n, 4n].map((id) => ({ id, name: 'x'.repeat(4_200_000) }));
     const outcomes = await Promise.allSettled([...slow, IVY].map((plant) => store.add(plant)));
     t.match(outcomes[0], { reason: { code: 'unavailable', message: /timeout/ } });
     t.match(outcomes.at(-1), { reason: { code: 'unavailable', message: /too slow/ } });
