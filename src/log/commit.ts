@@ -108,7 +108,8 @@ export function createCommitter(log: OpenLog, start: number) {
   async function commit(batch: Batch): Promise<PlantStoreError | undefined> {
     const startedAt = performance.now();
     const error = await writeBatch(batch).then(
-      () => undefined,
+      // Poisoned meanwhile: something else has changed the file.
+      () => (state.is === 'poisoned' ? state.error : undefined),
       (cause: unknown) => undoWrite(cause, batch),
     );
     const { plants, bytes } = batch;
@@ -163,11 +164,11 @@ export function createCommitter(log: OpenLog, start: number) {
   }
 
   function poison(cause: unknown): PlantStoreError {
+    if (codeOf(cause) === MODIFIED) marked ??= leaveMark(system, path, report);
     if (state.is === 'poisoned') return state.error;
     const error = toStoreError(path, cause);
     state = { is: 'poisoned', error };
     report(`${path}: ${reasonOf(cause)}; no plant is stored until the log is opened again`);
-    if (codeOf(cause) === MODIFIED) marked = leaveMark(system, path, report);
     poisoning.abort(error);
     return error;
   }
@@ -229,9 +230,10 @@ export function createCommitter(log: OpenLog, start: number) {
       if (state.is !== 'poisoned') state = { is: 'closed', error: storeErrors.closed(path) };
       await running;
       try {
-        checkSize(end, end);
+        // What a failed write has left may follow the end.
+        checkSize(end, state.is === 'poisoned' ? Infinity : end);
       } catch {
-        // It has been reported, and the log is poisoned.
+        // The log is poisoned, and marked if its file was modified.
       }
     },
   };

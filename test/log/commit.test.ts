@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { appendFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, truncateSync, writeFileSync } from 'node:fs';
 
 import t from 'tap';
 
@@ -311,6 +311,31 @@ t.test('a log that is poisoned while a write hangs stays so when it returns', as
   );
   await t.rejects(log.check(), { ...UNAVAILABLE, message: /was modified/ });
 });
+
+t.test('a plant is not acknowledged if its log is poisoned while it is written', async (t) => {
+  const { fs, log, path, content } = await openWithFaults(t);
+  await log.add(FERN);
+  const gate = holdNext(fs, 'write');
+  const written = t.rejects(log.add(IVY), { ...UNAVAILABLE, message: /was modified/ });
+  await gate.reached;
+  writeFileSync(path, content().replace('"id":1', '"id":9'));
+  await t.rejects(log.add(FERN), UNAVAILABLE);
+  gate.open();
+  await written;
+});
+
+t.test(
+  'a log that is poisoned is marked, too, if its file is emptied before it is closed',
+  async (t) => {
+    const { fs, log, path } = await openWithFaults(t);
+    await log.add(FERN);
+    failNext(fs, 'write', { fails: 'EIO' });
+    await t.rejects(log.add(IVY), UNAVAILABLE);
+    truncateSync(path);
+    await log.close();
+    t.ok(existsSync(`${path}.modified`));
+  },
+);
 
 t.test('while a write hangs, plants are read, and close waits for it', async (t) => {
   const opened = await openWithFaults(t);
