@@ -11,6 +11,8 @@ import { COMPARE, INSERT } from './statements.js';
 
 interface Pending {
   readonly plant: NewPlant;
+  /** The length of its members in JSON, in bytes. */
+  readonly bytes: number;
   readonly since: number;
   readonly resolve: (outcome: 'created' | 'unchanged') => void;
   readonly reject: (reason: unknown) => void;
@@ -53,11 +55,11 @@ export function createGroupCommit(
   });
 
   function takeBatch(): Pending[] {
-    let [count, bytes] = [0, 0];
-    for (const { plant } of queue) {
-      if (count === MAX_BATCH.plants || bytes >= MAX_BATCH.bytes) break;
+    let [count, total] = [0, 0];
+    for (const { bytes } of queue) {
+      if (count === MAX_BATCH.plants || total >= MAX_BATCH.bytes) break;
       count++;
-      bytes += Buffer.byteLength(membersInJson(plant));
+      total += bytes;
     }
     return queue.splice(0, count);
   }
@@ -159,8 +161,10 @@ export function createGroupCommit(
     async add(given) {
       const plant = copyPlant(given);
       if (isClosed) throw toStoreError(name, new Error('the store is closed'));
+      // Throws if it is too long for a string.
+      const bytes = Buffer.byteLength(membersInJson(plant));
       return new Promise((resolve, reject) => {
-        queue.push({ plant, since: performance.now(), resolve, reject });
+        queue.push({ plant, bytes, since: performance.now(), resolve, reject });
         const lane = idle.pop();
         if (lane) lane.running = run(lane);
       });

@@ -307,6 +307,13 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.strictSame(batches.map(({ n }) => n).toSorted(), [1, 2_000, 2_000, 503]);
   });
 
+  t.test('a plant whose JSON is too long for a string is refused alone', async (t) => {
+    const store = await openStore(t, { url: await cluster.createSchema() });
+    const endless = { id: 8n, name: '\0'.repeat(90_000_000) };
+    const outcomes = await Promise.allSettled([endless, IVY].map((plant) => store.add(plant)));
+    t.match(outcomes, [{ reason: RangeError }, { value: 'created' }]);
+  });
+
   t.test('plants that have waited too long are refused', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url, connections: 1, timeoutMs: 300 });
