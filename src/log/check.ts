@@ -48,6 +48,8 @@ export async function* checkLines(
   index: IdIndex,
   { onProgress, signal }: ReadingOptions = {},
 ): AsyncGenerator<Checked, void> {
+  // An empty log has no lines before which it could be noticed.
+  signal?.throwIfAborted();
   const size = Number((await statRegularFile(file)).size);
   let number = 0;
   let isLog = false;
