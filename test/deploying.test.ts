@@ -110,7 +110,7 @@ t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async 
   t.equal(log, join(cwd, file), 'settings reach it');
 });
 
-/** The user of the service, who is someone else if root runs this. */
+/** The user of the service: not root, even if root runs this. */
 const USER = 65_534;
 const isRoot = process.getuid?.() === 0;
 const AS_USER = isRoot ? ['setpriv', `--reuid=${USER}`, `--regid=${USER}`, '--clear-groups'] : [];

@@ -23,8 +23,9 @@ export interface Repair {
 
 /**
  * Writes each damaged line of a log again as a record if it holds a plant whose id no earlier line has, moves the others
- * and a torn tail to a file beside the log, and keeps undamaged lines byte for byte. The log is replaced atomically, once its new content is durable.
- * Resolves to `undefined` if no line is damaged, and the last one has its newline: a torn tail is left to the next start.
+ * and a torn tail to a file beside the log, and keeps undamaged lines byte for byte. The log is replaced atomically, once
+ * its new content is durable. Resolves to `undefined` if no line is damaged, and the last one has its newline: a torn
+ * tail is left to the next start.
  *
  * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be read or written, or
  * is not a log. The log is then either unchanged or completely repaired, and the file of moved lines may be left.

@@ -23,7 +23,7 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions) 
     let host = 0;
 
     /**
-     * Runs a statement as a transaction. Resolves once the transaction is durable. Must not be called again before.
+     * Runs a statement as a transaction. Resolves once the transaction is durable. Must not be called again until then.
      *
      * @throws Error also if the server may lose what it has stored. If the connection is open afterwards, only the rows
      * of this statement are at fault: others can be stored.

@@ -4,12 +4,10 @@ import type { AddressInfo } from 'node:net';
 
 import { codeOf, reasonOf } from '../../system-error.js';
 import { SettingsError } from '../settings/error.js';
+import type { Address } from '../settings/server.js';
 
 /** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
 const BACKLOG = 4096;
-
-/** Where a server listens; `fd` is an inherited socket, in which connections wait while the program restarts. */
-export type Address = { readonly host: string; readonly port: number } | { readonly fd: number };
 
 /**
  * Makes a server listen, and resolves to its URL. The names of the settings for its host and port begin with `prefix`.

@@ -9,7 +9,8 @@ import { MAX_HEADER_LINES } from '../../http/limits.js';
 import { sendFailure } from '../../http/respond.js';
 import { limitRate } from '../../report.js';
 import type { TlsMaterial } from '../settings/files.js';
-import { bind, type Address } from './bind.js';
+import type { Address } from '../settings/server.js';
+import { bind } from './bind.js';
 import { endInTurn } from './end-connection.js';
 
 export type Handler = (req: IncomingMessage, res: ServerResponse) => Promise<void>;

@@ -1,7 +1,6 @@
 import { dirname, join } from 'node:path';
 
 import { MIN_BUFFERED_BODIES } from '../../http/limits.js';
-import type { Address } from '../server/bind.js';
 import { collectProblems, SettingsError } from './error.js';
 import { readTls, readTokensIfPresent, type TlsMaterial } from './files.js';
 import { readSettings, type Environment, type SettingsRead } from './read.js';
@@ -14,9 +13,11 @@ export type TokenSource =
   /** The default file, which is missing and has to be created. */
   | { readonly kind: 'new file'; readonly path: string };
 
+/** Where a server listens; `fd` is an inherited socket, in which connections wait while the program restarts. */
+export type Address = { readonly host: string; readonly port: number } | { readonly fd: number };
+
 /** All settings, and what follows from them. */
 export interface ServerSettings extends Settings {
-  /** Where to listen: a socket that the process has inherited, or else the configured host and port. */
   readonly address: Address;
   readonly tokenSource: TokenSource;
   readonly tls: TlsMaterial | undefined;
