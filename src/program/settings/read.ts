@@ -70,7 +70,10 @@ export async function readSettings(
   return { values: values as Partial<Settings>, problems };
 }
 
-/** An env file keeps quotes, which a shell would have removed, and the CR of a CRLF line. Tokens may have white space around. */
+/**
+ * An env file keeps quotes, which a shell would have removed, and the CR of a CRLF line. Tokens may have white space
+ * around.
+ */
 function checkEnds(name: SettingName, value: string): void {
   if (value.trim() === '') throw new Error('must not be empty; leave it out instead');
   const checked = name === 'PLANT_STORE_TOKEN' ? value.trim() : value;
