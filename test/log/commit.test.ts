@@ -158,7 +158,7 @@ const poisons: Record<string, Readonly<Record<string, Fault>>> = {
 
 for (const [what, { write, ...later }] of Object.entries(poisons))
   t.test(`${what} poisons the log permanently`, async (t) => {
-    const { fs, log, reports, content } = await openWithFaults(t);
+    const { fs, log, path, reports, content } = await openWithFaults(t);
     let aborted = 0;
     log.poisoned.addEventListener('abort', () => aborted++);
     await log.add(FERN);
@@ -179,6 +179,7 @@ for (const [what, { write, ...later }] of Object.entries(poisons))
     await log.close();
     await t.rejects(log.check(), log.poisoned.reason as Error, 'the reason is kept');
     t.equal(content(), left);
+    t.notOk(existsSync(`${path}.modified`), 'what it has left is no modification');
     t.ok(left.startsWith(encodeRecord(FERN)), 'all acknowledged plants are there');
     t.equal(fs.openFiles, 0);
   });
