@@ -1,11 +1,12 @@
 import { createAuthenticator } from './auth.js';
 import { readBody } from './body.js';
 import { Budget, memoryForHead } from './budget.js';
+import { contentFailure } from './content.js';
 import { Failure, failures } from './failures.js';
 import { releaseWhenFlushed } from './flush.js';
-import { isForPlants, plantsFailure, protocolFailure } from './head.js';
 import { MAX_REFUSED_BYTES, resolveLimits, type PlantHandlerLimits } from './limits.js';
 import { parsedPlant } from './parsed-body.js';
+import { protocolFailure } from './protocol.js';
 import { isStream, isTaken, type HttpRequest, type HttpResponse } from './request.js';
 import { sendFailure, sendPlant } from './respond.js';
 import { parseNewPlant, PlantFault } from '../plant-json.js';
@@ -91,7 +92,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     const failure =
       protocolFailure(req) ??
       authenticate(req) ??
-      (isOurs ? plantsFailure(req, limits) : failures.notFound);
+      routeFailure(req, isOurs) ??
+      contentFailure(req, limits);
     return failure ? refuse(req, res, failure) : createPlant(req, res);
   }
 
@@ -166,6 +168,20 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     },
     bufferedBytes: () => memory.reserved,
   });
+}
+
+/** RFC 9112, section 3.2: an origin-form target or, as a server must accept too, an absolute-form one. */
+const PLANTS = /^(?:[Hh][Tt]{2}[Pp][Ss]?:\/\/[^/?#]*)?\/plants(?:\?|$)/;
+
+/** Whether a request is for the path of the plants. */
+export function isForPlants({ url = '' }: HttpRequest): boolean {
+  return PLANTS.test(url);
+}
+
+function routeFailure({ method }: HttpRequest, isOurs: boolean): Failure | undefined {
+  if (!isOurs) return failures.notFound;
+  if (method !== 'POST') return failures.method;
+  return undefined;
 }
 
 function isStore(store: unknown): boolean {

@@ -7,8 +7,10 @@ import { strict as assert } from 'node:assert';
 import t, { type Test } from 'tap';
 
 import { createAuthenticator } from '../../dist/http/auth.js';
-import { isForPlants, plantsFailure, protocolFailure } from '../../dist/http/head.js';
+import { contentFailure } from '../../dist/http/content.js';
+import { isForPlants } from '../../dist/http/handler.js';
 import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
+import { protocolFailure } from '../../dist/http/protocol.js';
 import { membersInJson } from '../../dist/plant.js';
 import { checkNewPlant, parseNewPlant, PlantFault } from '../../dist/plant-json.js';
 import type { HttpRequest } from '../../dist/http/request.js';
@@ -98,7 +100,7 @@ function judgeHead(headers: Readonly<Record<string, string>>, url = '/plants'): 
   const line = { method: 'POST', url, httpVersion: '1.1' };
   const req = { ...line, headers: all, rawHeaders } as object as HttpRequest;
   for (const check of [isForPlants, protocolFailure, authenticate]) check(req);
-  return plantsFailure(req, DEFAULT_LIMITS);
+  return contentFailure(req, DEFAULT_LIMITS);
 }
 
 const authenticate = createAuthenticator([TOKEN]);
