@@ -40,6 +40,7 @@ const UNKNOWN_CODING = { ...CHUNKED, 'Transfer-Encoding': 'gzip, chunked' };
 
 /** A failure for each check of a request, in the order of the checks. */
 const FAILURES: readonly (readonly [condition: string, fault: Message, expected: Expected])[] = [
+  ['a malformed Host', { headers: { Host: `/${MARKER}` } }, { status: 400 }],
   [
     'no bearer token',
     { headers: { Authorization: `Basic ${MARKER}` } },
@@ -110,7 +111,8 @@ for (const [n, [condition, fault, expected]] of FAILURES.entries())
     const { body } = await exchange(t, port, message(withAll(faults)));
     t.match(JSON.parse(body), { error }, 'it is checked before those behind it');
     const stranger = message(withAll([{ headers: { Authorization: '' } }, ...faults]));
-    t.equal((await exchange(t, port, stranger)).status, 401, 'the token is checked first');
+    const { status } = await exchange(t, port, stranger);
+    t.equal(status, n === 0 ? 400 : 401, 'only HTTP is checked before the token');
   });
 
 t.test('invalid options make createPlantHandler throw', async (t) => {
