@@ -16,15 +16,8 @@ import {
 } from '../dist/index.js';
 import { anyAnswer, connect, exchange, message, TOKEN } from './client.js';
 import { exactly } from './exactly.js';
-import {
-  FERN,
-  hangNext,
-  holdNext,
-  IVY,
-  MOSS,
-  openWithFaults,
-  untilAvailable,
-} from './log/support.js';
+import { hangNext, holdNext, openWithFaults, untilAvailable } from './log/support.js';
+import { FERN, IVY, MOSS } from './plants.js';
 import { listen, serve, startPlantServer } from './service.js';
 import { gatedStore, openLog, storeOf } from './stores.js';
 

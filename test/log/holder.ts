@@ -2,6 +2,7 @@ import cluster from 'node:cluster';
 import { once } from 'node:events';
 
 import { openPlantLog } from '../../dist/log/log.js';
+import { FERN } from '../plants.js';
 
 /*
  * A process that opens the log at argv[2] and stores a plant. A worker of a cluster then leaves that, as for a graceful
@@ -10,7 +11,7 @@ import { openPlantLog } from '../../dist/log/log.js';
 
 const [, , path = ''] = process.argv;
 const log = await openPlantLog(path);
-await log.add({ id: 7n, name: 'fern' });
+await log.add(FERN);
 if (cluster.worker) {
   cluster.worker.disconnect();
   await once(process, 'disconnect');

@@ -3,10 +3,11 @@ import t, { type Test } from 'tap';
 import type { OpenFile } from '../../dist/log/files.js';
 import { partsOf } from '../../dist/log/lines.js';
 import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { FERN } from '../plants.js';
 import { lineOf, logOf, memoryFile, plantsNamed } from './support.js';
 
 const CHUNK_BYTES = 114_688;
-const FERN = lineOf({ id: 7n, name: 'f\u00e4rn' });
+const LINE = lineOf(FERN);
 
 const fileOf = (content: string, maxBytesRead?: number): OpenFile =>
   memoryFile(Buffer.from(content, 'latin1'), maxBytesRead);
@@ -20,22 +21,22 @@ async function partsIn(file: OpenFile, end?: number): Promise<[offset: number, b
 }
 
 t.test('a file is read up to its end, or to a given one', async (t) => {
-  const file = fileOf(FERN + FERN + FERN);
-  const { length } = FERN;
-  t.strictSame(await partsIn(file), [[0, FERN + FERN + FERN]]);
+  const file = fileOf(LINE + LINE + LINE);
+  const { length } = LINE;
+  t.strictSame(await partsIn(file), [[0, LINE + LINE + LINE]]);
   t.strictSame(await partsIn(file, 0), []);
-  t.strictSame(await partsIn(file, length), [[0, FERN]]);
-  t.strictSame(await partsIn(file, 4 * length), [[0, FERN + FERN + FERN]]);
+  t.strictSame(await partsIn(file, length), [[0, LINE]]);
+  t.strictSame(await partsIn(file, 4 * length), [[0, LINE + LINE + LINE]]);
   t.strictSame(await partsIn(file, length + 5), [
-    [0, FERN],
-    [length, FERN.slice(0, 5)],
+    [0, LINE],
+    [length, LINE.slice(0, 5)],
   ]);
   t.strictSame(await partsIn(memoryFile(Buffer.alloc(0))), []);
 });
 
 t.test('every line is found, with its id if it is a record', async (t) => {
   const long = '?'.repeat(CHUNK_BYTES);
-  const texts = [FERN, '\n', FERN, 'not JSON\n', `${long}\n`, FERN, '\0\0\n', FERN.slice(0, -1)];
+  const texts = [LINE, '\n', LINE, 'not JSON\n', `${long}\n`, LINE, '\0\0\n', LINE.slice(0, -1)];
   const found: [text: string, id: bigint | undefined][] = [];
   for await (const { bytes, lines } of partsOf(fileOf(texts.join(''))))
     for (const { start, end, ...line } of lines)
@@ -45,7 +46,7 @@ t.test('every line is found, with its id if it is a record', async (t) => {
       ]);
   t.strictSame(
     found,
-    texts.map((text) => [text, FERN.startsWith(text) ? 7n : undefined]),
+    texts.map((text) => [text, LINE.startsWith(text) ? FERN.id : undefined]),
   );
 });
 
@@ -68,13 +69,13 @@ t.test('the parts of a file add up to all of it, however few bytes a read return
   for (const maxBytesRead of [10_000, CHUNK_BYTES - 1, 3 * CHUNK_BYTES, Infinity])
     await checkParts(t, `${logOf(plants).toString('latin1')}torn`, maxBytesRead);
   for (const maxBytesRead of [1, 2, 7, 64])
-    await checkParts(t, `${FERN}\n${FERN}torn`, maxBytesRead);
+    await checkParts(t, `${LINE}\n${LINE}torn`, maxBytesRead);
 });
 
 t.test('a line may start or end anywhere around a chunk boundary', async (t) => {
   for (const size of [CHUNK_BYTES, 2 * CHUNK_BYTES, 4 * CHUNK_BYTES])
     for (let over = -3; over <= 3; over++)
-      await checkParts(t, `${'x'.repeat(size + over - 1)}\n${FERN}${FERN}`);
+      await checkParts(t, `${'x'.repeat(size + over - 1)}\n${LINE}${LINE}`);
 });
 
 t.test('no read is longer for a long line before it', async (t) => {
@@ -101,9 +102,9 @@ t.test('a read that fails is an error', async (t) => {
 
 t.test('a line of the longest length is read; one byte more is an error', async (t) => {
   const found: number[] = [];
-  const end = FERN.length + MAX_RECORD_BYTES;
+  const end = LINE.length + MAX_RECORD_BYTES;
   const content = Buffer.alloc(end + MAX_RECORD_BYTES + 1);
-  content.write(FERN, 'latin1');
+  content.write(LINE, 'latin1');
   content.write('\n', end - 1);
   const reading = (async () => {
     for await (const { lines } of partsOf(memoryFile(content)))
@@ -111,5 +112,5 @@ t.test('a line of the longest length is read; one byte more is an error', async 
   })();
   const message = `the line at byte ${end} is longer than any record`;
   await t.rejects(reading, { name: 'RangeError', message });
-  t.strictSame(found, [FERN.length, MAX_RECORD_BYTES]);
+  t.strictSame(found, [LINE.length, MAX_RECORD_BYTES]);
 });

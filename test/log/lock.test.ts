@@ -22,6 +22,7 @@ import { nodeSystem, type System } from '../../dist/log/system.js';
 import { claimPrefix } from '../../dist/log/lock.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
+import { FERN } from '../plants.js';
 import { claimsIn, hasty, sizeOf, startHolder } from './lock-support.js';
 import { countOf, faultyFileSystem, holdNext, LOCKED, logAt, UNAVAILABLE } from './support.js';
 
@@ -43,7 +44,7 @@ t.test('a log that is open is locked, whatever path is given', async (t) => {
   await t.rejects(openLog(hasty(), link), lockedAt(path));
   await t.rejects(openLog(hasty(), hardLink), lockedAt(hardLink));
   await t.rejects(repairLog(hasty(), path), lockedAt(path));
-  t.equal(await log.add({ id: 7n, name: 'fern' }), 'created', 'the holder is not affected');
+  t.equal(await log.add(FERN), 'created', 'the holder is not affected');
   await log.close();
 });
 

@@ -8,20 +8,17 @@ import { encodeRecord } from '../../dist/log/record.js';
 import { readPlantLog } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { example } from '../embedding/application.js';
-import { PLANTS_OF_EACH_SHAPE } from '../plants.js';
+import { FERN, IVY, MOSS, PLANTS_OF_EACH_SHAPE } from '../plants.js';
 import { block, read as readDocument } from '../readme.js';
 import { asModule } from '../system/program.js';
 import {
   collect,
   countOf,
-  FERN,
   holdNext,
   ignore,
   isPending,
-  IVY,
   logAt,
   logOf,
-  MOSS,
   openWithFaults,
   plantsNamed,
   UNAVAILABLE,

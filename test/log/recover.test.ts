@@ -10,16 +10,14 @@ import { repairLog } from '../../dist/log/repair.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
+import { FERN, IVY, MOSS } from '../plants.js';
 import {
   contentOf,
   createGate,
   faultyFileSystem,
-  FERN,
-  IVY,
   lineOf,
   logAt,
   logOf,
-  MOSS,
   nameOfKept,
   plantsNamed,
   UNAVAILABLE,

@@ -18,18 +18,16 @@ import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { repairLog, type Repair } from '../../dist/log/repair.js';
 import { filesIn } from '../faults/support.js';
+import { FERN, IVY, MOSS } from '../plants.js';
 import { hasty } from './lock-support.js';
 import {
   contentOf,
   countOf,
   faultyFileSystem,
-  FERN,
-  IVY,
   lineOf,
   LOCKED,
   logAt,
   logOf,
-  MOSS,
   nameOfKept,
   plantsNamed,
   replaceableVolume,
@@ -74,7 +72,7 @@ const isDamaged = ([before, after]: Repaired): boolean =>
   before !== after && `${before}\n` !== after;
 
 const mossOfSameId = lineOf({ ...MOSS, id: FERN.id });
-const reed = lineOf({ id: 1n, name: 'reed' });
+const reed = lineOf({ ...FERN, name: 'reed' });
 const crlf = (line: string): string => line.replace('\n', '\r\n');
 
 const REPAIRS: Readonly<Record<string, readonly Repaired[]>> = {
@@ -101,7 +99,7 @@ const REPAIRS: Readonly<Record<string, readonly Repaired[]>> = {
     moved(crlf(fern.replace('fern', 'Fern'))),
     [crlf(fern), fern],
     kept(ivy),
-    moved(ivy.replace('"id":2', '"id":9')),
+    moved(ivy.replace('"id":8', '"id":9')),
     moved('\n'),
     moved(`${fern.trimEnd()}${ivy}`),
   ],

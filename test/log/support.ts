@@ -16,11 +16,6 @@ import type { NewPlant } from '../../dist/plant.js';
 export const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
 export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
 
-/* Plants whose lines have more bytes than characters. */
-export const FERN: NewPlant = { id: 1n, name: 'fern', tag: 'drau\u00dfen' };
-export const IVY: NewPlant = { id: 2n, name: 'ivy', tag: '\u{1f33f}' };
-export const MOSS: NewPlant = { id: 3n, name: 'moss', tag: '\u82d4' };
-
 /** The path of a log in a folder of its own. Without content, the file is missing. A string has bytes, in Latin-1. */
 export function logAt(t: Test, content?: string | Buffer): string {
   const bytes = typeof content === 'string' ? Buffer.from(content, 'latin1') : content;
