@@ -5,6 +5,7 @@ import { createFile } from '../../dist/log/files.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { lineOf, untilAvailable } from '../log/support.js';
+import { FERN, IVY, MOSS } from '../plants.js';
 import { LOG, open, send, type Process } from './invariants.js';
 import { knowledgeOf, type Knowledge } from './knowledge.js';
 import { worldWith, type World } from './world.js';
@@ -18,9 +19,6 @@ export interface Workload {
   readonly goOn?: Workload['run'];
 }
 
-const FERN: NewPlant = { id: 1n, name: 'fern \u00e9t\u00e9' };
-const IVY: NewPlant = { id: 2n, name: 'ivy', tag: 'drau\u00dfen \u{1f33f}' };
-const MOSS: NewPlant = { id: 3n, name: 'moss \ud800' };
 /** Its line is longer than a sector. */
 const OAK: NewPlant = { id: 4n, name: 'oak'.repeat(200) };
 
@@ -107,7 +105,7 @@ export const workloads = {
   }),
   'a damaged log is repaired, once a full disk has room': onLog(
     [FERN],
-    'x\n{"id":3',
+    'x\n{"id":9',
     async (process) => {
       const { machine, knowledge } = process;
       machine.room = 30;
