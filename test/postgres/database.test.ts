@@ -6,6 +6,7 @@ import t, { type Test } from 'tap';
 
 import { exchange, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
+import { FERN, inJson } from '../plants.js';
 import { freePort } from '../service.js';
 import {
   beforeImports,
@@ -52,8 +53,8 @@ t.test('with a database', { skip: missing() }, async (t) => {
     programs.push(program);
     const [, port] = await program.says('stdout', /^plant-store listening on .*:(\d+)\n/);
     /** The status of the answer to a plant with this id. */
-    async function post(id: number): Promise<number> {
-      const plant = message({ body: `{"id":${id},"name":"fern"}` });
+    async function post(id: bigint): Promise<number> {
+      const plant = message({ body: inJson({ ...FERN, id }) });
       return (await exchange(t, Number(port), plant)).status;
     }
     return Object.assign(program, { post });
@@ -70,10 +71,8 @@ t.test('with a database', { skip: missing() }, async (t) => {
     t.match(program.stdout, `\ndatabase: ${name}\n`);
     const created = 'the table plants was missing; an empty one was created';
     t.equal(program.stderr, `plant-store: ${name}: ${created}\n`);
-    t.equal(await program.post(7), 200);
-    t.strictSame(await cluster.sql('TABLE client.plants'), [
-      { id: '7', name: 'fern', tag: null, exact: null },
-    ]);
+    t.equal(await program.post(7n), 200);
+    t.strictSame(await cluster.sql('TABLE client.plants'), [{ ...FERN, id: '7', exact: null }]);
     program.send('SIGTERM');
     t.strictSame(await program.ended, DONE);
     await cluster.sql('ALTER ROLE client RESET synchronous_commit');
@@ -84,14 +83,14 @@ t.test('with a database', { skip: missing() }, async (t) => {
     const [, monitor = ''] = await program.says('stdout', /^monitor: (http:.*)\n/m);
     const page = async (path: string): Promise<string> => (await fetch(monitor + path)).text();
     t.equal(await page('/readyz'), 'ok');
-    t.equal(await program.post(1), 200);
+    t.equal(await program.post(1n), 200);
     await cluster.stop();
-    t.equal(await program.post(2), 503);
+    t.equal(await program.post(2n), 503);
     t.equal(await page('/readyz'), 'unavailable');
     t.equal(await page('/livez'), 'ok');
     await cluster.start();
     await until(async () => (await page('/readyz')) === 'ok');
-    t.equal(await program.post(2), 200);
+    t.equal(await program.post(2n), 200);
 
     const samples = await scrape(monitor);
     t.equal(samples.get('plant_store_plants_stored_total'), 2);
@@ -132,12 +131,12 @@ t.test('with a database', { skip: missing() }, async (t) => {
   t.test('the password file is read for each connection', async (t) => {
     const program = await start(t, { env: { ...env, PLANT_STORE_DATABASE_CONNECTIONS: '1' } });
     await cluster.sql(`ALTER ROLE client PASSWORD '${CHANGED}'`);
-    t.equal(await program.post(1), 200, 'a connection outlives its password');
+    t.equal(await program.post(1n), 200, 'a connection outlives its password');
     t.equal(await cluster.endSessions(), 1);
-    t.equal(await program.post(2), 503);
-    t.equal(await program.post(2), 503);
+    t.equal(await program.post(2n), 503);
+    t.equal(await program.post(2n), 503);
     writeFileSync(password, CHANGED);
-    await until(async () => (await program.post(2)) === 200);
+    await until(async () => (await program.post(2n)) === 200);
     const lines =
       /^.*; plants are refused until it is available again\n.*: plants are stored again\n$/;
     t.match(program.stderr, lines, 'each once, and without a stack');

@@ -6,6 +6,7 @@ import { join, resolve } from 'node:path';
 import t from 'tap';
 
 import { exchange, message } from '../client.js';
+import { FERN, inJson } from '../plants.js';
 import { blocks } from '../readme.js';
 import { follow } from '../system/program.js';
 import { missing, startCluster } from './cluster.js';
@@ -34,19 +35,19 @@ t.test('a copy is restored, and plants move there and back', { skip: missing() }
   }
 
   /** Stores a plant in the program that has printed `lines`. Resolves to the status. */
-  async function post(lines: string, id: number): Promise<number> {
+  async function post(lines: string, id: bigint): Promise<number> {
     const [, port] = / on .*:(\d+)\n/.exec(lines) ?? [];
     const Authorization = `Bearer ${readFileSync(join(cwd, 'data/token'), 'utf8').trim()}`;
-    const body = `{"id":${id},"name":"fern"}`;
+    const body = inJson({ ...FERN, id });
     return (await exchange(t, Number(port), message({ headers: { Authorization }, body }))).status;
   }
 
   type(start);
   const first = await serves(1);
-  for (const id of [1, 2]) t.equal(await post(first, id), 200);
+  for (const id of [1n, 2n]) t.equal(await post(first, id), 200);
   type(backup);
   await shell.says('stdout', /backup\.jsonl: 2 plants, .*, 0 damaged lines\n/);
-  t.equal(await post(first, 3), 200);
+  t.equal(await post(first, 3n), 200);
 
   type(restore);
   const restored = await serves(2);
@@ -55,16 +56,16 @@ t.test('a copy is restored, and plants move there and back', { skip: missing() }
 
   type(toPostgres.replace(/postgres:\S+/, 'postgres://plants@127.0.0.1:1/plants'));
   await shell.says('stderr', /PLANT_STORE_DATABASE_URL: .*ECONNREFUSED/);
-  t.equal(await post(restored, 3), 200, 'the log is still served');
+  t.equal(await post(restored, 3n), 200, 'the log is still served');
   type(toPostgres.replace(/postgres:\S+/, cluster.url));
   const moved = await serves(3);
   t.match(shell.stdout, /-: 3 plants imported, .*\n.*\n-: 0 plants imported, 0 unchanged, /);
-  t.equal(await post(moved, 4), 200);
+  t.equal(await post(moved, 4n), 200);
 
   type(back);
   const last = await serves(4);
   t.match(last, '/data/moved.jsonl\nplants: 4\n');
-  t.equal(await post(last, 5), 200);
+  t.equal(await post(last, 5n), 200);
   type('kill "$PID" && wait "$PID" && exit\n');
   t.strictSame(await shell.ended, { code: 0, signal: null });
 });

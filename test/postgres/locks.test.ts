@@ -1,8 +1,9 @@
 import t from 'tap';
 
 import { exactly } from '../exactly.js';
+import { FERN, IVY } from '../plants.js';
 import { begin, missing, query, startCluster, trigger } from './cluster.js';
-import { addUntilStored, FERN, IVY, openStore, plantsFrom, refusedOf } from './support.js';
+import { addUntilStored, openStore, plantsFrom, refusedOf } from './support.js';
 
 const LOCKED = { code: 'unavailable', message: /lock timeout$/ };
 
@@ -72,7 +73,10 @@ t.test('what is refused refuses no other plant', { skip: missing() }, async (t) 
     await t.rejects(store.add(FERN), { message: /: 24s 1200ms 0 off$/ });
 
     const impatient = await openStore(t, { url, connections: 1, timeoutMs: 500 });
-    await trigger(url, `IF NEW.name = 'Ivy' THEN PERFORM pg_sleep(3600); END IF; RETURN NEW;`);
+    await trigger(
+      url,
+      `IF NEW.name = '${IVY.name}' THEN PERFORM pg_sleep(3600); END IF; RETURN NEW;`,
+    );
     const before = endedBy('statement timeout');
     await t.rejects(impatient.add(IVY), { code: 'unavailable', message: /time/ });
     const sleeping = `SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'`;

@@ -2,8 +2,9 @@ import t, { type Test } from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
 import { codeOf } from '../../dist/system-error.js';
+import { IVY } from '../plants.js';
 import { missing, startCluster } from './cluster.js';
-import { allOf, IVY, openStore } from './support.js';
+import { allOf, openStore } from './support.js';
 
 const PLANTS: NewPlant[] = [
   { id: -(2n ** 63n), name: '', tag: '' },

@@ -1,9 +1,10 @@
 import t from 'tap';
 
+import { FERN } from '../plants.js';
 import { freePort } from '../service.js';
 import { begin, missing, startPair, trigger } from './cluster.js';
 import { startLoad } from './load.js';
-import { addUntilStored, FERN, openStore } from './support.js';
+import { addUntilStored, openStore } from './support.js';
 
 t.test('with a synchronous standby', { skip: missing() }, async (t) => {
   const { primary, standby } = await startPair(t);

@@ -6,10 +6,11 @@ import t from 'tap';
 
 import { openPostgresStore, type PostgresStoreOptions } from '../../dist/postgres/index.js';
 import { selfSigned } from '../certificate.js';
+import { FERN } from '../plants.js';
 import { block } from '../readme.js';
 import { freePort } from '../service.js';
 import { missing, query, startCluster, USER } from './cluster.js';
-import { FERN, openStore } from './support.js';
+import { openStore } from './support.js';
 
 const SECRET = 'pa:ss/w@rd%,';
 const PASSWORD = encodeURIComponent(SECRET);

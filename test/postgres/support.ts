@@ -10,9 +10,6 @@ import {
   type PostgresStoreOptions,
 } from '../../dist/postgres/index.js';
 
-export const FERN: NewPlant = { id: 7n, name: 'Boston fern', tag: 'indoor' };
-export const IVY: NewPlant = { id: 8n, name: 'Ivy' };
-
 export interface TestStore extends PostgresStore {
   /** The messages that the operator got since it was opened. */
   readonly reports: string[];

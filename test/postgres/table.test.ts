@@ -1,8 +1,9 @@
 import t, { type Test } from 'tap';
 
 import { openPostgresStore } from '../../dist/postgres/index.js';
+import { FERN, IVY } from '../plants.js';
 import { missing, query, startCluster } from './cluster.js';
-import { addUntilStored, FERN, IVY, openStore } from './support.js';
+import { addUntilStored, openStore } from './support.js';
 
 const COLUMNS = '(id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text)';
 const TABLE = `CREATE TABLE plants ${COLUMNS}`;
@@ -69,7 +70,7 @@ const LOUD: Record<string, [change: string, message: RegExp]> = {
   'row-level security that hides plants': [
     `ALTER TABLE plants ENABLE ROW LEVEL SECURITY;
     ALTER TABLE plants FORCE ROW LEVEL SECURITY; ALTER ROLE CURRENT_USER NOSUPERUSER;
-    CREATE POLICY p ON plants USING (name <> 'Ivy') WITH CHECK (true)`,
+    CREATE POLICY p ON plants USING (name <> '${IVY.name}') WITH CHECK (true)`,
     /row-level security/,
   ],
 };
