@@ -5,11 +5,10 @@ import { connect as connectSecurely } from 'node:tls';
 import type { Test } from 'tap';
 
 import { conforms } from './conformance.js';
+import { FERN_JSON } from './plants.js';
 
 /** The token that the documented handler accepts, too. */
 export const TOKEN = 'a-secret-token';
-
-export const FERN = '{"id":7,"name":"Boston fern","tag":"indoor"}';
 
 export interface Message {
   readonly method?: string;
@@ -19,9 +18,9 @@ export interface Message {
   readonly body?: string | Buffer;
 }
 
-/** The bytes of an HTTP/1.1 request; by default one that stores a plant. */
+/** The bytes of an HTTP/1.1 request; by default one that stores FERN. */
 export function message(parts: Message = {}): Buffer {
-  const { method = 'POST', target = '/plants', headers, body = FERN } = parts;
+  const { method = 'POST', target = '/plants', headers, body = FERN_JSON } = parts;
   const fields = {
     Host: 'localhost',
     Authorization: `Bearer ${TOKEN}`,

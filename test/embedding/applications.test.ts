@@ -15,7 +15,6 @@ import {
   anyAnswer,
   connect,
   exchange,
-  FERN,
   message,
   refusesConnections,
   TOKEN,
@@ -23,6 +22,7 @@ import {
   type Message,
 } from '../client.js';
 import { exactly } from '../exactly.js';
+import { FERN_JSON } from '../plants.js';
 import { isReleased } from '../service.js';
 import { storeOf } from '../stores.js';
 import { DONE } from '../system/program.js';
@@ -128,7 +128,7 @@ const HEADERS: Readonly<Record<string, string>> = {
   'content-type': 'application/json',
 };
 /** A request that has not come over a connection. It lacks some of what those of node:http have. */
-const INJECTED = { method: 'POST', url: '/plants', headers: HEADERS, body: FERN };
+const INJECTED = { method: 'POST', url: '/plants', headers: HEADERS, body: FERN_JSON };
 
 type Inject = (handler: PlantHandler, sent: typeof INJECTED) => Promise<string>;
 
@@ -159,12 +159,13 @@ const created = storeOf(async () => 'created');
 for (const [tool, inject] of Object.entries(TOOLS))
   t.test(`the handler answers ${tool}`, async (t) => {
     const report = (message: string) => t.fail(message);
-    const options = { store: created, tokens: [TOKEN], report, maxBodyBytes: 100 };
+    const maxBodyBytes = Buffer.byteLength(FERN_JSON);
+    const options = { store: created, tokens: [TOKEN], report, maxBodyBytes };
     const handler = createPlantHandler(options);
     const rows: readonly [error: number | undefined, parts: Partial<typeof INJECTED>][] = [
       [undefined, {}],
       [401, { headers: { host: 'localhost' } }],
-      [413, { body: FERN.padEnd(101) }],
+      [413, { body: `${FERN_JSON} ` }],
       [422, { body: '{}' }],
       [undefined, { headers: { ...HEADERS, upgrade: 'h2c' } }],
     ];
@@ -194,11 +195,11 @@ for (const name of ['http', 'express', 'fastify'])
     const application = await startApplication(t, name);
     const client = await connect(t, application.port);
     const request = message({ headers: { Expect: '100-continue' } });
-    client.send(request.subarray(0, -FERN.length));
+    client.send(request.subarray(0, -Buffer.byteLength(FERN_JSON)));
     t.equal((await client.answer()).status, 100, 'it has arrived');
     application.send('SIGTERM');
     await refusesConnections(t, application.port);
-    client.send(FERN);
+    client.send(FERN_JSON);
     t.match(await client.answer(), { status: 200 });
     client.socket.destroy();
     t.strictSame(await application.ended, DONE);

@@ -5,16 +5,9 @@ import { text } from 'node:stream/consumers';
 import t, { type Test } from 'tap';
 
 import { PlantStoreError, type PlantHandler, type PlantHandlerOptions } from '../../dist/index.js';
-import {
-  anyAnswer,
-  chunkedMessage,
-  connect,
-  exchange,
-  FERN,
-  isFailure,
-  message,
-} from '../client.js';
+import { anyAnswer, chunkedMessage, connect, exchange, isFailure, message } from '../client.js';
 import { exactly } from '../exactly.js';
+import { FERN, FERN_JSON } from '../plants.js';
 import { isReleased, listen, serve, type Service } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
 
@@ -82,7 +75,7 @@ const CONSUMED = { status: 500, body: /"message":"(?!.*again)/ };
 
 /** What applications do with a body before they call the handler, and the answer. */
 const READERS: Readonly<Record<string, readonly [Application, body: string, answer: object]>> = {
-  'reads all of it': [readAll, FERN, CONSUMED],
+  'reads all of it': [readAll, FERN_JSON, CONSUMED],
   'reads a part of it': [
     (handler, req, res) => {
       req.once('data', () => {
@@ -90,21 +83,21 @@ const READERS: Readonly<Record<string, readonly [Application, body: string, answ
         void handler(req, res);
       });
     },
-    FERN,
+    FERN_JSON,
     CONSUMED,
   ],
-  'decodes it': [before((_, req) => req.setEncoding('utf8')), FERN, CONSUMED],
-  'listens to it': [before((_, req) => req.on('data', () => undefined)), FERN, CONSUMED],
+  'decodes it': [before((_, req) => req.setEncoding('utf8')), FERN_JSON, CONSUMED],
+  'listens to it': [before((_, req) => req.on('data', () => undefined)), FERN_JSON, CONSUMED],
   'listens to its readable': [
     before((_, req) => req.on('readable', () => void req.read())),
-    FERN,
+    FERN_JSON,
     CONSUMED,
   ],
   'reads all of an empty one': [readAll, '', { status: 400 }],
   'leaves another, but reads nothing': [
     before((_, req) => Object.assign(req, { body: { id: 8, name: 'other' } })),
-    FERN,
-    { status: 200, body: 'Boston fern' },
+    FERN_JSON,
+    { status: 200, body: FERN.name },
   ],
 };
 
@@ -131,7 +124,8 @@ t.test('the promise of the handler resolves once the response is ended', async (
     });
   };
   const { port } = await embed(t, application, { store });
-  const request = (about: string, body = FERN) => message({ headers: { 'X-About': about }, body });
+  const request = (about: string, body = FERN_JSON) =>
+    message({ headers: { 'X-About': about }, body });
   const stored = exchange(t, port, request('stored'));
   await store.arrived(1);
   await exchange(t, port, request('refused', '{}'));

@@ -17,14 +17,17 @@ import {
   connect,
   eventOrClose,
   exchange,
-  FERN,
   isFailure,
   message,
   type Client,
 } from '../client.js';
+import { FERN_JSON } from '../plants.js';
 import { isReleased, listen, serve } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
 import { declaring, nextClose, plantOf } from './support.js';
+
+/** FERN, with a chunk for each character. */
+const TINY_CHUNKS = chunkedMessage(...Array.from(FERN_JSON));
 
 t.test('a body of the limit is stored, one byte more refused, however it is split', async (t) => {
   const size = 10_000;
@@ -87,7 +90,7 @@ t.test('a client that stops within its body is answered, then disconnected', asy
   const late = { status: 408, headers: { connection: 'close' } };
   for (const [about, request, expected] of [
     ['it has not begun', declaring(10), late],
-    ['only the last chunk is missing', message({ headers: CHUNKED, body: chunk(FERN) }), late],
+    ['only the last chunk is missing', message({ headers: CHUNKED, body: chunk(FERN_JSON) }), late],
     ['it is refused already', declaring(101, 'x'), { status: 400, error: 413 }],
   ] as const) {
     const client = await connect(t, service.port);
@@ -189,9 +192,9 @@ t.test('a body that arrives slowly gets no more time', async (t) => {
 t.test('a client that leaves within its body stores nothing and releases its memory', async (t) => {
   const { port, log, server, handler } = await serve(t);
   const requests = [
-    declaring(FERN.length + 1, FERN),
-    declaring(FERN.length, FERN.slice(0, -1)),
-    message({ headers: CHUNKED, body: chunk(FERN) }),
+    declaring(Buffer.byteLength(FERN_JSON) + 1, FERN_JSON),
+    message().subarray(0, -1),
+    message({ headers: CHUNKED, body: chunk(FERN_JSON) }),
   ];
   for (const request of requests)
     for (const leave of ['end', 'destroy', 'resetAndDestroy'] as const) {
@@ -209,9 +212,9 @@ t.test('a client that leaves within its body stores nothing and releases its mem
 t.test('bodies in tiny chunks are not queued until all of them have arrived', async (t) => {
   const { handler } = await serve(t, { store: storeOf(() => Promise.resolve('created')) });
   const requests: [about: string, request: Buffer, isQueued: boolean][] = [
-    ['in chunks', chunkedMessage(...Array.from(FERN)), false],
-    ['declared, of 16 KiB', message({ body: FERN.padEnd(16_384) }), true],
-    ['declared, one byte larger', message({ body: FERN.padEnd(16_385) }), false],
+    ['in chunks', TINY_CHUNKS, false],
+    ['declared, of 16 KiB', message({ body: plantOf(16_384) }), true],
+    ['declared, one byte larger', message({ body: plantOf(16_385) }), false],
   ];
   for (const [about, request, isQueued] of requests) {
     let queuedBytes = 0;
@@ -247,7 +250,7 @@ t.test('a plant is answered although a test of the application fakes the timers'
   const { port } = await serve(t);
   for (const name of ['setImmediate', 'setTimeout', 'setInterval'] as const)
     t.intercept(globalThis, name, { value: () => ({ unref: () => undefined }) });
-  for (const request of [message(), chunkedMessage(...Array.from(FERN)), message({ body: '{}' })])
+  for (const request of [message(), TINY_CHUNKS, message({ body: '{}' })])
     t.match(await exchange(t, port, request), { status: /200|400/ });
 });
 
@@ -276,7 +279,7 @@ t.test('the application may pause the request before and after calling the handl
     req.pause();
   });
   for (const [server, plant] of [
-    [paused, chunkedMessage(FERN)],
+    [paused, chunkedMessage(FERN_JSON)],
     [pausedLater, message()],
   ] as const) {
     const client = await connect(t, await listen(t, server));

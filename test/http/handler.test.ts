@@ -11,13 +11,13 @@ import {
   CHUNKED,
   connect,
   exchange,
-  FERN,
   isFailure,
   message,
   TOKEN,
   type Expected,
   type Message,
 } from '../client.js';
+import { inJson, IVY } from '../plants.js';
 import { codeSpans, rows } from '../readme.js';
 import { listen, serve } from '../service.js';
 import { openLog, storeOf } from '../stores.js';
@@ -32,7 +32,7 @@ const UNAVAILABLE = new PlantStoreError('unavailable', MARKER);
 /** The store fails with one of these, by the id of the plant. */
 const ERRORS: ReadonlyMap<bigint, Error> = new Map([
   [1n, CONFLICT],
-  [2n, FAULT],
+  [IVY.id, FAULT],
 ]);
 
 const BEARER = 'Bearer realm="plant-store"';
@@ -76,7 +76,7 @@ const FAILURES: readonly (readonly [condition: string, fault: Message, expected:
     { status: 400, error: 422 },
   ],
   ['a conflict', { body: `{"id":1,"name":"${MARKER}"}` }, { status: 400, error: 409 }],
-  ['a fault of the store', { body: '{"id":2,"name":"fern"}' }, { status: 500 }],
+  ['a fault of the store', { body: inJson(IVY) }, { status: 500 }],
   ['a store that cannot write', {}, { status: 503, headers: { 'retry-after': '1' } }],
 ];
 
@@ -130,7 +130,7 @@ t.test('invalid options make createPlantHandler throw', async (t) => {
 
 t.test('modifying the options object later has no effect', async (t) => {
   const tokens = [TOKEN];
-  const options = { store: await openLog(t), tokens, maxBodyBytes: FERN.length };
+  const options = { store: await openLog(t), tokens, maxBodyBytes: 100 };
   const handler = createPlantHandler(options);
   tokens[0] = 'other';
   options.maxBodyBytes = 1;

@@ -12,6 +12,7 @@ import {
   TOKEN,
   type Message,
 } from '../client.js';
+import { FERN, inJson } from '../plants.js';
 import { listen, serve } from '../service.js';
 import { PARTS } from './parts.js';
 
@@ -26,7 +27,7 @@ t.test('a part of the head decides whether a plant is stored', async (t) => {
     }
     const before = log.size;
     for (const [n, value] of stored.entries()) {
-      const body = `{"id":${before + n},"name":"fern"}`;
+      const body = inJson({ ...FERN, id: BigInt(before + n) });
       client.send(message({ ...request(value), body }));
       t.equal((await client.answer()).status, 200, `${about}: "${value}"`);
     }

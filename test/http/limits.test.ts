@@ -9,7 +9,8 @@ import t, { type Test } from 'tap';
 import { DEFAULT_LIMITS, MAX_LIMITS, resolveLimits } from '../../dist/http/limits.js';
 import { createPlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
-import { chunk, CHUNKED, connect, exchange, FERN, isFailure, message, TOKEN } from '../client.js';
+import { chunk, CHUNKED, connect, exchange, isFailure, message, TOKEN } from '../client.js';
+import { FERN, FERN_JSON, inJson } from '../plants.js';
 import { isReleased, listen, serve } from '../service.js';
 import { gatedStore, storeOf, type GatedStore } from '../stores.js';
 import { nextClose, plantOf } from './support.js';
@@ -40,7 +41,7 @@ t.test('maxBufferedBytes must be at least eight times maxBodyBytes', async (t) =
 });
 
 t.test('a request fits into the smallest budget if it is alone, and takes no more', async (t) => {
-  const size = FERN.length;
+  const size = Buffer.byteLength(FERN_JSON);
   const { port, handler } = await serve(t, { maxBodyBytes: size, maxBufferedBytes: 8 * size });
   const held: number[] = [];
   const note = (): void => void held.push(handler.bufferedBytes());
@@ -54,7 +55,7 @@ t.test('a request fits into the smallest budget if it is alone, and takes no mor
 const LONG = 'x'.repeat(5_000);
 const withTrailers = message({
   headers: CHUNKED,
-  body: Buffer.concat([chunk(FERN), Buffer.from(`0\r\nX: ${LONG}\r\n\r\n`)]),
+  body: Buffer.concat([chunk(FERN_JSON), Buffer.from(`0\r\nX: ${LONG}\r\n\r\n`)]),
 });
 
 /** Requests that are larger than the usual one, and how much more memory they take, in bytes. */
@@ -62,7 +63,7 @@ const LARGER: Readonly<Record<string, readonly [bytes: number, request: Buffer]>
   'a long target': [5_001, message({ target: `/plants?${LONG}` })],
   'a header line': [128 + 5_001, message({ headers: { X: LONG } })],
   // The length takes one digit more.
-  'a body': [4 * 99 + 1, message({ body: FERN.padEnd(FERN.length + 99) })],
+  'a body': [4 * 99 + 1, message({ body: FERN_JSON + ' '.repeat(99) })],
   // `Transfer-Encoding: chunked` is longer than the length.
   trailers: [128 + 5_001 + 8, withTrailers],
 };
@@ -127,7 +128,7 @@ t.test('the memory of all requests is limited, and reaching the limit is reporte
   await isReleased({ handler });
 });
 
-const plant = (id: number): Buffer => message({ body: `{"id":${id},"name":"fern"}` });
+const plant = (id: bigint): Buffer => message({ body: inJson({ ...FERN, id }) });
 
 t.test('memory is held until a response is flushed, or its connection closes', async (t) => {
   const [first, third] = [gatedStore(), gatedStore()];
@@ -138,7 +139,7 @@ t.test('memory is held until a response is flushed, or its connection closes', a
   const { port, server, handler } = await serve(t, { store });
   const closed = nextClose(server);
   const client = await connect(t, port);
-  client.send(Buffer.concat([1, 2, 3, 4, 5].map(plant)));
+  client.send(Buffer.concat([1n, 2n, 3n, 4n, 5n].map(plant)));
   await Promise.all([first.arrived(1), third.arrived(1)]);
   const held = handler.bufferedBytes();
   first.letGo();

@@ -22,12 +22,14 @@ import t, { type Test } from 'tap';
 
 import { openPlantLog } from '../../dist/index.js';
 import { serve } from '../../dist/program/serve.js';
+import { encodeRecord } from '../../dist/log/record.js';
 import { bind } from '../../dist/program/server/bind.js';
 import type { Environment } from '../../dist/program/settings/read.js';
 import { readServerSettings } from '../../dist/program/settings/server.js';
 import type { OpenStore } from '../../dist/program/open-store.js';
 import { selfSigned } from '../certificate.js';
-import { connect, exchange, FERN, message, openSocket, TOKEN } from '../client.js';
+import { connect, exchange, message, openSocket, TOKEN } from '../client.js';
+import { FERN, FERN_JSON, inJson } from '../plants.js';
 import { freePort, listen } from '../service.js';
 import { gatedStore } from '../stores.js';
 import {
@@ -44,7 +46,7 @@ import {
   startHere,
 } from '../system/program.js';
 
-const RECORD = '{"id":7,"name":"Boston fern","tag":"indoor","crc32":1134476476}\n';
+const RECORD = encodeRecord(FERN);
 
 /** The status of a plant that is sent with a token. */
 async function statusWith(t: Test, port: number, token: string): Promise<number> {
@@ -221,8 +223,8 @@ t.test('if the log is modified, all plants get 503, and the program ends with 1'
     t.match(await client.answer(), { status: 200 });
   }
   truncateSync(program.log, 10);
-  for (const [id, client] of clients.entries())
-    client.send(message({ body: `{"id":1${id},"name":"fern"}` }));
+  for (const [n, client] of clients.entries())
+    client.send(message({ body: inJson({ ...FERN, id: BigInt(10 + n) }) }));
   for (const client of clients) {
     t.match(await client.answer(), { status: 503, headers: { 'retry-after': '1' } });
     await client.closed;
@@ -369,15 +371,15 @@ t.test('the program applies the settings for the log and the limits', async (t) 
   const env = {
     ...ENV,
     PLANT_STORE_FILE: 'a/b/log',
-    PLANT_STORE_MAX_BODY: String(FERN.length),
-    PLANT_STORE_MAX_BUFFERED: String(8 * FERN.length),
+    PLANT_STORE_MAX_BODY: String(Buffer.byteLength(FERN_JSON)),
+    PLANT_STORE_MAX_BUFFERED: String(8 * Buffer.byteLength(FERN_JSON)),
     PLANT_STORE_KEEP_ALIVE_SECONDS: '12',
   };
   const cwd = t.testdir({ a: { b: {} } });
   const { port, log } = await startHere(t, { cwd, env });
   t.equal(log, join(cwd, 'a/b/log'));
   const client = await connect(t, port);
-  client.send(message({ body: `${FERN} ` }));
+  client.send(message({ body: `${FERN_JSON} ` }));
   t.match(await client.answer(), { status: 400, body: '"error":413' });
   client.send(message());
   t.match(await client.answer(), { status: 200, headers: { 'keep-alive': 'timeout=12' } });

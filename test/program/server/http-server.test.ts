@@ -26,7 +26,6 @@ import {
   CHUNKED,
   chunkedMessage,
   connect,
-  FERN,
   isFailure,
   message,
   type Message,
@@ -34,6 +33,7 @@ import {
   type Client,
   type Expected,
 } from '../../client.js';
+import { FERN_JSON, inJson, IVY, MOSS } from '../../plants.js';
 import { listen, startPlantServer } from '../../service.js';
 import { gatedStore, storeOf } from '../../stores.js';
 
@@ -107,7 +107,7 @@ const waiting = (parts: Message): string =>
 
 const lines = (count: number): string => Array(count).fill('X: x').join('\r\n');
 const withExtension = (length: number): Buffer =>
-  withChunks(`${FERN.length.toString(16)};${'x'.repeat(length)}\r\n${FERN}\r\n${LAST_CHUNK}`);
+  withChunks(String(chunk(FERN_JSON)).replace('\r\n', `;${'x'.repeat(length)}\r\n`) + LAST_CHUNK);
 
 const wrongToken = { headers: { Authorization: 'Bearer wrong' } };
 const LAST_CHUNK = '0\r\n\r\n';
@@ -174,7 +174,7 @@ const exchanges: Record<string, readonly [course: Course, table: Table]> = {
       'a part of a request line': ['POST /pl', 400],
       'a part of a header line': [message().subarray(0, 40), 400],
       'a part of a body': [message().subarray(0, -1), 400],
-      'no last chunk': [chunkedMessage(FERN).subarray(0, -LAST_CHUNK.length), 400],
+      'no last chunk': [chunkedMessage(FERN_JSON).subarray(0, -LAST_CHUNK.length), 400],
       'a part of a second request': [inOnePacket(message(), message().subarray(0, -1)), 200, 400],
     },
   ],
@@ -194,7 +194,7 @@ for (const [promise, [course, table]] of Object.entries(exchanges))
 
 t.test('100 Continue is sent if the head of the request is valid', async (t) => {
   const { port } = await start(t);
-  for (const body of [FERN, `{"id":7,"name":"${LONG}"}`]) {
+  for (const body of [FERN_JSON, `{"id":7,"name":"${LONG}"}`]) {
     const client = await connect(t, port);
     const about = `${Buffer.byteLength(body)} bytes`;
     client.send(waiting({ headers: { 'Content-Length': String(Buffer.byteLength(body)) } }));
@@ -366,17 +366,17 @@ t.test('what is late gets a 408, and nothing behind it is stored', async (t) => 
   const [gated, plants] = [gatedStore(), new Set<bigint>()];
   const store = storeOf((plant) => {
     plants.add(plant.id);
-    return plant.id === 1n ? gated.add(plant) : takesAll.add(plant);
+    return plant.id === MOSS.id ? gated.add(plant) : takesAll.add(plant);
   });
   const { port } = await start(t, { store });
-  const late = message({ body: '{"id":8,"name":"ivy"}' });
+  const late = message({ body: inJson(IVY) });
   /** A client that sends this much of a request that comes late. */
   const begin = async (length: number, client = connect(t, port)): Promise<Client> => {
     (await client).send(late.subarray(0, length));
     return client;
   };
   const pending = await connect(t, port);
-  pending.send(message({ body: '{"id":1,"name":"fern"}' }), late.subarray(0, 20));
+  pending.send(message({ body: inJson(MOSS) }), late.subarray(0, 20));
   await gated.arrived(1);
   const slow = await connect(t, port);
   slow.send('POST /plants?');
@@ -404,7 +404,7 @@ t.test('what is late gets a 408, and nothing behind it is stored', async (t) => 
   await answers(t, pending, [200, 408], 'behind a plant that is pending');
   await Promise.race([handshake.closed, slowerHandshake.closed]);
   t.notOk(slowerHandshake.socket.closed);
-  t.notOk(plants.has(8n), 'nothing that arrives after a 408 is stored');
+  t.notOk(plants.has(IVY.id), 'nothing that arrives after a 408 is stored');
 });
 
 /** References to the requests or connections that arrive, which do not keep them in memory. */
@@ -528,15 +528,19 @@ t.test('a request that is in flight when the time of stop is up gets a 503', asy
   const stored = await connect(t, server.port);
   stored.send(message());
   /** Sends a head, which the server has received then, and a part of the body. */
-  const beginning = async (framing: Message['headers'], part: string | Buffer): Promise<Client> => {
+  const beginning = async (
+    headers: Message['headers'] & object,
+    part: string | Buffer,
+  ): Promise<Client> => {
     const client = await connect(t, server.port);
-    client.send(waiting({ headers: { 'Content-Length': String(FERN.length), ...framing } }));
+    client.send(waiting({ headers }));
     t.match(await client.answer(), { status: 100 });
     client.send(part);
     return client;
   };
-  const sending = await beginning({}, FERN.slice(0, -1));
-  const sendingChunks = await beginning(CHUNKED, chunk(FERN));
+  const declared = { 'Content-Length': String(Buffer.byteLength(FERN_JSON)) };
+  const sending = await beginning(declared, FERN_JSON.slice(0, -1));
+  const sendingChunks = await beginning(CHUNKED, chunk(FERN_JSON));
   await store.arrived(1);
   const stopped = server.stop(1);
   const unavailable = { status: 503, headers: { connection: 'close', 'retry-after': '1' } };

@@ -23,6 +23,7 @@ import {
   TOKEN,
   type Message,
 } from '../../client.js';
+import { FERN, inJson } from '../../plants.js';
 import { listen, startPlantServer } from '../../service.js';
 import { gatedStore, storeOf } from '../../stores.js';
 
@@ -43,7 +44,7 @@ const startApplication = (t: Test, handler: PlantHandler): Promise<number> =>
   listen(t, createServer(handler));
 
 const plant = (id: number, parts: Message = {}): Buffer =>
-  message({ body: `{"id":${id},"name":"fern"}`, ...parts });
+  message({ body: inJson({ ...FERN, id: BigInt(id) }), ...parts });
 
 /** A request with a chunked body, which is empty. */
 const chunked = (headers: Message['headers'] = {}): Buffer =>

@@ -13,9 +13,10 @@ import {
   startMonitor,
   type Watched,
 } from '../../../dist/program/server/monitor.js';
-import { connect, exchange, FERN, message } from '../../client.js';
+import { connect, exchange, message } from '../../client.js';
 import { createGate, type Gate } from '../../log/support.js';
 import { scrape } from '../../metrics.js';
+import { inJson, IVY } from '../../plants.js';
 import { freePort } from '../../service.js';
 import { DONE, ENV, launchHere, serving, startHere, type Program } from '../../system/program.js';
 
@@ -149,7 +150,7 @@ t.test('the responses that are counted are those that clients got', async (t) =>
   const requests = [
     message(),
     message(),
-    message({ body: FERN.replace('7', '8') }),
+    message({ body: inJson(IVY) }),
     message({ body: '{}' }),
     message({ headers: { Authorization: undefined } }),
     message({ headers: { Expect: 'more' } }),
