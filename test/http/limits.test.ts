@@ -6,7 +6,7 @@ import { Duplex } from 'node:stream';
 
 import t, { type Test } from 'tap';
 
-import { DEFAULT_LIMITS, MAX_LIMITS, resolveLimits } from '../../dist/http/limits.js';
+import { resolveLimits } from '../../dist/http/limits.js';
 import { createPlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
 import { chunk, CHUNKED, connect, exchange, isFailure, message, TOKEN } from '../client.js';
@@ -17,13 +17,21 @@ import { nextClose, plantOf } from './support.js';
 
 t.test('a limit that is omitted has its default', async (t) => {
   const options: object = { maxBodyBytes: 5, bodyTimeoutMs: undefined };
-  t.strictSame(resolveLimits(options), { ...DEFAULT_LIMITS, maxBodyBytes: 5 });
+  const others = { maxBufferedBytes: 67_108_864, bodyTimeoutMs: 30_000 };
+  t.strictSame(resolveLimits(options), { maxBodyBytes: 5, ...others });
+  t.strictSame(resolveLimits({}), { maxBodyBytes: 1_048_576, ...others });
 });
 
+const MAXIMA = {
+  maxBodyBytes: 67_108_864,
+  maxBufferedBytes: 9_007_199_254_740_991,
+  bodyTimeoutMs: 2_147_483_647,
+};
+
 t.test('a limit must be an integer between 1 and its maximum', async (t) => {
-  t.strictSame(resolveLimits(MAX_LIMITS), MAX_LIMITS);
+  t.strictSame(resolveLimits(MAXIMA), MAXIMA);
   t.doesNotThrow(() => resolveLimits({ maxBodyBytes: 1, maxBufferedBytes: 8, bodyTimeoutMs: 1 }));
-  for (const [name, max] of Object.entries<number>({ ...MAX_LIMITS })) {
+  for (const [name, max] of Object.entries(MAXIMA)) {
     for (const value of [0, -1, 1.5, NaN, Infinity, '5', '', true, [5], 5n, max + 1])
       t.throws(
         () => resolveLimits({ [name]: value }),
@@ -34,10 +42,11 @@ t.test('a limit must be an integer between 1 and its maximum', async (t) => {
 });
 
 t.test('maxBufferedBytes must be at least eight times maxBodyBytes', async (t) => {
+  const name = 'RangeError';
   const message = 'maxBufferedBytes: must be at least eight times maxBodyBytes';
   t.doesNotThrow(() => resolveLimits({ maxBodyBytes: 100, maxBufferedBytes: 800 }));
-  t.throws(() => resolveLimits({ maxBodyBytes: 100, maxBufferedBytes: 799 }), { message });
-  t.throws(() => resolveLimits({ maxBufferedBytes: 8_388_607 }), { message });
+  t.throws(() => resolveLimits({ maxBodyBytes: 100, maxBufferedBytes: 799 }), { name, message });
+  t.throws(() => resolveLimits({ maxBufferedBytes: 8_388_607 }), { name, message });
 });
 
 t.test('a request fits into the smallest budget if it is alone, and takes no more', async (t) => {
@@ -58,13 +67,19 @@ const withTrailers = message({
   body: Buffer.concat([chunk(FERN_JSON), Buffer.from(`0\r\nX: ${LONG}\r\n\r\n`)]),
 });
 
+const inPieces = message({
+  headers: CHUNKED,
+  body: Buffer.concat([FERN_JSON.slice(0, -1), FERN_JSON.slice(-1), ''].map(chunk)),
+});
+
 /** Requests that are larger than the usual one, and how much more memory they take, in bytes. */
 const LARGER: Readonly<Record<string, readonly [bytes: number, request: Buffer]>> = {
   'a long target': [5_001, message({ target: `/plants?${LONG}` })],
   'a header line': [128 + 5_001, message({ headers: { X: LONG } })],
   // The length takes one digit more.
   'a body': [4 * 99 + 1, message({ body: FERN_JSON + ' '.repeat(99) })],
-  // `Transfer-Encoding: chunked` is longer than the length.
+  // `Transfer-Encoding: chunked` is longer than the length by 8 bytes.
+  'a body in pieces': [4 * (Buffer.byteLength(FERN_JSON) - 2) + 8, inPieces],
   trailers: [128 + 5_001 + 8, withTrailers],
 };
 
