@@ -23,13 +23,17 @@ export interface PlantStore {
    * @throws {@link PlantStoreError} `conflict` if the id belongs to a different plant;
    * `unavailable` if the plant cannot be stored at the moment, or if it is unknown whether it was
    * stored. Adding the same plant again is always safe.
-   * @throws TypeError or RangeError if it is not a plant, as `copyPlant` does, even if the store is closed.
+   * @throws TypeError or RangeError if it is not a plant, as `copyPlant` does, even if the store is closed;
+   * RangeError also if it is too large for the store.
    */
   add(plant: NewPlant): Promise<'created' | 'unchanged'>;
 
   /**
    * Waits for the pending plants, then releases the store. Plants that are added later are refused
    * as `unavailable`. Closing a store again does nothing.
+   *
+   * @throws {@link PlantStoreError} `unavailable` if the store cannot be released. What `add` has resolved for is
+   * durable nevertheless.
    */
   close(): Promise<void>;
 }

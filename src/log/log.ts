@@ -199,7 +199,7 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
   async function close(): Promise<void> {
     await committer.close();
     try {
-      await file.close();
+      await file.close().catch(throwAsStoreError);
     } finally {
       await committer.marked;
       await lock.release();

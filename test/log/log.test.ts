@@ -33,6 +33,7 @@ import { hasty } from './lock-support.js';
 import {
   collect,
   failNext,
+  faultyFileSystem,
   holdNext,
   ignore,
   isPending,
@@ -106,6 +107,14 @@ t.test('a log refuses plants as soon as close is called', async (t) => {
   t.notOk(log.poisoned.aborted);
 });
 
+t.test('a log whose file cannot be closed is unlocked nevertheless', async (t) => {
+  const fs = faultyFileSystem();
+  const log = await openLog(fs, logAt(t));
+  failNext(fs, 'close', { fails: 'EIO' });
+  await t.rejects(log.close(), { ...UNAVAILABLE, message: `${log.path}: i/o error (EIO)` });
+  await (await openPlantLog(log.path)).close();
+});
+
 t.test('a log is opened by its real path, whatever path is given', async (t) => {
   const folder = t.testdir({ real: { 'plants.jsonl': logOf([FERN]) } });
   const real = join(folder, 'real', 'plants.jsonl');
@@ -177,9 +186,12 @@ t.test('opening a file that cannot be used rejects with unavailable and the reas
   t.strictSame(readdirSync(folder).toSorted(), ['file', 'folder'], 'nothing is left');
 });
 
-t.test('a path must be a string', async (t) => {
+t.test('a path must be a string, and report a function; otherwise no log is created', async (t) => {
   for (const path of [undefined, null, 7, new URL('file:///plants.jsonl')])
     await t.rejects(openPlantLog(path as never), TypeError);
+  const path = logAt(t);
+  await t.rejects(openPlantLog(path, { report: 'console' as never }), TypeError);
+  t.notOk(existsSync(path));
 });
 
 t.test('only a regular file can be a log', async (t) => {
