@@ -65,6 +65,8 @@ const LOCKED: readonly unknown[] = ['55P03', '57014'];
  *
  * @example A program that starts before its database:
  * ```ts
+ * import { setTimeout } from 'node:timers/promises';
+ *
  * async function open(): Promise<PostgresStore> {
  *   for (;;)
  *     try {
@@ -72,7 +74,7 @@ const LOCKED: readonly unknown[] = ['55P03', '57014'];
  *     } catch (error) {
  *       if (!isTransient(error)) throw error;
  *       console.error((error as Error).message);
- *       await setTimeout(2_000); // of node:timers/promises
+ *       await setTimeout(2_000);
  *     }
  * }
  * ```

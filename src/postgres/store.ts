@@ -50,8 +50,10 @@ export interface PostgresStore extends PlantStore {
   /** The hosts and the database, without user and password: `db1:5432,db2:5432/plants`. */
   readonly name: string;
   /**
-   * Reads all plants in the order of their ids, on a connection of its own. Closing the store ends the reading with an
-   * error.
+   * Reads all plants in the order of their ids, on a connection of its own.
+   *
+   * The iterator rejects with a {@link PlantStoreError}: `unavailable` if the store is closed before all plants have
+   * been read, or if the database cannot be read or holds what is not a plant.
    */
   plants(): AsyncIterable<NewPlant>;
   /**
