@@ -178,19 +178,20 @@ t.test(
     const client = await connect(t, server.port);
     client.send(message());
     await store.arrived(1);
-    const stopped = server.stop(1);
+    const stopped = contexts.run('stop', () => server.stop(1));
     t.match(await client.answer(), { status: 503 });
     store.letGo();
     await stopped;
-    const published = seen.map(({ message: { request, status, error } }) => [
+    const published = seen.map(({ message: { request, status, error }, context }) => [
       status,
       error,
       request?.method,
+      context,
     ]);
     t.strictSame(published, [
-      [400, 400, undefined],
-      [431, 431, undefined],
-      [503, 503, 'POST'],
+      [400, 400, undefined, undefined],
+      [431, 431, undefined, undefined],
+      [503, 503, 'POST', 'stop'],
     ]);
   },
 );

@@ -9,7 +9,7 @@ import { anyAnswer, chunkedMessage, connect, exchange, isFailure, message } from
 import { exactly } from '../exactly.js';
 import { FERN, FERN_JSON } from '../plants.js';
 import { isReleased, listen, serve, type Service } from '../service.js';
-import { gatedStore, storeOf } from '../stores.js';
+import { gatedStore } from '../stores.js';
 
 type Application = (handler: PlantHandler, req: IncomingMessage, res: ServerResponse) => void;
 
@@ -183,8 +183,9 @@ for (const [about, [status, reason]] of Object.entries(REASONS))
     const fail = (): never => {
       throw reason;
     };
+    const close = async () => void t.fail('the handler has closed the store');
     for (const add of [fail, async () => fail()]) {
-      const { port, handler, reported } = await serve(t, { store: storeOf(add) });
+      const { port, handler, reported } = await serve(t, { store: { add, close } });
       const client = await connect(t, port);
       client.send(message());
       if (status === undefined) await client.closed;

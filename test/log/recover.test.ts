@@ -69,13 +69,14 @@ for (const [what, tail] of Object.entries({ ...tails, ...otherTails }))
   });
 
 t.test('a last line that lacks only its newline is kept, and gets it', async (t) => {
+  const reported = t.capture(console, 'error', () => undefined);
   const lines = [lineOf(REED), lineOf({ id: 5n, name: '"' })];
   for (const line of lines)
     for (const zeros of ['', '\0', '\0'.repeat(600)]) {
       const path = logAt(t, `${TEXT}${line.slice(0, -1)}${zeros}`);
-      const reports: string[] = [];
-      const log = await openPlantLog(path, { report: (message) => reports.push(message) });
-      t.equal(reports.at(-1), `${path}: the last line lacked its newline, which was added`);
+      const log = await openPlantLog(path);
+      const message = `plant-store: ${path}: the last line lacked its newline, which was added`;
+      t.strictSame(reported.args().at(-1), [message], 'on the console by default');
       t.equal(log.size, PLANTS.length + 1);
       t.equal(log.bytes, (TEXT + line).length);
       await t.rejects(log.add({ id: 5n, name: 'oak' }), { code: 'conflict' });
