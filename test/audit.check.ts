@@ -22,6 +22,7 @@ import { exchange, message } from './client.js';
 import { folderOutside, run } from './command.js';
 import { missing } from './faults/support.js';
 import { scrape } from './metrics.js';
+import { FERN, FERN_JSON, IVY } from './plants.js';
 import { block, codeSpans, read, rows } from './readme.js';
 import { launch, start, type LaunchOptions, type Program } from './system/program.js';
 
@@ -177,7 +178,7 @@ t.test('TLS 1.2 and 1.3 are offered, and no older version', async (t) => {
 });
 
 t.test('a plant is deleted with its line by the command of SECURITY.md', async (t) => {
-  const line = (id: bigint): string => encodeRecord({ id, name: 'fern' });
+  const line = (id: bigint): string => encodeRecord({ ...FERN, id });
   const cwd = t.testdir({ data: { 'plants.jsonl': line(70n) + line(7n) + line(8n) } });
   const command = /`(sed .*)`/.exec(read('.github/SECURITY.md'))?.[1] ?? '';
   await run(cwd, 'sh', '-c', command);
@@ -246,8 +247,6 @@ t.test("under Node's permission model", { skip: noFlags }, async (t) => {
   });
 });
 
-const IVY = encodeRecord({ id: 1n, name: 'Ivy' });
-
 /**
  * Restores the program as it is installed, away from everything that it is developed with. The last
  * line of its log is torn, as after a crash.
@@ -256,7 +255,7 @@ function installProgram(): void {
   for (const name of readdirSync(INSTALLATION))
     if (!INSTALLED_FILES.includes(name)) rmSync(join(INSTALLATION, name), { recursive: true });
   mkdirSync(join(INSTALLATION, 'data'));
-  writeFileSync(join(INSTALLATION, 'data/plants.jsonl'), `${IVY}{"id":2,"na`);
+  writeFileSync(join(INSTALLATION, 'data/plants.jsonl'), `${encodeRecord(IVY)}{"id":2,"na`);
 }
 
 /** Starts the installed program, checks that it stores plants, then the rest, and that it ends with code 0. */
@@ -270,12 +269,11 @@ async function serves(
     const headers = { Authorization: `Bearer ${token}` };
     return (await exchange(t, program.port, message({ headers, body }))).status;
   };
-  const fern = '{"id":7,"name":"Boston fern"';
   t.strictSame(
-    [await post(`${fern}}`), await post(`${fern}}`), await post('{}'), await post('', 'wrong')],
+    [await post(FERN_JSON), await post(FERN_JSON), await post('{}'), await post('', 'wrong')],
     [200, 200, 400, 401],
   );
   await check?.(program);
   t.match(await program.stop('SIGTERM'), { code: 0 });
-  t.ok(readFileSync(program.log, 'utf8').startsWith(IVY + fern));
+  t.ok(readFileSync(program.log, 'utf8').startsWith(encodeRecord(IVY) + encodeRecord(FERN)));
 }

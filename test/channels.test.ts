@@ -17,7 +17,7 @@ import {
 import { anyAnswer, connect, exchange, message, TOKEN } from './client.js';
 import { exactly } from './exactly.js';
 import { hangNext, holdNext, openWithFaults, untilAvailable } from './log/support.js';
-import { FERN, IVY, MOSS } from './plants.js';
+import { FERN, inJson, IVY, MOSS } from './plants.js';
 import { listen, serve, startPlantServer } from './service.js';
 import { gatedStore, openLog, storeOf } from './stores.js';
 
@@ -86,7 +86,7 @@ t.test('what is called or published for a request is so in its asynchronous cont
     {},
   ];
   const requests = parts.map(({ headers, ...rest }, id) => {
-    const body = `{"id":${id},"name":"ivy"}`;
+    const body = inJson({ ...IVY, id: BigInt(id) });
     return message({ body, ...rest, headers: { ...headers, 'X-Number': String(id) } });
   });
   // All at once, so that several begin in one turn of the event loop, and each of them in pieces.
@@ -248,11 +248,7 @@ t.test('a subscriber that throws changes no answer and no commit', async (t) => 
       throw new Error(name);
     });
   const { port } = await startServer(t, await openLog(t));
-  const requests = [
-    message({ body: '{"id":1,"name":"ivy"}' }),
-    message(),
-    Buffer.from('x\r\n\r\n'),
-  ];
+  const requests = [message({ body: inJson(IVY) }), message(), Buffer.from('x\r\n\r\n')];
   const statuses = [];
   for (const request of requests) statuses.push((await exchange(t, port, request)).status);
   t.strictSame(statuses, [200, 200, 400]);

@@ -16,6 +16,7 @@ import { TOKEN } from './client.js';
 import { exactly } from './exactly.js';
 import { missing } from './faults/support.js';
 import { FIXED_MIB } from './hostile/memory.js';
+import { IVY } from './plants.js';
 import { block, blocks, read, settingsIn } from './readme.js';
 import { freePort } from './service.js';
 import { DONE, launch, launchHere, runHere, serving, startHere } from './system/program.js';
@@ -125,7 +126,7 @@ t.test(
     const folder = t.testdir({
       bin: { systemctl: '#!/bin/sh\necho "$0 $@"\n' },
       state: {},
-      'plants.backup.jsonl': encodeRecord({ id: 1n, name: 'ivy' }),
+      'plants.backup.jsonl': encodeRecord(IVY),
     });
     const state = join(folder, 'state');
     chmodSync(join(folder, 'bin/systemctl'), 0o755);
@@ -308,7 +309,7 @@ t.test('with the documented patch, a pod waits for a command that repairs the lo
   const container = { livenessProbe: undefined, command: ['sleep', 'infinity'] };
   t.match(containerOf(patched), { ...container, readinessProbe: undefined });
 
-  const ivy = encodeRecord({ id: 1n, name: 'ivy' });
+  const ivy = encodeRecord(IVY);
   const cwd = t.testdir({ data: { 'plants.jsonl': `${ivy}x\n` } });
   const [, script = '', args = ''] = / -- node (\S+) (.*)\n/.exec(REPAIR) ?? [];
   t.ok(existsSync(script.replace('/app', '.')));

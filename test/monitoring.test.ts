@@ -9,6 +9,7 @@ import { startMetrics } from '../dist/program/server/metrics.js';
 import { exchange, message, TOKEN } from './client.js';
 import { exactly } from './exactly.js';
 import { noPromtool, samplesIn } from './metrics.js';
+import { FERN, inJson, IVY } from './plants.js';
 import { block, blocks } from './readme.js';
 import { ENV, SERVER, start } from './system/program.js';
 
@@ -194,7 +195,7 @@ t.test('the preloads log each answer, and add its error to the span', async (t) 
   });
   const requests = [
     message(),
-    message({ body: '{"id":7,"name":"ivy"}' }),
+    message({ body: inJson({ ...IVY, id: FERN.id }) }),
     message({ target: '/a"\\b', headers: { Authorization: undefined } }),
     Buffer.from('this is not HTTP\r\n\r\n'),
   ];

@@ -9,7 +9,7 @@ import { anyString } from './any-plant.js';
 import { document } from './hostile/documents.js';
 import { judgeBody } from './hostile/oracle.js';
 import { byLength, seed } from './length.js';
-import { inJson, OPTIONAL, PLAIN, PLANTS_OF_EACH_SHAPE } from './plants.js';
+import { FERN, inJson, OPTIONAL, PLAIN, PLANTS_OF_EACH_SHAPE } from './plants.js';
 
 const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
 const STRING_RULE = `${ID_RULE}, not a string`;
@@ -306,13 +306,12 @@ t.test('a value that a body parser has parsed has to meet the same rules', async
 
 t.test('copyPlant refuses what is not a plant, and says what to change', async (t) => {
   const refused = (plant: object) => () => copyPlant(plant as NewPlant);
-  const fern = { id: 7n, name: 'Boston fern' };
-  t.throws(refused({ ...fern, id: 7 }), new TypeError('id: must be a bigint, such as 5n'));
-  t.throws(refused({ ...fern, id: 2n ** 63n }), new RangeError(ID_RULE));
+  t.throws(refused({ ...FERN, id: 7 }), new TypeError('id: must be a bigint, such as 5n'));
+  t.throws(refused({ ...FERN, id: 2n ** 63n }), new RangeError(ID_RULE));
   t.throws(refused({ id: 7n }), new TypeError(NAME_RULE));
   for (const member of OPTIONAL) {
     const fault = `${member}: must be a string`;
-    t.throws(refused({ ...fern, [member]: 7 }), new TypeError(fault));
-    t.throws(refused({ ...fern, [member]: null }), new TypeError(`${fault}, or be left out`));
+    t.throws(refused({ ...FERN, [member]: 7 }), new TypeError(fault));
+    t.throws(refused({ ...FERN, [member]: null }), new TypeError(`${fault}, or be left out`));
   }
 });

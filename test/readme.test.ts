@@ -28,6 +28,8 @@ import { exchange, message } from './client.js';
 import { missing } from './faults/support.js';
 import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
+import { lineOf } from './log/support.js';
+import { inJson, IVY, MOSS } from './plants.js';
 import { block, blocks, blocksIn, codeSpans, DOCUMENTS, read, rows } from './readme.js';
 import { launch, runHere, serving, start } from './system/program.js';
 
@@ -333,16 +335,15 @@ t.test(
 
 t.test('the documented commands verify, repair, restore and export a damaged log', async (t) => {
   const [verify = '', repair = '', restore = '', exporting = ''] = blocks('Commands', 'sh');
-  const ivy = encodeRecord({ id: 1n, name: 'ivy' });
+  const [ivy, moss] = [encodeRecord(IVY), `${inJson(MOSS)}\n`];
   const data = { 'plants.jsonl': `${ivy}x\n` };
-  const moss = '{"id":2,"name":"moss"}\n';
   const cwd = t.testdir({ dist: DIST, data, 'plants.backup.jsonl': ivy + moss });
   await t.rejects(shell(verify, cwd), {
     code: 1,
-    stdout: new RegExp(`line 2, byte ${ivy.length}: `),
+    stdout: new RegExp(`line 2, byte ${lineOf(IVY).length}: `),
   });
   t.match(await shell(repair, cwd), /damaged-[0-9a-f]+/);
   t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
   await shell(restore + exporting, cwd);
-  t.equal(readFileSync(join(cwd, 'exported.jsonl'), 'utf8'), `{"id":1,"name":"ivy"}\n${moss}`);
+  t.equal(readFileSync(join(cwd, 'exported.jsonl'), 'utf8'), `${inJson(IVY)}\n${moss}`);
 });

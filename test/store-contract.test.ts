@@ -6,7 +6,7 @@ import t from 'tap';
 import { copyPlant, openPlantLog, type NewPlant, type PlantStore } from '../dist/index.js';
 import { storeContract } from '../dist/store-contract.js';
 import { memoryStore } from './examples/store.js';
-import { OPTIONAL } from './plants.js';
+import { FERN, OPTIONAL } from './plants.js';
 
 for (const { name, check } of storeContract)
   t.test(`the log: ${name}`, (t) =>
@@ -90,7 +90,7 @@ const MISTAKES: Readonly<Record<string, Readonly<Record<string, Mistake>>>> = {
     'does not check plants once it is closed': (store) => {
       let isClosed = false;
       return {
-        add: (plant) => store.add(isClosed ? { id: 7n, name: 'Boston fern' } : plant),
+        add: (plant) => store.add(isClosed ? FERN : plant),
         async close() {
           isClosed = true;
           await store.close();

@@ -7,6 +7,8 @@ import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
 import { nodeSystem } from '../../dist/log/system.js';
+import { lineOf } from '../log/support.js';
+import { FERN, IVY, MOSS } from '../plants.js';
 import { stepClock } from '../service.js';
 import {
   ENV,
@@ -20,10 +22,9 @@ import {
   STILL,
 } from '../system/program.js';
 
-const [FERN, IVY, OAK] = ['fern', 'ivy', 'oak'].map((name, id) =>
-  encodeRecord({ id: BigInt(id), name }),
-) as [string, string, string];
-const DAMAGED_IVY = IVY.replace('ivy', 'ivi');
+/** Text is in Latin-1, so that its length is in bytes. */
+const [fern, ivy, moss] = [lineOf(FERN), lineOf(IVY), lineOf(MOSS)];
+const damagedIvy = ivy.replace('ivy', 'ivi');
 const NO_PLANT = 'body: must be one JSON text in UTF-8; it is not valid';
 const HINT = 'if a moved line held an acknowledged plant, import it from a backup';
 
@@ -35,22 +36,22 @@ type Example = readonly [command: string, content: string, code: number, ...line
 const EXAMPLES: Record<string, Example> = {
   'a whole log': [
     'verify',
-    FERN + IVY,
+    fern + ivy,
     0,
-    `FILE: 2 plants, ${FERN.length + IVY.length} bytes, 0 damaged lines`,
+    `FILE: 2 plants, ${fern.length + ivy.length} bytes, 0 damaged lines`,
   ],
   'a torn line': [
     'verify',
-    `${FERN}{"id":8`,
+    `${fern}{"id":8`,
     0,
-    `FILE: 1 plant, ${FERN.length + 7} bytes, 0 damaged lines`,
+    `FILE: 1 plant, ${fern.length + 7} bytes, 0 damaged lines`,
     'after the last line, 7 bytes of an incomplete write',
   ],
   'no newline at the end': [
     'verify',
-    FERN.trimEnd(),
+    fern.trimEnd(),
     0,
-    `FILE: 1 plant, ${FERN.length - 1} bytes, 0 damaged lines`,
+    `FILE: 1 plant, ${fern.length - 1} bytes, 0 damaged lines`,
     'the last line has no newline; it gets one when the log is opened or repaired',
   ],
   'an empty log': ['verify', '', 0, 'FILE: 0 plants, 0 bytes, 0 damaged lines'],
@@ -64,35 +65,35 @@ const EXAMPLES: Record<string, Example> = {
   ],
   'damaged lines and a torn one': [
     'verify',
-    [FERN, 'x\n', IVY, FERN, '{"id":'].join(''),
+    [fern, 'x\n', ivy, fern, '{"id":'].join(''),
     FAILED,
-    `line 2, byte ${FERN.length}: ${NO_PLANT}`,
-    `line 4, byte ${FERN.length + 2 + IVY.length}: it repeats the id of the line at byte 0`,
-    `FILE: 2 plants, ${2 * FERN.length + 2 + IVY.length + 6} bytes, 2 damaged lines`,
+    `line 2, byte ${fern.length}: ${NO_PLANT}`,
+    `line 4, byte ${fern.length + 2 + ivy.length}: it repeats the id of the line at byte 0`,
+    `FILE: 2 plants, ${2 * fern.length + 2 + ivy.length + 6} bytes, 2 damaged lines`,
     'after the last line, 6 bytes of an incomplete write',
   ],
   'damaged lines and a torn one, repaired': [
     'repair',
-    [FERN, '\n', IVY, DAMAGED_IVY, OAK, '{"id":4,'].join(''),
+    [fern, '\n', ivy, damagedIvy, moss, '{"id":4,'].join(''),
     0,
     'FILE: kept 3 plants, moved 2 damaged lines and 8 bytes of an incomplete write to MOVED',
     HINT,
   ],
   'CR LF, repaired': [
     'repair',
-    [FERN, DAMAGED_IVY, OAK].join('').replaceAll('\n', '\r\n'),
+    [fern, damagedIvy, moss].join('').replaceAll('\n', '\r\n'),
     0,
     'FILE: kept 2 plants, wrote 2 lines again, moved 1 damaged line to MOVED',
     HINT,
   ],
-  'a whole log, repaired': ['repair', FERN, 0, 'FILE: no line is damaged; nothing was changed'],
+  'a whole log, repaired': ['repair', fern, 0, 'FILE: no line is damaged; nothing was changed'],
 };
 
 t.test('verify prints what a log holds, and repair what it has done', async (t) => {
   const cwd = t.testdir();
   const path = join(cwd, 'plants.jsonl');
   for (const [what, [command, content, code, ...lines]] of Object.entries(EXAMPLES)) {
-    writeFileSync(path, content);
+    writeFileSync(path, content, 'latin1');
     const ended = await runHere(t, { args: [command], cwd });
     const stdout = ended.stdout
       .replaceAll(path, 'FILE')
@@ -103,7 +104,7 @@ t.test('verify prints what a log holds, and repair what it has done', async (t) 
 });
 
 t.test('a log that a server has open can be verified, not repaired or served', async (t) => {
-  const cwd = t.testdir({ 'plants.jsonl': FERN });
+  const cwd = t.testdir({ 'plants.jsonl': encodeRecord(FERN) });
   const { log } = await startHere(t, { cwd });
   appendFileSync(log, 'x\n');
   const verified = await runHere(t, { args: ['verify'], cwd });

@@ -8,6 +8,7 @@ import { openPlantLog, readPlantLog, type NewPlant } from '../../dist/index.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { addPlants } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
+import { FERN, FERN_JSON, inJson, IVY } from '../plants.js';
 import { block } from '../readme.js';
 import { stepClock } from '../service.js';
 import { storeOf } from '../stores.js';
@@ -65,12 +66,12 @@ t.test('plants are imported as POST /plants takes them, and from a log', async (
 t.test('refused lines are named with the reason of a response, others stored', async (t) => {
   const idRule = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
   const rows: readonly (readonly [line: string | Buffer, reason?: string])[] = [
-    ['{"id":1,"name":"fern"}'],
+    [FERN_JSON],
     ['{"id":"2","name":7}', `${idRule}, not a string; name: must be a string`],
     [Buffer.from([0x22, 0xff, 0x22]), 'body: must be one JSON text in UTF-8; it is not UTF-8'],
-    ['{"id":1,"name":"ivy"}', 'id: belongs to a different plant; send another id'],
+    [inJson({ ...IVY, id: FERN.id }), 'id: belongs to a different plant; send another id'],
     [RECORD.trimEnd().replace('pâq', 'paq'), 'crc32: does not match the plant'],
-    ['{"id":8,"name":"elm"}'],
+    [inJson(IVY)],
     ['{"id":9,"na', 'body: must be one JSON text in UTF-8; it is not valid at position 11'],
   ];
   const content = Buffer.concat(
@@ -80,14 +81,14 @@ t.test('refused lines are named with the reason of a response, others stored', a
   const { code, lines, plants, cwd } = await imports(t, content);
   t.strictSame(lines, [...refusals, summary('2 plants', 0, '5 lines')]);
   t.equal(code, 1);
-  t.match(plants, exactly({ id: 1n, name: 'fern' }, { id: 8n, name: 'elm' }));
+  t.match(plants, exactly(FERN, IVY));
   const again = await imports(t, content, cwd);
   t.equal(again.lines.at(-1), summary('0 plants', 2, '5 lines'));
   t.strictSame(again.plants, plants);
 });
 
 t.test('the command of the document imports a file, and - stands for stdin', async (t) => {
-  const cwd = t.testdir({ 'plants.jsonl': `${ONE_PLANT}\n` });
+  const cwd = t.testdir({ 'plants.jsonl': `${FERN_JSON}\n` });
   symlinkSync(resolve('dist'), join(cwd, 'dist'));
   const command = block('Importing plants', 'sh').trim();
   const given = `${command}; cat plants.jsonl | ${command.replace('plants.jsonl', '-')}`;
@@ -101,19 +102,17 @@ t.test('the command of the document imports a file, and - stands for stdin', asy
     '',
   ]);
   t.equal(code, 0);
-  t.match(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), '{"id":1,"name":"fern",');
+  t.match(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), FERN_JSON.slice(0, -1));
 });
-
-const ONE_PLANT = '{"id":1,"name":"fern"}';
 
 t.test('a file that does not begin with a JSON object is refused as a whole', async (t) => {
   const path = join(t.testdir(), 'given');
   const never = async () => t.fail('a store is opened') as never;
   const others = {
-    'an array on one line': `[${ONE_PLANT}]`,
+    'an array on one line': `[${FERN_JSON}]`,
     'JSON on several lines': '{\n  "id": 1,\n  "name": "fern"\n}\n',
-    'lines with commas': `${ONE_PLANT},\n${ONE_PLANT}\n`,
-    gzip: gzipSync(ONE_PLANT),
+    'lines with commas': `${FERN_JSON},\n${FERN_JSON}\n`,
+    gzip: gzipSync(FERN_JSON),
   };
   for (const [what, content] of Object.entries(others))
     for (const blank of ['', '\n \r\n']) {
@@ -124,9 +123,8 @@ t.test('a file that does not begin with a JSON object is refused as a whole', as
 });
 
 t.test('the first 20 refused lines are listed, and all are counted', async (t) => {
-  const plant = '{"id":1,"name":"fern"}\n';
   for (const refused of [20, 21]) {
-    const { lines, code } = await imports(t, `${'{}\n'.repeat(refused)}\n${plant}`);
+    const { lines, code } = await imports(t, `${'{}\n'.repeat(refused)}\n${FERN_JSON}\n`);
     t.equal(lines.length, 21);
     t.equal(lines.at(-1), summary('1 plant', 0, `${refused} lines`));
     t.equal(code, FAILED);
@@ -134,7 +132,7 @@ t.test('the first 20 refused lines are listed, and all are counted', async (t) =
 });
 
 t.test('a file that cannot be read is named, and what came before is stored', async (t) => {
-  const cwd = t.testdir({ folder: {}, long: '{"id":1,"name":"fern"}\n{}\n' });
+  const cwd = t.testdir({ folder: {}, long: `${FERN_JSON}\n{}\n` });
   const reasons = {
     none: 'no such file or directory (ENOENT)',
     folder: 'illegal operation on a directory (EISDIR)',
@@ -172,7 +170,7 @@ t.test('an import shows its progress, and completes what was interrupted', async
 });
 
 t.test('an import refuses what is too large, and fails once all are counted', async (t) => {
-  const given = [1, 2, 3, 4].map((id) => `{"id":${id},"name":"fern"}\n`).join('');
+  const given = [1n, 2n, 3n, 4n].map((id) => `${inJson({ ...FERN, id })}\n`).join('');
   const path = join(t.testdir({ 'given.jsonl': given }), 'given.jsonl');
   const failures = [new RangeError('the plant is too large'), new Error('the disk failed')];
   const store = storeOf(async ({ id }) => {

@@ -10,6 +10,8 @@ import t from 'tap';
 import { encodeRecord } from '../../dist/log/record.js';
 import { SETTING_NAMES } from '../../dist/program/settings/table.js';
 import { SHUTDOWN_MS } from '../../dist/program/signals.js';
+import { lineOf } from '../log/support.js';
+import { FERN, IVY } from '../plants.js';
 import { listen } from '../service.js';
 import {
   asModule,
@@ -82,12 +84,11 @@ t.test('all faults of the settings are reported at once, and nothing is created'
 });
 
 t.test('a damaged log is refused unchanged, with the commands that help', async (t) => {
-  const fern = encodeRecord({ id: 7n, name: 'fern' });
-  const content = fern + encodeRecord({ id: 8n, name: 'ivy' }).replace('\n', ' \n');
+  const content = encodeRecord(FERN) + encodeRecord(IVY).replace('\n', ' \n');
   const cwd = t.testdir({ 'plants.jsonl': content });
   const path = join(cwd, 'plants.jsonl');
   const faults = [
-    `${path}: line 2, at byte ${fern.length}: it holds a plant, but has other spaces, escapes or members than a record, or another order`,
+    `${path}: line 2, at byte ${lineOf(FERN).length}: it holds a plant, but has other spaces, escapes or members than a record, or another order`,
     `the log was not changed: run "plant-store verify ${path}" to list its damaged lines, then "plant-store repair ${path}" to repair them`,
   ];
   await failsHere(t, FAILED, faults, { cwd });

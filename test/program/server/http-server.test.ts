@@ -528,19 +528,16 @@ t.test('a request that is in flight when the time of stop is up gets a 503', asy
   const stored = await connect(t, server.port);
   stored.send(message());
   /** Sends a head, which the server has received then, and a part of the body. */
-  const beginning = async (
-    headers: Message['headers'] & object,
-    part: string | Buffer,
-  ): Promise<Client> => {
+  const beginning = async (head: Message, part: string | Buffer): Promise<Client> => {
     const client = await connect(t, server.port);
-    client.send(waiting({ headers }));
+    client.send(waiting(head));
     t.match(await client.answer(), { status: 100 });
     client.send(part);
     return client;
   };
   const declared = { 'Content-Length': String(Buffer.byteLength(FERN_JSON)) };
-  const sending = await beginning(declared, FERN_JSON.slice(0, -1));
-  const sendingChunks = await beginning(CHUNKED, chunk(FERN_JSON));
+  const sending = await beginning({ headers: declared }, FERN_JSON.slice(0, -1));
+  const sendingChunks = await beginning({ headers: CHUNKED }, chunk(FERN_JSON));
   await store.arrived(1);
   const stopped = server.stop(1);
   const unavailable = { status: 503, headers: { connection: 'close', 'retry-after': '1' } };
