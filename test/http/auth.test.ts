@@ -43,7 +43,7 @@ t.test('a token that resembles an accepted one is refused', async (t) => {
   }
 });
 
-t.test('every token is compared in constant time, whichever one matches', async (t) => {
+t.test('every token is compared in constant time, over the length of the sent one', async (t) => {
   const calls = t.capture(crypto, 'timingSafeEqual', crypto.timingSafeEqual);
   syncBuiltinESMExports();
   t.teardown(syncBuiltinESMExports);
@@ -51,8 +51,8 @@ t.test('every token is compared in constant time, whichever one matches', async 
   for (const token of [...accepted, 'x', 'none-of-them']) {
     judge(accepted, `Bearer ${token}`);
     const sizes = calls().map(({ args: [presented] }) => presented.byteLength);
-    t.equal(sizes.length, accepted.length, `${token}: it is compared with each of them`);
-    t.equal(new Set(sizes).size, 1, `${token}: over the same length`);
+    // With a NUL behind it.
+    t.strictSame(sizes, Array(accepted.length).fill(token.length + 1), token);
   }
 });
 
