@@ -172,16 +172,17 @@ for (const [how, leave] of Object.entries(LEAVES))
 
 t.test('a request that the application destroys does not end the process', async (t) => {
   const { handler, log } = await serve(t);
-  const moments = ['before the handler runs', 'while the handler reads it'];
+  const moments = ['before the handler runs', 'while it is read', 'while it is refused'];
   const server = http2.createServer((req, res) => {
     const moment = moments.shift();
     if (moment?.startsWith('before')) req.destroy();
+    if (moment?.endsWith('refused')) req.headers.authorization = '';
     void handler(req, res);
     if (moment?.startsWith('while')) req.destroy(new Error('a reason of its own'));
   });
   const session = http2Session(t, await listen(t, server));
   for (const moment of [...moments]) {
-    await once(sendPlant(session), 'close');
+    await once(sendPlant(session).resume(), 'close');
     t.equal(log.size, 0, moment);
   }
 });
