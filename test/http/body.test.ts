@@ -49,7 +49,7 @@ t.test('a body of the limit is stored, one byte more refused, however it is spli
   t.match(answer.body, `${size} bytes`, 'the message has the limit');
 });
 
-t.test('the rest of a refused body is read, so that its client gets the answer', async (t) => {
+t.test('of a refused body, a bounded rest is read, so that a client gets the answer', async (t) => {
   t.intercept(DRAIN, 'maxBytes', { value: 1_000_000 });
   const { port, server } = await serve(t, { maxBodyBytes: 100 });
   const most = message({ body: Buffer.alloc(DRAIN.maxBytes, ' ') });
