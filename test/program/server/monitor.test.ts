@@ -60,7 +60,7 @@ const PAGES = {
   },
 };
 
-t.test('each page has its path, whatever the query is; HEAD has its head', async (t) => {
+t.test('each page needs no token, and has its path, whatever the query is', async (t) => {
   const url = await startWatching();
   t.match(url, /^http:\/\/127\.0\.0\.1:\d+$/);
   for (const [path, page] of Object.entries(PAGES)) {
