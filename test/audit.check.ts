@@ -20,6 +20,7 @@ import { encodeRecord } from '../dist/log/record.js';
 import { selfSigned } from './certificate.js';
 import { exchange, message } from './client.js';
 import { folderOutside, run } from './command.js';
+import { exactly } from './exactly.js';
 import { missing } from './faults/support.js';
 import { scrape } from './metrics.js';
 import { FERN, FERN_JSON, IVY } from './plants.js';
@@ -88,7 +89,7 @@ t.test('no package has install scripts, nor has one that it is developed with', 
 t.test('the code does not generate or load code dynamically', async (t) => {
   const importing = [];
   for (const name of filesIn('dist', '.js')) {
-    const code = readFileSync(join(ROOT, 'dist', name), 'utf8').replaceAll(COMMENT, '');
+    const code = codeOf(name).replaceAll(COMMENT, '');
     t.notMatch(code, /(?<!')\b(?:eval|Function|require|createRequire|dlopen)\b/, name);
     if (/\bimport\(/.test(code)) importing.push(name);
   }
@@ -101,13 +102,21 @@ t.test('the package imports only typebox and the modules that SECURITY.md lists'
   // Only an application that imports plant-store/postgres loads that folder, and pg.
   const files = filesIn('dist', '.js').filter((name) => !name.startsWith('postgres/'));
   const imported = files
-    .flatMap(
-      (name) => ts.preProcessFile(readFileSync(join(ROOT, 'dist', name), 'utf8')).importedFiles,
-    )
+    .flatMap((name) => ts.preProcessFile(codeOf(name)).importedFiles)
     .map(({ fileName }) => fileName.replace(/^node:(\w+).*/, '$1'))
     .filter((name) => !name.startsWith('.'));
   const listed = rows('What the code contains').flatMap(([modules = '']) => codeSpans(modules));
   t.strictSame([...new Set(imported)].toSorted(), [...listed, 'typebox/schema'].toSorted());
+  const tests = files.filter((name) => /'(?:node:assert|.*store-contract\.js)/.test(codeOf(name)));
+  t.strictSame(tests, ['store-contract.js'], 'no other file loads the tests of a store');
+});
+
+const codeOf = (name: string): string => readFileSync(join(ROOT, 'dist', name), 'utf8');
+
+t.test('the build output has the comments of its sources, and no type is any', async (t) => {
+  t.match(codeOf('http/auth.js'), '/** RFC 6750, section 2.1. */');
+  for (const name of filesIn('dist', '.d.ts'))
+    t.notMatch(codeOf(name).replaceAll(COMMENT, ''), /\bany\b/, name);
 });
 
 /** The names of the files in a folder that have this ending. */
@@ -121,10 +130,10 @@ t.test('the program serves without code from strings, and with frozen intrinsics
   await serves(t, { command: ['sh', '-c', `exec ${STRICT}`], env: NODE_FIRST });
 });
 
-const TRACED = 'trace=connect,execve,execveat,fork,vfork,clone,clone3';
+const TRACED = 'trace=bind,connect,execve,execveat,fork,vfork,clone,clone3';
 
 t.test(
-  'the program starts no process and opens no connection',
+  'the program starts no process, opens no connection, and listens on its port and its lock only',
   { skip: missing('strace') },
   async (t) => {
     const options = ['-D', '-f', '-qq', '-e', TRACED, '-e', 'signal=none', '-o', 'trace'];
@@ -132,7 +141,9 @@ t.test(
     await serves(t, { under: ['strace', ...options] });
     const [first, ...calls] = readFileSync(join(INSTALLATION, 'trace'), 'utf8').trim().split('\n');
     t.match(first, 'execve(');
-    for (const call of calls) t.match(call, 'CLONE_THREAD');
+    const lock = / bind\(\d+, \{sa_family=AF_UNIX, sun_path="[^"]+\/\.plants-/;
+    const others = calls.filter((call) => !call.includes('CLONE_THREAD'));
+    t.match(others, exactly(lock, / bind\(\d+, \{sa_family=AF_INET, /));
   },
 );
 
@@ -177,7 +188,7 @@ t.test('TLS 1.2 and 1.3 are offered, and no older version', async (t) => {
   await t.rejects(connectWith('TLSv1.1'), { code: 'ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION' });
 });
 
-t.test('a plant is deleted with its line by the command of SECURITY.md', async (t) => {
+t.test('a plant is deleted with its line, and then its id can be used again', async (t) => {
   const line = (id: bigint): string => encodeRecord({ ...FERN, id });
   const cwd = t.testdir({ data: { 'plants.jsonl': line(70n) + line(7n) + line(8n) } });
   const command = /`(sed .*)`/.exec(read('.github/SECURITY.md'))?.[1] ?? '';
@@ -185,6 +196,8 @@ t.test('a plant is deleted with its line by the command of SECURITY.md', async (
   t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), line(70n) + line(8n));
   const program = await start(t, { cwd });
   t.equal(program.plants, 2);
+  const headers = { Authorization: `Bearer ${program.token}` };
+  t.match(await exchange(t, program.port, message({ headers })), { status: 200 });
 });
 
 const NOBODY = 65534;
