@@ -383,4 +383,11 @@ t.test('the program applies the settings for the log and the limits', async (t) 
   t.match(await client.answer(), { status: 400, body: '"error":413' });
   client.send(message());
   t.match(await client.answer(), { status: 200, headers: { 'keep-alive': 'timeout=12' } });
+  const pending = await connect(t, port);
+  pending.send(message({ headers: { Expect: '100-continue' } }).subarray(0, -FERN.length));
+  t.match(await pending.answer(), { status: 100 });
+  client.send(message());
+  t.match(await client.answer(), { status: 503 }, 'the memory is enough for one request');
+  pending.send(FERN);
+  t.match(await pending.answer(), { status: 200 });
 });
