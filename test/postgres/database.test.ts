@@ -1,6 +1,9 @@
 /* The program with a database. */
 import { writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
+import type { TimerOptions } from 'node:timers';
+import timers from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
@@ -97,7 +100,18 @@ t.test('with a database', { skip: missing() }, async (t) => {
     t.notOk(samples.has('plant_store_log_plants'), 'there is no log');
   });
 
-  t.test('a start waits for its database, but not for what no wait can mend', async (t) => {
+  t.test('a start tries again every 3 s, but not if no wait can help', async (t) => {
+    const pauses = new Set<number>();
+    const pause = timers.setTimeout;
+    t.intercept(timers, 'setTimeout', {
+      value(ms: number, ...more: [unknown, TimerOptions]) {
+        // Shorter ones are those of the test.
+        if (ms > 100) pauses.add(ms);
+        return pause(ms / 100, ...more);
+      },
+    });
+    syncBuiltinESMExports();
+    t.teardown(syncBuiltinESMExports);
     const settings = { ...env, PLANT_STORE_MONITOR_PORT: String(await freePort()) };
     const page = `http://127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}/readyz`;
     await cluster.stop();
@@ -107,6 +121,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
     t.equal(await (await fetch(page)).text(), 'starting');
     await cluster.start();
     await program.says('stdout', /^plant-store listening/);
+    t.strictSame([...pauses], [3_000]);
     program.send('SIGTERM');
     t.strictSame(await program.ended, DONE);
     const wrong = { ...env, PLANT_STORE_DATABASE_URL: cluster.urlOf('none', 'client') };

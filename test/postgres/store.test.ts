@@ -97,19 +97,24 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.ok(JSON.stringify(compared).length < 100, 'a comparison does not transfer the rows');
   });
 
-  t.test('a reading that ends early or is abandoned leaves no connection', async (t) => {
+  t.test('a store has 2 connections, one for checks, and one for each reading', async (t) => {
     const url = await cluster.createSchema();
-    const store = await openStore(t, { url, connections: 1 });
+    const store = await openStore(t, { url });
     for (const plant of [FERN, IVY]) await store.add(plant);
     const { username } = new URL(url);
     const processes = `FROM pg_stat_activity WHERE usename = '${username}'`;
+    const connections = async () => (await cluster.sql(`SELECT ${processes}`)).length;
+    t.equal(await connections(), 2, 'by default');
+    for (let checks = 0; checks < 2; checks++) await store.check();
+    t.equal(await connections(), 3);
     for await (const plant of store.plants()) {
       t.strictSame(plant, FERN);
       break;
     }
-    await cluster.finds(`SELECT ${processes} HAVING count(*) = 1`);
+    await cluster.finds(`SELECT ${processes} HAVING count(*) = 3`);
     const next = () => store.plants()[Symbol.asyncIterator]().next();
     t.strictSame(await next(), { done: false, value: FERN });
+    t.equal(await connections(), 4, 'a reading that is abandoned keeps its own');
     const refused = { code: 'unavailable', message: /: the store is closed$/ };
     const ended = t.rejects(next(), refused, 'its connection was being opened');
     await store.close();
