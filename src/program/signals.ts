@@ -19,7 +19,7 @@ export interface Shutdown {
  * Signals this soon after the first one, in milliseconds, do not count as second ones. For one Ctrl-C, both the terminal
  * and a program that forwards signals, such as npm, send SIGINT, within milliseconds of each other.
  */
-export const SAME_SIGNAL_MS = 100;
+const SAME_SIGNAL_MS = 100;
 
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const;
 const STDIN = 0;

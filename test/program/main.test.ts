@@ -9,7 +9,6 @@ import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
 import { SETTING_NAMES } from '../../dist/program/settings/table.js';
-import { SHUTDOWN_MS } from '../../dist/program/signals.js';
 import { lineOf } from '../log/support.js';
 import { FERN, IVY } from '../plants.js';
 import { listen } from '../service.js';
@@ -18,7 +17,7 @@ import {
   DONE,
   FAILED,
   failsHere,
-  hasten,
+  HASTY,
   launchHere,
   MISUSED,
   run,
@@ -111,7 +110,7 @@ t.test('a signal ends the program while its database does not answer', async (t)
 t.test('a program that fails ends even if nobody reads its output', async (t) => {
   const full = `for (const output of [process.stdout, process.stderr])
     output.write('x'.repeat(10_000_000));`;
-  const imports = ['--import', asModule(full + hasten(SHUTDOWN_MS))];
+  const imports = ['--import', asModule(full + HASTY)];
   const env = { ...process.env, PLANT_STORE_PORT: 'wrong' };
   const program = spawn(process.execPath, [...imports, SERVER], { env });
   t.teardown(() => program.kill('SIGKILL'));

@@ -80,8 +80,8 @@ for (const name of ['setTimeout', 'setInterval']) {
   globalThis[name] = (callback, ms, ...args) => set(callback, ${changed}, ...args);
 }`;
 
-/** A preload that makes timers of up to `maxMs` fire 20 times as fast. */
-export const hasten = (maxMs: number): string => changeTimers(`ms <= ${maxMs} ? ms / 20 : ms`);
+/** A preload with which timers of up to 10 s, the longest time of a shutdown, fire 20 times as fast, and others never. */
+export const HASTY = changeTimers('ms <= 10_000 ? ms / 20 : 2 ** 30');
 
 /** A preload with which the program waits ten times as long for clients, which a busy machine may need. */
 export const PATIENT = changeTimers('10 * ms');
