@@ -246,10 +246,16 @@ t.test('the Job imports the log of the other manifest before the pods serve', as
   t.match(IMPORT, `job/${String(at(job, '/metadata/name'))}\n`);
 });
 
-t.test('the pods have the time and the memory that the program may take', async (t) => {
+t.test('units, pods and pm2 give the program enough time and memory', async (t) => {
   const GRACE_SECONDS = 30;
   const bytes = FIXED_MIB * 2 ** 20 + DEFAULT_LIMITS.maxBufferedBytes + 10e6 * 40;
   t.ok(bytes <= 2 ** 30, `${bytes} bytes, with the index of 10 million plants`);
+  const unit = directives(UNIT);
+  t.equal(unit.get('MemoryMax'), '1G');
+  // By default, systemd gives up after five starts in ten seconds.
+  t.ok(5 * Number(unit.get('RestartSec')) > 10);
+  const [, killTimeout] = /`--kill-timeout (\d+)`/.exec(read('.github/DEPLOYING.md')) ?? [];
+  t.ok(SHUTDOWN_MS < Number(killTimeout));
   for (const container of CONTAINERS) {
     const seconds = at(container, '/lifecycle/preStop/sleep/seconds') as number;
     t.ok(seconds + SHUTDOWN_MS / 1_000 < GRACE_SECONDS);

@@ -133,14 +133,12 @@ const DATABASE: OpenStore = {
   },
   place: 'database: db:5432/plants',
 };
-const openDatabase = async (): Promise<OpenStore> => DATABASE;
 const openLog = async (path: string): Promise<OpenStore> => {
   const log = await openPlantLog(path);
   return { store: log, place: path, log };
 };
 
-t.test('an address on which the program cannot listen is named, with its setting', async (t) => {
-  const cwd = t.testdir({ data: { token: TOKEN } });
+t.test('an address on which the program cannot listen is named, and the code is 1', async (t) => {
   const port = await listen(t, createHttpServer());
   const inUse = `cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`;
   const elsewhere = 'cannot listen on 192.0.2.1, port 0: address not available (EADDRNOTAVAIL)';
@@ -151,9 +149,8 @@ t.test('an address on which the program cannot listen is named, with its setting
     PLANT_STORE_MONITOR_HOST: ['192.0.2.1', elsewhere],
   } as const;
   for (const [name, [value, fault]] of Object.entries(faults)) {
-    const message = `${name}: ${fault}`;
-    const settings = { PLANT_STORE_MONITOR_PORT: '0', [name]: value };
-    await t.rejects(serveStore(t, cwd, openDatabase, settings), { message });
+    const env = { ...ENV, PLANT_STORE_MONITOR_PORT: '0', [name]: value };
+    await failsHere(t, FAILED, [`${name}: ${fault}`], { env });
   }
 });
 
@@ -367,7 +364,7 @@ t.test('the program listens only on the configured address', { skip: noIPv6 }, a
   await t.rejects(connect(t, program.port), { code: 'ECONNREFUSED' });
 });
 
-t.test('the program applies the settings for the log and the limits', async (t) => {
+t.test('the settings for the log, the limits and idle connections are applied', async (t) => {
   const env = {
     ...ENV,
     PLANT_STORE_FILE: 'a/b/log',

@@ -121,7 +121,7 @@ t.test('a second signal after 0.1 s ends the program, even if the disk hangs', a
   t.equal(program.stderr, '');
 });
 
-t.test('if the disk hangs, the shutdown times out within 10 s, and SIGKILL ends the program', async (t) => {
+t.test('if the disk hangs, SIGKILL ends the program within 10 s', async (t) => {
   const program = await startHanging(t, { preload: HASTY });
   const client = await connect(t, program.port);
   client.send(message());
