@@ -23,6 +23,7 @@ import { claimPrefix } from '../../dist/log/lock.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import { FERN } from '../plants.js';
+import { exactly } from '../exactly.js';
 import { claimsIn, hasty, sizeOf, startHolder } from './lock-support.js';
 import { countOf, faultyFileSystem, holdNext, LOCKED, logAt, UNAVAILABLE } from './support.js';
 
@@ -36,6 +37,8 @@ t.test('a log that is open is locked, whatever path is given', async (t) => {
   symlinkSync(path, link);
   linkSync(path, hardLink);
   const log = await openPlantLog(path);
+  const inode = statSync(path, { bigint: true }).ino.toString(36);
+  t.match(claimsIn(dirname(path)), exactly(RegExp(`^\\.plants-${inode}-[\\w-]{11}$`)));
   const lockedAt = (real: string) => ({
     ...LOCKED,
     message: `${real}: a process has the log open ("fuser ${real}" shows which one); one log serves one process, PostgreSQL serves several`,
