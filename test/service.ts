@@ -1,7 +1,9 @@
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
+import { syncBuiltinESMExports } from 'node:module';
 import type { AddressInfo, Server, Socket } from 'node:net';
+import timers from 'node:timers';
 
 import type { Test } from 'tap';
 
@@ -25,6 +27,21 @@ export function stepClock(t: Test, ms: number): void {
   let now = 0;
   performance.now = () => (now += ms);
   t.teardown(() => void (performance.now = before));
+}
+
+/** Until the test ends, lets timers of this time expire at once. Returns how many of them were started so far. */
+export function expireAtOnce(t: Test, time: number): () => number {
+  const { setTimeout } = timers;
+  let count = 0;
+  const value = (onExpiry: () => void, ms?: number): NodeJS.Timeout => {
+    if (ms === time) count++;
+    return setTimeout(onExpiry, ms === time ? 0 : ms);
+  };
+  // Teardowns run in the reverse order.
+  t.teardown(syncBuiltinESMExports);
+  for (const owner of [globalThis, timers]) t.intercept(owner, 'setTimeout', { value });
+  syncBuiltinESMExports();
+  return () => count;
 }
 
 /** Listens on a free port until the test is over. */

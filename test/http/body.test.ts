@@ -22,7 +22,7 @@ import {
   type Client,
 } from '../client.js';
 import { FERN_JSON } from '../plants.js';
-import { isReleased, listen, serve } from '../service.js';
+import { expireAtOnce, isReleased, listen, serve } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
 import { declaring, nextClose, plantOf } from './support.js';
 
@@ -47,6 +47,14 @@ t.test('a body of the limit is stored, one byte more refused, however it is spli
   const answer = await client.answer();
   isFailure(t, answer, tooLarge, 'with a Content-Length, one byte more');
   t.match(answer.body, `${size} bytes`, 'the message has the limit');
+  const byDefault = await serve(t);
+  for (const [more, status] of [
+    ['', 200],
+    [' ', 400],
+  ] as const) {
+    const request = message({ body: plantOf(1_048_576) + more });
+    t.equal((await exchange(t, byDefault.port, request)).status, status, 'by default');
+  }
 });
 
 t.test('of a refused body, a bounded rest is read, so that a client gets the answer', async (t) => {
@@ -84,9 +92,10 @@ t.test('a connection is kept after a refused body that has arrived in chunks', a
   isFailure(t, await client.answer(), kept, 'the body is no plant');
 });
 
-t.test('a client that stops within its body is answered, then disconnected', async (t) => {
+t.test('a client that stops within its body is answered after 30 s, then closed', async (t) => {
   t.intercept(DRAIN, 'timeoutMs', { value: 50 });
-  const service = await serve(t, { maxBodyBytes: 100, bodyTimeoutMs: 50 });
+  expireAtOnce(t, 30_000);
+  const service = await serve(t, { maxBodyBytes: 100 });
   const late = { status: 408, headers: { connection: 'close' } };
   for (const [about, request, expected] of [
     ['it has not begun', declaring(10), late],

@@ -103,6 +103,8 @@ t.test('with a database', { skip: missing() }, async (t) => {
   t.test('a start tries again every 3 s, but not if no wait can help', async (t) => {
     const pauses = new Set<number>();
     const pause = timers.setTimeout;
+    // Teardowns run in the reverse order.
+    t.teardown(syncBuiltinESMExports);
     t.intercept(timers, 'setTimeout', {
       value(ms: number, ...more: [unknown, TimerOptions]) {
         // Shorter ones are those of the test.
@@ -111,7 +113,6 @@ t.test('with a database', { skip: missing() }, async (t) => {
       },
     });
     syncBuiltinESMExports();
-    t.teardown(syncBuiltinESMExports);
     const settings = { ...env, PLANT_STORE_MONITOR_PORT: String(await freePort()) };
     const page = `http://127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}/readyz`;
     await cluster.stop();

@@ -6,7 +6,7 @@ import t, { type Test } from 'tap';
 import { PlantStoreError } from '../../dist/index.js';
 import { isTransient, openPostgresStore } from '../../dist/postgres/index.js';
 import { openSession } from '../../dist/postgres/session.js';
-import { freePort, listen } from '../service.js';
+import { expireAtOnce, freePort, listen } from '../service.js';
 
 /** Starts a stand-in for a server, and returns its host and port. */
 async function standIn(t: Test, answer: (socket: Socket) => void): Promise<string> {
@@ -81,19 +81,6 @@ t.test('of several hosts, each error is named, and one that is transient is enou
   }
   t.notOk(isTransient(await failure(`${password},${password}`)));
 });
-
-/** Lets timers of this time expire at once. Returns how many of them were started so far. */
-function expireAtOnce(t: Test, time: number): () => number {
-  const { setTimeout } = globalThis;
-  let count = 0;
-  t.intercept(globalThis, 'setTimeout', {
-    value(onExpiry: () => void, ms?: number) {
-      if (ms === time) count++;
-      return setTimeout(onExpiry, ms === time ? 0 : ms);
-    },
-  });
-  return () => count;
-}
 
 t.test('the time for connecting, 5 s by default, is for all hosts together', async (t) => {
   const silent = await standIn(t, () => undefined);

@@ -30,7 +30,7 @@ import type { OpenStore } from '../../dist/program/open-store.js';
 import { selfSigned } from '../certificate.js';
 import { connect, exchange, message, openSocket, TOKEN } from '../client.js';
 import { FERN, FERN_JSON, inJson } from '../plants.js';
-import { freePort, listen } from '../service.js';
+import { expireAtOnce, freePort, listen } from '../service.js';
 import { gatedStore } from '../stores.js';
 import {
   DONE,
@@ -381,10 +381,18 @@ t.test('the settings for the log, the limits and idle connections are applied', 
   client.send(message());
   t.match(await client.answer(), { status: 200, headers: { 'keep-alive': 'timeout=12' } });
   const pending = await connect(t, port);
-  pending.send(message({ headers: { Expect: '100-continue' } }).subarray(0, -FERN.length));
+  pending.send(message({ headers: { Expect: '100-continue' } }).subarray(0, -1));
   t.match(await pending.answer(), { status: 100 });
   client.send(message());
   t.match(await client.answer(), { status: 503 }, 'the memory is enough for one request');
-  pending.send(FERN);
+  pending.send('}');
   t.match(await pending.answer(), { status: 200 });
+});
+
+t.test('a body that does not arrive within 30 s is answered 408', async (t) => {
+  const expired = expireAtOnce(t, 30_000);
+  const client = await connect(t, (await startHere(t)).port);
+  client.send(message().subarray(0, -1));
+  t.match(await client.answer(), { status: 408 });
+  t.equal(expired(), 1, 'long before the 60 s for a request');
 });
