@@ -377,7 +377,7 @@ t.test('a line may have the length limit of a record, but not one byte more', as
   await log.close();
 });
 
-t.test('a batch is bounded, and plants are written in the order of arrival', async (t) => {
+t.test('a batch is full at 4 MiB, and plants are written in the order of arrival', async (t) => {
   const { fs, log, content } = await openWithFaults(t);
   const plants = manyPlants(6, 'x'.repeat(1_500_000));
   await Promise.all(plants.map((plant) => log.add(plant)));
