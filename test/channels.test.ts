@@ -19,7 +19,7 @@ import { exactly } from './exactly.js';
 import { hangNext, holdNext, openWithFaults, untilAvailable } from './log/support.js';
 import { FERN, inJson, IVY, MOSS } from './plants.js';
 import { listen, serve, startPlantServer } from './service.js';
-import { gatedStore, openLog, storeOf } from './stores.js';
+import { gatedStore, openNewLog, storeOf } from './stores.js';
 
 /** The request whose asynchronous context is current. */
 const contexts = new AsyncLocalStorage<unknown>();
@@ -247,7 +247,7 @@ t.test('a subscriber that throws changes no answer and no commit', async (t) => 
     listenTo(t, name, () => {
       throw new Error(name);
     });
-  const { port } = await startServer(t, await openLog(t));
+  const { port } = await startServer(t, await openNewLog(t));
   const requests = [message({ body: inJson(IVY) }), message(), Buffer.from('x\r\n\r\n')];
   const statuses = [];
   for (const request of requests) statuses.push((await exchange(t, port, request)).status);

@@ -13,6 +13,17 @@ import {
 export const FERN: NewPlant = { id: 7n, name: 'fern', tag: 'drau\u00dfen' };
 export const IVY: NewPlant = { id: 8n, name: 'ivy \u{1f33f}' };
 export const MOSS: NewPlant = { id: 9n, name: 'moss \ud800', tag: '\u82d4' };
+export const REED: NewPlant = { id: 10n, name: 'r\u00e9ed' };
+
+/** Plants with the ids from 1 on. */
+export function plantsNamed(...names: string[]): NewPlant[] {
+  return names.map((name, index) => ({ id: BigInt(index + 1), name, tag: '\u82d4' }));
+}
+
+/** The same, all of one name. */
+export function manyPlants(count: number, name = 'fern'): NewPlant[] {
+  return plantsNamed(...Array<string>(count).fill(name));
+}
 
 /** The JSON of a plant. */
 export function inJson({ id, ...members }: NewPlant): string {

@@ -19,7 +19,7 @@ import {
   type PlantServerOptions,
 } from '../dist/program/server/http-server.js';
 import { TOKEN } from './client.js';
-import { openLog } from './stores.js';
+import { openNewLog } from './stores.js';
 
 /** Until the test ends, so many milliseconds pass with each look at the clock. */
 export function stepClock(t: Test, ms: number): void {
@@ -96,7 +96,7 @@ export interface Service {
 
 /** Serves the handler and nothing else, before a log or the store that the options name. */
 export async function serve(t: Test, options: Partial<PlantHandlerOptions> = {}): Promise<Service> {
-  const log = await openLog(t);
+  const log = await openNewLog(t);
   const reported: unknown[] = [];
   const handler = createPlantHandler({
     store: log,

@@ -1,14 +1,20 @@
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 
 import type { Test } from 'tap';
 
-import { openPlantLog, type PlantLog, type PlantStore } from '../dist/index.js';
+import { openPlantLog, type NewPlant, type PlantLog, type PlantStore } from '../dist/index.js';
 
 /** Opens a log in a folder of the test's own. */
-export async function openLog(t: Test): Promise<PlantLog> {
+export async function openNewLog(t: Test): Promise<PlantLog> {
   const log = await openPlantLog(join(t.testdir(), 'plants.jsonl'));
   t.teardown(() => log.close());
   return log;
+}
+
+/** The plants that a store yields. */
+export function collect(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
+  return Readable.from(plants).toArray() as Promise<NewPlant[]>;
 }
 
 /** A store that does just this with a plant. */

@@ -28,7 +28,7 @@ import { storeOf } from '../stores.js';
 import { DONE } from '../system/program.js';
 import { startApplication, startHere, type Application } from './application.js';
 
-const logOf = ({ cwd }: Application): string => join(cwd, 'data/plants.jsonl');
+const logPathOf = ({ cwd }: Application): string => join(cwd, 'data/plants.jsonl');
 
 const WITH_FASTIFY = /POST:\/elsewhere not found/;
 const WITH_EXPRESS = /Cannot POST \/elsewhere/;
@@ -203,17 +203,17 @@ for (const name of ['http', 'express', 'fastify'])
     t.match(await client.answer(), { status: 200 });
     client.socket.destroy();
     t.strictSame(await application.ended, DONE);
-    t.match(readFileSync(logOf(application), 'utf8'), /^\{"id":7,.*\n$/);
+    t.match(readFileSync(logPathOf(application), 'utf8'), /^\{"id":7,.*\n$/);
     t.strictSame(readdirSync(join(application.cwd, 'data')), ['plants.jsonl'], 'no lock is left');
   });
 
 t.test('http: when the log is poisoned, the exit code is 1', async (t) => {
   const application = await startApplication(t, 'http');
-  appendFileSync(logOf(application), 'by another program\n');
+  appendFileSync(logPathOf(application), 'by another program\n');
   const client = await connect(t, application.port);
   client.send(message());
   t.match(await client.answer(), { status: 503 });
   client.socket.destroy();
   t.strictSame(await application.ended, { code: 1, signal: null });
-  t.equal(readFileSync(logOf(application), 'utf8'), 'by another program\n');
+  t.equal(readFileSync(logPathOf(application), 'utf8'), 'by another program\n');
 });

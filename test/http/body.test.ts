@@ -24,7 +24,7 @@ import {
 import { FERN_JSON } from '../plants.js';
 import { expireAtOnce, isReleased, listen, serve } from '../service.js';
 import { gatedStore, storeOf } from '../stores.js';
-import { declaring, nextClose, plantOf } from './support.js';
+import { declaring, nextClose, plantOfSize } from './support.js';
 
 /** FERN, with a chunk for each character. */
 const TINY_CHUNKS = chunkedMessage(...Array.from(FERN_JSON));
@@ -32,7 +32,7 @@ const TINY_CHUNKS = chunkedMessage(...Array.from(FERN_JSON));
 t.test('a body of the limit is stored, one byte more refused, however it is split', async (t) => {
   const size = 10_000;
   const { port } = await serve(t, { maxBodyBytes: size, maxBufferedBytes: 8 * size });
-  const body = plantOf(size);
+  const body = plantOfSize(size);
   const client = await connect(t, port);
   const tooLarge = { status: 400, error: 413 };
   for (const at of [1, 3_000, 4_096, 4_999, 5_000, 5_001, 9_999]) {
@@ -52,7 +52,7 @@ t.test('a body of the limit is stored, one byte more refused, however it is spli
     ['', 200],
     [' ', 400],
   ] as const) {
-    const request = message({ body: plantOf(1_048_576) + more });
+    const request = message({ body: plantOfSize(1_048_576) + more });
     t.equal((await exchange(t, byDefault.port, request)).status, status, 'by default');
   }
 });
@@ -222,8 +222,8 @@ t.test('bodies in tiny chunks are not queued until all of them have arrived', as
   const { handler } = await serve(t, { store: storeOf(() => Promise.resolve('created')) });
   const requests: [about: string, request: Buffer, isQueued: boolean][] = [
     ['in chunks', TINY_CHUNKS, false],
-    ['declared, of 16 KiB', message({ body: plantOf(16_384) }), true],
-    ['declared, one byte larger', message({ body: plantOf(16_385) }), false],
+    ['declared, of 16 KiB', message({ body: plantOfSize(16_384) }), true],
+    ['declared, one byte larger', message({ body: plantOfSize(16_385) }), false],
   ];
   for (const [about, request, isQueued] of requests) {
     let queuedBytes = 0;

@@ -20,18 +20,16 @@ import {
 import { inJson, IVY } from '../plants.js';
 import { codeSpans, rows } from '../readme.js';
 import { listen, serve } from '../service.js';
-import { openLog, storeOf } from '../stores.js';
+import { openNewLog, storeOf } from '../stores.js';
 
 /** What a client or the store sends, and no answer may repeat. */
 const MARKER = 'marker';
 
-const CONFLICT = new PlantStoreError('conflict', MARKER);
 const FAULT = new Error(MARKER);
-const UNAVAILABLE = new PlantStoreError('unavailable', MARKER);
 
 /** The store fails with one of these, by the id of the plant. */
 const ERRORS: ReadonlyMap<bigint, Error> = new Map([
-  [1n, CONFLICT],
+  [1n, new PlantStoreError('conflict', MARKER)],
   [IVY.id, FAULT],
 ]);
 
@@ -89,7 +87,9 @@ const withAll = (faults: readonly Message[]): Message =>
 
 for (const [n, [condition, fault, expected]] of FAILURES.entries())
   t.test(`${condition} is answered ${expected.status}, whatever fails behind it`, async (t) => {
-    const store = storeOf(({ id }) => Promise.reject(ERRORS.get(id) ?? UNAVAILABLE));
+    const store = storeOf(({ id }) =>
+      Promise.reject(ERRORS.get(id) ?? new PlantStoreError('unavailable', MARKER)),
+    );
     const { port, handler, reported } = await serve(t, { store, maxBodyBytes: 100 });
     const client = await connect(t, port);
     const headers = { Cookie: MARKER, [`X-${MARKER}`]: MARKER };
@@ -116,7 +116,7 @@ for (const [n, [condition, fault, expected]] of FAILURES.entries())
   });
 
 t.test('invalid options make createPlantHandler throw', async (t) => {
-  const store = await openLog(t);
+  const store = await openNewLog(t);
   const make = (options: object) => () =>
     createPlantHandler({ store, tokens: [TOKEN], ...options });
   t.throws(make({ maxBodyBytes: 0 }), RangeError, 'a limit that is out of its range');
@@ -130,7 +130,7 @@ t.test('invalid options make createPlantHandler throw', async (t) => {
 
 t.test('modifying the options object later has no effect', async (t) => {
   const tokens = [TOKEN];
-  const options = { store: await openLog(t), tokens, maxBodyBytes: 100 };
+  const options = { store: await openNewLog(t), tokens, maxBodyBytes: 100 };
   const handler = createPlantHandler(options);
   tokens[0] = 'other';
   options.maxBodyBytes = 1;

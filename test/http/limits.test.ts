@@ -13,7 +13,7 @@ import { chunk, CHUNKED, connect, exchange, isFailure, message, TOKEN } from '..
 import { FERN, FERN_JSON, inJson } from '../plants.js';
 import { expireAtOnce, isReleased, listen, serve } from '../service.js';
 import { gatedStore, storeOf, type GatedStore } from '../stores.js';
-import { nextClose, plantOf } from './support.js';
+import { nextClose, plantOfSize } from './support.js';
 
 t.test('a limit that is omitted has its default', async (t) => {
   const options: object = { maxBodyBytes: 5, bodyTimeoutMs: undefined };
@@ -128,11 +128,11 @@ t.test('the memory of all requests is limited, and reaching the limit is reporte
   // Each body counts four times, and each head about 3,700 bytes.
   const limits = { maxBodyBytes: 10_000, maxBufferedBytes: 131_000 };
   const { port, handler } = await serve(t, { store, report, ...limits });
-  const request = message({ body: plantOf(10_000) });
+  const request = message({ body: plantOfSize(10_000) });
   const waiting = [exchange(t, port, request), exchange(t, port, request)];
   await store.arrived(2);
   await refuses(t, { port, store, plants: 2 }, request, 'a third does not fit');
-  waiting.push(exchange(t, port, message({ body: plantOf(9_900) })));
+  waiting.push(exchange(t, port, message({ body: plantOfSize(9_900) })));
   await store.arrived(3);
   for (let n = 0; n < 12; n++)
     await refuses(t, { port, store, plants: 3 }, message(), 'no other plant fits');

@@ -11,8 +11,6 @@ t.test('a plant is answered with its members, unchanged, and no id', async (t) =
   const { port, log } = await serve(t);
   const odd = JSON.stringify('"\0\u001f\\ \ud83c \udf3f f\u00e4rn \u{1f33f}');
   const rows: readonly [sent: string, answered: string][] = [
-    ['{"id":1,"name":"fern"}', '{"name":"fern"}'],
-    ['{"id":2,"name":"fern","tag":"indoor"}', '{"name":"fern","tag":"indoor"}'],
     ['{"tag":"","more":[1],"name":"","id":3}', '{"name":"","tag":""}'],
     ['{"id":4,"name":"__proto__","__proto__":{"tag":"x"}}', '{"name":"__proto__"}'],
     [`{"id":5,"name":${odd},"tag":${odd}}`, `{"name":${odd},"tag":${odd}}`],

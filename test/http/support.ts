@@ -3,7 +3,7 @@ import type { Server, Socket } from 'node:net';
 import { message } from '../client.js';
 
 /** A plant whose JSON has a given length in bytes. */
-export function plantOf(bytes: number): string {
+export function plantOfSize(bytes: number): string {
   const rest = '{"id":7,"name":""}'.length;
   return `{"id":7,"name":"${'x'.repeat(bytes - rest)}"}`;
 }

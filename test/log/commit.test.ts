@@ -8,9 +8,9 @@ import { openLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../exactly.js';
-import { FERN, IVY, MOSS } from '../plants.js';
+import { FERN, IVY, manyPlants, MOSS, REED } from '../plants.js';
+import { collect } from '../stores.js';
 import {
-  collect,
   countOf,
   createGate,
   failNext,
@@ -23,16 +23,10 @@ import {
   logAt,
   logOf,
   openWithFaults,
-  plantsNamed,
   UNAVAILABLE,
   untilAvailable,
   type Fault,
 } from './support.js';
-
-/** Plants with the ids from 1 on. */
-function manyPlants(count: number, name = 'fern'): NewPlant[] {
-  return plantsNamed(...Array<string>(count).fill(name));
-}
 
 t.test('plants that arrive during a write are written together in the next one', async (t) => {
   const gate = createGate();
@@ -124,10 +118,9 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
     t.match(reports, exactly(FULL_REPORT, ROOM_REPORT));
     t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
 
-    const reed = { id: 4n, name: 'reed' };
     failNext(fs, 'write', { fails: code });
-    await t.rejects(log.add(reed), UNAVAILABLE);
-    await log.add(reed);
+    await t.rejects(log.add(REED), UNAVAILABLE);
+    await log.add(REED);
     t.match(reports.slice(2), exactly(FULL_REPORT, ROOM_REPORT), 'the next time, too');
     t.notOk(log.poisoned.aborted);
   });

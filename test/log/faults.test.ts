@@ -7,6 +7,7 @@ import { openLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { PlantStoreError } from '../../dist/store.js';
+import { plantsNamed } from '../plants.js';
 import {
   contentOf,
   createGate,
@@ -14,7 +15,6 @@ import {
   ignore,
   isPending,
   nameOfKept,
-  plantsNamed,
   type Fault,
   type FaultyFileSystem,
 } from './support.js';

@@ -28,10 +28,10 @@ import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
-import { FERN, IVY, MOSS } from '../plants.js';
+import { FERN, IVY, MOSS, REED } from '../plants.js';
+import { collect } from '../stores.js';
 import { hasty } from './lock-support.js';
 import {
-  collect,
   failNext,
   faultyFileSystem,
   holdNext,
@@ -203,7 +203,6 @@ t.test('only a regular file can be a log', async (t) => {
 });
 
 const STORED = logOf([MOSS, IVY]);
-const REED = { id: 4n, name: 'reed' };
 
 /** What another process may do to the file of an open log, by which plants are lost. */
 const LOSSES: Record<string, (path: string) => void> = {

@@ -8,11 +8,11 @@ import { encodeRecord } from '../../dist/log/record.js';
 import { readPlantLog } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { example } from '../embedding/application.js';
-import { FERN, IVY, MOSS, PLANTS_OF_EACH_SHAPE } from '../plants.js';
+import { FERN, IVY, MOSS, PLANTS_OF_EACH_SHAPE, plantsNamed } from '../plants.js';
 import { block, read as readDocument } from '../readme.js';
+import { collect } from '../stores.js';
 import { asModule } from '../system/program.js';
 import {
-  collect,
   countOf,
   holdNext,
   ignore,
@@ -20,7 +20,6 @@ import {
   logAt,
   logOf,
   openWithFaults,
-  plantsNamed,
   UNAVAILABLE,
 } from './support.js';
 

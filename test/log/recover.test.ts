@@ -10,7 +10,7 @@ import { repairLog } from '../../dist/log/repair.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
-import { FERN, IVY, MOSS } from '../plants.js';
+import { FERN, IVY, manyPlants, MOSS, REED } from '../plants.js';
 import {
   contentOf,
   createGate,
@@ -19,7 +19,6 @@ import {
   logAt,
   logOf,
   nameOfKept,
-  plantsNamed,
   UNAVAILABLE,
 } from './support.js';
 
@@ -27,9 +26,8 @@ const PLANTS = [FERN, IVY, MOSS];
 const TEXT = PLANTS.map(lineOf).join('');
 const CONTENT = logOf(PLANTS);
 
-const REED = { id: 5n, name: 'r\u00e9ed' };
 const OAK = { id: 6n, name: 'oak' };
-const TORN = Buffer.from(lineOf(REED).slice(0, 18), 'latin1');
+const TORN = Buffer.from(lineOf(REED).slice(0, 19), 'latin1');
 
 const tails: Record<string, Buffer> = {
   'one byte': Buffer.from('{'),
@@ -70,7 +68,7 @@ for (const [what, tail] of Object.entries({ ...tails, ...otherTails }))
 
 t.test('a last line that lacks only its newline is kept, and gets it', async (t) => {
   const reported = t.capture(console, 'error', () => undefined);
-  const lines = [lineOf(REED), lineOf({ id: 5n, name: '"' })];
+  const lines = [lineOf(REED), lineOf({ ...REED, name: '"' })];
   for (const line of lines)
     for (const zeros of ['', '\0', '\0'.repeat(600)]) {
       const path = logAt(t, `${TEXT}${line.slice(0, -1)}${zeros}`);
@@ -79,7 +77,7 @@ t.test('a last line that lacks only its newline is kept, and gets it', async (t)
       t.strictSame(reported.args().at(-1), [message], 'on the console by default');
       t.equal(log.size, PLANTS.length + 1);
       t.equal(log.bytes, (TEXT + line).length);
-      await t.rejects(log.add({ id: 5n, name: 'oak' }), { code: 'conflict' });
+      await t.rejects(log.add({ ...REED, name: 'oak' }), { code: 'conflict' });
       t.equal(await log.add(OAK), 'created');
       await log.close();
       t.strictSame(filesIn(dirname(path)), {
@@ -151,11 +149,7 @@ async function verified(path: string, fs: System = nodeSystem) {
 }
 
 t.test('verifying finds each damaged line with its number, offset and reason', async (t) => {
-  const [fern, ivy, oak] = plantsNamed('fern', 'ivy'.repeat(20), '\ud800').map(lineOf) as [
-    string,
-    string,
-    string,
-  ];
+  const [fern, ivy, moss] = [lineOf(FERN), lineOf(IVY), lineOf(MOSS)];
   const flipped = fern.replace('fern', 'farn');
   const noJson = /^body: must be one JSON text in UTF-8; it is not valid/;
   const lines: readonly (readonly [line: string, reason?: string | RegExp])[] = [
@@ -163,7 +157,7 @@ t.test('verifying finds each damaged line with its number, offset and reason', a
     [ivy],
     ['\n', 'it is blank'],
     [ivy, `it repeats the id of the line at byte ${flipped.length}`],
-    [oak],
+    [moss],
     [`${'x'.repeat(300_000)}\n`, noJson],
     ['{}\n', /^id: must be an integer .*; name: must be a string$/],
   ];
@@ -182,7 +176,7 @@ t.test('verifying finds each damaged line with its number, offset and reason', a
 
 t.test('verifying ends when it is left, and closes the file', async (t) => {
   const fs = faultyFileSystem();
-  const path = logAt(t, logOf(plantsNamed(...Array<string>(3_000).fill('fern'))));
+  const path = logAt(t, logOf(manyPlants(3_000)));
   for await (const { plants } of verifyLog(fs, path)) {
     t.ok(plants < 3_000);
     break;
@@ -191,7 +185,7 @@ t.test('verifying ends when it is left, and closes the file', async (t) => {
 });
 
 t.test('lines that a server appends meanwhile are checked, and progress ends at 1', async (t) => {
-  const plants = plantsNamed(...Array<string>(6_000).fill('fern'));
+  const plants = manyPlants(6_000);
   const first = logOf(plants.slice(0, 3_000));
   const path = logAt(t, first);
   const progress: [bytes: number, totalBytes: number][] = [];
@@ -207,7 +201,7 @@ t.test('lines that a server appends meanwhile are checked, and progress ends at 
 });
 
 t.test('reading a log stops when a signal is aborted, and changes nothing', async (t) => {
-  const content = `x\n${logOf(plantsNamed(...Array<string>(3_000).fill('fern'))).toString('latin1')}{"id":`;
+  const content = `x\n${logOf(manyPlants(3_000)).toString('latin1')}{"id":`;
   const open = (path: string, signal: AbortSignal) => openPlantLog(path, { signal });
   const readers = {
     open,

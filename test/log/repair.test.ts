@@ -18,7 +18,7 @@ import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { repairLog, type Repair } from '../../dist/log/repair.js';
 import { filesIn } from '../faults/support.js';
-import { FERN, IVY, MOSS } from '../plants.js';
+import { FERN, IVY, MOSS, plantsNamed } from '../plants.js';
 import { hasty } from './lock-support.js';
 import {
   contentOf,
@@ -29,7 +29,6 @@ import {
   logAt,
   logOf,
   nameOfKept,
-  plantsNamed,
   replaceableVolume,
   UNAVAILABLE,
 } from './support.js';

@@ -103,12 +103,6 @@ export async function hangNext(
   return gate;
 }
 
-export async function collect(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
-  const collected: NewPlant[] = [];
-  for await (const plant of plants) collected.push(plant);
-  return collected;
-}
-
 export function ignore(): void {
   // Reports and progress that a test does not look at.
 }
@@ -276,11 +270,6 @@ export function memoryFile(content: Buffer, maxBytesRead = Infinity): OpenFile {
     content.copy(buffer, 0, position, position + Math.min(buffer.length, maxBytesRead));
   const stat = async () => ({ size: BigInt(content.length), isFile: () => true });
   return { read, stat } as unknown as OpenFile;
-}
-
-/** Plants with the ids from 1 on. */
-export function plantsNamed(...names: string[]): NewPlant[] {
-  return names.map((name, index) => ({ id: BigInt(index + 1), name, tag: '\u82d4' }));
 }
 
 /** A log that holds these plants. */

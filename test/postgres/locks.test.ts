@@ -5,7 +5,7 @@ import { FERN, IVY } from '../plants.js';
 import { begin, missing, query, startCluster, trigger } from './cluster.js';
 import { addUntilStored, openStore, plantsFrom, refusedOf } from './support.js';
 
-const LOCKED = { code: 'unavailable', message: /lock timeout$/ };
+const LOCK_TIMEOUT = { code: 'unavailable', message: /lock timeout$/ };
 
 /** What a trigger does with a weed, by the SQLSTATE of its failure. */
 const FAILING: Record<string, string> = {
@@ -31,7 +31,7 @@ t.test('what is refused refuses no other plant', { skip: missing() }, async (t) 
     const before = endedBy('lock timeout');
     const refused = await refusedOf(store, plantsFrom(0, 100));
     t.equal(endedBy('lock timeout'), before + 8, 'for 100, 50, 25, 13, 7, 4, 2 and 1');
-    t.match(refused, exactly({ plant: { id: 98n }, error: LOCKED }));
+    t.match(refused, exactly({ plant: { id: 98n }, error: LOCK_TIMEOUT }));
     t.match(store.reports, exactly(/refuses a plant: .*lock timeout/));
     await rollBack();
     t.equal(await addUntilStored(store, { id: 98n, name: 'plant 98' }), 'created');
@@ -58,7 +58,7 @@ t.test('what is refused refuses no other plant', { skip: missing() }, async (t) 
     const store = await openStore(t, { url, connections: 1, timeoutMs: 2_000 });
     const release = await begin(t, url, 'LOCK TABLE plants');
     const refused = await refusedOf(store, [FERN, IVY]);
-    t.match(refused, exactly({ error: LOCKED }, { error: LOCKED }));
+    t.match(refused, exactly({ error: LOCK_TIMEOUT }, { error: LOCK_TIMEOUT }));
     await release();
     t.equal(await store.add(FERN), 'created');
   });

@@ -3,8 +3,9 @@ import t, { type Test } from 'tap';
 import type { NewPlant } from '../../dist/index.js';
 import { codeOf } from '../../dist/system-error.js';
 import { IVY } from '../plants.js';
+import { collect } from '../stores.js';
 import { missing, startCluster } from './cluster.js';
-import { allOf, openStore } from './support.js';
+import { openStore } from './support.js';
 
 const PLANTS: NewPlant[] = [
   { id: -(2n ** 63n), name: '', tag: '' },
@@ -42,7 +43,7 @@ async function meansTheSame(t: Test, settings: string, url: string): Promise<voi
     const outcomes = await Promise.all(plants.map((plant) => store.add(plant).catch(codeOf)));
     t.strictSame(new Set(outcomes), new Set([expected]), `with ${settings}`);
   }
-  t.strictSame(await allOf(store.plants()), PLANTS, `with ${settings}`);
+  t.strictSame(await collect(store.plants()), PLANTS, `with ${settings}`);
   await store.close();
 }
 

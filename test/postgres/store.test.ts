@@ -14,13 +14,10 @@ import { COMPARE, PAGE } from '../../dist/postgres/statements.js';
 import { storeContract } from '../../dist/store-contract.js';
 import { codeOf } from '../../dist/system-error.js';
 import { exactly } from '../exactly.js';
-import { FERN, IVY, PLANTS_OF_EACH_SHAPE } from '../plants.js';
+import { FERN, IVY, PLANTS_OF_EACH_SHAPE, plantsNamed } from '../plants.js';
+import { collect } from '../stores.js';
 import { begin, missing, query, startCluster, trigger, until } from './cluster.js';
-import { addUntilStored, allOf, openStore, plantsFrom } from './support.js';
-
-function plantsNamed(...names: readonly string[]): NewPlant[] {
-  return names.map((name, n) => ({ id: BigInt(n), name }));
-}
+import { addUntilStored, openStore, plantsFrom } from './support.js';
 
 t.test('an option that is not valid is refused', async (t) => {
   const url = 'postgres://user:secret@host/plants';
@@ -70,7 +67,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     ]);
     for (const plant of shapes) await store.add(plant);
     const all = [...plants, ...shapes];
-    t.strictSame(await allOf(store.plants()), all);
+    t.strictSame(await collect(store.plants()), all);
     for (const plant of all) t.equal(await store.add(plant), 'unchanged');
   });
 
@@ -85,7 +82,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
       { id: 2n ** 63n - 1n, name: 'last' },
     ];
     await Promise.all(plants.map((plant) => store.add(plant)));
-    t.strictSame(await allOf(store.plants()), plants);
+    t.strictSame(await collect(store.plants()), plants);
     // A page holds 10,000 plants, or those up to the one with which their strings reach 1 MiB.
     for (const [first, length] of [
       [0, 10_000],
@@ -119,7 +116,7 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     const ended = t.rejects(next(), refused, 'its connection was being opened');
     await store.close();
     await ended;
-    await t.rejects(allOf(store.plants()), refused);
+    await t.rejects(collect(store.plants()), refused);
     await cluster.finds(`SELECT WHERE NOT EXISTS (SELECT ${processes})`);
   });
 
@@ -241,12 +238,12 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     const store = await openStore(t, { url });
     const plants = plantsNamed('a', 'b', 'c\0');
     await Promise.all(plants.map((plant) => store.add(plant)));
-    await query(url, `UPDATE plants SET exact = '' WHERE id = 1`);
+    await query(url, `UPDATE plants SET exact = '' WHERE id = 2`);
     const outcomes = await Promise.allSettled(plants.map((plant) => store.add(plant)));
     const unchanged = { value: 'unchanged' };
     t.match(outcomes, exactly(unchanged, { reason: { code: 'conflict' } }, unchanged));
     t.strictSame(store.reports, []);
-    await t.rejects(allOf(store.plants()), {
+    await t.rejects(collect(store.plants()), {
       code: 'unavailable',
       message: /^127\.0\.0\.1:\d+\/.*JSON/,
     });

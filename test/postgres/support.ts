@@ -1,4 +1,3 @@
-import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 
 import type { Test } from 'tap';
@@ -50,10 +49,6 @@ export async function addUntilStored(
       if ((error as { code?: unknown }).code !== 'unavailable') throw error;
       await delay(5);
     }
-}
-
-export function allOf(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
-  return Readable.from(plants).toArray() as Promise<NewPlant[]>;
 }
 
 export function plantsFrom(first: number, count: number): NewPlant[] {

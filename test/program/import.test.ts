@@ -4,14 +4,14 @@ import { gzipSync } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
-import { openPlantLog, readPlantLog, type NewPlant } from '../../dist/index.js';
+import { openPlantLog, readPlantLog } from '../../dist/index.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { addPlants } from '../../dist/program/import.js';
 import { exactly } from '../exactly.js';
 import { FERN, FERN_JSON, inJson, IVY } from '../plants.js';
 import { block } from '../readme.js';
 import { stepClock } from '../service.js';
-import { storeOf } from '../stores.js';
+import { collect, storeOf } from '../stores.js';
 import { FAILED, failsHere, INTERRUPTED, launchHere, run, runHere } from '../system/program.js';
 
 // No progress is reported.
@@ -22,8 +22,7 @@ async function imports(t: Test, content: string | Buffer, cwd = t.testdir()) {
   writeFileSync(join(cwd, 'given.jsonl'), content);
   const { code, stdout, stderr } = await runHere(t, { cwd, args: ['import', 'given.jsonl'] });
   t.equal(stderr, '');
-  const plants: NewPlant[] = [];
-  for await (const plant of readPlantLog(join(cwd, 'plants.jsonl'))) plants.push(plant);
+  const plants = await collect(readPlantLog(join(cwd, 'plants.jsonl')));
   const [place, ...lines] = stdout.split('\n').slice(0, -1);
   t.equal(place, `log: ${join(cwd, 'plants.jsonl')}`);
   return { code, lines, plants, cwd };

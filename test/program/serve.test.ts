@@ -133,10 +133,6 @@ const DATABASE: OpenStore = {
   },
   place: 'database: db:5432/plants',
 };
-const openLog = async (path: string): Promise<OpenStore> => {
-  const log = await openPlantLog(path);
-  return { store: log, place: path, log };
-};
 
 t.test('an address on which the program cannot listen is named, and the code is 1', async (t) => {
   const port = await listen(t, createHttpServer());
@@ -177,9 +173,10 @@ t.test('an inherited socket must be a listening TCP socket', async (t) => {
 
 t.test('a token file that is written while the log is read is used', async (t) => {
   const cwd = t.testdir({ data: {} });
-  const { port, ended, stop } = await serveStore(t, cwd, () => {
+  const { port, ended, stop } = await serveStore(t, cwd, async () => {
     writeFileSync(join(cwd, 'data/token'), 'new');
-    return openLog(join(cwd, 'data/log'));
+    const log = await openPlantLog(join(cwd, 'data/log'));
+    return { store: log, place: log.path, log };
   });
   t.equal(await statusWith(t, port, 'new'), 200);
   stop();
