@@ -47,14 +47,6 @@ t.test('a body of the limit is stored, one byte more refused, however it is spli
   const answer = await client.answer();
   isFailure(t, answer, tooLarge, 'with a Content-Length, one byte more');
   t.match(answer.body, `${size} bytes`, 'the message has the limit');
-  const byDefault = await serve(t);
-  for (const [more, status] of [
-    ['', 200],
-    [' ', 400],
-  ] as const) {
-    const request = message({ body: plantOfSize(1_048_576) + more });
-    t.equal((await exchange(t, byDefault.port, request)).status, status, 'by default');
-  }
 });
 
 t.test('of a refused body, a bounded rest is read, so that a client gets the answer', async (t) => {

@@ -8,7 +8,6 @@ import { pathToFileURL } from 'node:url';
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
-import { SETTING_NAMES } from '../../dist/program/settings/table.js';
 import { lineOf } from '../log/support.js';
 import { FERN, IVY } from '../plants.js';
 import { listen } from '../service.js';
@@ -31,22 +30,15 @@ t.test('the version is that of the package', async (t) => {
   t.strictSame({ code, stdout, stderr }, { code: 0, stdout: `${version}\n`, stderr: '' });
 });
 
-t.test('--help lists the commands, settings and signals, even if a setting is wrong', async (t) => {
+t.test('--help is printed even if a setting is wrong, in 100 columns', async (t) => {
   for (const arg of ['--help', '-h', 'help']) {
     const env = { PLANT_STORE_PORT: 'wrong' };
     const { code, stdout, stderr } = await runHere(t, { args: [arg], env });
     t.strictSame({ code, stderr }, { code: 0, stderr: '' });
-    const commands = [
-      'Usage: plant-store',
-      'verify',
-      'repair',
-      'import',
-      'export',
-      '--help',
-      '--version',
-    ];
-    for (const word of [...commands, ...SETTING_NAMES, 'SIGTERM', 'SIGINT', 'SIGHUP'])
-      t.match(stdout, word);
+    t.match(
+      stdout,
+      /^Usage: plant-store [^]*--help \| --version[^]*SIGTERM and SIGINT [^]*SIGHUP /,
+    );
     t.strictSame(
       stdout.split('\n').filter((line) => line.length > 100),
       [],
