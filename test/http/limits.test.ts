@@ -102,7 +102,7 @@ t.test('all parts of a request count in its memory', async (t) => {
   const { port, handler } = await serve(t, {
     store,
     maxBodyBytes: 1_000,
-    maxBufferedBytes: 40_000,
+    maxBufferedBytes: 45_000,
   });
   let [plants, held] = [0, 0];
   /** The memory of a request that is pending from now on. */
