@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { statSync } from 'node:fs';
 import { connect as connectTo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { mock } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
@@ -14,7 +15,7 @@ import {
   type Watched,
 } from '../../../dist/program/server/monitor.js';
 import { connect, exchange, message } from '../../client.js';
-import { createGate, type Gate } from '../../log/support.js';
+import { createGate, isPending, type Gate } from '../../log/support.js';
 import { scrape } from '../../metrics.js';
 import { inJson, IVY } from '../../plants.js';
 import { freePort } from '../../service.js';
@@ -108,11 +109,18 @@ t.test('a connection carries one request', async (t) => {
   t.equal(checks, 1, 'the pages of the others are not made');
 });
 
-t.test('a connection is closed when its time is over', async (t) => {
-  t.intercept(MONITOR_LIMITS, 'connectionMs', { value: 50 });
-  const url = await startWatching({ check: () => new Promise(() => undefined) });
-  for (const bytes of ['', 'GET /livez HTTP/1.1\r\n', 'GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n'])
-    t.equal(await text(send(t, url, bytes)), '');
+t.test('a connection is closed after 15 s', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  t.teardown(() => mock.timers.reset());
+  const gate = createGate();
+  const url = await startWatching({ check: () => gate.pass() });
+  const requests = ['', 'GET /livez HTTP/1.1\r\n', 'GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n'];
+  const received = requests.map((bytes) => text(send(t, url, bytes)));
+  await gate.reached;
+  mock.timers.tick(14_999);
+  t.ok(await isPending(Promise.race(received)));
+  mock.timers.tick(1);
+  t.strictSame(await Promise.all(received), ['', '', '']);
 });
 
 t.test('connections beyond the maximum are closed at once', async (t) => {
