@@ -197,7 +197,8 @@ t.test('a plant is deleted with its line, and then its id can be used again', as
   const program = await start(t, { cwd });
   t.equal(program.plants, 2);
   const headers = { Authorization: `Bearer ${program.token}` };
-  t.match(await exchange(t, program.port, message({ headers })), { status: 200 });
+  const ivy = message({ headers, body: '{"id":7,"name":"ivy"}' });
+  t.match(await exchange(t, program.port, ivy), { status: 200 });
 });
 
 const NOBODY = 65534;

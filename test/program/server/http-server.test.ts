@@ -352,8 +352,8 @@ const SHORT_TIMES = {
 t.test('late handshakes end, late requests get 408, and nothing behind is stored', async (t) => {
   for (const [name, value] of Object.entries(SHORT_TIMES))
     t.intercept(CONNECTION_LIMITS, name as keyof typeof SHORT_TIMES, { value, enumerable: true });
-  const { setTimeout } = TLSSocket.prototype;
-  const timeouts = t.capture(TLSSocket.prototype, 'setTimeout', setTimeout);
+  const original = Reflect.get(TLSSocket.prototype, 'setTimeout') as Socket['setTimeout'];
+  const timeouts = t.capture(TLSSocket.prototype, 'setTimeout', original);
   const tls = tlsMaterial();
   const handshake = await connect(t, (await start(t, { tls })).port);
   // Closed before the default of node:tls would close the other one.
