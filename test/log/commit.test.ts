@@ -112,6 +112,7 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
     t.equal(content(), encodeRecord(FERN), 'a batch fails as a whole');
     t.equal(await log.add(FERN), 'unchanged', 'stored plants are still known');
     t.match(reports, exactly(FULL_REPORT), 'it is reported once');
+    await log.check();
 
     t.equal(await log.add(IVY), 'created');
     t.equal(await log.add(MOSS), 'created');

@@ -102,6 +102,7 @@ t.test('a log refuses plants as soon as close is called', async (t) => {
   const closing = log.close();
   await t.rejects(log.add(IVY), UNAVAILABLE);
   await t.rejects(log.add(FERN), UNAVAILABLE, 'also one that is stored');
+  await t.rejects(log.check(), UNAVAILABLE);
   t.equal(log.close(), closing);
   await closing;
   t.notOk(log.poisoned.aborted);

@@ -1,9 +1,11 @@
 import { appendFileSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
+import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 
 import t from 'tap';
 
+import type { ReadingOptions } from '../../dist/log/check.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { verifyLog } from '../../dist/log/read.js';
 import { repairLog } from '../../dist/log/repair.js';
@@ -202,17 +204,20 @@ t.test('lines that a server appends meanwhile are checked, and progress ends at 
 
 t.test('reading a log stops when a signal is aborted, and changes nothing', async (t) => {
   const content = `x\n${logOf(manyPlants(3_000)).toString('latin1')}{"id":`;
-  const open = (path: string, signal: AbortSignal) => openPlantLog(path, { signal });
-  const readers = {
-    open,
-    'open an empty log': open,
-    repair: (path: string, signal: AbortSignal) => repairLog(nodeSystem, path, { signal }),
-    verify: (path: string, signal: AbortSignal) => verifyLog(nodeSystem, path, { signal }).next(),
+  const readers: Record<string, (path: string, options: ReadingOptions) => Promise<unknown>> = {
+    open: openPlantLog,
+    'open an empty log': openPlantLog,
+    repair: (path, options) => repairLog(nodeSystem, path, options),
+    verify: (path, options) => Readable.from(verifyLog(nodeSystem, path, options)).toArray(),
   };
   const contents: Record<string, string> = { open: content.slice(2), 'open an empty log': '' };
   for (const [what, read] of Object.entries(readers)) {
     const path = logAt(t, contents[what] ?? content);
-    const reading: Promise<unknown> = read(path, AbortSignal.abort(new Error('enough')));
+    const stop = new AbortController();
+    const onProgress = () => stop.abort(new Error('enough'));
+    // It has no lines between which it could be aborted.
+    if (contents[what] === '') onProgress();
+    const reading = read(path, { signal: stop.signal, onProgress });
     await t.rejects(reading, { ...UNAVAILABLE, cause: { message: 'enough' } }, what);
     t.strictSame(readdirSync(dirname(path)), ['plants.jsonl']);
   }
@@ -222,6 +227,7 @@ t.test('a log that cannot be read is not verified, and not created', async (t) =
   const missing = logAt(t);
   await t.rejects(verified(missing), { ...UNAVAILABLE, message: /plants\.jsonl: .*ENOENT/ });
   t.strictSame(readdirSync(dirname(missing)), []);
+  await t.rejects(verified('/dev/null'), { ...UNAVAILABLE, message: /not a regular file$/ });
 
   const path = logAt(t, '{}\n');
   for (const kind of ['open', 'fstat', 'read', 'close']) {
