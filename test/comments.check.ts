@@ -5,16 +5,18 @@ import t from 'tap';
 import { typeFaults } from './compile.js';
 import { blocksIn } from './readme.js';
 
-/** What examples use without an import. */
+/** What the package exports, and what examples use of Node without an import. */
 const USED = `
   import { readFile } from 'node:fs/promises';
   import { createServer } from 'node:http';
   import { ErrorSchema, NewPlantSchema, openapi, PlantSchema, PlantStoreError } from 'plant-store';
   import { copyPlant, createPlantHandler, openPlantLog, readPlantLog } from 'plant-store';
-  import type { CommitMessage, ErrorBody, PlantLog, PlantStore } from 'plant-store';
-  import type { PlantStoreErrorCode, ResponseMessage } from 'plant-store';
+  import type { CommitMessage, ErrorBody, HttpRequest, HttpResponse, NewPlant } from 'plant-store';
+  import type { Plant, PlantHandlerLimits, PlantHandlerOptions, PlantLog } from 'plant-store';
+  import type { PlantLogOptions, PlantStore, PlantStoreErrorCode, Report } from 'plant-store';
+  import type { ResponseMessage } from 'plant-store';
   import { isTransient, openPostgresStore } from 'plant-store/postgres';
-  import type { Password, PostgresStore } from 'plant-store/postgres';
+  import type { Password, PostgresStore, PostgresStoreOptions } from 'plant-store/postgres';
 `;
 /** What they leave to the application. Some of it is declared by others. */
 const GIVEN = `
@@ -30,7 +32,8 @@ const GIVEN = `
 
 t.test('each example in a comment of the source compiles as it is printed', async (t) => {
   const programs: Record<string, string> = { 'given.d.ts': GIVEN };
-  for (const path of readdirSync('src', { encoding: 'utf8', recursive: true }).filter(isSource)) {
+  const paths = readdirSync('src', { encoding: 'utf8', recursive: true });
+  for (const path of paths.filter((each) => each.endsWith('.ts'))) {
     const text = readFileSync(`src/${path}`, 'utf8').replace(/^ *\* ?/gm, '');
     for (const [n, code] of blocksIn(text, 'ts').entries())
       programs[`${path.replaceAll('/', '-')}-${n}.ts`] = USED + code;
@@ -39,7 +42,3 @@ t.test('each example in a comment of the source compiles as it is printed', asyn
   const compilation = { release: '6', resolution: 'nodenext', programs } as const;
   t.equal(await typeFaults(t.testdir(programs), compilation), '');
 });
-
-function isSource(path: string): boolean {
-  return path.endsWith('.ts');
-}

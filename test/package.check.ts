@@ -30,15 +30,6 @@ const PROGRAMS = {
   ...Object.fromEntries(
     Object.entries(EXAMPLES).filter(([, code]) => !/from '(?!plant-store|node:|\.)/.test(code)),
   ),
-  'types.ts': `
-    import { createServer } from 'node:http';
-    import type { HttpRequest, HttpResponse, PlantHandler, PlantHandlerLimits } from 'plant-store';
-    export const limits: Partial<PlantHandlerLimits> = { maxBodyBytes: 65_536 };
-    export const serve = (handler: PlantHandler): unknown => {
-      const handle = (req: HttpRequest, res: HttpResponse) => handler(req, res);
-      return createServer(handle);
-    };
-  `,
   'document.ts': `
     import type { OpenAPIV3_1 } from 'openapi-types';
     import { openapi } from 'plant-store';
