@@ -1,4 +1,4 @@
-import t from 'tap';
+import t, { type Test } from 'tap';
 
 import { parseDatabaseUrl } from '../../dist/postgres/url.js';
 
@@ -11,6 +11,9 @@ t.test('a URL stands for several hosts', async (t) => {
   ]);
 });
 
+const refusalOf = (t: Test, url: string): string =>
+  (t.throws(() => parseDatabaseUrl(url), TypeError) as Error).message;
+
 t.test('a URL that is not valid is refused, and not repeated', async (t) => {
   for (const url of [
     ...['', 'plants', 'http://me:S3cret@db/plants', 'postgres://db/plants', 'postgres://me@/db'],
@@ -20,26 +23,26 @@ t.test('a URL that is not valid is refused, and not repeated', async (t) => {
     'postgres://me:S@3/cr?et=x@db/plants',
     undefined as unknown as string,
   ])
-    t.throws(() => parseDatabaseUrl(url), {
-      name: 'TypeError',
-      message:
-        'the URL must be postgres://user[:password]@host[:port][,…]/database, user and password percent-encoded',
-    });
+    t.equal(
+      refusalOf(t, url),
+      'the URL must be postgres://user[:password]@host[:port][,…]/database, user and password percent-encoded',
+    );
 });
 
-t.test('a parameter is honoured or refused by name', async (t) => {
-  const parse = (query: string): URL[] => parseDatabaseUrl(`postgres://me@db/plants?${query}`);
+t.test('a parameter is honoured or refused by name, without its value', async (t) => {
+  const urlOf = (query: string): string => `postgres://me@db/plants?${query}`;
   const files = 'uselibpqcompat=true&sslrootcert=a&sslcert=b&sslkey=c&application_name=d';
   for (const mode of ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full'])
-    t.equal(parse(`sslmode=${mode}&${files}`).length, 1);
-  t.equal(parse('').length, 1);
+    t.equal(parseDatabaseUrl(urlOf(`sslmode=${mode}&${files}`)).length, 1);
+  t.equal(parseDatabaseUrl(urlOf('')).length, 1);
   const names = 'sslmode, sslrootcert, sslcert, sslkey, uselibpqcompat, application_name';
   for (const name of [
     ...['schema', 'options', 'host', 'query_timeout', 'constructor', 'SSLMODE', '', 'a\r\n'],
   ])
-    t.throws(() => parse(`${encodeURIComponent(name)}=S3cret`), {
-      message: `the URL has the parameter ${JSON.stringify(name)}, which is none of ${names}`,
-    });
+    t.equal(
+      refusalOf(t, urlOf(`${encodeURIComponent(name)}=S3cret`)),
+      `the URL has the parameter ${JSON.stringify(name)}, which is none of ${names}`,
+    );
   const faults: Record<string, string> = {
     'sslmode=verify-full&sslmode=disable': 'the URL has "sslmode" more than once',
     'sslrootcert=': 'the URL has "sslrootcert" without a value',
@@ -47,5 +50,6 @@ t.test('a parameter is honoured or refused by name', async (t) => {
       'the URL has "sslmode" with a value other than disable, no-verify, prefer, require, verify-ca, verify-full',
     'uselibpqcompat=1': 'the URL has "uselibpqcompat" with a value other than true',
   };
-  for (const [query, message] of Object.entries(faults)) t.throws(() => parse(query), { message });
+  for (const [query, message] of Object.entries(faults))
+    t.equal(refusalOf(t, urlOf(query)), message);
 });
