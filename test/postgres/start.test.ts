@@ -56,7 +56,7 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     t.equal(await store.add(FERN), 'unchanged');
   });
 
-  t.test('with what it cannot use: the reason is named', async (t) => {
+  t.test('with what it cannot use: the reason is named, and no connection left', async (t) => {
     await cluster.sql("CREATE DATABASE latin1 TEMPLATE template0 ENCODING LATIN1 LOCALE 'C'");
     const url = await prepared(TABLE, GRANT);
     const changed = (changes: Partial<URL>): string => Object.assign(new URL(url), changes).href;
@@ -92,6 +92,9 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     ];
     for (const [reason, url, options] of refusals)
       t.match(await refusalOf({ url, timeoutMs: 60_000, ...options }), reason);
+    await cluster.finds(
+      "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'plant-store')",
+    );
     const store = await openStore(t, { url: changed({ password: 'wrong' }), password: SECRET });
     t.equal(await store.add(FERN), 'created', 'nothing else was wrong');
   });
