@@ -12,8 +12,7 @@ const BACKLOG = 4096;
 /**
  * Makes a server listen, and resolves to its URL. The names of the settings for its host and port begin with `prefix`.
  *
- * @throws Error that names the setting to change, with the error of the system as its cause; SettingsError for an
- * inherited socket.
+ * @throws Error that names the setting to change; SettingsError for an inherited socket.
  */
 export function bind(server: Server, address: Address, prefix: string): Promise<string> {
   return new Promise((resolve, reject) => {

@@ -213,7 +213,8 @@ t.test('the commands on a log read only its path', async (t) => {
     await readLogPath({ PLANT_STORE_FILE: 'log/a', PLANT_STORE_PORT: 'x' }),
     resolve('log/a'),
   );
-  t.strictSame(await problemsOf(readLogPath(DATABASE)), [
+  t.strictSame(await problemsOf(readLogPath({ ...DATABASE, PLANT_STORE_FILE: '~/log' })), [
+    'PLANT_STORE_FILE: must not begin with ~ or file:, or end with /',
     'PLANT_STORE_DATABASE_URL: is set, so the command has to name its log',
   ]);
 });
@@ -226,9 +227,11 @@ t.test('an import reads only where plants are kept', async (t) => {
     await readStoreSettings(environment);
   t.match(settings, { ...DATABASE_ALONE, PLANT_STORE_DATABASE_CONNECTIONS: 2 });
   t.equal(await password?.(), 'a\nb');
-  const url = 'http://a:S3cret@db/plants';
-  t.strictSame(await problemsOf(readStoreSettings({ PLANT_STORE_DATABASE_URL: url })), [
+  const faulty = { PLANT_STORE_FILE: '', PLANT_STORE_DATABASE_URL: 'http://a:S3cret@db/plants' };
+  t.strictSame(await problemsOf(readStoreSettings(faulty)), [
+    'PLANT_STORE_FILE: must not be empty; leave it out instead',
     'PLANT_STORE_DATABASE_URL: the URL must be postgres://user[:password]@host[:port][,…]/database, user and password percent-encoded',
+    'PLANT_STORE_FILE and PLANT_STORE_DATABASE_URL: must not be set together',
   ]);
 });
 
