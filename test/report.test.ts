@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { limitRate, reportToConsole } from '../dist/report.js';
+import { limitRate } from '../dist/report.js';
 import { codeOf, reasonOf } from '../dist/system-error.js';
 
 t.test('reports beyond the limit of a period are dropped', async (t) => {
@@ -21,14 +21,6 @@ t.test('dropped reports are counted in the next period', async (t) => {
   report('two');
   report('three');
   t.strictSame(heard, ['dropped 1 more report', 'dropped 1 more report']);
-});
-
-t.test('the console shows the message of a report, and its cause if there is one', async (t) => {
-  const shown = t.capture(console, 'error', () => undefined);
-  const cause = new Error('the cause');
-  limitRate(reportToConsole)('it failed', cause);
-  reportToConsole('it works');
-  t.strictSame(shown.args(), [['plant-store: it failed', cause], ['plant-store: it works']]);
 });
 
 t.test('a report whose function throws or rejects is written to the console', async (t) => {

@@ -95,11 +95,6 @@ t.test('no read is longer for a long line before it', async (t) => {
   t.ok(largest < 10_000_000, `${largest} bytes`);
 });
 
-t.test('a read that fails is an error', async (t) => {
-  const read = () => Promise.reject(new Error('the disk failed'));
-  await t.rejects(partsIn({ read } as unknown as OpenFile), { message: 'the disk failed' });
-});
-
 t.test('a line of the longest length is read; one byte more is an error', async (t) => {
   const found: number[] = [];
   const end = LINE.length + MAX_RECORD_BYTES;

@@ -163,7 +163,6 @@ t.test('what is no log with damaged lines is not repaired', async (t) => {
     t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content });
     t.equal(statSync(path).ino, ino);
   }
-  await t.rejects(repair(logAt(t, 'x')), { message: /: it is not a log of plants; nothing was/ });
   await t.rejects(repair(logAt(t)), { code: 'unavailable', message: /\(ENOENT\)$/ });
 });
 

@@ -1,4 +1,4 @@
-import { appendFileSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t from 'tap';
@@ -15,7 +15,6 @@ import {
   run,
   runHere,
   SERVER,
-  startHere,
   STILL,
 } from '../system/program.js';
 
@@ -40,13 +39,6 @@ t.test('export prints plants in order, and import makes the same log of them', a
   const env = { ...ENV, PLANT_STORE_FILE: 'other.jsonl' };
   await runHere(t, { args: ['import', 'exported.jsonl'], cwd, env });
   t.equal(readFileSync(join(cwd, 'other.jsonl'), 'utf8'), LOG);
-});
-
-t.test('a log that a server has open is exported up to its last whole line', async (t) => {
-  const cwd = t.testdir({ 'plants.jsonl': LOG });
-  const program = await startHere(t, { cwd });
-  appendFileSync(program.log, '{"id":8,"na');
-  t.match(await runHere(t, { args: ['export'], cwd }), { code: 0, stdout: EXPORTED });
 });
 
 t.test('an export that cannot read all plants fails', async (t) => {

@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -56,22 +56,6 @@ t.test('unknown arguments are refused, and not repeated: one may be a token', as
   ];
   for (const command of commands)
     await failsHere(t, MISUSED, [problem], { args: command.split(' ') });
-});
-
-t.test('all faults of the settings are reported at once, and nothing is created', async (t) => {
-  const cwd = t.testdir({ token: 'one\n???\n' });
-  const env = {
-    PLANT_STORE_HOST: '',
-    PLANT_STORE_PORT: '80x',
-    PLANT_STORE_TOKEN_FILE: 'token',
-  };
-  const faults = [
-    'PLANT_STORE_HOST: must not be empty; leave it out instead',
-    'PLANT_STORE_PORT: must be an integer between 0 and 65535',
-    `PLANT_STORE_TOKEN_FILE: ${cwd}/token: line 2 has characters that a bearer token cannot have (RFC 6750)`,
-  ];
-  await failsHere(t, MISUSED, faults, { cwd, env });
-  t.strictSame(readdirSync(cwd), ['token']);
 });
 
 t.test('a damaged log is refused unchanged, with the commands that help', async (t) => {
