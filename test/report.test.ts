@@ -7,22 +7,6 @@ import t from 'tap';
 import { limitRate } from '../dist/report.js';
 import { codeOf, reasonOf } from '../dist/system-error.js';
 
-t.test('reports beyond the limit of a period are dropped', async (t) => {
-  const heard: string[] = [];
-  const report = limitRate((message) => heard.push(message), { count: 2, periodMs: Infinity });
-  for (let i = 1; i <= 1000; i++) report(`report ${i}`);
-  t.strictSame(heard, ['report 1', 'report 2']);
-});
-
-t.test('dropped reports are counted in the next period', async (t) => {
-  const heard: string[] = [];
-  const report = limitRate((message) => heard.push(message), { count: 0, periodMs: 0 });
-  report('one');
-  report('two');
-  report('three');
-  t.strictSame(heard, ['dropped 1 more report', 'dropped 1 more report']);
-});
-
 t.test('a report whose function throws or rejects is written to the console', async (t) => {
   const shown = t.capture(console, 'error', () => undefined);
   const fault = new Error('no');

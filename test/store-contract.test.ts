@@ -61,10 +61,6 @@ const MISTAKES: Readonly<Record<string, Readonly<Record<string, Mistake>>>> = {
   'a new plant is created; with its id, the same is unchanged, and any other a conflict': {
     'stores nothing': adds(async () => 'unchanged'),
     'always says created': adds((store, plant) => store.add(plant).then(() => 'created')),
-    'needs a tag': changes(({ tag }) => {
-      if (tag === undefined) throw new TypeError('tag: must be a string');
-      return {};
-    }),
     'takes no tag for an empty one': changes(({ tag = '' }) => ({ tag })),
     ...LOSES,
     'has errors of another class': adds((store, plant) =>
