@@ -51,7 +51,7 @@ t.test('a log that is open is locked, whatever path is given', async (t) => {
   await log.close();
 });
 
-t.test('a process that tries to lock a log gets the lock once it is released', async (t) => {
+t.test('a claim that loses is withdrawn, and tried again until the lock is released', async (t) => {
   const path = logAt(t);
   const log = await openPlantLog(path);
   let attempts = 0;
@@ -60,6 +60,9 @@ t.test('a process that tries to lock a log gets the lock once it is released', a
     async sleep() {
       if (++attempts === 3) await log.close();
     },
+    // A claim is not seen before there is another one.
+    readdir: async (folder) =>
+      claimsIn(folder).length === 1 ? [] : await nodeSystem.readdir(folder),
   };
   await (await openLog(system, path)).close();
   t.equal(attempts, 3);
