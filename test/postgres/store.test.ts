@@ -138,6 +138,16 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.match(reported.args().flat(), exactly(/: the table plants was missing; an empty one was/));
   });
 
+  t.test('plants that are refused are reported at most 10 times in 10 s', async (t) => {
+    t.intercept(performance, 'now', { value: () => 0 });
+    const url = await cluster.createSchema();
+    const store = await openStore(t, { url });
+    await query(url, `ALTER TABLE plants ADD CHECK (name <> 'weed')`);
+    const weed = { id: 7n, name: 'weed' };
+    for (let n = 0; n < 12; n++) await t.rejects(store.add(weed), { code: 'unavailable' });
+    t.equal(store.reports.length, 9, 'the first one was that the table was created');
+  });
+
   t.test('Node warns of no leak, however many connections a store has', async (t) => {
     const warnings: Error[] = [];
     const warned = (warning: Error): unknown => warnings.push(warning);
