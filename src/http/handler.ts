@@ -106,7 +106,10 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
         !isStream(req) || isTaken(req)
           ? parsedPlant(req, limits, reservation)
           : parseNewPlant(await readBody(req, limits, reservation));
-      await store.add(plant);
+      const outcome: unknown = await store.add(plant);
+      // A store without types may hide an error.
+      if (outcome !== 'created' && outcome !== 'unchanged')
+        throw new TypeError("store: add must resolve to 'created' or 'unchanged'");
       sendPlant(req, res, plant);
     } catch (error) {
       reservation.shrinkTo(headBytes);

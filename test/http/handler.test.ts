@@ -17,6 +17,7 @@ import {
   type Expected,
   type Message,
 } from '../client.js';
+import { exactly } from '../exactly.js';
 import { inJson, IVY } from '../plants.js';
 import { codeSpans, rows } from '../readme.js';
 import { listen, serve } from '../service.js';
@@ -126,6 +127,14 @@ t.test('invalid options make createPlantHandler throw', async (t) => {
     t.throws(make({ store }), { name: 'TypeError', message: /^store: must have/ });
   const isPromise = { name: 'TypeError', message: /^store: .*; await a promise of a store$/ };
   t.throws(make({ store: Promise.resolve(store) }), isPromise);
+});
+
+t.test('a plant is acknowledged only if the store says that it is stored', async (t) => {
+  // As of a wrapper in JavaScript that has logged an error, or lacks a `return`.
+  const store = storeOf(() => Promise.resolve() as never);
+  const { port, reported } = await serve(t, { store });
+  isFailure(t, await exchange(t, port, message()), { status: 500 });
+  t.match(reported, exactly({ name: 'TypeError', message: /^store: add must resolve to / }));
 });
 
 t.test('modifying the options object later has no effect', async (t) => {
