@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 
 import type { Test } from 'tap';
 
-import { openPlantLog, type NewPlant, type PlantLog, type PlantStore } from '../dist/index.js';
+import { openPlantLog, type PlantLog, type PlantStore } from '../dist/index.js';
 
 /** Opens a log in a folder of the test's own. */
 export async function openNewLog(t: Test): Promise<PlantLog> {
@@ -13,8 +13,8 @@ export async function openNewLog(t: Test): Promise<PlantLog> {
 }
 
 /** The plants that a store yields. */
-export function collect(plants: AsyncIterable<NewPlant>): Promise<NewPlant[]> {
-  return Readable.from(plants).toArray() as Promise<NewPlant[]>;
+export function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
+  return Readable.from(items).toArray() as Promise<T[]>;
 }
 
 /** A store that does just this with a plant. */

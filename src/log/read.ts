@@ -2,7 +2,7 @@ import { resolve as absolute } from 'node:path';
 
 import { plantOf, type NewPlant, type Plant } from '../plant.js';
 import { checkLines, type Checked, type ReadingOptions } from './check.js';
-import { storeErrors, toStoreError } from './errors.js';
+import { fileErrors, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import { createIdIndex } from './ids.js';
 import { partsOf } from './lines.js';
@@ -16,9 +16,9 @@ import { nodeSystem, type System } from './system.js';
  *
  * The file is closed at the end of a `for await` loop; without one, by `return()`.
  *
- * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if
- * the file cannot be read. If a server whose disk is full cuts off a line of which a part was read, that line
- * looks damaged: read the log again.
+ * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if the file cannot be read,
+ * or is truncated meanwhile. If a server whose disk is full cuts off a failed write, either may happen: read the log
+ * again.
  * @throws TypeError if `path` is not a string.
  *
  * @example Ids are exact, which they would not be after `JSON.parse`:
@@ -28,10 +28,7 @@ import { nodeSystem, type System } from './system.js';
  */
 export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
   const from = absolute(path);
-  return withFile(nodeSystem, from, async function* (file) {
-    const { size } = await files.statRegularFile(file);
-    yield* readPlants(from, file, Number(size));
-  });
+  return withFile(nodeSystem, from, (file, size) => readPlants(from, file, size));
 }
 
 /** Checks every line of a log and changes nothing. A server may have the log open. */
@@ -46,12 +43,15 @@ export function verifyLog(
 async function* withFile<T>(
   system: System,
   path: string,
-  read: (file: files.OpenFile) => AsyncGenerator<T>,
+  read: (file: files.OpenFile, size: number) => AsyncGenerator<T>,
 ): AsyncGenerator<T> {
   try {
     const file = await files.openToRead(system, path);
     try {
-      yield* read(file);
+      const { size } = await files.statRegularFile(file);
+      yield* read(file, Number(size));
+      // Otherwise the end of the file would pass for the end of the log.
+      if ((await file.stat()).size < size) throw fileErrors.truncated();
     } finally {
       await file.close();
     }

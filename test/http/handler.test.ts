@@ -133,7 +133,7 @@ t.test('a plant is acknowledged only if the store says that it is stored', async
   // As of a wrapper in JavaScript that has logged an error, or lacks a `return`.
   const store = storeOf(() => Promise.resolve() as never);
   const { port, reported } = await serve(t, { store });
-  isFailure(t, await exchange(t, port, message()), { status: 500 });
+  isFailure(t, await exchange(t, port, message()), { status: 500 }, 'it is a fault');
   t.match(reported, exactly({ name: 'TypeError', message: /^store: add must resolve to / }));
 });
 

@@ -4,7 +4,9 @@ import { closeSync, openSync, readFileSync, statSync, truncateSync, writeSync } 
 import t from 'tap';
 
 import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
+import { verifyLog } from '../../dist/log/read.js';
 import { encodeRecord } from '../../dist/log/record.js';
+import { nodeSystem } from '../../dist/log/system.js';
 import { readPlantLog } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { example } from '../embedding/application.js';
@@ -209,13 +211,22 @@ const MODIFICATIONS: Record<string, [change: (path: string) => void, error: type
 for (const [what, [change, error]] of Object.entries(MODIFICATIONS))
   t.test(`an iteration rejects if the file is ${what} before or during it`, async (t) => {
     const log = await openPlantLog(logAt(t, logOf(MANY)), { report: ignore });
-    const begun = log.plants();
-    t.match(await begun[Symbol.asyncIterator]().next(), { value: MANY[0] });
+    const begun = Object.values(READERS).map((read) => read(log));
+    for (const plants of begun)
+      t.match(await plants[Symbol.asyncIterator]().next(), { value: MANY[0] });
     change(log.path);
     await t.rejects(collect(log.plants()), error);
-    await t.rejects(collect(begun), error);
+    for (const plants of begun) await t.rejects(collect(plants), error);
     await log.close();
   });
+
+t.test('a check of all lines rejects if the file is truncated during it', async (t) => {
+  const path = logAt(t, logOf(MANY));
+  const checked = verifyLog(nodeSystem, path);
+  t.match(await checked.next(), { value: { offset: 0 } });
+  truncateSync(path);
+  await t.rejects(collect(checked), TRUNCATED);
+});
 
 t.test('an iteration rejects once the log is poisoned', async (t) => {
   const faults = { 'write 1': { fails: 'EIO' } };
