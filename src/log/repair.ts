@@ -14,21 +14,23 @@ export interface Repair {
   readonly plants: number;
   /** The number of lines that held a plant in another layout and were written again as records. */
   readonly rewritten: number;
-  /** The number of lines that were moved: they hold no plant or another one than was written, or repeat an id. */
-  readonly moved: number;
-  /** The length of the torn tail, which was moved, too, in bytes. */
+  /** The number of lines that were removed: they hold no plant or another one than was written, or repeat an id. */
+  readonly removed: number;
+  /** The length of the torn tail, which was removed, too, in bytes. */
   readonly torn: number;
-  readonly movedTo: string | undefined;
+  /** The file that has the damaged lines as they were, and the torn tail, if there are any. */
+  readonly keptIn: string | undefined;
 }
 
 /**
- * Writes each damaged line of a log again as a record if it holds a plant whose id no earlier line has, moves the others
- * and a torn tail to a file beside the log, and keeps undamaged lines byte for byte. The log is replaced atomically, once
+ * Writes each damaged line of a log again as a record if it holds a plant whose id no earlier line has, removes the others
+ * and a torn tail, and keeps undamaged lines byte for byte. A file beside the log keeps all damaged lines as they were,
+ * because a line that is written again loses its other members, and the torn tail. The log is replaced atomically, once
  * its new content is durable. Resolves to `undefined` if no line is damaged, and the last one has its newline: a torn
  * tail is left to the next start.
  *
  * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be read or written, or
- * is not a log. The log is then either unchanged or completely repaired, and the file of moved lines may be left.
+ * is not a log. The log is then either unchanged or completely repaired, and the file of damaged lines may be left.
  */
 export async function repairLog(
   system: System,
@@ -59,55 +61,54 @@ async function repairFile(
 ): Promise<Repair | undefined> {
   const index = createIdIndex();
   let last: Checked | undefined;
-  let [rewritten, moved] = [0, 0];
+  let [damaged, removed] = [0, 0];
   for await (const part of checkLines(file, index, options)) {
-    const withoutPlant = part.damaged.filter(({ rewritable }) => !rewritable).length;
-    moved += withoutPlant;
-    rewritten += part.damaged.length - withoutPlant + Number(part.lacksNewline);
+    damaged += part.damaged.length;
+    removed += part.damaged.filter(({ rewritable }) => !rewritable).length;
     last = part;
   }
   if (last?.isLog === false) throw fileErrors.noLog();
-  if (!last || rewritten + moved === 0) return undefined;
+  if (!last || (damaged === 0 && !last.lacksNewline)) return undefined;
 
   const torn = last.torn.length;
   const size = last.end + torn;
-  const movedTo =
-    moved + torn > 0
-      ? await files.keepAside(system, path, 'damaged', bytesOf(file, index, 'moved'))
+  const keptIn =
+    damaged + torn > 0
+      ? await files.keepAside(system, path, 'damaged', bytesOf(file, index, 'aside'))
       : undefined;
   await files.createFile(system, `${path}.repair.new`, async (copy) => {
     await giveTo(system, copy, await file.stat());
-    for await (const chunk of bytesOf(file, index, 'kept')) await copy.append(chunk);
+    for await (const chunk of bytesOf(file, index, 'repaired')) await copy.append(chunk);
     // The lock is on an inode: before this repair took it, another one may have replaced the file.
     if (files.sizeOf(system, path, fileId) !== size) throw fileErrors.changed();
     return path;
   });
-  return { plants: index.size, rewritten, moved, torn, movedTo };
+  const rewritten = damaged - removed + Number(last.lacksNewline);
+  return { plants: index.size, rewritten, removed, torn, keptIn };
 }
 
-/** Reads the log once more: what is moved may be as large as the log, so it is not kept in memory. */
+/** Reads the log once more: what is kept aside may be as large as the log, so it is not kept in memory. */
 async function* bytesOf(
   file: files.OpenFile,
   index: IdIndex,
-  which: 'kept' | 'moved',
+  which: 'repaired' | 'aside',
 ): AsyncGenerator<Buffer> {
   for await (const part of checkLines(file, index)) yield split(part)[which];
 }
 
-/** The lines of a repaired log, and what is moved: damaged lines that are not written again, and the torn tail. */
+/** The lines of a repaired log, and what a file beside it keeps: the damaged lines, and the torn tail. */
 function split({ offset, bytes, damaged, lacksNewline, torn }: Checked) {
-  const kept: Buffer[] = [];
-  const moved: Buffer[] = [];
+  const repaired: Buffer[] = [];
   let start = 0;
   for (const { offset: damagedAt, bytes: line, rewritable } of damaged) {
-    kept.push(bytes.subarray(start, damagedAt - offset));
-    if (rewritable) kept.push(Buffer.from(encodeRecord(rewritable)));
-    else moved.push(line);
+    repaired.push(bytes.subarray(start, damagedAt - offset));
+    if (rewritable) repaired.push(Buffer.from(encodeRecord(rewritable)));
     start = damagedAt - offset + line.length;
   }
-  kept.push(bytes.subarray(start));
-  if (lacksNewline) kept.push(Buffer.of(NEWLINE));
-  return { kept: Buffer.concat(kept), moved: Buffer.concat([...moved, torn]) };
+  repaired.push(bytes.subarray(start));
+  if (lacksNewline) repaired.push(Buffer.of(NEWLINE));
+  const aside = [...damaged.map((each) => each.bytes), torn];
+  return { repaired: Buffer.concat(repaired), aside: Buffer.concat(aside) };
 }
 
 /** Gives a new file the owner and the mode of another one. */

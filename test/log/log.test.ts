@@ -264,7 +264,7 @@ t.test('a marked log can be verified, repaired and read, but not opened', async 
   writeFileSync(`${path}.modified`, '');
   await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
   for await (const { damaged } of verifyLog(nodeSystem, path)) t.equal(damaged.length, 1);
-  t.match(await repairLog(nodeSystem, path), { plants: 2, moved: 1 });
+  t.match(await repairLog(nodeSystem, path), { plants: 2, removed: 1 });
   t.strictSame(await collect(readPlantLog(path)), [MOSS, IVY]);
   await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
   rmSync(`${path}.modified`);

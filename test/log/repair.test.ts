@@ -41,13 +41,13 @@ function repair(path: string, fs = nodeSystem): Promise<Repair | undefined> {
   return repairLog(fs, path);
 }
 
-/** Where a repair of the log at `path` puts these lines. */
+/** Where a repair of the log at `path` keeps these lines. */
 function damagedPathOf(path: string, lines = 'x\n'): string {
   return join(dirname(path), nameOfKept('damaged', lines));
 }
 
-/** What is beside the log at `path` once these lines have been moved. */
-function movedLines(path: string, lines = 'x\n'): Record<string, string> {
+/** What is beside the log at `path` once it is repaired: these lines. */
+function keptLines(path: string, lines = 'x\n'): Record<string, string> {
   return { [basename(damagedPathOf(path, lines))]: lines };
 }
 
@@ -62,11 +62,11 @@ function changingOnceKept(fs: System, change: () => unknown): System {
   };
 }
 
-/** A line, and what a repair makes of it: nothing if it moves it aside. */
+/** A line, and what a repair makes of it: nothing if it removes it. */
 type Repaired = readonly [before: string, after: string];
 
 const kept = (line: string): Repaired => [line, line];
-const moved = (line: string): Repaired => [line, ''];
+const removed = (line: string): Repaired => [line, ''];
 const isDamaged = ([before, after]: Repaired): boolean =>
   before !== after && `${before}\n` !== after;
 
@@ -75,13 +75,13 @@ const reed = lineOf({ ...FERN, name: 'reed' });
 const crlf = (line: string): string => line.replace('\n', '\r\n');
 
 const REPAIRS: Readonly<Record<string, readonly Repaired[]>> = {
-  'a damaged line at the start': [moved('x\n'), kept(fern), kept(ivy)],
-  'a damaged line at the end': [kept(fern), kept(ivy), moved('x\n')],
-  'several damaged lines': [moved('1\n'), kept(fern), moved('2\n'), moved('3\n'), kept(ivy)],
-  'damaged lines only': [moved('{"id":x\n'), moved('x\n')],
-  'a damaged line and a torn tail': [moved('{"id":x\n'), moved('{"id":')],
-  'a damaged line and a tail of NUL bytes': [kept(fern), moved('x\n'), moved('\0'.repeat(100))],
-  'CR LF and a torn tail': [[crlf(fern), fern], moved('x')],
+  'a damaged line at the start': [removed('x\n'), kept(fern), kept(ivy)],
+  'a damaged line at the end': [kept(fern), kept(ivy), removed('x\n')],
+  'several damaged lines': [removed('1\n'), kept(fern), removed('2\n'), removed('3\n'), kept(ivy)],
+  'damaged lines only': [removed('{"id":x\n'), removed('x\n')],
+  'a damaged line and a torn tail': [removed('{"id":x\n'), removed('{"id":')],
+  'a damaged line and a tail of NUL bytes': [kept(fern), removed('x\n'), removed('\0'.repeat(100))],
+  'CR LF and a torn tail': [[crlf(fern), fern], removed('x')],
   'CR LF': [
     [crlf(fern), fern],
     [crlf(ivy), ivy],
@@ -93,19 +93,20 @@ const REPAIRS: Readonly<Record<string, readonly Repaired[]>> = {
   'a byte order mark': [[`\xef\xbb\xbf${fern}`, fern], kept(ivy)],
   'no newline at the end': [kept(fern), [ivy.trimEnd(), ivy]],
   'spaces and no newline': [kept(fern), [ivy.replaceAll(',', ', ').trimEnd(), ivy]],
+  'other members': [[fern.replace('"tag"', '"price":9,"tag"'), fern], kept(ivy)],
   'no checksum': [[fern.replace(/,"crc32":\d+/, ''), fern], kept(ivy)],
   'other plants than were written': [
-    moved(crlf(fern.replace('fern', 'Fern'))),
+    removed(crlf(fern.replace('fern', 'Fern'))),
     [crlf(fern), fern],
     kept(ivy),
-    moved(ivy.replace('"id":8', '"id":9')),
-    moved('\n'),
-    moved(`${fern.trimEnd()}${ivy}`),
+    removed(ivy.replace('"id":8', '"id":9')),
+    removed('\n'),
+    removed(`${fern.trimEnd()}${ivy}`),
   ],
-  'an id twice': [kept(reed), moved(fern)],
-  'an id twice, and CR LF': [kept(mossOfSameId), moved(crlf(fern))],
-  'an id three times': [[crlf(fern), fern], moved(reed), moved(mossOfSameId)],
-  'an id of a damaged line': [moved(fern.replace('fern', 'farn')), kept(reed)],
+  'an id twice': [kept(reed), removed(fern)],
+  'an id twice, and CR LF': [kept(mossOfSameId), removed(crlf(fern))],
+  'an id three times': [[crlf(fern), fern], removed(reed), removed(mossOfSameId)],
+  'an id of a damaged line': [removed(fern.replace('fern', 'farn')), kept(reed)],
 };
 
 for (const [what, lines] of Object.entries(REPAIRS)) {
@@ -119,24 +120,25 @@ for (const [what, lines] of Object.entries(REPAIRS)) {
       t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content });
     });
 
-  t.test(`a repair keeps records, writes plants again and moves the rest: ${what}`, async (t) => {
+  t.test(`a repair keeps records, writes plants again and removes the rest: ${what}`, async (t) => {
     const path = logAt(t, content);
     const others = lines.filter(([, after]) => after === '').map(([before]) => before);
+    const changed = lines.filter(isDamaged).map(([before]) => before);
     const plants = lines.filter(([, after]) => after !== '');
     const rewritten = plants.filter(([before, after]) => before !== after).length;
     const torn = others.find((line) => !line.endsWith('\n'))?.length ?? 0;
-    const movedTo = others.length > 0 ? damagedPathOf(path, others.join('')) : undefined;
+    const keptIn = changed.length > 0 ? damagedPathOf(path, changed.join('')) : undefined;
     const shortWrites = faultyFileSystem({ 'write 1': { writes: 1 }, 'write 2': { writes: 1 } });
     t.strictSame(await repair(path, shortWrites), {
       plants: plants.length,
       rewritten,
-      moved: others.filter((line) => line.endsWith('\n')).length,
+      removed: others.filter((line) => line.endsWith('\n')).length,
       torn,
-      movedTo,
+      keptIn,
     });
     t.strictSame(contentOf(dirname(path)), {
       'plants.jsonl': plants.map(([, after]) => after).join(''),
-      ...(others.length > 0 && movedLines(path, others.join(''))),
+      ...(changed.length > 0 && keptLines(path, changed.join(''))),
     });
     t.equal(await repair(path), undefined, 'it is repaired');
   });
@@ -148,7 +150,7 @@ t.test('a repair of many damaged lines takes few writes', async (t) => {
   const damaged = whole.map((line) => line.replace('fern', 'farn'));
   const path = logAt(t, whole.map((line, n) => `${line}${damaged[n]}`).join(''));
   const fs = faultyFileSystem();
-  t.match(await repair(path, fs), { plants: 300, moved: 300 });
+  t.match(await repair(path, fs), { plants: 300, removed: 300 });
   t.equal(readFileSync(path, 'latin1'), whole.join(''));
   t.equal(readFileSync(damagedPathOf(path, damaged.join('')), 'latin1'), damaged.join(''));
   const writes = countOf(fs, 'write');
@@ -190,7 +192,7 @@ t.test('a repair does not touch a log that another repair has replaced', async (
     ...nodeSystem,
     async realpath(given) {
       if (given !== path) return nodeSystem.realpath(given);
-      t.match(await repair(path), { moved: 1 });
+      t.match(await repair(path), { removed: 1 });
       const log = await openPlantLog(path);
       t.equal(await log.add(IVY), 'created');
       await log.close();
@@ -220,7 +222,7 @@ for (const [what, { change, after }] of Object.entries(CHANGES))
       ...UNAVAILABLE,
       message: /modified, replaced or removed|truncated/,
     });
-    const expected = { 'plants.jsonl': after, ...movedLines(path) };
+    const expected = { 'plants.jsonl': after, ...keptLines(path) };
     t.strictSame(contentOf(dirname(path)), expected, 'no other file is left');
   });
 
@@ -251,7 +253,7 @@ t.test('a symbolic link to a log stays a link, and its target is repaired', asyn
   const link = join(dirname(path), 'links', 'log');
   mkdirSync(dirname(link));
   symlinkSync(path, link);
-  t.match(await repair(link), { movedTo: damagedPathOf(path) });
+  t.match(await repair(link), { keptIn: damagedPathOf(path) });
   t.equal(readFileSync(path, 'latin1'), fern);
   t.strictSame(readdirSync(dirname(link)), ['log']);
 });
@@ -263,7 +265,7 @@ t.test('the log is either unchanged or completely repaired if an operation fails
   for (let nth = 1; ; nth++) {
     const path = logAt(t, before);
     const given = giveAway(path, 0o640);
-    const aside = movedLines(path, `x1\nx2\n${torn}`);
+    const aside = keptLines(path, `x1\nx2\n${torn}`);
     const fs = faultyFileSystem({ [nth]: { fails: 'EIO' } });
     const outcome = await repair(path, fs).catch((error: unknown) => error);
     const about = `operation ${nth}, ${fs.operations[nth - 1] ?? 'none'}`;

@@ -26,7 +26,8 @@ import {
 const [fern, ivy, moss] = [lineOf(FERN), lineOf(IVY), lineOf(MOSS)];
 const damagedIvy = ivy.replace('ivy', 'ivi');
 const NO_PLANT = 'body: must be one JSON text in UTF-8; it is not valid';
-const HINT = 'if a moved line held an acknowledged plant, import it from a backup';
+const KEPT = 'ASIDE has what was changed or removed';
+const HINT = 'if a removed line held an acknowledged plant, import it from a backup';
 
 // No progress is reported.
 stepClock(t, 0);
@@ -76,14 +77,16 @@ const EXAMPLES: Record<string, Example> = {
     'repair',
     [fern, '\n', ivy, damagedIvy, moss, '{"id":4,'].join(''),
     0,
-    'FILE: kept 3 plants, moved 2 damaged lines and 8 bytes of an incomplete write to MOVED',
+    'FILE: kept 3 plants, removed 2 damaged lines, removed 8 bytes of an incomplete write',
+    KEPT,
     HINT,
   ],
   'CR LF, repaired': [
     'repair',
     [fern, damagedIvy, moss].join('').replaceAll('\n', '\r\n'),
     0,
-    'FILE: kept 2 plants, wrote 2 lines again, moved 1 damaged line to MOVED',
+    'FILE: kept 2 plants, wrote 2 lines again, removed 1 damaged line',
+    KEPT,
     HINT,
   ],
   'a whole log, repaired': ['repair', fern, 0, 'FILE: no line is damaged; nothing was changed'],
@@ -97,7 +100,7 @@ t.test('verify prints what a log holds, and repair what it has done', async (t) 
     const ended = await runHere(t, { args: [command], cwd });
     const stdout = ended.stdout
       .replaceAll(path, 'FILE')
-      .replace(/FILE\.damaged-[0-9a-f]{16}/, 'MOVED');
+      .replace(/FILE\.damaged-[0-9a-f]{16}/, 'ASIDE');
     t.strictSame(stdout.split('\n'), [...lines, ''], what);
     t.match(ended, { code, stderr: /^$/ }, what);
   }
