@@ -26,7 +26,7 @@ import { MEMBERS } from '../dist/plant.js';
 import { REPORT_RATE } from '../dist/report.js';
 import { exchange, message } from './client.js';
 import { missing } from './faults/support.js';
-import { FIXED_MIB, TLS_KIB } from './hostile/memory.js';
+import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
 import { lineOf } from './log/support.js';
 import { inJson, IVY, MOSS } from './plants.js';
@@ -263,7 +263,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['index in memory', 16, 40],
     ['peak memory under overload', FIXED_MIB],
     ['the same, with TLS', TLS_KIB],
-    ['the same, with a larger body limit', 60],
+    ['the same, with a larger body limit', PER_BODY_BYTE],
   ]);
 });
 

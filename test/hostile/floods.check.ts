@@ -21,7 +21,7 @@ import { isLong } from '../length.js';
 import { createLedger, type Ledger, type Plant } from '../load.js';
 import { PATIENT, start } from '../system/program.js';
 import { record } from './exchange.js';
-import { FIXED_MIB, TLS_KIB, watchMemory } from './memory.js';
+import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB, watchMemory } from './memory.js';
 
 /** The default of `PLANT_STORE_MAX_BUFFERED`, in MiB. */
 const MAX_BUFFERED_MIB = 64;
@@ -33,6 +33,8 @@ const PIPELINES = isLong ? 60 : 20;
 const PIPELINED = 2_000;
 const BODIES = isLong ? 2_000 : 150;
 const BODY_BYTES = 1_048_576;
+/** The largest of which eight fit into the default of `PLANT_STORE_MAX_BUFFERED`. */
+const LARGEST_BODY_BYTES = 8 * BODY_BYTES;
 const HANG_MS = isLong ? 10_000 : 3_000;
 /** Descriptors that a process needs in addition to its connections. */
 const FILES = 500;
@@ -96,9 +98,18 @@ for (const [form, [isSecure, begin]] of Object.entries(HEADS)) {
   );
 }
 
-t.test(`of ${BODIES} bodies at once, of the maximum size, each is stored or refused`, (t) =>
-  flood(t, { preload: PATIENT }, (trial) => sendAtOnce(trial, BODIES)),
-);
+for (const [count, size] of [
+  [BODIES, BODY_BYTES],
+  [BODIES / 5, LARGEST_BODY_BYTES],
+] as const)
+  t.test(
+    `of ${count} bodies of ${size} bytes at once, each is stored or refused in bounded memory`,
+    (t) => {
+      const env = { PLANT_STORE_MAX_BODY: String(size) };
+      const mib = (PER_BODY_BYTE * (size - BODY_BYTES)) / 1_048_576;
+      return flood(t, { mib, env, preload: PATIENT }, (trial) => sendAtOnce(trial, count, size));
+    },
+  );
 
 t.test(
   'plants with the smallest heads are pipelined behind a write that hangs, and wait or are refused',
@@ -127,6 +138,8 @@ interface FloodOptions {
   readonly under?: (log: string) => readonly string[];
   /** The source of a module that Node imports before the program. */
   readonly preload?: string;
+  /** More settings. */
+  readonly env?: Readonly<Record<string, string>>;
 }
 
 interface Trial {
@@ -138,7 +151,7 @@ interface Trial {
 /** Floods a program, and checks its memory, its log and that it serves afterwards. */
 async function flood(
   t: Test,
-  { isSecure = false, mib = 0, under, preload }: FloodOptions,
+  { isSecure = false, mib = 0, under, preload, env: more = {} }: FloodOptions,
   during: (trial: Trial) => Promise<void>,
 ): Promise<void> {
   const folder = t.testdir({ ...selfSigned() });
@@ -146,6 +159,7 @@ async function flood(
   const [PLANT_STORE_TLS_KEY, PLANT_STORE_TLS_CERT] = [join(folder, 'key'), join(folder, 'cert')];
   const env = {
     ...settingsFor(log),
+    ...more,
     ...(isSecure && { PLANT_STORE_TLS_KEY, PLANT_STORE_TLS_CERT }),
   };
   const program = await start(t, { env, under: under?.(log) ?? [], ...(preload && { preload }) });
@@ -195,9 +209,9 @@ async function answersOn(socket: Socket): Promise<Answer[]> {
  * Sends bodies of the maximum size without their ends, and then all ends at once. A client that is
  * answered early stops sending (RFC 9112, section 9.5).
  */
-async function sendAtOnce(trial: Trial, count: number): Promise<void> {
+async function sendAtOnce(trial: Trial, count: number, size: number): Promise<void> {
   // With this character, every one of the string takes two bytes in memory.
-  const name = `\u0416${'x'.repeat(BODY_BYTES - 40)}`;
+  const name = `\u0416${'x'.repeat(size - 40)}`;
   const sockets = await openSome(trial, count);
   const requests = sockets.map((socket) => {
     const plant = { id: trial.ledger.next().id, name };

@@ -7,6 +7,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 export const FIXED_MIB = 512;
 /** Memory in KiB that OpenSSL and the C library hold for each TLS connection. */
 export const TLS_KIB = 128;
+/** Memory in bytes that each byte of `PLANT_STORE_MAX_BODY` above its default takes. */
+export const PER_BODY_BYTE = 60;
 
 /** Returns a function that returns the peak of a process's resident memory since this call, in MiB. */
 export function watchMemory(pid: number): () => number {
