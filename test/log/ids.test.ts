@@ -53,18 +53,6 @@ t.test('all bytes of an id are hashed at random, so nobody can choose colliding 
   }
 });
 
-t.test('an id keeps the offset with which it was added first', async (t) => {
-  const index = createIdIndex();
-  for (const id of [0n, 7n, -1n]) t.equal(index.get(id), undefined, 'an empty index has no id');
-  t.equal(index.add(7n, 0), undefined, 'it is new');
-  t.equal(index.add(7n, 64), 0, 'it is at byte 0');
-  t.equal(index.get(7n), 0);
-  t.equal(index.add(7n << 32n, 128), undefined, 'the same word in the other half is another id');
-  t.equal(index.get(7n << 32n), 128);
-  t.equal(index.get((7n << 32n) | 7n), undefined);
-  t.equal(index.size, 2);
-});
-
 t.test('ids of 64 bits and offsets far beyond 4 GiB are exact', async (t) => {
   const index = createIdIndex();
   const offsets = [2 ** 32 - 1, 2 ** 32, 2 ** 32 + 1, 2 ** 40 + 1, Number.MAX_SAFE_INTEGER - 1];
