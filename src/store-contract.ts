@@ -12,7 +12,7 @@ interface StoreCheck {
   /**
    * Opens an empty store, checks the promise, and closes the store, even if it has not kept the promise.
    *
-   * @throws AssertionError of `node:assert` if the store does not keep the promise.
+   * @throws AssertionError of `node:assert` if the store does not keep the promise; what `openEmptyStore` throws.
    */
   readonly check: (openEmptyStore: () => PlantStore | Promise<PlantStore>) => Promise<void>;
 }

@@ -119,6 +119,15 @@ t.test('each check has stores that it must find to be wrong', async (t) => {
   t.strictSame(names, Object.keys(MISTAKES));
 });
 
+t.test('each check rejects with the error with which a store does not open', async (t) => {
+  const failure = new Error('it does not open');
+  for (const { check } of storeContract)
+    await t.rejects(
+      check(() => Promise.reject(failure)),
+      failure,
+    );
+});
+
 for (const { name, check } of storeContract)
   for (const [mistake, of] of Object.entries(MISTAKES[name] ?? {}))
     t.test(`a store that ${mistake} fails the check: ${name}`, async (t) => {
