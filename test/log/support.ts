@@ -141,6 +141,7 @@ export function faultyFileSystem(
   const operations: string[] = [];
   /** The timers that have not expired, with their times. */
   const running = new Map<() => void, number>();
+  let now = 0;
   let openFiles = 0;
 
   function perform(kind: string, operation: Operation, args: unknown[]): unknown {
@@ -180,7 +181,7 @@ export function faultyFileSystem(
     startTimer(onExpiry, ms) {
       // As Node's timers, it expires in the asynchronous context in which it was started.
       const expire = AsyncResource.bind(onExpiry);
-      const refresh = (): unknown => running.set(expire, ms);
+      const refresh = (): unknown => running.set(expire, now + ms);
       refresh();
       return { refresh };
     },
@@ -191,8 +192,9 @@ export function faultyFileSystem(
       return openFiles;
     },
     async expire(time = 10_000) {
-      for (const [onExpiry, ms] of running)
-        if (ms <= time) {
+      now += time;
+      for (const [onExpiry, at] of running)
+        if (at <= now) {
           running.delete(onExpiry);
           onExpiry();
         }
