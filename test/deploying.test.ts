@@ -256,6 +256,8 @@ t.test('units, pods and pm2 give the program enough time and memory', async (t) 
   t.ok(5 * Number(unit.get('RestartSec')) > 10);
   const [, killTimeout] = /`--kill-timeout (\d+)`/.exec(read('.github/DEPLOYING.md')) ?? [];
   t.ok(SHUTDOWN_MS < Number(killTimeout));
+  const replicas = [LOG, POSTGRES].map((each) => at(each.get('Deployment'), '/spec/replicas'));
+  t.strictSame(replicas, [1, 2], 'one log serves one process');
   for (const container of CONTAINERS) {
     const seconds = at(container, '/lifecycle/preStop/sleep/seconds') as number;
     t.ok(seconds + SHUTDOWN_MS / 1_000 < GRACE_SECONDS);

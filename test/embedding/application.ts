@@ -26,10 +26,10 @@ export interface Application extends Process {
 export const example = (name: string): string =>
   fileURLToPath(new URL(`../examples/${name}.js`, import.meta.url));
 
-/** Starts a program of `test/examples/`, in a folder of the test's own. */
-export async function startApplication(t: Test, name: string): Promise<Application> {
+/** Starts a program of `test/examples/`, in a folder of the test's own, after another preload. */
+export async function startApplication(t: Test, name: string, more = ''): Promise<Application> {
   const cwd = t.testdir();
-  const program = launch(t, { cwd, script: example(name), preload: ON_FREE_PORT });
+  const program = launch(t, { cwd, script: example(name), preload: ON_FREE_PORT + more });
   const [port] = await program.says('stdout', /\d+(?=\n)/);
   return Object.assign(program, { port: Number(port), cwd });
 }

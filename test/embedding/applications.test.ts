@@ -25,7 +25,7 @@ import { exactly } from '../exactly.js';
 import { FERN_JSON } from '../plants.js';
 import { isReleased } from '../service.js';
 import { storeOf } from '../stores.js';
-import { DONE } from '../system/program.js';
+import { changeTimers, DONE } from '../system/program.js';
 import { startApplication, startHere, type Application } from './application.js';
 
 const logPathOf = ({ cwd }: Application): string => join(cwd, 'data/plants.jsonl');
@@ -206,6 +206,16 @@ for (const name of ['http', 'express', 'fastify'])
     t.match(readFileSync(logPathOf(application), 'utf8'), /^\{"id":7,.*\n$/);
     t.strictSame(readdirSync(join(application.cwd, 'data')), ['plants.jsonl'], 'no lock is left');
   });
+
+t.test('http: a request that does not end delays the end for 8 s only', async (t) => {
+  const application = await startApplication(t, 'http', changeTimers('ms === 8_000 ? 0 : ms'));
+  const client = await connect(t, application.port);
+  client.send(message({ headers: { Expect: '100-continue' } }).subarray(0, -1));
+  t.equal((await client.answer()).status, 100);
+  application.send('SIGTERM');
+  await t.rejects(client.answer(), { message: 'closed after 0 bytes of an answer' });
+  t.strictSame(await application.ended, DONE);
+});
 
 t.test('http: when the log is poisoned, the exit code is 1', async (t) => {
   const application = await startApplication(t, 'http');
