@@ -98,8 +98,8 @@ const accepted: Record<string, readonly [Environment, Partial<ServerSettings>]> 
     },
   ],
   'a socket from systemd': [
-    { LISTEN_PID: String(process.pid), LISTEN_FDS: '1' },
-    { address: { fd: 3 } },
+    { LISTEN_PID: String(process.pid), LISTEN_FDS: '1', PLANT_STORE_MONITOR_PORT: '8080' },
+    { address: { fd: 3 }, PLANT_STORE_MONITOR_PORT: 8080 },
   ],
   'a socket of another process, which has no effect': [{ LISTEN_PID: '1', LISTEN_FDS: '2' }, {}],
   'variables of other programs': [{ PORT: 'x', PLANT_STORE: 'x', plant_store_port: 'x' }, {}],
@@ -165,6 +165,10 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
     'PLANT_STORE_HOST: must not begin or end with "\\r", which an env file keeps',
     'PLANT_STORE_FILE: must not begin or end with "\\"", which an env file keeps',
     'PLANT_STORE_TOKEN: must not begin or end with "\'", which an env file keeps',
+  ],
+  'one port for the service and its monitor': [
+    { PLANT_STORE_MONITOR_PORT: '8080' },
+    'PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT',
   ],
   'less memory for all requests than for eight bodies': [
     { PLANT_STORE_MAX_BODY: '9999', PLANT_STORE_MAX_BUFFERED: '79991' },
