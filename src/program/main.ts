@@ -77,7 +77,7 @@ async function dispatch(args: readonly string[], shutdown: Shutdown): Promise<Ex
   }
   // Without the arguments, one of which may be a token.
   throw new SettingsError([
-    'there is no such command, argument or option; settings are environment variables; see --help',
+    'there is no such command, or it takes other arguments; settings are environment variables; see --help',
   ]);
 }
 

@@ -49,7 +49,7 @@ t.test('--help is printed even if a setting is wrong, in 100 columns', async (t)
 
 t.test('unknown arguments are refused, and not repeated: one may be a token', async (t) => {
   const problem =
-    'there is no such command, argument or option; settings are environment variables; see --help';
+    'there is no such command, or it takes other arguments; settings are environment variables; see --help';
   const commands = [
     ...['-x', '--port 8080', '--token=secret', '-h -v', 'help verify', 'verify --help'],
     ...['verify a b', 'repair a b', 'import', 'import a b', 'export a b'],
