@@ -46,7 +46,7 @@ export const SETTINGS = {
   PLANT_STORE_HOST: setting('127.0.0.1', 'address to listen on', String),
   PLANT_STORE_PORT: setting('8080', 'port to listen on; 0 takes a free one', integer(0, 65_535)),
   ...STORE_SETTINGS,
-  PLANT_STORE_TOKEN: optional('bearer tokens, separated by white space, instead of a file', tokens),
+  PLANT_STORE_TOKEN: optional('bearer tokens themselves, separated by white space', tokens),
   PLANT_STORE_TOKEN_FILE: optional('file with one bearer token a line', tokenFile),
   PLANT_STORE_TLS_CERT: optional('PEM file of a certificate; with its key, HTTPS is served', path),
   PLANT_STORE_TLS_KEY: optional('PEM file of the private key', path),
