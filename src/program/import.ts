@@ -59,7 +59,6 @@ export async function addPlants(
         else if (typeof outcome.value === 'string') counts[outcome.value]++;
         else if (++counts.refused <= MAX_LISTED) await printLine(outcome.value.refusal);
       }
-      stop.throwIfAborted();
       if (failure) throw new Error(`${file}: ${failure.message}`, { cause: failure });
       report(() => `importing ${file}: ${pluralize(counts.created + counts.unchanged, 'plant')}`);
     }
