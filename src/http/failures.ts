@@ -53,8 +53,7 @@ export class Failure {
 }
 
 /** The content cannot be stored: the status is 400, and `error` identifies the failure. */
-const content = (error: number, message: string, headers?: Record<string, string>): Failure =>
-  new Failure(400, error, message, headers);
+const content = (error: number, message: string): Failure => new Failure(400, error, message);
 
 /** The HTTP specifications define the status, and `error` equals it. */
 const http = (status: number, message: string, headers?: Record<string, string>): Failure =>
@@ -76,9 +75,7 @@ export const failures = {
   conflict: content(409, 'id: belongs to a different plant; send another id'),
   tooLarge: (bytes: number) => content(413, `body: must not be larger than ${bytes} bytes`),
   mediaType: content(415, 'there must be one Content-Type, application/json in UTF-8'),
-  contentCoding: content(415, 'body: must not be encoded; leave out Content-Encoding', {
-    'Accept-Encoding': 'identity',
-  }),
+  contentCoding: content(415, 'body: must not be encoded; leave out Content-Encoding'),
   malformed: http(400, 'the request must be well-formed HTTP/1.1'),
   host: http(400, 'the request must name one host, as a name or an address with an optional port'),
   // RFC 9112, section 6.1.

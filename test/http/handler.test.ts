@@ -57,11 +57,7 @@ const FAILURES: readonly (readonly [condition: string, fault: Message, expected:
     { headers: { 'Content-Type': `text/${MARKER}` } },
     { status: 400, error: 415 },
   ],
-  [
-    'a content coding',
-    { headers: { 'Content-Encoding': MARKER } },
-    { status: 400, error: 415, headers: { 'accept-encoding': 'identity' } },
-  ],
+  ['a content coding', { headers: { 'Content-Encoding': MARKER } }, { status: 400, error: 415 }],
   [
     'a transfer coding other than chunked',
     { headers: UNKNOWN_CODING, body: chunk('') },
@@ -167,8 +163,7 @@ t.test('the table of answers lists the numbers and the headers of every failure'
     return [code, error, ...codeSpans(status).map((header) => header.split(':')[0])].join(' ');
   });
   const given = all.map(({ status, error, headers }) => {
-    const names = Object.keys(headers).filter((header) => header !== 'Accept-Encoding');
-    return [status, error, ...names].join(' ');
+    return [status, error, ...Object.keys(headers)].join(' ');
   });
   t.strictSame([...new Set(shown)].toSorted(), [...new Set(given)].toSorted());
 });
