@@ -18,10 +18,8 @@ export function bind(server: Server, address: Address, prefix: string): Promise<
   return new Promise((resolve, reject) => {
     const onError = (cause: Error): void => reject(bindError(cause, address, prefix));
     server.once('error', onError);
-    // `exclusive`: otherwise the primary of a cluster would accept for its workers, share the port between logs, and pass
-    // a dropped connection from worker to worker. As an option, the backlog would have no effect on a descriptor (Node
-    // 20-26).
-    server.listen({ ...address, exclusive: true }, BACKLOG, () => {
+    // As an option, the backlog would have no effect on a descriptor (Node 20-26).
+    server.listen({ ...address }, BACKLOG, () => {
       server.off('error', onError);
       const bound = server.address();
       if (bound !== null && typeof bound !== 'string') {
