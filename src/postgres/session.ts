@@ -67,7 +67,7 @@ export async function openSession(
 ) {
   signal.throwIfAborted();
   let isClosed = false;
-  let cancelledWaits = 0;
+  let isWaitCancelled = false;
 
   const client = new pg.Client({
     application_name: 'plant-store',
@@ -87,7 +87,7 @@ export async function openSession(
   client.on('error', close);
   // The plants are committed, but a standby may not have them: the server only warns of that.
   client.on('notice', ({ routine }) => {
-    if (routine === 'SyncRepWaitForLSN') cancelledWaits++;
+    if (routine === 'SyncRepWaitForLSN') isWaitCancelled = true;
   });
 
   function close(): void {
@@ -99,10 +99,8 @@ export async function openSession(
 
   /** As `query` of a `Connection`. A statement with a name is prepared. */
   async function query(config: Statement & { readonly values: string[] }): Promise<Row[]> {
-    const waitsBefore = cancelledWaits;
     const { rows } = await client.query<(string | null)[]>({ ...AS_TEXT, ...config });
-    if (cancelledWaits > waitsBefore)
-      throw new Error('the wait for a synchronous standby was cancelled');
+    if (isWaitCancelled) throw new Error('the wait for a synchronous standby was cancelled');
     checkRefusal(rows, acceptDataLoss);
     return rows;
   }
