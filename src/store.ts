@@ -4,12 +4,13 @@ import type { NewPlant } from './plant.js';
  * Where the handler stores plants: the log that `openPlantLog` opens, or any other object that
  * keeps these promises, which `storeContract` of `plant-store/store-contract` tests.
  *
- * @example A store that takes no more plants once a number of them is stored; those that are pending by then are kept:
+ * @example A store that announces each new plant:
  * ```ts
- * const limited = (log: PlantLog, max: number): PlantStore => ({
+ * const announcing = (log: PlantLog): PlantStore => ({
  *   async add(plant) {
- *     if (log.size >= max) throw new PlantStoreError('unavailable', `there are ${max} plants`);
- *     return log.add(plant);
+ *     const outcome = await log.add(plant);
+ *     if (outcome === 'created') console.log(`new: ${plant.name}`);
+ *     return outcome;
  *   },
  *   close: () => log.close(),
  * });
@@ -45,8 +46,8 @@ export interface PlantStore {
  * - `unavailable`: the plant was not stored, or it is unknown whether it was. Retry later: the same
  *   plant is never stored twice. If the log is poisoned, open it again first.
  * - `damaged`: a line of the log is not what was written. The log is not opened, or reading it ends there. The command
- *   `plant-store verify` lists the damaged lines. `plant-store repair` writes those that hold a plant again, unless
- *   they repeat an id, and moves the others aside.
+ *   `plant-store verify` lists the damaged lines. `plant-store repair` rewrites those that hold a plant, unless they
+ *   repeat an id, and moves the others aside.
  * - `locked`: a process has the log open, and has kept it open for 3 s. Stop it, or use `plant-store/postgres`,
  *   which several processes can share. If it is this process, use the log that it has opened.
  *
