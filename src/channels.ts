@@ -4,12 +4,12 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 
 /**
  * Published on the channel `plant-store:response` of `node:diagnostics_channel` when the answer to a
- * request is decided, before its first byte is written, in the asynchronous context of the request. Only the
- * 503 to a request that is cut off when the program stops is published in the context of the stop.
+ * request is decided, before its first byte is written, in the asynchronous context of the request. Only
+ * answers without a `request`, and the 503 to one that is cut off when the program stops, are not.
  *
  * There is one message for each request that is answered. There is none for a request that is passed to
- * `next`, and none for an answer that cannot be sent because the client has closed the connection or the application
- * has begun the response itself. In an application, there is also one for an answer that
+ * `next`, and none for an answer that cannot be sent: the connection is closed, by the client or for lack of
+ * memory, or the application has begun the response itself. In an application, there is also one for an answer that
  * node:http never sends, because an earlier one on its connection had `Connection: close`.
  *
  * If a subscriber throws, the request goes on, and Node emits `uncaughtException` of `process`, which ends

@@ -52,7 +52,7 @@ export function parseNewPlant(bytes: Buffer): NewPlant {
 }
 
 const ROUNDED =
-  'id: may have been rounded by a body parser, which has read it; mount the handler before it';
+  'id: may have been rounded by the body parser that has read it; mount the handler before that';
 /** The rule for text in which a decoder may have replaced invalid UTF-8. */
 export const REPLACED = 'must not contain U+FFFD, which stands for invalid UTF-8 here';
 

@@ -60,14 +60,14 @@ async function outcomeOf(store: PlantStore, plant: unknown): Promise<unknown> {
   }
 }
 
-/** Checks the outcomes of plants, in alphabetical order. */
+/** Checks the outcomes of plants. Those that are expected are in the order of `toSorted`: capital letters first. */
 function compare(plants: unknown[], outcomes: unknown[], expected: string[]): void {
   const [shown, actual] = [plants, outcomes].map((each) => inspect(each, { maxStringLength: 40 }));
   const message = `${shown}: expected ${expected.join(' and ')}, not ${actual}`;
   deepEqual(outcomes.toSorted(), expected, message);
 }
 
-/** Adds plants at the same time, and checks their outcomes, in alphabetical order. */
+/** Adds plants at the same time, and checks their outcomes as {@link compare} does. */
 async function expect(store: PlantStore, plants: unknown[], ...expected: string[]): Promise<void> {
   const outcomes = await Promise.all(plants.map((plant) => outcomeOf(store, plant)));
   compare(plants, outcomes, expected);

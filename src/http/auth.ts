@@ -26,7 +26,7 @@ export function tokenProblem(token: unknown): string | undefined {
  * compared with the presented token in constant time. How long that takes depends on the length of the presented token
  * only, which its sender knows. So the time reveals neither the length of an accepted token nor which one matched.
  *
- * @throws TypeError if there is no token, one that no request could carry, or more than {@link MAX_TOKENS}.
+ * @throws TypeError if there is no token, one that is not valid, or more than {@link MAX_TOKENS}.
  */
 export function createAuthenticator(tokens: readonly string[]) {
   // A caller without types may pass anything.
@@ -39,8 +39,8 @@ export function createAuthenticator(tokens: readonly string[]) {
     const problem = tokenProblem(token);
     if (problem) throw new TypeError(`tokens: number ${index + 1} ${problem}`);
   }
-  // No token contains a NUL. The presented one is compared with a NUL behind it: with a whole token, never with the
-  // beginning of a longer one.
+  // Padded with NULs, which no token contains. The presented token is compared with one NUL behind it, so that it does not
+  // match the beginning of a longer one.
   const accepted = tokens.map((token) =>
     Buffer.from(token.padEnd(MAX_TOKEN_LENGTH + 1, '\0'), 'latin1'),
   );

@@ -18,7 +18,7 @@ let turn: Promise<void> | undefined;
 
 /**
  * Resolves after the current poll phase, once everything that has arrived has been parsed. Listeners and
- * a timer for each would take a fifth more of the main thread (256 connections, Node 24). All callers in one turn of
+ * a timer for each body would take a fifth more of the main thread (256 connections, Node 24). All callers in one turn of
  * the event loop share one `setImmediate`.
  */
 function endOfTurn(): Promise<void> {
@@ -62,13 +62,13 @@ export async function readBody(
   }
 
   req.on('error', ignore);
-  // If a body that is expected to wait for 100 is read without sending it, node:http closes the connection after the
-  // response (Node 20-26), although requests behind it may have been handled.
-  const isSmall = req.headers.expect === undefined && declaredLength(req) <= MAX_QUEUED_BYTES;
+  // With `Expect`, the program sends 100 on `resume`, which `readNow` does not cause. Without the 100, node:http closes the
+  // connection after the response (Node 20-26), although requests behind it may have been handled.
+  const mayQueue = req.headers.expect === undefined && declaredLength(req) <= MAX_QUEUED_BYTES;
   // By the end of the turn, most small bodies have arrived, and need neither listeners nor a timer.
-  if (isSmall) await endOfTurn();
+  if (mayQueue) await endOfTurn();
   const failure =
-    isSmall && hasArrived(req)
+    mayQueue && hasArrived(req)
       ? readNow(req, add)
       : await readChunks(req, limits.bodyTimeoutMs, add);
   if (failure) {

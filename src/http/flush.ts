@@ -37,7 +37,10 @@ export function releaseWhenFlushed(
   releases.add(release);
 }
 
-/** Adding and removing a listener for each response would take time that grows with the number of listeners. */
+/**
+ * Returns a set of functions to call when a connection closes. A listener for each response would take time that grows
+ * with their number.
+ */
 function callOnClose(socket: HttpRequest['socket']): Set<() => void> {
   const releases = new Set<() => void>();
   socket.once('close', () => releases.forEach((release) => release()));

@@ -19,7 +19,10 @@ import { PlantStoreError, type PlantStore } from '../store.js';
 export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
   /** The store that plants are added to. The handler never closes it. */
   readonly store: PlantStore;
-  /** The bearer tokens that are accepted: 1 to 100, of at most 511 characters each (RFC 6750). */
+  /**
+   * The bearer tokens that are accepted: 1 to 100, of at most 511 characters each (RFC 6750, section 2.1), but not the
+   * word Bearer.
+   */
   readonly tokens: readonly string[];
   /**
    * Called with `(message, cause)` on internal errors, and when no memory is left: about 10 times in 10 seconds
@@ -32,7 +35,7 @@ export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
  * Responds to `POST /plants`. A request for another path is passed to `next`. Without `next`, it is
  * answered with 404 once its token is accepted.
  *
- * The returned promise resolves once the response is ended, or once `next` has returned; if `next` returns
+ * The returned promise resolves once the response is ended or the connection destroyed, or once `next` has returned; if `next` returns
  * a promise, once that is fulfilled. It need not be awaited: the handler reports its own errors, throws
  * only what `next` throws, and its promise rejects only if that of `next` does.
  *
@@ -62,7 +65,7 @@ export interface PlantHandler {
  * which the handler was called.
  *
  * @throws TypeError if `store` is not a store, or is a promise of one; if there is no token, more than 100,
- * or one that no request could carry (RFC 6750, section 2.1); or if `report` is not a function.
+ * or one that is not valid (see `tokens`); or if `report` is not a function.
  * @throws RangeError if a limit is not an integer in its range, or `maxBufferedBytes` less than eight bodies.
  *
  * @example
@@ -151,7 +154,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   function failureOf(error: unknown): Failure {
     if (error === failures.overloaded)
       report(
-        `overloaded: requests hold ${memory.reserved} of ${memory.max} bytes (maxBufferedBytes, PLANT_STORE_MAX_BUFFERED); what does not fit is refused`,
+        `overloaded: requests hold ${memory.reserved} of ${memory.max} bytes (maxBufferedBytes, PLANT_STORE_MAX_BUFFERED); one that needs more than the rest is refused`,
       );
     if (error === failures.consumed)
       report(

@@ -8,7 +8,7 @@ export interface PlantHandlerLimits {
   readonly maxBodyBytes: number;
   /**
    * The memory reserved for all requests together, in bytes: at least eight times `maxBodyBytes`. A request
-   * reserves 3072 bytes, the size of its head, 128 bytes for each header line, and four times the size of
+   * reserves 3072 bytes, plus the size of its head, plus 128 bytes for each header line, plus four times the size of
    * its body, or up to eight times if it arrives in pieces. Beyond the limit, plants are answered with 503.
    * Default: 67108864.
    */

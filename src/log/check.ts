@@ -48,7 +48,7 @@ export async function* checkLines(
   index: IdIndex,
   { onProgress, signal }: ReadingOptions = {},
 ): AsyncGenerator<Checked, void> {
-  // An empty log has no lines before which it could be noticed.
+  // In an empty log, there are no lines behind which the signal is checked.
   signal?.throwIfAborted();
   const size = Number((await statRegularFile(file)).size);
   let number = 0;
@@ -84,7 +84,7 @@ function addToIndex(
   if (found.kind === 'noPlant') return { reason: found.reason };
   const { id } = found.kind === 'record' ? found : found.plant;
   const indexed = index.add(id, offset);
-  // Lines may be checked again with an index that has them.
+  // A repair checks the lines again with the same index.
   if (indexed !== undefined && indexed !== offset) return { reason: damages.repeatedId(indexed) };
   return found.kind === 'record' ? undefined : { reason: found.reason, rewritable: found.plant };
 }

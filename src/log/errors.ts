@@ -12,7 +12,7 @@ export const damages = {
   repeatedId: (at: number): string => `it repeats the id of the line at byte ${at}`,
 } as const;
 
-/** The code of the cause of an error with which a log is poisoned because something else has changed its file. */
+/** The code of an error which says that something else has changed the file of a log. */
 export const MODIFIED = 'ERR_LOG_MODIFIED';
 
 const modified = (message: string): Error => Object.assign(new Error(message), { code: MODIFIED });

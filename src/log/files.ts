@@ -52,6 +52,7 @@ async function open(system: System, path: string, flags: number, mode?: number) 
         if (bytesWritten === 0) throw new Error('the system wrote 0 bytes');
         rest = rest.subarray(bytesWritten);
       }
+      // Not `sync`: it must not be denied here.
       if (!system.dsyncIsDurable) await system.fsync(descriptor);
     },
     /** Durably: otherwise a power cut could bring old bytes back after new ones. */

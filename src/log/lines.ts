@@ -16,14 +16,14 @@ export interface Part {
 }
 
 /**
- * A text of this length is an ordinary object for V8. With 256 KiB, which it allocates one by one, opening a log takes
- * 1.2 times as long.
+ * A text of this length is an ordinary object for V8. With 256 KiB, which it puts into its space for large objects,
+ * opening a log takes 1.2 times as long.
  */
 const CHUNK_BYTES = 114_688;
 
 /**
- * Reads the lines of a file up to `end`, or to its own end if that comes first, without a gap. What follows the
- * last newline comes on its own: a last line without its newline, or a torn one.
+ * Reads the lines of a file up to `end`, or to its own end if that comes first. Each part begins where the last one
+ * ends. What follows the last newline comes on its own: a last line without its newline, or a torn one.
  *
  * @throws RangeError that names the byte offset of a line longer than {@link MAX_RECORD_BYTES}.
  */
@@ -33,7 +33,7 @@ export async function* partsOf(file: OpenFile, end = Infinity): AsyncGenerator<P
   let start: Buffer = Buffer.alloc(0);
   for (;;) {
     if (start.length === MAX_RECORD_BYTES) throw fileErrors.lineTooLong(offset);
-    // The start fills a half of the buffer at most, unless the line is very long.
+    // Doubled while a line goes on, so that copying its start takes linear time.
     const size = Math.max(CHUNK_BYTES, Math.min(2 * start.length, MAX_RECORD_BYTES));
     const buffer = Buffer.allocUnsafe(size);
     start.copy(buffer);

@@ -20,9 +20,9 @@ export interface Lock {
  * A process that wants the lock makes a claim: a socket of its own, which listens before it is renamed
  * into view, so that no visible claim refuses while its owner is alive. Then the process lists the other
  * claims, once, and holds the lock if none of them is alive; otherwise it withdraws its claim. Of two
- * claims, the one that became visible later has seen the other. A rival may take a claim that does not listen yet for
- * dead, and remove it: its owner then tries again. No name is used twice, so removing a dead claim never removes a
- * visible one that is alive.
+ * claims, the one that became visible later has seen the other. Claims that are not renamed yet are listed,
+ * too, so that dead ones are removed. One that does not listen yet may be removed with them: its owner then
+ * tries again. No name is used twice, so removing a dead claim never removes a visible one that is alive.
  */
 
 /** The suffix of a claim's name until it is renamed. */
@@ -110,11 +110,12 @@ async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | un
   const hidden = path + HIDDEN;
   let listener: { close(): void } | undefined;
   // Both bind(2) here and unlink(2) when the listener is closed run on the main thread, which a file system
-  // that hangs would block. Before each of them, this asynchronous call waits until the file system responds.
+  // that hangs would block. Before each of them, an asynchronous removal waits until the file system responds.
   await tryToRemove(system, hidden);
   try {
     listener = await system.listen(join(socketFolder, name + HIDDEN));
-    // Every user may connect, whatever the umask. A folder that Docker Desktop shares refuses this; exFAT, bind(2).
+    // Every user may connect, whatever the umask: otherwise another user's dead claim would pass for alive. A folder that
+    // Docker Desktop shares refuses this; exFAT, bind(2).
     await system.chmod(hidden, 0o666);
     await system.rename(hidden, path);
   } catch (error) {

@@ -163,8 +163,8 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
   }
 
   /**
-   * Whether the line at an offset, which has the id of a plant, is its record. Reads no more than that takes, however
-   * long the line is, so a request reads little more than it has sent.
+   * Whether the line at an offset, which the index has for the id of a plant, is its record. Poisons the log if the line
+   * has another id. Reads no more than the record takes, so a request reads little more than it has sent.
    */
   async function isStoredAt(offset: number, plant: NewPlant): Promise<boolean> {
     const wanted = Buffer.from(encodeRecord(plant));

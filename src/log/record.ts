@@ -42,7 +42,7 @@ export type Line = Found & {
 
 /**
  * Reads a line however it is laid out. Its `crc32`, if it has one, must be that of the record of the plant in it. Returns
- * the plant, and a reason unless the line is its record: unless it encodes to itself. Its newline may be missing.
+ * the plant and, unless the line is its record, the reason why not. Its newline may be missing.
  *
  * @throws PlantFault if the line does not hold the plant that was written.
  */
@@ -152,8 +152,8 @@ const RECORD_END = /,"crc32":\d+\}/;
 
 /**
  * Whether bytes after the last newline may be the beginning of a record whose write was cut short. They are if they have
- * zeros, which only a power cut leaves. Otherwise they must not be whole JSON, no second record may begin in them, and
- * none may end in them: in a string, the quotes of either would be escaped.
+ * zeros, which only a power cut leaves. Otherwise they are not if they are whole JSON, or if a record ends or a second
+ * one begins in them, which may have been acknowledged. (In a string, its quotes would be escaped.)
  */
 export function isTornRecord(tail: Buffer): boolean {
   if (tail.includes(0)) return true;

@@ -70,7 +70,7 @@ export function createGroupCommit(
     return !isOverdue;
   }
 
-  /** Stores a batch. A part in which a plant is refused is stored in halves, so that no other plant is refused. */
+  /** Stores a batch. A part in which a plant is refused is stored in halves, so that others are stored in time. */
   async function storeBatch(connection: Connection, batch: readonly Pending[]): Promise<void> {
     // Not the time since they were added: they may have waited for a connection.
     const deadline = performance.now() + timeoutMs;
@@ -83,7 +83,7 @@ export function createGroupCommit(
     }
   }
 
-  /** Stores plants, and returns the halves of those of which at least one is refused. */
+  /** Stores plants. If one of them is refused, returns those that are not stored, in halves. */
   async function storePart(
     connection: Connection,
     part: readonly Pending[],
@@ -104,6 +104,7 @@ export function createGroupCommit(
     } catch (error) {
       publishCommit(startedAt, { store: name, plants: part.length - rest.length, error });
       const middle = rest.length >> 1;
+      // While the connection is open, only the plants are at fault.
       if (!connection.isOpen()) beAway(rest, error);
       else if (middle > 0) return [rest.slice(0, middle), rest.slice(middle)];
       else refuse(rest, error);

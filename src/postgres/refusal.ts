@@ -7,7 +7,7 @@ const TABLE = `(VALUES (to_regclass('plants'))) AS named (plants) LEFT JOIN pg_c
 const TYPE = `CASE attname
       ${forColumns(({ name, type }) => `WHEN '${name}' THEN '${type}'::regtype`, ' ')} END`;
 
-/** `double precision` would round an id, and `character varying(5)` cut off spaces. */
+/** Why the database would change plants: `double precision` would round an id, `character varying(5)` cut off spaces. */
 const CHANGE = `CASE
     WHEN current_setting('server_encoding') <> 'UTF8' THEN 'the encoding of the database must be UTF8'
     ELSE (SELECT format('the column %s must be of the type %s', attname, ${TYPE})
@@ -15,7 +15,7 @@ const CHANGE = `CASE
 
 /**
  * Whether the rows are in a plain table, or in permanent partitions. Whether the table itself is permanent is asked in
- * {@link LOSS}. With INHERITS, an id could be in the table and in its children.
+ * {@link LOSS}. With INHERITS, an id could be in the table and in its children. A missing table is safe.
  */
 const HAS_SAFE_KIND = `CASE relkind
       WHEN 'r' THEN NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = plants)
@@ -40,9 +40,9 @@ const LOSS = `(SELECT CASE
 
 /**
  * SQL for the last two columns of each statement: why the database would change plants, and why it could lose them,
- * which an operator can accept. Null if it does not. Within a session, only settings and a table that is not permanent are
- * asked for again; other changes of the table are noticed by the next session or `check`. A sub-select is evaluated once
- * for all rows.
+ * which an operator can accept; null if there is no reason. All rows have the same. The first is always null here: within
+ * a session, only settings and a table that is not permanent are asked for again, and other changes of the table are
+ * noticed by the next session or `check`.
  */
 export const REFUSAL = `NULL, ${LOSS}`;
 

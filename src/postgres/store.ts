@@ -23,11 +23,14 @@ export interface PostgresStoreOptions {
    * found and followed.
    */
   readonly url: string;
-  /** Instead of the password in the URL. A function is called for each new connection. */
+  /** Instead of the password in the URL. A function is called when the server asks for it. */
   readonly password?: Password;
   /** The number of connections, each with one statement in flight: at most 1000. Default: 2. */
   readonly connections?: number;
-  /** How long connecting and each statement may take, in ms: at most 2147483647. Default: 5000. */
+  /**
+   * How long connecting, and the response to each statement, may take, in ms: at most 2147483647. The server cancels a
+   * statement after two fifths of it. Default: 5000.
+   */
   readonly timeoutMs?: number;
   /** Accepts `synchronous_commit=off`, `fsync=off` and a table that is not permanent. Default: false. */
   readonly acceptDataLoss?: boolean;

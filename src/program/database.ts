@@ -10,7 +10,7 @@ import type { StoreSettings } from './settings/table.js';
 const RETRY_MS = 3_000;
 
 /**
- * Opens the database at a URL as a store, and names it. While no server can be reached, tries again and reports why, or
+ * Opens the database at a URL, and resolves to the store and its `place`. While no server can be reached, tries again and reports why, or
  * rejects, as `ifAway` says. Rejects with the reason of `stop`, or an error whose cause it is, if that is aborted before a
  * server is reached.
  */

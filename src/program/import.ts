@@ -33,8 +33,8 @@ type Target = Pick<OpenStore, 'log'> & { readonly store: PlantStore };
 
 /**
  * Adds the plants in a file to a store. If the first line that is not blank is no JSON object, the store is not opened.
- * Each line is a plant as `POST /plants` takes it, or a record of a log, whose `crc32` must match. Prints the first lines
- * that are refused, each with its number and the reason that the response would have, and the number of all. It can be
+ * Each line is a plant as `POST /plants` takes it, or a record of a log, whose `crc32` must match. Prints for the
+ * first lines that are refused the number and the reason that the response would have, and the number of all. It can be
  * repeated: plants that were added before are compared.
  *
  * @throws Error if the file cannot be read or does not hold JSON lines, or the first error of the store that is not
@@ -62,6 +62,7 @@ export async function addPlants(
       if (failure) throw new Error(`${file}: ${failure.message}`, { cause: failure });
       report(() => `importing ${file}: ${pluralize(counts.created + counts.unchanged, 'plant')}`);
     }
+    // For a file without lines, too.
     target ??= await open();
   } finally {
     const { created, unchanged, refused } = counts;
@@ -71,7 +72,7 @@ export async function addPlants(
       );
     await target?.store.close();
   }
-  // If the log was emptied meanwhile, it lacks these plants.
+  // `close` notices if the log was modified meanwhile: it may lack these plants.
   target.log?.poisoned.throwIfAborted();
   return counts.refused === 0 ? EXIT.done : EXIT.failed;
 }

@@ -9,12 +9,16 @@ import { DRAIN } from '../../http/limits.js';
  * Ends a connection with a failure, once its earlier responses are sent. `res` is the latest response, if
  * there is one. If the request of `res` is incomplete, the failure replaces `res`, or is not sent if `res` has begun.
  */
-export function endInTurn(socket: Duplex, res: ServerResponse | undefined, failure: Failure): void {
+export function endAfterEarlier(
+  socket: Duplex,
+  res: ServerResponse | undefined,
+  failure: Failure,
+): void {
   if (res?.req.complete) res.once('close', () => endWith(socket, failure));
   // node:http emits `socket` once the responses before this one are sent, then writes the data buffered in this one: the
   // microtask runs after that.
   else if (res && !res.socket)
-    res.once('socket', () => queueMicrotask(() => endInTurn(socket, res, failure)));
+    res.once('socket', () => queueMicrotask(() => endAfterEarlier(socket, res, failure)));
   else if (res?.headersSent) endGently(socket);
   else endWith(socket, failure);
 }

@@ -11,7 +11,7 @@ import { limitRate } from '../../report.js';
 import type { TlsMaterial } from '../settings/files.js';
 import type { Address } from '../settings/server.js';
 import { bind } from './bind.js';
-import { endInTurn } from './end-connection.js';
+import { endAfterEarlier } from './end-connection.js';
 
 export type Handler = (req: IncomingMessage, res: ServerResponse) => Promise<void>;
 
@@ -67,7 +67,7 @@ export const CONNECTION_LIMITS = {
 interface Connection {
   /** The latest response, while it is in flight. */
   latest: ServerResponse | undefined;
-  /** Set once {@link endInTurn} ends the connection: no request is handled any more. */
+  /** Set once {@link endAfterEarlier} ends the connection: no request is handled any more. */
   isEnding: boolean;
 }
 
@@ -104,8 +104,8 @@ export function createPlantServer({
   let dropped = 0;
 
   server.on(tls ? 'secureConnection' : 'connection', (socket: Duplex) => {
-    // Only now: with TLS, a client that ended the connection during the handshake would keep it open until
-    // `handshakeTimeout`.
+    // As node:http does by itself, node:https not. Before, a client that ended the connection during the handshake would
+    // keep it open until `handshakeTimeout`.
     socket.allowHalfOpen = true;
     connections.set(socket, { latest: undefined, isEnding: false });
     socket.once('close', () => connections.delete(socket));
@@ -134,7 +134,7 @@ export function createPlantServer({
   server.on('request', handle);
   server.on('checkExpectation', handle);
   server.on('checkContinue', (req, res) => {
-    // The handler reads the body only if the head is valid.
+    // The handler resumes the request to read its body, or, behind the head of a failure, to drain it.
     req.once('resume', () => {
       if (!res.headersSent) res.writeContinue();
     });
@@ -148,7 +148,11 @@ export function createPlantServer({
     // node:http may report a connection again: when the client ends it, or its time is up.
     else if (!connection.isEnding) {
       connection.isEnding = true;
-      endInTurn(socket, connection.latest, PARSER_FAILURES.get(error.code) ?? failures.malformed);
+      endAfterEarlier(
+        socket,
+        connection.latest,
+        PARSER_FAILURES.get(error.code) ?? failures.malformed,
+      );
     }
   });
 

@@ -85,7 +85,7 @@ function checkEnds(name: SettingName, value: string): void {
 
 /** The problems of variables that look like settings but are none. */
 function unknownNames(environment: Environment): string[] {
-  // Not `Object.keys`, which reads the values, too: of other variables, only the names are read.
+  // `Object.keys` would also read the values of variables that are not ours.
   return Reflect.ownKeys(environment)
     .map(String)
     .filter((name) => name.startsWith('PLANT_STORE_') && !(name in SETTINGS))

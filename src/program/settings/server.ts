@@ -72,7 +72,9 @@ async function findTokens(
   if (environment.PLANT_STORE_TOKEN !== undefined) return tokens && { kind: 'variable', tokens };
   if (environment.PLANT_STORE_TOKEN_FILE !== undefined) return file && { kind: 'file', ...file };
   if (environment.PLANT_STORE_DATABASE_URL !== undefined)
-    problems.push('PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set');
+    problems.push(
+      'PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set, because a database has no folder for a token file',
+    );
   else if (log !== undefined) {
     const path = join(dirname(log), 'token');
     const name = 'PLANT_STORE_FILE: the token file beside it';

@@ -147,7 +147,7 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
   ],
   'a database without a token': [
     DATABASE_ALONE,
-    'PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set',
+    'PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set, because a database has no folder for a token file',
   ],
   'a flag that is neither true nor false': [
     { ...DATABASE, PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'yes' },
