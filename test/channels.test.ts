@@ -1,5 +1,4 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -18,7 +17,7 @@ import { anyAnswer, connect, exchange, message, TOKEN } from './client.js';
 import { exactly } from './exactly.js';
 import { hangNext, holdNext, openWithFaults, untilAvailable } from './log/support.js';
 import { FERN, inJson, IVY, MOSS } from './plants.js';
-import { listen, serve, startPlantServer } from './service.js';
+import { listen, listenTo, serve, startPlantServer } from './service.js';
 import { gatedStore, openNewLog, storeOf } from './stores.js';
 
 /** The request whose asynchronous context is current. */
@@ -27,12 +26,6 @@ const contexts = new AsyncLocalStorage<unknown>();
 interface Observed<M> {
   readonly message: M;
   readonly context: unknown;
-}
-
-/** Subscribes to a channel until the test is over. */
-function listenTo(t: Test, name: string, subscriber: (message: unknown) => void): void {
-  subscribe(name, subscriber);
-  t.teardown(() => unsubscribe(name, subscriber));
 }
 
 /** Observes a channel until the test is over. */

@@ -1,4 +1,5 @@
 import { randomInt } from 'node:crypto';
+import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { syncBuiltinESMExports } from 'node:module';
@@ -42,6 +43,12 @@ export function expireAtOnce(t: Test, time: number): () => number {
   for (const owner of [globalThis, timers]) t.intercept(owner, 'setTimeout', { value });
   syncBuiltinESMExports();
   return () => count;
+}
+
+/** Subscribes to a channel until the test is over. */
+export function listenTo(t: Test, name: string, subscriber: ChannelListener): void {
+  subscribe(name, subscriber);
+  t.teardown(() => unsubscribe(name, subscriber));
 }
 
 /** Listens on a free port until the test is over. */

@@ -1,4 +1,3 @@
-import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { Socket } from 'node:net';
@@ -11,7 +10,7 @@ import { createPlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
 import { chunk, CHUNKED, connect, exchange, isFailure, message, TOKEN } from '../client.js';
 import { FERN, FERN_JSON, inJson } from '../plants.js';
-import { expireAtOnce, isReleased, listen, serve } from '../service.js';
+import { expireAtOnce, isReleased, listen, listenTo, serve } from '../service.js';
 import { gatedStore, storeOf, type GatedStore } from '../stores.js';
 import { nextClose, plantOfSize } from './support.js';
 
@@ -53,9 +52,7 @@ t.test('a request fits into the smallest budget if it is alone, and takes no mor
   const size = Buffer.byteLength(FERN_JSON);
   const { port, handler } = await serve(t, { maxBodyBytes: size, maxBufferedBytes: 8 * size });
   const held: number[] = [];
-  const note = (): void => void held.push(handler.bufferedBytes());
-  subscribe('plant-store:response', note);
-  t.teardown(() => unsubscribe('plant-store:response', note));
+  listenTo(t, 'plant-store:response', () => held.push(handler.bufferedBytes()));
   t.equal((await exchange(t, port, message())).status, 200);
   t.equal((await exchange(t, port, message({ body: '{}' }))).status, 400);
   t.strictSame(held, [8 * size, 8 * size]);

@@ -1,4 +1,3 @@
-import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect as connectTo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -33,7 +32,7 @@ import {
   type Expected,
 } from '../../client.js';
 import { FERN_JSON, inJson, IVY, MOSS } from '../../plants.js';
-import { expireAtOnce, startPlantServer } from '../../service.js';
+import { expireAtOnce, listenTo, startPlantServer } from '../../service.js';
 import { gatedStore, storeOf } from '../../stores.js';
 
 /** A store that takes every plant at once. */
@@ -276,9 +275,7 @@ t.test('connections beyond the maximum are closed at once', async (t) => {
 
 t.test('a failure that cannot be sent any more is not published', async (t) => {
   let published = 0;
-  const count = (): unknown => published++;
-  subscribe('plant-store:response', count);
-  t.teardown(() => unsubscribe('plant-store:response', count));
+  listenTo(t, 'plant-store:response', () => published++);
   const client = await connect(t, (await start(t)).port);
   client.send(inOnePacket(withLine('Connection: close'), NOT_HTTP));
   await answers(t, client, [200], 'the last answer');
@@ -356,12 +353,10 @@ t.test('late handshakes end, late requests get 408, and nothing behind is stored
   const tls = tlsMaterial();
   const handshake = await connect(t, (await start(t, { tls })).port);
   // The defaults of node:http are longer than this test should take.
-  const onRequest: ChannelListener = (message) => {
+  listenTo(t, 'http.server.request.start', (message) => {
     const { headersTimeout, requestTimeout } = SHORT_TIMES;
     t.match(message, { server: { headersTimeout, requestTimeout } });
-  };
-  subscribe('http.server.request.start', onRequest);
-  t.teardown(() => unsubscribe('http.server.request.start', onRequest));
+  });
   const [gated, plants] = [gatedStore(), new Set<bigint>()];
   const store = storeOf((plant) => {
     plants.add(plant.id);
@@ -409,11 +404,9 @@ t.test('late handshakes end, late requests get 408, and nothing behind is stored
 /** References to the requests or connections that arrive, which do not keep them in memory. */
 function watch(t: Test, channel: string, member: 'request' | 'socket'): WeakRef<object>[] {
   const seen: WeakRef<object>[] = [];
-  const onMessage: ChannelListener = (message) => {
+  listenTo(t, channel, (message) => {
     seen.push(new WeakRef((message as Record<typeof member, object>)[member]));
-  };
-  subscribe(channel, onMessage);
-  t.teardown(() => unsubscribe(channel, onMessage));
+  });
   return seen;
 }
 

@@ -3,7 +3,7 @@
  * that connection. The program keeps this even for requests that have arrived before the response is sent; in an
  * application, node:http passes these requests on.
  */
-import { subscribe, unsubscribe, type ChannelListener } from 'node:diagnostics_channel';
+import type { ChannelListener } from 'node:diagnostics_channel';
 import { createServer, ServerResponse, type IncomingMessage, type Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
@@ -24,7 +24,7 @@ import {
   type Message,
 } from '../../client.js';
 import { FERN, inJson } from '../../plants.js';
-import { listen, startPlantServer } from '../../service.js';
+import { listen, listenTo, startPlantServer } from '../../service.js';
 import { gatedStore, storeOf } from '../../stores.js';
 
 /** A handler, and a function that returns the ids of the plants that its store was given since the last call. */
@@ -115,13 +115,11 @@ t.test('nothing is processed on a connection that is about to close', async (t) 
   };
   const { port } = await startPlantServer(t, { handler });
   // What the parser would do with a request that is read just after a response has been sent.
-  const onFinish: ChannelListener = (message) => {
+  listenTo(t, 'http.server.response.finish', (message) => {
     const { request, server } = message as { request: IncomingMessage; server: Server };
     const again = (): unknown => server.emit('request', request, new ServerResponse(request));
     queueMicrotask(() => process.nextTick(again));
-  };
-  subscribe('http.server.response.finish', onFinish);
-  t.teardown(() => unsubscribe('http.server.response.finish', onFinish));
+  });
   const client = await connect(t, port, anyAnswer);
   client.send(plant(1));
   await client.closed;
@@ -219,8 +217,7 @@ t.test('a connection on which node:http loses bytes is closed without answer', a
   const gated = gatedStore();
   const { handler, ids } = createService(gated);
   const begun = new Promise<{ server: Server; socket: Socket }>((resolve) => {
-    subscribe('http.server.request.start', resolve as ChannelListener);
-    t.teardown(() => unsubscribe('http.server.request.start', resolve as ChannelListener));
+    listenTo(t, 'http.server.request.start', resolve as ChannelListener);
   });
   const port = await startProgram(t, handler);
   const client = await openSocket(port);
