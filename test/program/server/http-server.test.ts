@@ -441,31 +441,19 @@ t.test('stop accepts no connections, and closes those that are idle', async (t) 
   await t.rejects(connect(t, port), { code: 'ECONNREFUSED' });
 });
 
-/** Lets intervals pass only when the returned function is called, in the phase of timers, with their time. */
-function stopIntervals(t: Test): (ms: number, before?: () => void) => Promise<void> {
-  mock.timers.enable({ apis: ['setInterval'] });
-  t.teardown(() => mock.timers.reset());
-  return (ms, before) =>
-    new Promise((resolve) => {
-      setTimeout(() => {
-        before?.();
-        mock.timers.tick(ms);
-        globalThis.setImmediate(resolve);
-      });
-    });
-}
-
 t.test('a TLS handshake that ends during a stop leaves time for a request', async (t) => {
   const tls = tlsMaterial();
   const server = await start(t, { tls });
   const { socket } = await connect(t, server.port);
   while ((await server.connections()).open === 0) await setImmediate();
-  const pass = stopIntervals(t);
+  mock.timers.enable({ apis: ['setInterval'] });
+  t.teardown(() => mock.timers.reset());
   const stopped = server.stop(60_000);
   const client = connectSecurely({ socket, ca: tls.cert, servername: 'localhost' });
   // A ticket follows a handshake that the server has completed.
   await once(client, 'session');
-  await pass(STOP_TIMES.idleMs);
+  mock.timers.tick(STOP_TIMES.idleMs);
+  await setImmediate();
   client.end(message());
   t.match(await text(client), /^HTTP\/1\.1 200 OK\r\n/);
   await stopped;
