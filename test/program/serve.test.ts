@@ -24,7 +24,6 @@ import { openPlantLog } from '../../dist/index.js';
 import { serve } from '../../dist/program/serve.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { bind } from '../../dist/program/server/bind.js';
-import type { Environment } from '../../dist/program/settings/read.js';
 import { readServerSettings } from '../../dist/program/settings/server.js';
 import type { OpenStore } from '../../dist/program/open-store.js';
 import { selfSigned } from '../certificate.js';
@@ -92,19 +91,14 @@ t.test('the next start finds the plants and the token, also behind a symbolic li
 });
 
 /** Serves a store that is opened by `open`, until the returned function is called. */
-async function serveStore(
-  t: Test,
-  cwd: string,
-  open: (stop: () => void) => Promise<OpenStore>,
-  settings: Environment = {},
-) {
+async function serveStore(t: Test, cwd: string, open: (stop: () => void) => Promise<OpenStore>) {
   const lines: unknown[] = [];
   const stopping = new AbortController();
   const stop = (): void => stopping.abort();
   let onServing = (): void => undefined;
   const isServing = new Promise<void>((resolve) => (onServing = resolve));
   t.capture(console, 'log', (line: unknown) => lines.push(line));
-  const given = { PLANT_STORE_PORT: '0', PLANT_STORE_FILE: join(cwd, 'data/log'), ...settings };
+  const given = { PLANT_STORE_PORT: '0', PLANT_STORE_FILE: join(cwd, 'data/log') };
   const ended = serve(
     await readServerSettings(given),
     {
@@ -122,17 +116,6 @@ async function serveStore(
     stop,
   };
 }
-
-const DATABASE: OpenStore = {
-  store: {
-    ...gatedStore(),
-    check: async () => undefined,
-    plants: () => {
-      throw new Error('no plant is read');
-    },
-  },
-  place: 'database: db:5432/plants',
-};
 
 t.test('an address on which the program cannot listen is named, and the code is 1', async (t) => {
   const port = await listen(t, createHttpServer());
@@ -191,7 +174,9 @@ t.test('a database is served until a signal, also an earlier one, and closed', a
     const close = async (): Promise<void> => {
       closed++;
     };
-    return { ...DATABASE, store: { ...DATABASE.store, close } };
+    const check = async (): Promise<void> => undefined;
+    const plants = () => t.fail('no plant is read') as never;
+    return { store: { ...gatedStore(), check, plants, close }, place: 'database: db:5432/plants' };
   });
   t.equal(lines[1], 'database: db:5432/plants');
   t.equal(await ended, 0);
