@@ -24,10 +24,8 @@ import { openNewLog } from './stores.js';
 
 /** Until the test ends, so many milliseconds pass with each look at the clock. */
 export function stepClock(t: Test, ms: number): void {
-  const before = performance.now.bind(performance);
   let now = 0;
-  performance.now = () => (now += ms);
-  t.teardown(() => void (performance.now = before));
+  t.intercept(performance, 'now', { value: () => (now += ms) });
 }
 
 /** Until the test ends, lets timers of this time expire at once. Returns how many of them were started so far. */
