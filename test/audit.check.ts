@@ -18,7 +18,7 @@ import ts from 'typescript';
 
 import { encodeRecord } from '../dist/log/record.js';
 import { selfSigned } from './certificate.js';
-import { exchange, message } from './client.js';
+import { statusWith } from './client.js';
 import { folderOutside, run } from './command.js';
 import { exactly } from './exactly.js';
 import { missing } from './faults/support.js';
@@ -196,9 +196,7 @@ t.test('a plant is deleted with its line, and then its id can be used again', as
   t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), line(70n) + line(8n));
   const program = await start(t, { cwd });
   t.equal(program.plants, 2);
-  const headers = { Authorization: `Bearer ${program.token}` };
-  const ivy = message({ headers, body: '{"id":7,"name":"ivy"}' });
-  t.match(await exchange(t, program.port, ivy), { status: 200 });
+  t.equal(await statusWith(t, program.port, program.token, '{"id":7,"name":"ivy"}'), 200);
 });
 
 const NOBODY = 65534;
@@ -279,10 +277,8 @@ async function serves(
   check?: (program: Program) => Promise<void>,
 ): Promise<void> {
   const program = await start(t, { command: PROGRAM, ...options, cwd: INSTALLATION });
-  const post = async (body: string, token = program.token): Promise<number> => {
-    const headers = { Authorization: `Bearer ${token}` };
-    return (await exchange(t, program.port, message({ headers, body }))).status;
-  };
+  const post = (body: string, token = program.token): Promise<number> =>
+    statusWith(t, program.port, token, body);
   t.strictSame(
     [await post(FERN_JSON), await post(FERN_JSON), await post('{}'), await post('', 'wrong')],
     [200, 200, 400, 401],

@@ -205,3 +205,14 @@ export function isFailure(t: Test, answer: Answer, expected: Expected, about: st
     `${about}: message is a sentence`,
   );
 }
+
+/** The status of the answer to a request that sends a plant with a token. */
+export async function statusWith(
+  t: Test,
+  port: number,
+  token: string,
+  body = FERN_JSON,
+): Promise<number> {
+  const headers = { Authorization: `Bearer ${token}` };
+  return (await exchange(t, port, message({ headers, body }))).status;
+}

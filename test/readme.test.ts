@@ -24,7 +24,7 @@ import { SHUTDOWN_MS } from '../dist/program/signals.js';
 import { openapi } from '../dist/index.js';
 import { MEMBERS } from '../dist/plant.js';
 import { REPORT_RATE } from '../dist/report.js';
-import { exchange, message } from './client.js';
+import { statusWith } from './client.js';
 import { missing } from './faults/support.js';
 import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
@@ -280,8 +280,7 @@ t.test('tokens rotate, and the log is copied, with the documented commands', asy
   await shell(operating, cwd, { PID });
   await program.says('stderr', /accepts 2 tokens/);
   const added = readFileSync(file, 'utf8').trimEnd().split('\n').at(-1);
-  const request = message({ headers: { Authorization: `Bearer ${added}` } });
-  t.equal((await exchange(t, program.port, request)).status, 200);
+  t.equal(await statusWith(t, program.port, String(added)), 200);
 
   const [backup = ''] = blocks('Backup', 'sh');
   t.match(await shell(backup, cwd), 'backup.jsonl: 1 plant, ');

@@ -27,7 +27,7 @@ import { bind } from '../../dist/program/server/bind.js';
 import { readServerSettings } from '../../dist/program/settings/server.js';
 import type { OpenStore } from '../../dist/program/open-store.js';
 import { selfSigned } from '../certificate.js';
-import { connect, exchange, message, openSocket, TOKEN } from '../client.js';
+import { connect, message, openSocket, statusWith, TOKEN } from '../client.js';
 import { FERN, FERN_JSON, inJson } from '../plants.js';
 import { expireAtOnce, freePort, listen } from '../service.js';
 import { gatedStore } from '../stores.js';
@@ -46,12 +46,6 @@ import {
 } from '../system/program.js';
 
 const RECORD = encodeRecord(FERN);
-
-/** The status of a plant that is sent with a token. */
-async function statusWith(t: Test, port: number, token: string): Promise<number> {
-  const bytes = message({ headers: { Authorization: `Bearer ${token}` } });
-  return (await exchange(t, port, bytes)).status;
-}
 
 t.test('the executable file needs no settings, and prints no secret and no request', async (t) => {
   const cwd = t.testdir();
