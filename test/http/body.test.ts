@@ -1,7 +1,6 @@
 import { EventEmitter, once } from 'node:events';
 import { createServer } from 'node:http';
 import { Readable } from 'node:stream';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
@@ -254,20 +253,6 @@ t.test('a plant is answered although a test of the application fakes the timers'
     t.intercept(globalThis, name, { value: () => ({ unref: () => undefined }) });
   for (const request of [message(), TINY_CHUNKS, message({ body: '{}' })])
     t.match(await exchange(t, port, request), { status: /200|400/ });
-});
-
-t.test('no timer is left once a body has been read', async (t) => {
-  const timers = (): number =>
-    process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
-  const { port } = await serve(t, { store: storeOf(() => Promise.resolve('created')) });
-  const client = await connect(t, port);
-  const before = timers();
-  const request = message({ headers: { Connection: 'close' } });
-  client.send(request.subarray(0, -1));
-  while (timers() === before) await sleep(1);
-  client.send(request.subarray(-1));
-  await client.closed;
-  t.equal(timers(), before);
 });
 
 t.test('the application may pause the request before and after calling the handler', async (t) => {
