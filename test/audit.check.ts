@@ -147,14 +147,6 @@ t.test(
   },
 );
 
-t.test('the program reads no environment variables but those that SECURITY.md lists', async (t) => {
-  installProgram();
-  await serves(t, { command: [process.execPath, '--import', WATCH, 'dist/server.js'] });
-  const names = JSON.parse(readFileSync(join(INSTALLATION, 'names.json'), 'utf8')) as string[];
-  t.ok(names.includes('PLANT_STORE_FILE'));
-  for (const name of names) t.match(name, /^(?:PLANT_STORE_.*|LISTEN_PID|LISTEN_FDS|all of them)$/);
-});
-
 /** Notes which environment variables are read by code that is not Node's own. */
 const WATCH = `data:text/javascript,${encodeURIComponent(`
   import { writeFileSync } from 'node:fs';
@@ -170,6 +162,14 @@ const WATCH = `data:text/javascript,${encodeURIComponent(`
   Object.defineProperty(process, 'env', { value: new Proxy(process.env, handler) });
   process.on('exit', () => writeFileSync('names.json', JSON.stringify([...names])));
 `)}`;
+
+t.test('the program reads no environment variables but those that SECURITY.md lists', async (t) => {
+  installProgram();
+  await serves(t, { command: [process.execPath, '--import', WATCH, 'dist/server.js'] });
+  const names = JSON.parse(readFileSync(join(INSTALLATION, 'names.json'), 'utf8')) as string[];
+  t.ok(names.includes('PLANT_STORE_FILE'));
+  for (const name of names) t.match(name, /^(?:PLANT_STORE_.*|LISTEN_PID|LISTEN_FDS|all of them)$/);
+});
 
 t.test('TLS 1.2 and 1.3 are offered, and no older version', async (t) => {
   const { cert, key } = selfSigned();
