@@ -1,14 +1,10 @@
-import { spawnSync } from 'node:child_process';
-
 import t from 'tap';
 
 import { exactly } from '../exactly.js';
-import { missing, query, serverFolder, startCluster, succeeds, until } from './cluster.js';
+import { missing, query, startCluster, succeeds, until } from './cluster.js';
 import { startLoad } from './load.js';
 import { startProxy } from './proxy.js';
 import { addUntilStored, openStore, plantsFrom } from './support.js';
-
-const canMount = spawnSync('unshare', ['--mount', 'mount', '--make-rprivate', '/']).status === 0;
 
 t.test('while the database is away', { skip: missing() }, async (t) => {
   const cluster = await startCluster(t);
@@ -64,25 +60,5 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
     const again = await Promise.all(plants.map((plant) => addUntilStored(store, plant)));
     t.strictSame(new Set(again), new Set(['unchanged']));
     t.strictSame(await query(url, 'SELECT count(*)::int FROM plants'), [{ count: 160 }]);
-  });
-
-  const skip = !canMount && 'needs the right to mount';
-  t.test('no acknowledged plant is lost: the disk of the table is full', { skip }, async (t) => {
-    const folder = serverFolder(t);
-    const mount = (options: string) =>
-      spawnSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', folder]);
-    t.equal(mount(`size=256k,uid=postgres`).status, 0);
-    t.teardown(() => spawnSync('umount', ['--lazy', folder]));
-    const url = await cluster.createSchema();
-    const store = await openStore(t, { url });
-    await query(url, `CREATE TABLESPACE small LOCATION '${folder}'`);
-    await query(url, 'ALTER TABLE plants SET TABLESPACE small');
-    const load = startLoad([store]);
-    await until(() => store.reports.length > 0);
-    t.match(store.reports[0], /No space left/);
-    mount('remount,size=64m');
-    await load.proceeds();
-    await load.losesNothing(t, url);
-    t.match(store.reports.at(-1), /stored again/);
   });
 });
