@@ -25,7 +25,6 @@ import { readPlantLog } from '../../dist/log/read.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { verifyLog } from '../../dist/log/read.js';
 import { repairLog } from '../../dist/log/repair.js';
-import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../exactly.js';
 import { filesIn } from '../faults/support.js';
 import { FERN, IVY, MOSS, REED } from '../plants.js';
@@ -342,27 +341,6 @@ t.test('a log whose volume was replaced by a copy is never written to again', as
  * Whether a plant is the one that is stored with its id is settled by comparing bytes: those to which it
  * encodes with those of the line in the file.
  */
-
-const OTHERS: Record<string, Omit<NewPlant, 'id'>> = {
-  'another name of the same length': { name: 'reed', tag: 'indoor' },
-  'the start of its name': { name: 'fer', tag: 'indoor' },
-  'a longer name': { name: 'ferns', tag: 'indoor' },
-  'no tag': { name: 'fern' },
-  'an empty tag': { name: 'fern', tag: '' },
-  'another tag': { name: 'fern', tag: 'ind' },
-  'a longer tag': { name: 'fern', tag: 'indoors' },
-  'a name that looks like the rest of the line': { name: 'fern","tag":"indoor' },
-  'a name that is much longer than all lines': { name: 'fern'.repeat(1_000) },
-};
-
-t.test('a plant that is stored is unchanged, and any other with its id a conflict', async (t) => {
-  const plant = { id: 7n, name: 'fern', tag: 'indoor' };
-  const { log } = await openWithFaults(t, {}, { content: logOf([MOSS, plant, IVY]) });
-  t.equal(await log.add(plant), 'unchanged');
-  for (const [what, other] of Object.entries(OTHERS))
-    await t.rejects(log.add({ id: 7n, ...other }), { code: 'conflict' }, what);
-  t.notOk(log.poisoned.aborted);
-});
 
 t.test('no more is read than the sent plant takes, however long the stored line is', async (t) => {
   const { system, calls } = noting('read');
