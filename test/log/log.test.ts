@@ -378,29 +378,17 @@ t.test('a read that hangs delays only the plant that is compared', async (t) => 
   t.strictSame(reports, []);
 });
 
-const TEXT = String(STORED);
-const modifications: Record<string, string> = {
-  'cut in its name': TEXT.slice(0, TEXT.indexOf('vy')),
-  'overwritten by NUL bytes': TEXT.replace(/(?<=\n).*/, (line) =>
-    '\0'.repeat(Buffer.byteLength(line)),
-  ),
-  'replaced by another plant': TEXT.replace(/"id":8(.*),"crc32":\d+/, '"id":1$1'),
-};
-
-for (const [what, modified] of Object.entries(modifications))
-  t.test(`comparing a plant with a line that was ${what} poisons the log`, async (t) => {
-    const opened = await openWithFaults(t, {}, { content: STORED });
-    const { log, path, reports, content } = opened;
-    writeFileSync(path, modified);
-    const message = /: the (?:line at byte \d+|file) was modified/;
-    const compared = [IVY, IVY].map((plant) =>
-      t.rejects(log.add(plant), { ...UNAVAILABLE, message }),
-    );
-    await Promise.all(compared);
-    t.ok(log.poisoned.aborted);
-    t.equal(reports.length, 1, 'it is reported once');
-    await t.rejects(log.add(FERN), UNAVAILABLE);
-    await log.close();
-    t.equal(content(), modified, 'the file is not changed');
-    t.ok(existsSync(`${path}.modified`), 'but marked');
-  });
+t.test('comparing a plant with a line that was replaced by another poisons the log', async (t) => {
+  const { log, path, reports, content } = await openWithFaults(t, {}, { content: STORED });
+  const modified = String(STORED).replace(/"id":8(.*),"crc32":\d+/, '"id":1$1');
+  writeFileSync(path, modified);
+  const error = { ...UNAVAILABLE, message: /: the line at byte \d+ was modified/ };
+  const compared = [IVY, IVY].map((plant) => t.rejects(log.add(plant), error));
+  await Promise.all(compared);
+  t.ok(log.poisoned.aborted);
+  t.equal(reports.length, 1, 'it is reported once');
+  await t.rejects(log.add(FERN), UNAVAILABLE);
+  await log.close();
+  t.equal(content(), modified, 'the file is not changed');
+  t.ok(existsSync(`${path}.modified`), 'but marked');
+});
