@@ -69,10 +69,6 @@ const sequences: Record<string, (n: number) => bigint> = {
   'from 0 on': (n) => BigInt(n),
   'from -1 down': (n) => -1n - BigInt(n),
   'multiples of 2^32': (n) => BigInt(n) << 32n,
-  'negative multiples of 2^32': (n) => -BigInt(n) << 32n,
-  'multiples of 2^20, over both words': (n) => BigInt(n) << 20n,
-  'the same in both words': (n) => (BigInt(n) << 32n) | BigInt(n),
-  'few bytes, far apart': (n) => BigInt(`0x${(n >> 8).toString(16)}0000000000${n & 0xff}`),
   'spread over both words, each three times': (n) => BigInt(n % 16_661) * 0x9e3779b97f4a7c15n,
 };
 
