@@ -53,16 +53,6 @@ t.test('what is refused refuses no other plant', { skip: missing() }, async (t) 
     t.equal(await addUntilStored(store, { id: 7n, name: 'plant 7' }), 'unchanged');
   });
 
-  t.test('while the table is locked, plants are refused, and stored afterwards', async (t) => {
-    const url = await cluster.createSchema();
-    const store = await openStore(t, { url, connections: 1, timeoutMs: 2_000 });
-    const release = await begin(t, url, 'LOCK TABLE plants');
-    const refused = await refusedOf(store, [FERN, IVY]);
-    t.match(refused, exactly({ error: LOCK_TIMEOUT }, { error: LOCK_TIMEOUT }));
-    await release();
-    t.equal(await store.add(FERN), 'created');
-  });
-
   t.test('a statement ends at the server, too, after two fifths of the time', async (t) => {
     const times = ['statement_timeout', 'lock_timeout', 'idle_session_timeout'];
     const long = times.map((name) => `${name} = '1h'`);
