@@ -225,17 +225,6 @@ function intercept<T extends object>(
   });
 }
 
-/** A file system whose volume can be replaced by a copy: another device with the same inodes. */
-export function replaceableVolume(): { fs: System; replaceVolume: () => unknown } {
-  let added = 0n;
-  const statSync: System['statSync'] = (path) => {
-    const stats = nodeSystem.statSync(path);
-    if (stats) stats.dev += added;
-    return stats;
-  };
-  return { fs: { ...nodeSystem, statSync }, replaceVolume: () => (added = 1n) };
-}
-
 /** An error of the system, as Node reports it. */
 export function systemError(code: string, syscall: string): NodeJS.ErrnoException {
   const errno = (systemConstants.errno as Record<string, number | undefined>)[code];
