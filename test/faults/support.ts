@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmdirSync } from 'node:fs';
+import { mkdtempSync, rmdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -41,12 +41,4 @@ export function mount(t: Test, ...args: readonly string[]): string {
   execFileSync('mount', [...args, folder]);
   t.teardown(() => execFileSync('umount', [folder]));
   return folder;
-}
-
-/** The content of every file in a folder, except the sockets that are locks. */
-export function filesIn(folder: string): Record<string, string> {
-  const names = readdirSync(folder).filter((name) => !name.startsWith('.plants-'));
-  return Object.fromEntries(
-    names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
-  );
 }

@@ -26,13 +26,13 @@ import { encodeRecord } from '../../dist/log/record.js';
 import { verifyLog } from '../../dist/log/read.js';
 import { repairLog } from '../../dist/log/repair.js';
 import { exactly } from '../exactly.js';
-import { filesIn } from '../faults/support.js';
 import { FERN, IVY, MOSS, REED } from '../plants.js';
 import { collect } from '../stores.js';
 import { hasty } from './lock-support.js';
 import {
   failNext,
   faultyFileSystem,
+  filesIn,
   holdNext,
   ignore,
   isPending,

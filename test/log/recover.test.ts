@@ -11,7 +11,6 @@ import { verifyLog } from '../../dist/log/read.js';
 import { repairLog } from '../../dist/log/repair.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { exactly } from '../exactly.js';
-import { filesIn } from '../faults/support.js';
 import { FERN, IVY, manyPlants, MOSS, REED } from '../plants.js';
 import {
   contentOf,
@@ -82,7 +81,7 @@ t.test('a last line that lacks only its newline is kept, and gets it', async (t)
       await t.rejects(log.add({ ...REED, name: 'oak' }), { code: 'conflict' });
       t.equal(await log.add(OAK), 'created');
       await log.close();
-      t.strictSame(filesIn(dirname(path)), {
+      t.strictSame(contentOf(dirname(path)), {
         'plants.jsonl': TEXT + line + lineOf(OAK),
         ...(zeros && { [nameOfKept('torn', zeros)]: zeros }),
       });

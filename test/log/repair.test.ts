@@ -17,13 +17,13 @@ import t from 'tap';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { repairLog, type Repair } from '../../dist/log/repair.js';
-import { filesIn } from '../faults/support.js';
 import { FERN, IVY, MOSS, plantsNamed } from '../plants.js';
 import { hasty } from './lock-support.js';
 import {
   contentOf,
   countOf,
   faultyFileSystem,
+  filesIn,
   lineOf,
   LOCKED,
   logAt,

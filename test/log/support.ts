@@ -28,11 +28,16 @@ export function lineOf(plant: NewPlant): string {
 }
 
 /** The content of every file in a folder. It is an error if a lock is left. */
-export function contentOf(folder: string): Record<string, string> {
-  const names = readdirSync(folder).sort();
+export function contentOf(folder: string, names = readdirSync(folder)): Record<string, string> {
   return Object.fromEntries(
     names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
   );
+}
+
+/** The content of every file in a folder, except the sockets that are locks. */
+export function filesIn(folder: string): Record<string, string> {
+  const names = readdirSync(folder).filter((name) => !name.startsWith('.plants-'));
+  return contentOf(folder, names);
 }
 
 /** The name of the file that keeps what was moved aside from `plants.jsonl`. */
