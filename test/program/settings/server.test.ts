@@ -87,8 +87,7 @@ const accepted: Record<string, readonly [Environment, Partial<ServerSettings>]> 
       tokenSource: { kind: 'file', path: resolve('secret'), tokens: ['a', 'b'] },
     },
   ],
-  'tokens with white space around': [{ PLANT_STORE_TOKEN: ' a\tb ' }, withTokens('a', 'b')],
-  'tokens on lines': [{ PLANT_STORE_TOKEN: '\r\na\r\n\nb\n' }, withTokens('a', 'b')],
+  'tokens with white space around': [{ PLANT_STORE_TOKEN: ' a\t\r\nb ' }, withTokens('a', 'b')],
   'a certificate and its key': [
     { PLANT_STORE_TLS_CERT: 'a.pem', PLANT_STORE_TLS_KEY: resolve('b.pem') },
     {
@@ -128,10 +127,6 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
   'tokens and a token file': [
     { PLANT_STORE_TOKEN: 'a', PLANT_STORE_TOKEN_FILE: 'secret' },
     'PLANT_STORE_TOKEN and PLANT_STORE_TOKEN_FILE: must not be set together',
-  ],
-  'a log in a folder that does not exist, because no shell has replaced a part of its name': [
-    { PLANT_STORE_FILE: '$HOME/data/plants.jsonl' },
-    `PLANT_STORE_FILE: the folder ${resolve('$HOME/data')} must exist: no such file or directory (ENOENT)`,
   ],
   'the path of the default in a folder that does not exist': [
     { PLANT_STORE_FILE: 'data/plants.jsonl' },
