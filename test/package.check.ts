@@ -7,7 +7,7 @@ import t from 'tap';
 import { storeContract } from '../dist/store-contract.js';
 import { folderOutside, run } from './command.js';
 import { NEWEST_TYPES, typeFaults, type Compilation } from './compile.js';
-import { block, blocks, read } from './readme.js';
+import { block, blocks, EXAMPLES, read } from './readme.js';
 import { DONE, launch } from './system/program.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -18,13 +18,6 @@ const PACKAGE = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as 
   readonly devDependencies: Readonly<Record<string, string>>;
 };
 
-/** The programs of the documents. */
-const EXAMPLES = Object.fromEntries(
-  readdirSync(join(ROOT, 'test/examples')).map((name) => [
-    name,
-    readFileSync(join(ROOT, 'test/examples', name), 'utf8'),
-  ]),
-);
 /** Programs that use the package and nothing else. */
 const PROGRAMS = {
   ...Object.fromEntries(

@@ -1,5 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -30,7 +30,7 @@ import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB } from './hostile/memory.js';
 import { MAX_BLOCK_MS } from './hostile/time.js';
 import { lineOf } from './log/support.js';
 import { inJson, IVY, MOSS } from './plants.js';
-import { block, blocks, blocksIn, codeSpans, DOCUMENTS, read, rows } from './readme.js';
+import { block, blocks, blocksIn, codeSpans, DOCUMENTS, EXAMPLES, read, rows } from './readme.js';
 import { launch, runHere, serving, start } from './system/program.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
@@ -90,10 +90,6 @@ function fragmentsOf(document: string): string[] {
   );
 }
 
-const EXAMPLES = readdirSync('test/examples').map((name) =>
-  readFileSync(`test/examples/${name}`, 'utf8'),
-);
-
 /** The documents with programs that other tests do not run. */
 const WITH_PROGRAMS = [
   'README.md',
@@ -110,7 +106,7 @@ t.test('each program of these documents is a part of one that is compiled and ru
   for (const document of WITH_PROGRAMS)
     for (const code of ['ts', 'js'].flatMap((tag) => blocksIn(read(document), tag))) {
       if (OTHERS.test(code)) continue;
-      const quoted = EXAMPLES.find((example) => example.includes(code)) ?? '';
+      const quoted = Object.values(EXAMPLES).find((example) => example.includes(code)) ?? '';
       t.match(quoted, code, document);
       // The document says that its examples begin with the lines of that file.
       if (/\bhandler\b/.test(code) && code !== beginning) t.match(quoted, " from './handler.js';");

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 
 /** The documents whose commands, code and tables are tested. No two have a heading in common. */
 export const DOCUMENTS = [
@@ -14,6 +14,13 @@ export const DOCUMENTS = [
   'src/postgres/README.md',
   'test/bench/README.md',
 ] as const;
+
+const FOLDER = new URL('../test/examples/', import.meta.url);
+
+/** The programs of the documents, by the names of their files. */
+export const EXAMPLES = Object.fromEntries(
+  readdirSync(FOLDER).map((name) => [name, readFileSync(new URL(name, FOLDER), 'utf8')]),
+);
 
 /** The text of a document. */
 export function read(document: (typeof DOCUMENTS)[number]): string {
