@@ -21,6 +21,7 @@ import {
   run,
   SERVER,
   start,
+  type LaunchOptions,
   type Program,
 } from './program.js';
 
@@ -94,13 +95,14 @@ const KILLED = { code: null, signal: 'SIGKILL' };
 const TIMES_OUT = 'plant-store: the shutdown timed out; not all work was completed\n';
 
 /** Starts a program whose only thread for file operations blocks when it reads its tokens: a FIFO that has no writer. */
-async function startHanging(t: Test, preload: string): Promise<Program> {
+async function startHanging(t: Test, options: LaunchOptions = {}): Promise<Program> {
   const cwd = t.testdir({ tokens: TOKEN });
   const env = { PLANT_STORE_FILE: 'plants.jsonl', PLANT_STORE_TOKEN_FILE: 'tokens', ...ONE_THREAD };
-  const program = await start(t, { cwd, env, preload });
+  const program = await start(t, { cwd, env, ...options });
   rmSync(join(cwd, 'tokens'));
   execFileSync('mkfifo', [join(cwd, 'tokens')]);
-  program.send('SIGHUP');
+  if (options.under) sendToChild(program.pid, 'SIGHUP');
+  else program.send('SIGHUP');
   // A signal is handled after the requests that have arrived by then, and before all others.
   for (let requests = 0; requests < 2; requests++)
     t.equal((await exchange(t, program.port, message({ method: 'GET' }))).status, 405);
@@ -109,7 +111,7 @@ async function startHanging(t: Test, preload: string): Promise<Program> {
 
 t.test('a second signal after 0.1 s ends the program, even if the disk hangs', async (t) => {
   const preload = changeTimers(`ms === ${SAME_SIGNAL_MS} || ms > 9_000 ? ms : 2 ** 30`);
-  const program = await startHanging(t, preload);
+  const program = await startHanging(t, { preload });
   program.send('SIGTERM');
   await refusesConnections(t, program.port);
   // Until then, all signals count as one.
@@ -120,7 +122,7 @@ t.test('a second signal after 0.1 s ends the program, even if the disk hangs', a
 });
 
 t.test('if the disk hangs, SIGKILL ends the program within 10 s', async (t) => {
-  const program = await startHanging(t, HASTY);
+  const program = await startHanging(t, { preload: HASTY });
   const client = await connect(t, program.port);
   client.send(message());
   // The plant has been read once a later request is answered.
@@ -129,3 +131,16 @@ t.test('if the disk hangs, SIGKILL ends the program within 10 s', async (t) => {
   t.equal(program.stderr, TIMES_OUT);
   t.match(await client.answer(), { status: 503, headers: { connection: 'close' } });
 });
+
+t.test(
+  'as process 1, a program whose shutdown times out aborts',
+  { skip: skipProcess1 },
+  async (t) => {
+    const program = await startHanging(t, { preload: HASTY, under: AS_PROCESS_1 });
+    sendToChild(program.pid, 'SIGTERM');
+    const { code, signal } = await program.ended;
+    // abort() ends with an instruction that is not allowed.
+    t.ok(Number(code) > 128 || signal, `code ${code}, signal ${signal}`);
+    t.ok(program.stderr.startsWith(TIMES_OUT), 'the stack trace of abort() follows');
+  },
+);
