@@ -21,7 +21,7 @@ const modified = (message: string): Error => Object.assign(new Error(message), {
 export const fileErrors = {
   changed: () =>
     modified(
-      'the file was modified, replaced or removed by another process; if it was replaced or emptied, put it back',
+      'the file was modified, replaced or removed by another process; if it was replaced or truncated, put it back',
     ),
   modifiedLine: (offset: number) => modified(`the line at byte ${offset} was modified`),
   lineTooLong: (offset: number) =>
@@ -49,7 +49,7 @@ export const storeErrors = {
     ),
   marked: (path: string, mark: string) =>
     unavailable(
-      `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, emptied or removed, check it with "plant-store verify ${path}", and then remove ${mark}`,
+      `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with "plant-store verify ${path}", and then remove ${mark}`,
     ),
   longPath: (folder: string) =>
     unavailable(

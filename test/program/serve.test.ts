@@ -205,7 +205,7 @@ t.test('if the log is modified, all plants get 503, and the program ends with 1'
   t.equal(
     program.stderr,
     `plant-store: ${program.log}: the file was modified, replaced or removed by another process; ` +
-      'if it was replaced or emptied, put it back; no plant is stored until the log is opened again\n',
+      'if it was replaced or truncated, put it back; no plant is stored until the log is opened again\n',
   );
   t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'no plant is added');
 });
@@ -217,7 +217,7 @@ t.test('a log that was emptied and not used since is served by no later start', 
   t.equal(await statusWith(t, program.port, TOKEN), 200);
   truncateSync(log);
   t.strictSame(await program.stop('SIGTERM'), { code: FAILED, signal: null });
-  const message = `PLANT_STORE_FILE: ${log}: the file was modified, replaced or removed while it was open; put it back if it was replaced, emptied or removed, check it with "plant-store verify ${log}", and then remove ${log}.modified`;
+  const message = `PLANT_STORE_FILE: ${log}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with "plant-store verify ${log}", and then remove ${log}.modified`;
   await failsHere(t, FAILED, [message], { cwd });
   t.equal(readFileSync(log, 'utf8'), '');
 });
