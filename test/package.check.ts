@@ -84,7 +84,7 @@ interface Tarball {
 
 const [BUILD = '', INSTALL = ''] = blocks('In your application', 'sh');
 const [ci, pack = ''] = BUILD.trim().split(' && ');
-t.equal(ci, 'npm ci', 'which .ci/run runs');
+t.equal(ci, 'npm ci --include=dev', 'which .ci/run runs, without NODE_ENV');
 const packed = await run(clone, 'env', WITHOUT_SCRIPTS, ...pack.split(' '), '--json');
 const [tarball] = JSON.parse(packed) as [Tarball];
 const tarballPath = join(clone, tarball.filename);

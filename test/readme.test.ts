@@ -156,6 +156,7 @@ t.test('the commands of npm that the documents name exist', async (t) => {
         `${document}: ${command}`,
       );
   t.equal(block('Contributing', 'sh'), 'npm ci && npm test\n');
+  t.match(read('README.md'), '`npm ci && npm test`');
 });
 
 t.test('the commands of npm that run benchmarks have options of these', async (t) => {
