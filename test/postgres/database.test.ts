@@ -1,5 +1,6 @@
 /* The program with a database. */
 import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import type { TimerOptions } from 'node:timers';
@@ -10,7 +11,7 @@ import t, { type Test } from 'tap';
 import { exchange, message, TOKEN } from '../client.js';
 import { scrape } from '../metrics.js';
 import { FERN, inJson } from '../plants.js';
-import { freePort } from '../service.js';
+import { freePort, listen } from '../service.js';
 import {
   beforeImports,
   DONE,
@@ -125,6 +126,12 @@ t.test('with a database', { skip: missing() }, async (t) => {
     const wrong = { ...env, PLANT_STORE_DATABASE_URL: cluster.urlOf('none', 'client') };
     const refused = await runHere(t, { env: wrong });
     t.match(refused, { code: FAILED, stderr: /database "none" does not exist/ });
+  });
+
+  t.test('a start that fails leaves no connection, which would keep it from ending', async (t) => {
+    const port = await listen(t, createServer());
+    const inUse = `PLANT_STORE_PORT: cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`;
+    await failsToRun(t, FAILED, [inUse], { env: { ...env, PLANT_STORE_PORT: `${port}` } });
   });
 
   t.test('export prints the plants of the database as import takes them', async (t) => {

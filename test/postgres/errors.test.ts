@@ -48,8 +48,8 @@ t.test('an error is transient if it may pass by itself', async (t) => {
     'no URL': await failure('#'),
     'without a cause': new PlantStoreError('unavailable', ''),
   };
-  for (const code of ['08P01', '25006', '40001', '53300', '55P03', '57014', '57P03', 'XX000'])
-    passing[code] = await failure(await refusing(t, code));
+  const codes = ['08P01', '25006', '40001', '40P01', '53300', '55P03', '57014', '57P03', 'XX000'];
+  for (const code of codes) passing[code] = await failure(await refusing(t, code));
   for (const code of ['28P01', '28000', '3D000', '42501', '42P01'])
     lasting[code] = await failure(await refusing(t, code));
   for (const [code, syscall] of [
