@@ -138,8 +138,8 @@ export function membersInJson(plant: Plant): string {
 }
 
 /**
- * The source of a regular expression for a comma and {@link membersInJson}, if no string in it has an escape. `space` is
- * the source for the space that may follow a comma or colon.
+ * The source of a regular expression for a comma and {@link membersInJson}, if no string in it has an escape. `space`
+ * is the source for the space that may follow a comma or colon.
  */
 export function membersPattern(space = ''): string {
   return MEMBERS.map((member) => {

@@ -50,7 +50,9 @@ const NOT_PLANTS = {
 const CONFLICT = 'PlantStoreError: conflict';
 const UNAVAILABLE = 'PlantStoreError: unavailable';
 
-/** What `add` resolves to, or the class of the error that it rejects with; of a {@link PlantStoreError} also the code. */
+/**
+ * What `add` resolves to, or the class of the error that it rejects with; of a {@link PlantStoreError} also the code.
+ */
 async function outcomeOf(store: PlantStore, plant: unknown): Promise<unknown> {
   try {
     return await store.add(plant as NewPlant);

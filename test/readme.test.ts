@@ -1,5 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -113,8 +113,11 @@ t.test('each program of these documents is a part of one that is compiled and ru
     }
 });
 
-t.test('documents are 120 columns wide, except tables', async (t) => {
+t.test('documents and comments are 120 columns wide, except tables', async (t) => {
   for (const document of DOCUMENTS) t.notMatch(read(document), /^(?!\|).{121}/m, document);
+  for (const path of readdirSync('src', { encoding: 'utf8', recursive: true }))
+    if (path.endsWith('.ts'))
+      t.notMatch(readFileSync(`src/${path}`, 'utf8'), /^(?= *(?:\*|\/[*/])).{121}/m, path);
 });
 
 t.test('the paths that CONTRIBUTING.md names exist', async (t) => {

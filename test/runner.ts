@@ -1,11 +1,11 @@
 /*
  * Runs files of tests, each in a process of its own, TEST_JOBS at a time (default: 4). Prints a line for each file that
- * passes, and each failure at once: the first failing assertion of a test, and what its file wrote until then. Ends with
- * the titles of what was skipped and of what failed, a command that runs one of the latter again, and totals.
+ * passes, and each failure at once: the first failing assertion of a test, and what its file wrote until then. Ends
+ * with the titles of what was skipped and of what failed, a command that runs one of the latter again, and totals.
  *
  * A file that neither begins a test, asserts nor prints anything for TEST_SILENCE seconds (default: 150) hangs, and is
- * killed with all processes of its group. The runners of Node and tap show nothing until then: Node's shows one file after
- * the other, tap reports to it once a file is complete, and loads hooks into every process that a test starts.
+ * killed with all processes of its group. The runners of Node and tap show nothing until then: Node's shows one file
+ * after the other, tap reports to it once a file is complete, and loads hooks into every process that a test starts.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

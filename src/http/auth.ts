@@ -39,8 +39,8 @@ export function createAuthenticator(tokens: readonly string[]) {
     const problem = tokenProblem(token);
     if (problem) throw new TypeError(`tokens: number ${index + 1} ${problem}`);
   }
-  // Padded with NULs, which no token contains. The presented token is compared with one NUL behind it, so that it does not
-  // match the beginning of a longer one.
+  // Padded with NULs, which no token contains. The presented token is compared with one NUL behind it, so that it does
+  // not match the beginning of a longer one.
   const accepted = tokens.map((token) =>
     Buffer.from(token.padEnd(MAX_TOKEN_LENGTH + 1, '\0'), 'latin1'),
   );

@@ -18,8 +18,8 @@ let turn: Promise<void> | undefined;
 
 /**
  * Resolves after the current poll phase, once everything that has arrived has been parsed. Listeners and
- * a timer for each body would take a fifth more of the main thread (256 connections, Node 24). All callers in one turn of
- * the event loop share one `setImmediate`.
+ * a timer for each body would take a fifth more of the main thread (256 connections, Node 24). All callers in one turn
+ * of the event loop share one `setImmediate`.
  */
 function endOfTurn(): Promise<void> {
   turn ??= new Promise((resolve) => {
@@ -62,8 +62,8 @@ export async function readBody(
   }
 
   req.on('error', ignore);
-  // With `Expect`, the program sends 100 on `resume`, which `readNow` does not cause. Without the 100, node:http closes the
-  // connection after the response (Node 20-26), although requests behind it may have been handled.
+  // With `Expect`, the program sends 100 on `resume`, which `readNow` does not cause. Without the 100, node:http closes
+  // the connection after the response (Node 20-26), although requests behind it may have been handled.
   const mayQueue = req.headers.expect === undefined && declaredLength(req) <= MAX_QUEUED_BYTES;
   // By the end of the turn, most small bodies have arrived, and need neither listeners nor a timer.
   if (mayQueue) await endOfTurn();

@@ -35,8 +35,8 @@ export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
  * Responds to `POST /plants`. A request for another path is passed to `next`. Without `next`, it is
  * answered with 404 once its token is accepted.
  *
- * The returned promise resolves once the response is ended or the connection destroyed, or once `next` has returned; if `next` returns
- * a promise, once that is fulfilled. It need not be awaited: the handler reports its own errors, throws
+ * The returned promise resolves once the response is ended or the connection destroyed, or once `next` has returned; if
+ * `next` returns a promise, once that is fulfilled. It need not be awaited: the handler reports its own errors, throws
  * only what `next` throws, and its promise rejects only if that of `next` does.
  *
  * @example

@@ -27,7 +27,9 @@ export const DEFAULT_LIMITS: PlantHandlerLimits = {
   bodyTimeoutMs: 30_000,
 };
 
-/** The smallest budget, in bodies of the largest size: each reserves four times its size, so that one takes about half. */
+/**
+ * The smallest budget, in bodies of the largest size: each reserves four times its size, so that one takes about half.
+ */
 export const MIN_BUFFERED_BODIES = 8;
 
 /** The largest value of each limit. */
@@ -44,9 +46,9 @@ export const MAX_LIMITS: PlantHandlerLimits = {
 export const MAX_HEADER_LINES = 100;
 
 /**
- * The memory for requests that are refused before their bodies are read, most of them without a token, until their bodies
- * are drained and their responses flushed. It has room for 5,000 of the smallest, because one read of a socket (64 KiB)
- * can bring 3,640 of them.
+ * The memory for requests that are refused before their bodies are read, most of them without a token, until their
+ * bodies are drained and their responses flushed. It has room for 5,000 of the smallest, because one read of a socket
+ * (64 KiB) can bring 3,640 of them.
  */
 export const MAX_REFUSED_BYTES = 16_777_216;
 

@@ -9,7 +9,9 @@ const json = (schema: keyof typeof schemas) => ({
   'application/json': { schema: { $ref: `#/components/schemas/${schema}` } },
 });
 
-/** The 200 and, for each status of a failure, the Error. Functions return failures of the status 400, as others have. */
+/**
+ * The 200 and, for each status of a failure, the Error. Functions return failures of the status 400, as others have.
+ */
 const responses: Record<string, { description: string; content: ReturnType<typeof json> }> = {
   200: { description: 'plant response', content: json('Plant') },
 };

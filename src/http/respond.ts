@@ -26,7 +26,8 @@ export async function sendFailure(
   failure: Failure,
 ): Promise<void> {
   if (!writeAnswer(req, res, failure, !keepsConnection(req, failure))) return;
-  // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request. To end it again does nothing.
+  // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request. To end it again does
+  // nothing.
   if (isHttp2(req)) res.end();
   if (await drainBody(req)) res.end();
   else res.destroy();
@@ -82,7 +83,9 @@ function isOver(req: HttpRequest, res: HttpResponse): boolean {
   return res.writableEnded || (isHttp2(req) ? destroyed === true : writable === false);
 }
 
-/** Whether the connection can be used again after a failure: only if at most a bounded rest of the request is to come. */
+/**
+ * Whether the connection can be used again after a failure: only if at most a bounded rest of the request is to come.
+ */
 function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   const { headers, complete } = req;
   if (isHttp2(req)) return true;

@@ -54,8 +54,8 @@ const NO_ROOM: readonly unknown[] = [-ENOSPC, -EDQUOT, -EFBIG];
 export const HANG_MS = 10_000;
 
 /**
- * Group commit: all plants that arrive during one write are written together in the next one. `start` is the byte offset
- * at which the last line ends.
+ * Group commit: all plants that arrive during one write are written together in the next one. `start` is the byte
+ * offset at which the last line ends.
  */
 export function createCommitter(log: OpenLog, start: number) {
   const { system, file, path, fileId, index, report } = log;

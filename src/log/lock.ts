@@ -46,7 +46,9 @@ const MAX_SOCKET_PATH_BYTES = 103;
 /** The prefix of the names of all claims to the log with an inode. */
 export const claimPrefix = (ino: bigint): string => `.plants-${ino.toString(36)}-`;
 
-/** The folder of a log, which holds the claims to it. `socketFolder` is a path of it that is short enough for sockets. */
+/**
+ * The folder of a log, which holds the claims to it. `socketFolder` is a path of it that is short enough for sockets.
+ */
 type ClaimFolder = Awaited<ReturnType<typeof claimFolderOf>>;
 
 /**
@@ -114,8 +116,8 @@ async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | un
   await tryToRemove(system, hidden);
   try {
     listener = await system.listen(join(socketFolder, name + HIDDEN));
-    // Every user may connect, whatever the umask: otherwise another user's dead claim would pass for alive. A folder that
-    // Docker Desktop shares refuses this; exFAT, bind(2).
+    // Every user may connect, whatever the umask: otherwise another user's dead claim would pass for alive. A folder
+    // that Docker Desktop shares refuses this; exFAT, bind(2).
     await system.chmod(hidden, 0o666);
     await system.rename(hidden, path);
   } catch (error) {

@@ -48,8 +48,8 @@ export interface PlantLog extends PlantStore {
   /**
    * Aborted once it is unknown what the file holds. Its reason is a {@link PlantStoreError}, whose `cause` says why: a
    * write or sync failed, or the file was modified, replaced or removed, which `close` notices as well. From then on
-   * `add` rejects with `unavailable`. To continue, close the log and open it again. A file that was modified is marked by
-   * another one beside it (`.modified`): opening it fails until somebody has checked it and removed the mark.
+   * `add` rejects with `unavailable`. To continue, close the log and open it again. A file that was modified is marked
+   * by another one beside it (`.modified`): opening it fails until somebody has checked it and removed the mark.
    */
   readonly poisoned: AbortSignal;
   /**
@@ -163,8 +163,8 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
   }
 
   /**
-   * Whether the line at an offset, which the index has for the id of a plant, is its record. Poisons the log if the line
-   * has another id. Reads no more than the record takes, so a request reads little more than it has sent.
+   * Whether the line at an offset, which the index has for the id of a plant, is its record. Poisons the log if the
+   * line has another id. Reads no more than the record takes, so a request reads little more than it has sent.
    */
   async function isStoredAt(offset: number, plant: NewPlant): Promise<boolean> {
     const wanted = Buffer.from(encodeRecord(plant));

@@ -41,8 +41,8 @@ export type Line = Found & {
 };
 
 /**
- * Reads a line however it is laid out. Its `crc32`, if it has one, must be that of the record of the plant in it. Returns
- * the plant and, unless the line is its record, the reason why not. Its newline may be missing.
+ * Reads a line however it is laid out. Its `crc32`, if it has one, must be that of the record of the plant in it.
+ * Returns the plant and, unless the line is its record, the reason why not. Its newline may be missing.
  *
  * @throws PlantFault if the line does not hold the plant that was written.
  */
@@ -118,8 +118,8 @@ const MINUS = 0x2d;
 const ZERO = 0x30;
 
 /**
- * Whether a line that is laid out as a record has the checksum of its bytes. Digits are read from the bytes: with slices
- * of the text, opening a log takes 1.2 times as long.
+ * Whether a line that is laid out as a record has the checksum of its bytes. Digits are read from the bytes: with
+ * slices of the text, opening a log takes 1.2 times as long.
  */
 function hasOwnChecksum(bytes: Buffer, view: DataView, start: number, end: number): boolean {
   let at = end - END_BYTES;
@@ -151,9 +151,9 @@ function digitAt(bytes: Buffer, at: number): number {
 const RECORD_END = /,"crc32":\d+\}/;
 
 /**
- * Whether bytes after the last newline may be the beginning of a record whose write was cut short. They are if they have
- * zeros, which only a power cut leaves. Otherwise they are not if they are whole JSON, or if a record ends or a second
- * one begins in them, which may have been acknowledged. (In a string, its quotes would be escaped.)
+ * Whether bytes after the last newline may be the beginning of a record whose write was cut short. They are if they
+ * have zeros, which only a power cut leaves. Otherwise they are not if they are whole JSON, or if a record ends or a
+ * second one begins in them, which may have been acknowledged. (In a string, its quotes would be escaped.)
  */
 export function isTornRecord(tail: Buffer): boolean {
   if (tail.includes(0)) return true;

@@ -19,9 +19,9 @@ export interface OpenLog {
 }
 
 /**
- * Checks every line of a log. Gives the last line its newline if it lacks only that, and cuts off the torn tail: what an
- * incomplete write has left after the last newline, and was never acknowledged. Resolves to the byte offset at which the
- * last line ends.
+ * Checks every line of a log. Gives the last line its newline if it lacks only that, and cuts off the torn tail: what
+ * an incomplete write has left after the last newline, and was never acknowledged. Resolves to the byte offset at which
+ * the last line ends.
  *
  * @throws PlantStoreError `damaged` if a line is not what was written. Nothing is changed then.
  * @throws Error if the file is not a log. Nothing is changed then.

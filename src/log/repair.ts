@@ -23,11 +23,11 @@ export interface Repair {
 }
 
 /**
- * Writes each damaged line of a log again as a record if it holds a plant whose id no earlier line has, removes the others
- * and a torn tail, and keeps undamaged lines byte for byte. A file beside the log keeps all damaged lines as they were,
- * because a line that is written again loses its other members, and the torn tail. The log is replaced atomically, once
- * its new content is durable. Resolves to `undefined` if no line is damaged, and the last one has its newline: a torn
- * tail is left to the next start.
+ * Writes each damaged line of a log again as a record if it holds a plant whose id no earlier line has, removes the
+ * others and a torn tail, and keeps undamaged lines byte for byte. A file beside the log keeps all damaged lines as
+ * they were, because a line that is written again loses its other members, and the torn tail. The log is replaced
+ * atomically, once its new content is durable. Resolves to `undefined` if no line is damaged, and the last one has its
+ * newline: a torn tail is left to the next start.
  *
  * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be read or written, or
  * is not a log. The log is then either unchanged or completely repaired, and the file of damaged lines may be left.

@@ -13,7 +13,9 @@ const fstat = promisify(fs.fstat);
 const read = promisify(fs.read);
 const write = promisify(fs.write);
 
-/** What the log needs of the system: files, sockets, timers, and the random bytes in names. Tests simulate all of it. */
+/**
+ * What the log needs of the system: files, sockets, timers, and the random bytes in names. Tests simulate all of it.
+ */
 export type System = typeof nodeSystem;
 
 export const nodeSystem = {

@@ -15,7 +15,9 @@ const MAX_CONFLICTS = 9;
 export function createConnector(hosts: readonly URL[], options: SessionOptions) {
   /** The index of the host to try next. If that host fails, it is the turn of the one after it. */
   let current = 0;
-  /** Whether statements are sent with their names: until a server does not know one, or has another one of that name. */
+  /**
+   * Whether statements are sent with their names: until a server does not know one, or has another one of that name.
+   */
   let usesNames = true;
 
   return () => {

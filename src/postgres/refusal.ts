@@ -7,7 +7,9 @@ const TABLE = `(VALUES (to_regclass('plants'))) AS named (plants) LEFT JOIN pg_c
 const TYPE = `CASE attname
       ${forColumns(({ name, type }) => `WHEN '${name}' THEN '${type}'::regtype`, ' ')} END`;
 
-/** Why the database would change plants: `double precision` would round an id, `character varying(5)` cut off spaces. */
+/**
+ * Why the database would change plants: `double precision` would round an id, `character varying(5)` cut off spaces.
+ */
 const CHANGE = `CASE
     WHEN current_setting('server_encoding') <> 'UTF8' THEN 'the encoding of the database must be UTF8'
     ELSE (SELECT format('the column %s must be of the type %s', attname, ${TYPE})
@@ -40,9 +42,9 @@ const LOSS = `(SELECT CASE
 
 /**
  * SQL for the last two columns of each statement: why the database would change plants, and why it could lose them,
- * which an operator can accept; null if there is no reason. All rows have the same. The first is always null here: within
- * a session, only settings and a table that is not permanent are asked for again, and other changes of the table are
- * noticed by the next session or `check`.
+ * which an operator can accept; null if there is no reason. All rows have the same. The first is always null here:
+ * within a session, only settings and a table that is not permanent are asked for again, and other changes of the table
+ * are noticed by the next session or `check`.
  */
 export const REFUSAL = `NULL, ${LOSS}`;
 

@@ -41,7 +41,8 @@ function settings(timeoutMs: number): Readonly<Record<string, string | number>> 
     exit_on_error: 'off',
     idle_session_timeout: 0,
     transaction_timeout: 0,
-    // Less than half: a batch with a plant whose trigger takes longer is stored in halves, for which there must be time.
+    // Less than half: a batch with a plant whose trigger takes longer is stored in halves, for which there must be
+    // time.
     statement_timeout: Math.ceil(0.4 * timeoutMs),
     // Short: plants in a batch with one whose row is locked may have to wait for this several times.
     lock_timeout: Math.ceil(timeoutMs / 50),
@@ -78,8 +79,8 @@ export async function openSession(
     connectionTimeoutMillis: connectionTimeoutMs,
     query_timeout: timeoutMs,
   });
-  // Not as an option of the constructor: the password of the connection string would replace it. pg calls a function, and
-  // waits for it, only if the server asks for a password.
+  // Not as an option of the constructor: the password of the connection string would replace it. pg calls a function,
+  // and waits for it, only if the server asks for a password.
   if (password !== undefined) Object.assign(client, { password });
   else if (new URL(url).password === '') Object.assign(client, { password: noPassword });
   signal.addEventListener('abort', close);

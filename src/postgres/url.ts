@@ -1,8 +1,8 @@
 const SHAPE = /^(postgres(?:ql)?:\/\/[^:@/?#][^@/?#]*@)([^@/?#]+)(\/[^@/?#]+(?:\?[^@#]*)?)$/;
 
 /**
- * The parameters that are honoured, and the values that they may have. All others are refused: pg would ignore `schema`,
- * for example, follow `options`, and let `host` and `query_timeout` replace what the store has set.
+ * The parameters that are honoured, and the values that they may have. All others are refused: pg would ignore
+ * `schema`, for example, follow `options`, and let `host` and `query_timeout` replace what the store has set.
  */
 const PARAMETERS = new Map<string, readonly string[] | undefined>([
   ['sslmode', ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']],

@@ -10,9 +10,9 @@ import type { StoreSettings } from './settings/table.js';
 const RETRY_MS = 3_000;
 
 /**
- * Opens the database at a URL, and resolves to the store and its `place`. While no server can be reached, tries again and reports why, or
- * rejects, as `ifAway` says. Rejects with the reason of `stop`, or an error whose cause it is, if that is aborted before a
- * server is reached.
+ * Opens the database at a URL, and resolves to the store and its `place`. While no server can be reached, tries again
+ * and reports why, or rejects, as `ifAway` says. Rejects with the reason of `stop`, or an error whose cause it is, if
+ * that is aborted before a server is reached.
  */
 export async function openDatabase(
   url: string,
@@ -42,7 +42,9 @@ export async function openDatabase(
   }
 }
 
-/** Reads all plants in a database that is being opened, then closes it: its connections would keep the process alive. */
+/**
+ * Reads all plants in a database that is being opened, then closes it: its connections would keep the process alive.
+ */
 export async function* plantsInDatabase(
   opening: Promise<{ readonly store: PlantStore & { plants(): AsyncIterable<NewPlant> } }>,
 ): AsyncGenerator<NewPlant> {

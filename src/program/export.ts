@@ -16,8 +16,8 @@ const STDOUT = 1;
 const CHUNK_LENGTH = 65_536;
 
 /**
- * The command `export`: prints all plants, one JSON object a line as `import` takes them, of the log at `file`, or else of
- * the configured log or database. A server may have the log open.
+ * The command `export`: prints all plants, one JSON object a line as `import` takes them, of the log at `file`, or else
+ * of the configured log or database. A server may have the log open.
  *
  * @throws Error if plants cannot be read or written, or once `stop` is aborted: then not all are printed.
  */

@@ -5,8 +5,8 @@ import { EXIT, type ExitCode } from './exit.js';
 import { reportProgress } from './output.js';
 
 /**
- * The command `repair`: rewrites damaged lines that hold a plant as records, and removes the others. A file beside the log
- * keeps all of them as they were.
+ * The command `repair`: rewrites damaged lines that hold a plant as records, and removes the others. A file beside the
+ * log keeps all of them as they were.
  */
 export async function repair(path: string, stop: AbortSignal): Promise<ExitCode> {
   const onProgress = reportProgress(path);

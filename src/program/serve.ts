@@ -73,8 +73,8 @@ export async function serve(
 }
 
 /**
- * Starts the monitor, opens the store, and listens. Rejects with the reason of `stop`, or an error whose cause it is, if
- * that is aborted before the store is open.
+ * Starts the monitor, opens the store, and listens. Rejects with the reason of `stop`, or an error whose cause it is,
+ * if that is aborted before the store is open.
  */
 async function start(settings: ServerSettings, stop: AbortSignal, open: () => Promise<OpenStore>) {
   const { PLANT_STORE_MONITOR_HOST: host, PLANT_STORE_MONITOR_PORT: port } = settings;

@@ -16,8 +16,8 @@ export interface Shutdown {
 }
 
 /**
- * Signals this soon after the first one, in milliseconds, do not count as second ones. For one Ctrl-C, both the terminal
- * and a program that forwards signals, such as npm, send SIGINT, within milliseconds of each other.
+ * Signals this soon after the first one, in milliseconds, do not count as second ones. For one Ctrl-C, both the
+ * terminal and a program that forwards signals, such as npm, send SIGINT, within milliseconds of each other.
  */
 const SAME_SIGNAL_MS = 100;
 

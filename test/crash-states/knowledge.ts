@@ -10,7 +10,10 @@ export interface Knowledge {
   readonly acknowledged: Map<bigint, string>;
   /** The damaged lines that are in the log. */
   readonly damaged: Set<string>;
-  /** These lines, those that a repair has removed, and durable torn tails. All of them are in the log, or in another file. */
+  /**
+   * These lines, those that a repair has removed, and durable torn tails. All of them are in the log, or in another
+   * file.
+   */
   readonly kept: Set<string>;
   /** The writes to the log that the last power cut interrupted. */
   readonly interrupted: readonly WriteEffect[];

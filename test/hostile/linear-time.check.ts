@@ -57,8 +57,8 @@ function leastTimeOf(call: Call, input: string, limit = 0): number {
 }
 
 /**
- * Checks that a function takes less than a number of milliseconds for each of these inputs. If it calls `JSON.parse`, it
- * may take what that takes: for a million brackets, hundreds of milliseconds on a slow machine.
+ * Checks that a function takes less than a number of milliseconds for each of these inputs. If it calls `JSON.parse`,
+ * it may take what that takes: for a million brackets, hundreds of milliseconds on a slow machine.
  */
 function isLinear(
   t: Test,

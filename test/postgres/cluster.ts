@@ -82,8 +82,8 @@ export function serverFolder(t: Test): string {
 export type Cluster = Awaited<ReturnType<typeof serve>>;
 
 /**
- * Creates and starts a server that is stopped at the end of the test. The lines of `authentication` come before those of
- * `pg_hba.conf` that trust everyone.
+ * Creates and starts a server that is stopped at the end of the test. The lines of `authentication` come before those
+ * of `pg_hba.conf` that trust everyone.
  */
 export async function startCluster(t: Test, authentication = ''): Promise<Cluster> {
   const folder = serverFolder(t);

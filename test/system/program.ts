@@ -80,7 +80,9 @@ for (const name of ['setTimeout', 'setInterval']) {
   globalThis[name] = (callback, ms, ...args) => set(callback, ${changed}, ...args);
 }`;
 
-/** A preload with which timers of up to 10 s, the longest time of a shutdown, fire 20 times as fast, and others never. */
+/**
+ * A preload with which timers of up to 10 s, the longest time of a shutdown, fire 20 times as fast, and others never.
+ */
 export const HASTY = changeTimers('ms <= 10_000 ? ms / 20 : 2 ** 30');
 
 /** A preload with which the program waits ten times as long for clients, which a busy machine may need. */

@@ -26,8 +26,8 @@ import {
 } from './program.js';
 
 /**
- * A preload with which the process sends itself a signal as soon as it handles signals, and waits until that has arrived,
- * before the rest of it is imported.
+ * A preload with which the process sends itself a signal as soon as it handles signals, and waits until that has
+ * arrived, before the rest of it is imported.
  */
 const early = (signal: NodeJS.Signals): string =>
   beforeImports(`if (specifier === './program/main.js') {
@@ -94,7 +94,9 @@ t.test('signals that come at the same time are one, as a Ctrl-C under npm', asyn
 const KILLED = { code: null, signal: 'SIGKILL' };
 const TIMES_OUT = 'plant-store: the shutdown timed out; not all work was completed\n';
 
-/** Starts a program whose only thread for file operations blocks when it reads its tokens: a FIFO that has no writer. */
+/**
+ * Starts a program whose only thread for file operations blocks when it reads its tokens: a FIFO that has no writer.
+ */
 async function startHanging(t: Test, options: LaunchOptions = {}): Promise<Program> {
   const cwd = t.testdir({ tokens: TOKEN });
   const env = { PLANT_STORE_FILE: 'plants.jsonl', PLANT_STORE_TOKEN_FILE: 'tokens', ...ONE_THREAD };

@@ -19,7 +19,7 @@ export function bind(server: Server, address: Address, prefix: string): Promise<
     const onError = (cause: Error): void => reject(bindError(cause, address, prefix));
     server.once('error', onError);
     // As an option, the backlog would have no effect on a descriptor (Node 20-26).
-    server.listen({ ...address }, BACKLOG, () => {
+    server.listen(address, BACKLOG, () => {
       server.off('error', onError);
       const bound = server.address();
       if (bound !== null && typeof bound !== 'string') {

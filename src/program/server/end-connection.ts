@@ -15,8 +15,8 @@ export function endAfterEarlier(
   failure: Failure,
 ): void {
   if (res?.req.complete) res.once('close', () => endWith(socket, failure));
-  // node:http emits `socket` once the responses before this one are sent, then writes the data buffered in this one: the
-  // microtask runs after that.
+  // node:http emits `socket` once the responses before this one are sent, then writes the data buffered in this one:
+  // the microtask runs after that.
   else if (res && !res.socket)
     res.once('socket', () => queueMicrotask(() => endAfterEarlier(socket, res, failure)));
   else if (res?.headersSent) endGently(socket);

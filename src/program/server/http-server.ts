@@ -34,13 +34,16 @@ export interface PlantServer {
   connections(): Promise<{ readonly open: number; readonly dropped: number }>;
   /**
    * Accepts no more connections. Closes each open one after its next response, or after one to two `idleMs` of
-   * {@link STOP_TIMES} without a request. After `timeoutMs`, the latest request of each is answered with 503 if it has no
-   * answer yet, and after another `lastResponsesMs`, what is left is destroyed. Resolves once all are closed, or then.
+   * {@link STOP_TIMES} without a request. After `timeoutMs`, the latest request of each is answered with 503 if it has
+   * no answer yet, and after another `lastResponsesMs`, what is left is destroyed. Resolves once all are closed, or
+   * then.
    */
   stop(timeoutMs: number): Promise<void>;
 }
 
-/** The times of {@link PlantServer.stop}, in milliseconds: together less than SHUTDOWN_MS, to close the store in time. */
+/**
+ * The times of {@link PlantServer.stop}, in milliseconds: together less than SHUTDOWN_MS, to close the store in time.
+ */
 export const STOP_TIMES = {
   /** For the requests in flight. */
   requestsMs: 8_000,
@@ -104,8 +107,8 @@ export function createPlantServer({
   let dropped = 0;
 
   server.on(tls ? 'secureConnection' : 'connection', (socket: Duplex) => {
-    // As node:http does by itself, node:https not. Before, a client that ended the connection during the handshake would
-    // keep it open until `handshakeTimeout`.
+    // As node:http does by itself, node:https not. Before, a client that ended the connection during the handshake
+    // would keep it open until `handshakeTimeout`.
     socket.allowHalfOpen = true;
     connections.set(socket, { latest: undefined, isEnding: false });
     socket.once('close', () => connections.delete(socket));

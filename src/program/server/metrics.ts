@@ -55,7 +55,9 @@ const HELP = {
 type MetricName = keyof typeof HELP;
 const METRIC_NAMES = Object.keys(HELP) as MetricName[];
 
-/** A value, several samples, or none. What follows the name of the metric in a sample, such as `_sum`, has its labels. */
+/**
+ * A value, several samples, or none. What follows the name of the metric in a sample, such as `_sum`, has its labels.
+ */
 type Values = number | Iterable<Sample> | undefined;
 type Sample = readonly [suffix: string, value: number];
 

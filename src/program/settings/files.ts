@@ -68,8 +68,8 @@ export async function readTokensIfPresent(path: string) {
 const { O_CREAT, O_DSYNC, O_EXCL, O_WRONLY } = constants;
 
 /**
- * Creates a token file, mode 0600, with one random token, which is on the disk once this resolves. Does nothing if another
- * program or the operator has created it by now.
+ * Creates a token file, mode 0600, with one random token, which is on the disk once this resolves. Does nothing if
+ * another program or the operator has created it by now.
  *
  * @throws Error with the path if it cannot be created.
  */

@@ -81,7 +81,9 @@ async function usedClient(t: Test, port: number): Promise<Client> {
 /** The bytes that a client sends, and the answers that it gets. */
 type Table = Record<string, readonly [bytes: string | Buffer, ...expected: Answers]>;
 
-/** What becomes of the connection after the answers; a client may also end its side of it once it has sent all bytes. */
+/**
+ * What becomes of the connection after the answers; a client may also end its side of it once it has sent all bytes.
+ */
 type Course = 'closed' | 'kept' | 'half-closed';
 
 /** A request with another header line. */

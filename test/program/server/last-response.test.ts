@@ -54,7 +54,9 @@ const chunked = (headers: Message['headers'] = {}): Buffer =>
 const inHttp10 = (request: Buffer): Buffer =>
   Buffer.from(request.toString().replace('HTTP/1.1', 'HTTP/1.0'));
 
-/** Resolves to the responses on a connection once it is closed: `error`, or the status of a 200, and whether it closes. */
+/**
+ * Resolves to the responses on a connection once it is closed: `error`, or the status of a 200, and whether it closes.
+ */
 async function responsesOn(socket: Socket): Promise<[number, string | undefined][]> {
   const { answers } = parseAnswers(await buffer(socket));
   return answers.map(({ status, headers, body }) => {
