@@ -27,7 +27,7 @@ const [UNIT = '', , ...EXTENSIONS] = blocks('systemd', 'ini');
 
 /** The manifests in a file, by their kinds. */
 function manifestsIn(file: string): ReadonlyMap<string, unknown> {
-  const documents = parseAllDocuments(readFileSync(join('.github', file), 'utf8'));
+  const documents = parseAllDocuments(readFileSync(join('src/program/deploy', file), 'utf8'));
   const manifests = documents.map((document) => document.toJS() as { readonly kind: string });
   return new Map(manifests.map((manifest) => [manifest.kind, manifest]));
 }
@@ -286,7 +286,10 @@ t.test(
     const contexts = [{ name: 'none', context: { cluster: 'none' } }];
     const cwd = t.testdir({
       Dockerfile: block('A container', 'dockerfile'),
-      'kubernetes-postgres.yml': t.fixture('symlink', resolve('.github/kubernetes-postgres.yml')),
+      'kubernetes-postgres.yml': t.fixture(
+        'symlink',
+        resolve('src/program/deploy/kubernetes-postgres.yml'),
+      ),
       config: JSON.stringify({ clusters, contexts, 'current-context': 'none' }),
     });
     const commands = ['A container', 'Kubernetes']

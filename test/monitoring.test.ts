@@ -18,7 +18,7 @@ interface Rule {
   readonly expr: string;
 }
 
-const FILE = readFileSync('.github/plant-store.rules.yml', 'utf8');
+const FILE = readFileSync('src/program/deploy/plant-store.rules.yml', 'utf8');
 const { rules } = (parse(FILE) as { groups: readonly [{ readonly rules: readonly Rule[] }] })
   .groups[0];
 
