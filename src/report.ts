@@ -9,37 +9,52 @@ export const reportToConsole: Report = (message, cause) => {
   console.error(`plant-store: ${message}`, ...(cause === undefined ? [] : [cause]));
 };
 
-/** The largest number of reports in a period: enough to act on, too few to fill a disk. */
-export const REPORT_RATE = { count: 10, periodMs: 10_000 };
-
 /**
- * Limits the rate of reports. Those beyond the limit are dropped, and their number is reported before the
- * first report of a later period. The returned function never throws, even if `report` throws or rejects.
+ * Returns a `Report` that never throws, even if `report` throws or rejects. Its rate is not
+ * limited: for reports that cannot repeat within seconds, such as that of the error that ends the
+ * service.
  *
  * @throws TypeError if `report` is not a function.
  */
-export function limitRate(report: Report = reportToConsole, rate = REPORT_RATE): Report {
+export function guardReport(report: Report = reportToConsole): Report {
   if (typeof report !== 'function') throw new TypeError('report: must be a function');
-  let periodEnd = 0;
-  let count = 0;
   // An async function is a Report, too; its promise may reject.
   const given: (...args: Parameters<Report>) => unknown = report;
   async function send(message: string, cause?: unknown): Promise<void> {
     try {
       await given(message, cause);
     } catch {
-      // Without the cause and what was thrown, which may be anything: printing it may throw again.
+      // Only the message: the cause and the thrown value can be anything, and printing them may
+      // throw.
       reportToConsole(message);
     }
   }
+  return (message, cause) => void send(message, cause);
+}
+
+/** The largest number of reports in a period: enough to act on, too few to fill a disk. */
+export const REPORT_RATE = { count: 10, periodMs: 10_000 };
+
+/**
+ * As {@link guardReport}, but drops the reports beyond {@link REPORT_RATE}. Their number is
+ * reported before the first report of a later period. Each returned function has a limit of its
+ * own, so reports of one kind cannot use up that of another.
+ *
+ * @throws TypeError if `report` is not a function.
+ */
+export function limitRate(report?: Report): Report {
+  const send = guardReport(report);
+  const { count: maxCount, periodMs } = REPORT_RATE;
+  let periodEnd = 0;
+  let count = 0;
   return (message, cause) => {
     const now = performance.now();
     if (now >= periodEnd) {
-      if (count > rate.count) void send(`dropped ${pluralize(count - rate.count, 'more report')}`);
-      periodEnd = now + rate.periodMs;
+      if (count > maxCount) send(`dropped ${pluralize(count - maxCount, 'more report')}`);
+      periodEnd = now + periodMs;
       count = 0;
     }
-    if (++count <= rate.count) void send(message, cause);
+    if (++count <= maxCount) send(message, cause);
   };
 }
 

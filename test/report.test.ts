@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { limitRate } from '../dist/report.js';
+import { guardReport, limitRate, REPORT_RATE } from '../dist/report.js';
 import { codeOf, reasonOf } from '../dist/system-error.js';
 
 t.test('a report whose function throws or rejects is written to the console', async (t) => {
@@ -14,15 +14,34 @@ t.test('a report whose function throws or rejects is written to the console', as
   const throws = (): never => {
     throw fault;
   };
-  limitRate(throws)('it failed');
-  limitRate(rejects)('it failed again');
-  const report = limitRate(throws, { count: 0, periodMs: 0 });
-  for (const message of ['one', 'two']) report(message);
-  await setImmediate();
-  t.strictSame(shown.args().flat(), [
-    'plant-store: it failed',
-    'plant-store: dropped 1 more report',
-    'plant-store: it failed again',
+  for (const guard of [guardReport, limitRate]) {
+    guard(throws)('it failed');
+    guard(rejects)('it failed again');
+    await setImmediate();
+    t.strictSame(shown.args().flat(), ['plant-store: it failed', 'plant-store: it failed again']);
+    t.throws(() => guard('console' as never), TypeError);
+  }
+});
+
+t.test('reports beyond the limit are dropped and counted; each limit is its own', async (t) => {
+  let now = 0;
+  t.intercept(performance, 'now', { value: () => now });
+  const messages: string[] = [];
+  const collect = (message: string): void => void messages.push(message);
+  const { count, periodMs } = REPORT_RATE;
+  const report = limitRate(collect);
+  for (let n = 0; n < count + 2; n++) report('a row is refused');
+  limitRate(collect)('the server is away');
+  guardReport(collect)('the log is poisoned');
+  now += periodMs - 1;
+  report('a row is refused');
+  now += 1;
+  report('a row is refused');
+  t.strictSame(messages.splice(count), [
+    'the server is away',
+    'the log is poisoned',
+    'dropped 3 more reports',
+    'a row is refused',
   ]);
 });
 
@@ -36,7 +55,7 @@ t.test('a cause that cannot be printed is left out', async (t) => {
   const shown = t.capture(console, 'error', (_message: string, ...causes: Error[]) => {
     for (const { stack } of causes) t.fail(`printed ${stack}`);
   });
-  limitRate()('it failed', cause);
+  guardReport()('it failed', cause);
   await setImmediate();
   t.strictSame(shown().at(-1)?.args as unknown, ['plant-store: it failed']);
 });
