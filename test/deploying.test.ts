@@ -8,7 +8,7 @@ import { parseAllDocuments } from 'yaml';
 import { DEFAULT_LIMITS } from '../dist/http/limits.js';
 import { encodeRecord } from '../dist/log/record.js';
 import { EXIT } from '../dist/program/exit.js';
-import { readServerSettings } from '../dist/program/settings/server.js';
+import { readServerSettings } from '../dist/program/settings/rules.js';
 import { SETTINGS } from '../dist/program/settings/table.js';
 import { SHUTDOWN_MS } from '../dist/program/signals.js';
 import { selfSigned } from './certificate.js';

@@ -252,7 +252,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['head of a request', CONNECTION_LIMITS.headersTimeout],
     ['body of a plant, after its head', DEFAULT_LIMITS.bodyTimeoutMs],
     ['any other request, from its first byte to its last', CONNECTION_LIMITS.requestTimeout],
-    // test/program/settings/server.test.ts compares the settings with these.
+    // test/program/settings/rules.test.ts compares the settings with these.
     ['idle connection, `PLANT_STORE_KEEP_ALIVE_SECONDS`', 86_400],
     ['connections to the monitor', MONITOR_LIMITS.maxConnections, MONITOR_LIMITS.connectionMs],
     ['shutdown', SHUTDOWN_MS, STOP_TIMES.requestsMs],

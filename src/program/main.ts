@@ -1,16 +1,16 @@
 import { reasonOf } from '../system-error.js';
 import { isAbort } from './abort.js';
 import { EXIT, failWith, type ExitCode } from './exit.js';
-import { exportPlants } from './export.js';
-import { importPlants } from './import.js';
+import { exportPlants } from './commands/export.js';
+import { importPlants } from './commands/import.js';
 import { openStore, withLog } from './open-store.js';
-import { repair } from './repair.js';
-import { serve } from './serve.js';
+import { repair } from './commands/repair.js';
+import { serve } from './commands/serve.js';
 import { SettingsError } from './settings/error.js';
-import { readServerSettings } from './settings/server.js';
+import { readServerSettings } from './settings/rules.js';
 import { settingsHelp } from './settings/table.js';
 import type { Shutdown } from './signals.js';
-import { verify } from './verify.js';
+import { verify } from './commands/verify.js';
 import { VERSION } from './version.js';
 
 const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 
 import { codeOf, reasonOf } from '../../system-error.js';
 import { SettingsError } from '../settings/error.js';
-import type { Address } from '../settings/server.js';
+import type { Address } from '../settings/rules.js';
 
 /** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
 const BACKLOG = 4096;

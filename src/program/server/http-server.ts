@@ -9,7 +9,7 @@ import { MAX_HEADER_LINES } from '../../http/limits.js';
 import { sendFailure } from '../../http/respond.js';
 import { limitRate } from '../../report.js';
 import type { TlsMaterial } from '../settings/files.js';
-import type { Address } from '../settings/server.js';
+import type { Address } from '../settings/rules.js';
 import { bind } from './bind.js';
 import { endAfterEarlier } from './end-connection.js';
 

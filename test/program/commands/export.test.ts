@@ -3,8 +3,8 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { encodeRecord } from '../../dist/log/record.js';
-import { stepClock } from '../service.js';
+import { encodeRecord } from '../../../dist/log/record.js';
+import { stepClock } from '../../service.js';
 import {
   ENV,
   FAILED,
@@ -16,7 +16,7 @@ import {
   runHere,
   SERVER,
   STILL,
-} from '../system/program.js';
+} from '../../system/program.js';
 
 // No progress is reported.
 stepClock(t, 0);

@@ -1,8 +1,8 @@
-import { repairLog } from '../log/repair.js';
-import { nodeSystem } from '../log/system.js';
-import { pluralize } from '../report.js';
-import { EXIT, type ExitCode } from './exit.js';
-import { reportProgress } from './output.js';
+import { repairLog } from '../../log/repair.js';
+import { nodeSystem } from '../../log/system.js';
+import { pluralize } from '../../report.js';
+import { EXIT, type ExitCode } from '../exit.js';
+import { reportProgress } from '../output.js';
 
 /**
  * The command `repair`: rewrites damaged lines that hold a plant as records, and removes the others. A file beside the

@@ -1,15 +1,15 @@
 import { createWriteStream, fstatSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 
-import { readPlantLog } from '../log/read.js';
-import { membersInJson, type NewPlant } from '../plant.js';
-import { pluralize } from '../report.js';
-import { reasonOf } from '../system-error.js';
-import { plantsInDatabase } from './database.js';
-import { EXIT, type ExitCode } from './exit.js';
-import { openStore, withLog } from './open-store.js';
-import { oncePerSecond } from './output.js';
-import { readStoreSettings } from './settings/read.js';
+import { readPlantLog } from '../../log/read.js';
+import { membersInJson, type NewPlant } from '../../plant.js';
+import { pluralize } from '../../report.js';
+import { reasonOf } from '../../system-error.js';
+import { plantsInDatabase } from '../database.js';
+import { EXIT, type ExitCode } from '../exit.js';
+import { openStore, withLog } from '../open-store.js';
+import { oncePerSecond } from '../output.js';
+import { readStoreSettings } from '../settings/read.js';
 
 const STDOUT = 1;
 /** How many characters are written together. */

@@ -5,11 +5,11 @@ import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { encodeRecord } from '../../dist/log/record.js';
-import { nodeSystem } from '../../dist/log/system.js';
-import { lineOf } from '../log/support.js';
-import { FERN, IVY, MOSS } from '../plants.js';
-import { stepClock } from '../service.js';
+import { encodeRecord } from '../../../dist/log/record.js';
+import { nodeSystem } from '../../../dist/log/system.js';
+import { lineOf } from '../../log/support.js';
+import { FERN, IVY, MOSS } from '../../plants.js';
+import { stepClock } from '../../service.js';
 import {
   ENV,
   FAILED,
@@ -20,7 +20,7 @@ import {
   runHere,
   startHere,
   STILL,
-} from '../system/program.js';
+} from '../../system/program.js';
 
 /** Text is in Latin-1, so that its length is in bytes. */
 const [fern, ivy, moss] = [lineOf(FERN), lineOf(IVY), lineOf(MOSS)];

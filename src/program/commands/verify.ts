@@ -1,9 +1,9 @@
-import type { Checked } from '../log/check.js';
-import { verifyLog } from '../log/read.js';
-import { nodeSystem } from '../log/system.js';
-import { pluralize } from '../report.js';
-import { EXIT, type ExitCode } from './exit.js';
-import { printLine, reportProgress } from './output.js';
+import type { Checked } from '../../log/check.js';
+import { verifyLog } from '../../log/read.js';
+import { nodeSystem } from '../../log/system.js';
+import { pluralize } from '../../report.js';
+import { EXIT, type ExitCode } from '../exit.js';
+import { printLine, reportProgress } from '../output.js';
 
 /** The command `verify`: checks every line of a log and prints the damaged ones. */
 export async function verify(path: string, signal: AbortSignal): Promise<ExitCode> {

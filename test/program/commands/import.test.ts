@@ -4,15 +4,15 @@ import { gzipSync } from 'node:zlib';
 
 import t, { type Test } from 'tap';
 
-import { openPlantLog, readPlantLog } from '../../dist/index.js';
-import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
-import { addPlants } from '../../dist/program/import.js';
-import { exactly } from '../exactly.js';
-import { FERN, FERN_JSON, inJson, IVY } from '../plants.js';
-import { block } from '../readme.js';
-import { stepClock } from '../service.js';
-import { collect, storeOf } from '../stores.js';
-import { FAILED, failsHere, INTERRUPTED, launchHere, run, runHere } from '../system/program.js';
+import { openPlantLog, readPlantLog } from '../../../dist/index.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../../../dist/log/record.js';
+import { addPlants } from '../../../dist/program/commands/import.js';
+import { exactly } from '../../exactly.js';
+import { FERN, FERN_JSON, inJson, IVY } from '../../plants.js';
+import { block } from '../../readme.js';
+import { stepClock } from '../../service.js';
+import { collect, storeOf } from '../../stores.js';
+import { FAILED, failsHere, INTERRUPTED, launchHere, run, runHere } from '../../system/program.js';
 
 // No progress is reported.
 stepClock(t, 0);

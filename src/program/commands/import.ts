@@ -1,14 +1,14 @@
-import { failures } from '../http/failures.js';
-import { parseLine } from '../log/record.js';
-import { PlantFault } from '../plant-json.js';
-import { pluralize } from '../report.js';
-import { PlantStoreError, type PlantStore } from '../store.js';
-import { reasonOf } from '../system-error.js';
-import { EXIT, type ExitCode } from './exit.js';
+import { failures } from '../../http/failures.js';
+import { parseLine } from '../../log/record.js';
+import { PlantFault } from '../../plant-json.js';
+import { pluralize } from '../../report.js';
+import { PlantStoreError, type PlantStore } from '../../store.js';
+import { reasonOf } from '../../system-error.js';
+import { EXIT, type ExitCode } from '../exit.js';
 import { readLines, type Line } from './import-lines.js';
-import { openStore, type OpenStore } from './open-store.js';
-import { oncePerSecond, printLine } from './output.js';
-import { readStoreSettings } from './settings/read.js';
+import { openStore, type OpenStore } from '../open-store.js';
+import { oncePerSecond, printLine } from '../output.js';
+import { readStoreSettings } from '../settings/read.js';
 
 /** How many refused lines are listed; the others are counted. */
 const MAX_LISTED = 20;

@@ -8,7 +8,7 @@ import {
   readStoreSettings,
   type Environment,
 } from '../../../dist/program/settings/read.js';
-import { readServerSettings, type ServerSettings } from '../../../dist/program/settings/server.js';
+import { readServerSettings, type ServerSettings } from '../../../dist/program/settings/rules.js';
 import { NEEDS, SETTING_NAMES } from '../../../dist/program/settings/table.js';
 import { selfSigned } from '../../certificate.js';
 import { exactly } from '../../exactly.js';
