@@ -1,5 +1,4 @@
 import { reasonOf } from '../system-error.js';
-import { isAbort } from './abort.js';
 import { EXIT, failWith, type ExitCode } from './exit.js';
 import { exportPlants } from './commands/export.js';
 import { importPlants } from './commands/import.js';
@@ -9,7 +8,7 @@ import { serve } from './commands/serve.js';
 import { SettingsError } from './settings/error.js';
 import { readServerSettings } from './settings/rules.js';
 import { settingsHelp } from './settings/table.js';
-import type { Shutdown } from './signals.js';
+import { isAbort, type Shutdown } from './signals.js';
 import { verify } from './commands/verify.js';
 import { VERSION } from './version.js';
 

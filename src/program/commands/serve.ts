@@ -1,14 +1,13 @@
 import { createPlantHandler } from '../../http/handler.js';
 import { pluralize, reportToConsole as report } from '../../report.js';
 import { reasonOf } from '../../system-error.js';
-import { isAbort, whenAborted } from '../abort.js';
 import { EXIT, type ExitCode } from '../exit.js';
 import type { OpenStore } from '../open-store.js';
 import { createPlantServer, STOP_TIMES } from '../server/http-server.js';
 import { startMonitor } from '../server/monitor.js';
 import { createTokenFile, readTls, readTokens } from '../settings/files.js';
 import type { ServerSettings, TokenSource } from '../settings/rules.js';
-import type { Shutdown } from '../signals.js';
+import { isAbort, whenAborted, type Shutdown } from '../signals.js';
 
 /**
  * Serves a store until a shutdown is requested; a log that is poisoned requests one, too. Resolves to the
