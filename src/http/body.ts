@@ -103,7 +103,9 @@ function readNow(req: HttpRequest, take: Take): Failure | undefined {
 function readChunks(req: HttpRequest, timeoutMs: number, take: Take): Promise<Failure | undefined> {
   const isRead = (): boolean => req.readableEnded && !req.aborted;
   return new Promise((resolve) => {
-    const timer = setTimeout(() => settle(failures.timeout), timeoutMs);
+    // After a pause of the process (SIGSTOP, a suspended machine), timers run before sockets are read. By the end of
+    // the turn, what had arrived in time has been read.
+    const timer = setTimeout(() => setImmediate(settle, failures.timeout), timeoutMs);
     function settle(failure: Failure | undefined): void {
       clearTimeout(timer);
       req.off('data', onData);

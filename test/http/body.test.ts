@@ -181,6 +181,23 @@ t.test('memory of refused requests is limited until they are flushed and drained
   while ((await refused(withoutBody)).socket.destroyed);
 });
 
+t.test('a body that arrives while the process is stopped is in time', async (t) => {
+  const timeouts = expireAtOnce(t, 30_000);
+  const { port, server } = await serve(t);
+  for (const request of [message(), chunkedMessage(FERN_JSON)]) {
+    const client = await connect(t, port);
+    const requested = once(server, 'request');
+    const before = timeouts();
+    client.send(request.subarray(0, -5));
+    await requested;
+    while (timeouts() === before) await new Promise(setImmediate);
+    client.send(request.subarray(-5));
+    // The timer expires meanwhile. Sockets are read after the timers.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5);
+    t.match(await client.answer(), { status: 200 });
+  }
+});
+
 t.test('a body that arrives slowly gets no more time', async (t) => {
   const { port } = await serve(t, { bodyTimeoutMs: 100 });
   const client = await connect(t, port);

@@ -72,6 +72,8 @@ interface Connection {
   latest: ServerResponse | undefined;
   /** Set once {@link endAfterEarlier} ends the connection: no request is handled any more. */
   isEnding: boolean;
+  /** How many requests have been passed to the handler. */
+  requests: number;
 }
 
 /** The failures for errors of node:http's parser, by their codes. */
@@ -110,7 +112,7 @@ export function createPlantServer({
     // As node:http does by itself, node:https not. Before, a client that ended the connection during the handshake
     // would keep it open until `handshakeTimeout`.
     socket.allowHalfOpen = true;
-    connections.set(socket, { latest: undefined, isEnding: false });
+    connections.set(socket, { latest: undefined, isEnding: false, requests: 0 });
     socket.once('close', () => connections.delete(socket));
   });
 
@@ -120,6 +122,7 @@ export function createPlantServer({
     const isBehindLast = connection?.latest?.getHeader('connection') === 'close';
     if (!connection || connection.isEnding || isBehindLast || !req.socket.writable) return;
     connection.latest = res;
+    connection.requests++;
     // An idle connection holds no request in memory.
     res.on('close', () => {
       if (connection.latest === res) connection.latest = undefined;
@@ -147,17 +150,35 @@ export function createPlantServer({
     const connection = connections.get(socket);
     // Without a connection, the TLS handshake has failed. HPE_PAUSED: bytes are lost, because TLS records have reached
     // the parser while node:http had paused it, as too many responses are unsent (Node 20-26).
-    if (!connection || error.code === 'HPE_PAUSED') socket.destroy();
-    // node:http may report a connection again: when the client ends it, or its time is up.
-    else if (!connection.isEnding) {
-      connection.isEnding = true;
-      endAfterEarlier(
-        socket,
-        connection.latest,
-        PARSER_FAILURES.get(error.code) ?? failures.malformed,
-      );
+    if (!connection || error.code === 'HPE_PAUSED') {
+      socket.destroy();
+      return;
     }
+    const failure = PARSER_FAILURES.get(error.code) ?? failures.malformed;
+    if (failure === failures.timeout) endIfStillLate(socket, connection);
+    else end(socket, connection, failure);
   });
+
+  function end(socket: Duplex, connection: Connection, failure: Failure): void {
+    // node:http may report a connection again: when the client ends it, or its time is up.
+    if (connection.isEnding) return;
+    connection.isEnding = true;
+    endAfterEarlier(socket, connection.latest, failure);
+  }
+
+  /**
+   * Ends a connection with a 408 unless the late request arrives by the end of the turn. After a pause of the process
+   * (SIGSTOP, a suspended machine), node:http checks the time before it reads what had arrived.
+   */
+  function endIfStillLate(socket: Duplex, connection: Connection): void {
+    const { requests, latest } = connection;
+    // If all of the latest request is here, the head of the next one is late.
+    const incomplete = latest?.req.complete ? undefined : latest?.req;
+    setImmediate(() => {
+      const hasArrived = incomplete ? incomplete.complete : connection.requests > requests;
+      if (!hasArrived) end(socket, connection, failures.timeout);
+    });
+  }
 
   /** The latest response of each connection, if it has not begun. */
   function* unanswered(): Iterable<ServerResponse> {

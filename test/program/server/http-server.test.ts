@@ -403,6 +403,45 @@ t.test('late handshakes end, late requests get 408, and nothing behind is stored
   t.notOk(plants.has(IVY.id), 'nothing that arrives after a 408 is stored');
 });
 
+t.test('a request that arrives while the process is stopped is in time', async (t) => {
+  const timeoutMs = 100;
+  const limits = {
+    headersTimeout: timeoutMs,
+    requestTimeout: timeoutMs,
+    connectionsCheckingInterval: 10,
+  };
+  for (const [name, value] of Object.entries(limits))
+    t.intercept(CONNECTION_LIMITS, name as keyof typeof limits, { value, enumerable: true });
+  const server = await start(t);
+  const request = message();
+  const bodyAt = request.indexOf('\r\n\r\n') + 4;
+  /** How much of the request the server has before the process stops. */
+  const lengths = {
+    nothing: 0,
+    'a part of the head': 20,
+    'the head': bodyAt,
+    'all but a byte': -1,
+  };
+  for (const [about, length] of Object.entries(lengths))
+    for (const isUsed of [false, true]) {
+      let client: Client;
+      let started: number;
+      do {
+        client = isUsed ? await usedClient(t, server.port) : await connect(t, server.port);
+        started = performance.now();
+        client.send(request.subarray(0, length));
+        // An answer on another connection shows that the server has read what was sent before.
+        (await usedClient(t, server.port)).socket.destroy();
+      } while (performance.now() - started > timeoutMs);
+      await setImmediate();
+      client.send(request.subarray(length));
+      // Now the next phase of the event loop is that of the timers, and sockets are read after it.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, timeoutMs + 50);
+      t.match(await client.answer(), { status: 200 }, `${about}, ${isUsed ? 'used' : 'new'}`);
+      await lives(t, client, about);
+    }
+});
+
 /** References to the requests or connections that arrive, which do not keep them in memory. */
 function watch(t: Test, channel: string, member: 'request' | 'socket'): WeakRef<object>[] {
   const seen: WeakRef<object>[] = [];
