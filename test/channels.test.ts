@@ -13,12 +13,12 @@ import {
   type PlantStore,
   type ResponseMessage,
 } from '../dist/index.js';
-import { anyAnswer, connect, exchange, message, TOKEN } from './client.js';
-import { exactly } from './exactly.js';
+import { anyAnswer, connect, exchange, message, TOKEN } from './helpers/client.js';
+import { exactly } from './helpers/exactly.js';
+import { FERN, inJson, IVY, MOSS } from './helpers/plants.js';
+import { listen, listenTo, serve, startPlantServer } from './helpers/service.js';
+import { gatedStore, openNewLog, storeOf } from './helpers/stores.js';
 import { hangNext, holdNext, openWithFaults, untilAvailable } from './log/support.js';
-import { FERN, inJson, IVY, MOSS } from './plants.js';
-import { listen, listenTo, serve, startPlantServer } from './service.js';
-import { gatedStore, openNewLog, storeOf } from './stores.js';
 
 /** The request whose asynchronous context is current. */
 const contexts = new AsyncLocalStorage<unknown>();

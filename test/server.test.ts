@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 
 import t from 'tap';
 
-import { failsToRun, MISUSED, run } from './system/program.js';
+import { failsToRun, MISUSED, run } from './helpers/program.js';
 
 /** A preload: the program takes its Node for another release. */
 const release = (node: string): string =>

@@ -5,8 +5,8 @@ import t from 'tap';
 
 import { copyPlant, openPlantLog, type NewPlant, type PlantStore } from '../dist/index.js';
 import { storeContract } from '../dist/store-contract.js';
-import { memoryStore } from './examples/store.js';
-import { FERN, OPTIONAL } from './plants.js';
+import { memoryStore } from './embedding/examples/store.js';
+import { FERN, OPTIONAL } from './helpers/plants.js';
 
 for (const { name, check } of storeContract)
   t.test(`the log: ${name}`, (t) =>

@@ -4,7 +4,7 @@
  */
 import t from 'tap';
 
-import { byLength } from '../length.js';
+import { byLength } from '../helpers/effort.js';
 import { explore } from './crash.js';
 import { workloads, type Workload } from './workloads.js';
 

@@ -4,7 +4,7 @@
  */
 import t from 'tap';
 
-import { byLength } from '../length.js';
+import { byLength } from '../helpers/effort.js';
 import { exploreLock, type LockOptions } from './lock.js';
 
 const options = byLength<LockOptions[]>(

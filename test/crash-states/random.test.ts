@@ -7,7 +7,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import t from 'tap';
 
 import type { NewPlant } from '../../dist/plant.js';
-import { byLength, seed as first } from '../length.js';
+import { byLength, seed as first } from '../helpers/effort.js';
 import { explore, killsAt, powerCutsAt, type CrashState, type Moment } from './crash.js';
 import { randomOutcome } from './disk.js';
 import { open, send, type Process } from './invariants.js';

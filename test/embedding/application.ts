@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 
 import type { Test } from 'tap';
 
-import { launch, type Process } from '../system/program.js';
+import { launch, type Process } from '../helpers/program.js';
 
 /** A preload with which a server listens on a free port instead of the given one, and prints it. */
 const ON_FREE_PORT = `
@@ -22,11 +22,11 @@ export interface Application extends Process {
   readonly cwd: string;
 }
 
-/** The path of a program of `test/examples/`. */
+/** The path of a program of `test/embedding/examples/`. */
 export const example = (name: string): string =>
-  fileURLToPath(new URL(`../examples/${name}.js`, import.meta.url));
+  fileURLToPath(new URL(`examples/${name}.js`, import.meta.url));
 
-/** Starts a program of `test/examples/`, in a folder of the test's own, after another preload. */
+/** Starts a program of `test/embedding/examples/`, in a folder of the test's own, after another preload. */
 export async function startApplication(t: Test, name: string, more = ''): Promise<Application> {
   const cwd = t.testdir();
   const program = launch(t, { cwd, script: example(name), preload: ON_FREE_PORT + more });
@@ -35,7 +35,7 @@ export async function startApplication(t: Test, name: string, more = ''): Promis
 }
 
 /**
- * Starts a program of `test/examples/` in this process, which does not wait for its end. Its log is in the working
+ * Starts a program of `test/embedding/examples/` in this process, which does not wait for its end. Its log is in the working
  * directory, and is that of all programs that import `handler.ts`.
  */
 export async function startHere(t: Test, name: string): Promise<number> {

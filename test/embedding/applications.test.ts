@@ -20,12 +20,12 @@ import {
   TOKEN,
   type Answer,
   type Message,
-} from '../client.js';
-import { exactly } from '../exactly.js';
-import { FERN_JSON } from '../plants.js';
-import { isReleased } from '../service.js';
-import { storeOf } from '../stores.js';
-import { changeTimers, DONE } from '../system/program.js';
+} from '../helpers/client.js';
+import { exactly } from '../helpers/exactly.js';
+import { FERN_JSON } from '../helpers/plants.js';
+import { changeTimers, DONE } from '../helpers/program.js';
+import { isReleased } from '../helpers/service.js';
+import { storeOf } from '../helpers/stores.js';
 import { startApplication, startHere, type Application } from './application.js';
 
 const logPathOf = ({ cwd }: Application): string => join(cwd, 'data/plants.jsonl');
@@ -33,7 +33,7 @@ const logPathOf = ({ cwd }: Application): string => join(cwd, 'data/plants.jsonl
 const WITH_FASTIFY = /POST:\/elsewhere not found/;
 const WITH_EXPRESS = /Cannot POST \/elsewhere/;
 
-/** Programs of `test/examples/`: where each serves plants, and what another path is answered with. */
+/** Programs of `test/embedding/examples/`: where each serves plants, and what another path is answered with. */
 const APPLICATIONS: Readonly<Record<string, readonly [target: string, elsewhere: RegExp]>> = {
   http: ['/plants', /"error":404,/],
   cors: ['/plants', /"error":404,/],

@@ -5,11 +5,18 @@ import { text } from 'node:stream/consumers';
 import t, { type Test } from 'tap';
 
 import { PlantStoreError, type PlantHandler, type PlantHandlerOptions } from '../../dist/index.js';
-import { anyAnswer, chunkedMessage, connect, exchange, isFailure, message } from '../client.js';
-import { exactly } from '../exactly.js';
-import { FERN, FERN_JSON } from '../plants.js';
-import { isReleased, listen, serve, type Service } from '../service.js';
-import { gatedStore } from '../stores.js';
+import {
+  anyAnswer,
+  chunkedMessage,
+  connect,
+  exchange,
+  isFailure,
+  message,
+} from '../helpers/client.js';
+import { exactly } from '../helpers/exactly.js';
+import { FERN, FERN_JSON } from '../helpers/plants.js';
+import { isReleased, listen, serve, type Service } from '../helpers/service.js';
+import { gatedStore } from '../helpers/stores.js';
 
 type Application = (handler: PlantHandler, req: IncomingMessage, res: ServerResponse) => void;
 

@@ -7,11 +7,11 @@ import t, { type Test } from 'tap';
 
 import { DRAIN } from '../../dist/http/limits.js';
 import { PlantStoreError, type PlantHandlerOptions } from '../../dist/index.js';
-import { TOKEN } from '../client.js';
-import { conforms, type Received } from '../conformance.js';
-import { FERN_JSON } from '../plants.js';
-import { isReleased, listen, serve, type Service } from '../service.js';
-import { gatedStore } from '../stores.js';
+import { TOKEN } from '../helpers/client.js';
+import { conforms, type Received } from '../helpers/conformance.js';
+import { FERN_JSON } from '../helpers/plants.js';
+import { isReleased, listen, serve, type Service } from '../helpers/service.js';
+import { gatedStore } from '../helpers/stores.js';
 
 const { NGHTTP2_NO_ERROR, NGHTTP2_CANCEL } = http2.constants;
 

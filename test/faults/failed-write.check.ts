@@ -6,10 +6,11 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { createLedger, startLoad, type Ledger } from '../load.js';
-import { start, type Program } from '../system/program.js';
-import { injecting } from './strace.js';
-import { missing, mount, settingsFor, stopCleanly } from './support.js';
+import { createLedger, startLoad, type Ledger } from '../helpers/load.js';
+import { missing } from '../helpers/needs.js';
+import { settingsFor, start, stopCleanly, type Program } from '../helpers/program.js';
+import { injecting } from '../helpers/strace.js';
+import { mount } from './support.js';
 
 t.setTimeout(1_800_000);
 

@@ -7,11 +7,12 @@ import { dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { exchange, message } from '../client.js';
-import { isLong } from '../length.js';
-import { createLedger, startLoad, type Ledger } from '../load.js';
-import { start, type LaunchOptions } from '../system/program.js';
-import { missing, mount, settingsFor, stopCleanly } from './support.js';
+import { exchange, message } from '../helpers/client.js';
+import { isLong } from '../helpers/effort.js';
+import { createLedger, startLoad, type Ledger } from '../helpers/load.js';
+import { missing } from '../helpers/needs.js';
+import { settingsFor, start, stopCleanly, type LaunchOptions } from '../helpers/program.js';
+import { mount } from './support.js';
 
 const ROUNDS = isLong ? 20 : 3;
 const FILE_SYSTEMS = ['ext4', 'xfs'] as const;

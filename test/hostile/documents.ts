@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 
 import { isRequired, MEMBERS, type Member } from '../../dist/plant.js';
-import { OPTIONAL } from '../plants.js';
+import { OPTIONAL } from '../helpers/plants.js';
 
 /* Bodies: plants in JSON, valid or almost valid, other JSON, and damaged JSON. */
 

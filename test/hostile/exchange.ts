@@ -3,9 +3,9 @@ import { connect } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import { parseAnswers, type Answer } from '../client.js';
-import { conforms } from '../conformance.js';
-import type { Ledger, Plant } from '../load.js';
+import { parseAnswers, type Answer } from '../helpers/client.js';
+import { conforms } from '../helpers/conformance.js';
+import type { Ledger, Plant } from '../helpers/load.js';
 
 /**
  * Sends pieces over a connection, ends it, and resolves to all answers once the program has closed it. Rejects if one

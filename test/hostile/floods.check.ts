@@ -13,13 +13,13 @@ import t, { type Test } from 'tap';
 
 import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
 import { CONNECTION_LIMITS } from '../../dist/program/server/http-server.js';
-import { selfSigned } from '../certificate.js';
-import { eventOrClose, message, openSocket, parseAnswers, type Answer } from '../client.js';
-import { injecting } from '../faults/strace.js';
-import { missing, settingsFor, stopCleanly } from '../faults/support.js';
-import { isLong } from '../length.js';
-import { createLedger, type Ledger, type Plant } from '../load.js';
-import { PATIENT, start } from '../system/program.js';
+import { selfSigned } from '../helpers/certificate.js';
+import { eventOrClose, message, openSocket, parseAnswers, type Answer } from '../helpers/client.js';
+import { isLong } from '../helpers/effort.js';
+import { createLedger, type Ledger, type Plant } from '../helpers/load.js';
+import { missing } from '../helpers/needs.js';
+import { PATIENT, settingsFor, start, stopCleanly } from '../helpers/program.js';
+import { injecting } from '../helpers/strace.js';
 import { record } from './exchange.js';
 import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB, watchMemory } from './memory.js';
 

@@ -9,9 +9,8 @@ import fc from 'fast-check';
 import t from 'tap';
 
 import { readPlantLog, type NewPlant } from '../../dist/index.js';
-import { settingsFor, stopCleanly } from '../faults/support.js';
-import { isLong, seed } from '../length.js';
-import { start } from '../system/program.js';
+import { isLong, seed } from '../helpers/effort.js';
+import { settingsFor, start, stopCleanly } from '../helpers/program.js';
 import { exchange } from './exchange.js';
 import { request, type Request } from './requests.js';
 

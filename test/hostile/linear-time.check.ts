@@ -11,13 +11,13 @@ import { contentFailure } from '../../dist/http/content.js';
 import { isForPlants } from '../../dist/http/handler.js';
 import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { protocolFailure } from '../../dist/http/protocol.js';
-import { membersInJson } from '../../dist/plant.js';
-import { checkNewPlant, parseNewPlant, PlantFault } from '../../dist/plant-json.js';
 import type { HttpRequest } from '../../dist/http/request.js';
 import { crc32 } from '../../dist/log/crc32.js';
 import { encodeRecord, isTornRecord, linesIn } from '../../dist/log/record.js';
+import { membersInJson } from '../../dist/plant.js';
+import { checkNewPlant, parseNewPlant, PlantFault } from '../../dist/plant-json.js';
 import { rowsOf } from '../../dist/postgres/rows.js';
-import { TOKEN } from '../client.js';
+import { TOKEN } from '../helpers/client.js';
 import { MAX_BLOCK_MS } from './time.js';
 
 /** How often a slow call is tried again: other processes or garbage collection may have disturbed it. */

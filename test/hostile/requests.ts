@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 
-import { chunk, CHUNKED, message, type Message } from '../client.js';
-import { PARTS, type Part } from '../http/parts.js';
 import type { NewPlant } from '../../dist/index.js';
+import { chunk, CHUNKED, message, type Message } from '../helpers/client.js';
+import { PARTS, type Part } from '../http/parts.js';
 import { document, mostly } from './documents.js';
 import { judgeBody } from './oracle.js';
 

@@ -4,10 +4,10 @@ import { syncBuiltinESMExports } from 'node:module';
 import t from 'tap';
 
 import { createAuthenticator } from '../../dist/http/auth.js';
-import { MAX_TOKEN_LENGTH } from '../../dist/http/limits.js';
 import { failures } from '../../dist/http/failures.js';
-import { statusWith, TOKEN } from '../client.js';
-import { serve } from '../service.js';
+import { MAX_TOKEN_LENGTH } from '../../dist/http/limits.js';
+import { statusWith, TOKEN } from '../helpers/client.js';
+import { serve } from '../helpers/service.js';
 
 /** What an authenticator returns for an Authorization header, if there is one. */
 function judge(accepted: readonly string[], authorization?: string) {

@@ -19,10 +19,10 @@ import {
   isFailure,
   message,
   type Client,
-} from '../client.js';
-import { FERN_JSON } from '../plants.js';
-import { expireAtOnce, isReleased, listen, serve } from '../service.js';
-import { gatedStore, storeOf } from '../stores.js';
+} from '../helpers/client.js';
+import { FERN_JSON } from '../helpers/plants.js';
+import { expireAtOnce, isReleased, listen, serve } from '../helpers/service.js';
+import { gatedStore, storeOf } from '../helpers/stores.js';
 import { declaring, nextClose, plantOfSize } from './support.js';
 
 /** FERN, with a chunk for each character. */

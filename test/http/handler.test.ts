@@ -16,12 +16,12 @@ import {
   TOKEN,
   type Expected,
   type Message,
-} from '../client.js';
-import { exactly } from '../exactly.js';
-import { inJson, IVY } from '../plants.js';
-import { codeSpans, rows } from '../readme.js';
-import { listen, serve } from '../service.js';
-import { openNewLog, storeOf } from '../stores.js';
+} from '../helpers/client.js';
+import { codeSpans, rows } from '../helpers/documents.js';
+import { exactly } from '../helpers/exactly.js';
+import { inJson, IVY } from '../helpers/plants.js';
+import { listen, serve } from '../helpers/service.js';
+import { openNewLog, storeOf } from '../helpers/stores.js';
 
 /** What a client or the store sends, and no answer may repeat. */
 const MARKER = 'marker';

@@ -11,9 +11,9 @@ import {
   message,
   TOKEN,
   type Message,
-} from '../client.js';
-import { FERN, inJson } from '../plants.js';
-import { listen, serve } from '../service.js';
+} from '../helpers/client.js';
+import { FERN, inJson } from '../helpers/plants.js';
+import { listen, serve } from '../helpers/service.js';
 import { PARTS } from './parts.js';
 
 t.test('a part of the head decides whether a plant is stored', async (t) => {

@@ -8,10 +8,10 @@ import t, { type Test } from 'tap';
 import { resolveLimits } from '../../dist/http/limits.js';
 import { createPlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
-import { chunk, CHUNKED, connect, exchange, isFailure, message, TOKEN } from '../client.js';
-import { FERN, FERN_JSON, inJson } from '../plants.js';
-import { expireAtOnce, isReleased, listen, listenTo, serve } from '../service.js';
-import { gatedStore, storeOf, type GatedStore } from '../stores.js';
+import { chunk, CHUNKED, connect, exchange, isFailure, message, TOKEN } from '../helpers/client.js';
+import { FERN, FERN_JSON, inJson } from '../helpers/plants.js';
+import { expireAtOnce, isReleased, listen, listenTo, serve } from '../helpers/service.js';
+import { gatedStore, storeOf, type GatedStore } from '../helpers/stores.js';
 import { nextClose, plantOfSize } from './support.js';
 
 t.test('a limit that is omitted has its default', async (t) => {

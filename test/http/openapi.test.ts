@@ -2,7 +2,7 @@ import { Validator } from '@seriousme/openapi-schema-validator';
 import t from 'tap';
 
 import { ErrorSchema, NewPlantSchema, openapi, PlantSchema } from '../../dist/index.js';
-import { exactly } from '../exactly.js';
+import { exactly } from '../helpers/exactly.js';
 
 t.test('the document is valid OpenAPI 3.1', async (t) => {
   const validator = new Validator();

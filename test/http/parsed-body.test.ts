@@ -1,8 +1,8 @@
 import t, { type Test } from 'tap';
 
 import { Budget, memoryForBody, type Reservation } from '../../dist/http/budget.js';
-import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { Failure, failures } from '../../dist/http/failures.js';
+import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { parsedPlant } from '../../dist/http/parsed-body.js';
 import type { HttpRequest } from '../../dist/http/request.js';
 import { PlantFault } from '../../dist/plant-json.js';

@@ -1,4 +1,4 @@
-import { TOKEN, type Message } from '../client.js';
+import { TOKEN, type Message } from '../helpers/client.js';
 
 /** Values of one part of a request, and the answer that they get. */
 export interface Part {

@@ -3,9 +3,9 @@ import type { Socket } from 'node:net';
 
 import t from 'tap';
 
-import { connect, exchange, message } from '../client.js';
-import { inJson, PLANTS_OF_EACH_SHAPE } from '../plants.js';
-import { listen, serve } from '../service.js';
+import { connect, exchange, message } from '../helpers/client.js';
+import { inJson, PLANTS_OF_EACH_SHAPE } from '../helpers/plants.js';
+import { listen, serve } from '../helpers/service.js';
 
 t.test('a plant is answered with its members, unchanged, and no id', async (t) => {
   const { port, log } = await serve(t);

@@ -1,6 +1,6 @@
 import type { Server, Socket } from 'node:net';
 
-import { message } from '../client.js';
+import { message } from '../helpers/client.js';
 
 /** A plant whose JSON has a given length in bytes. */
 export function plantOfSize(bytes: number): string {

@@ -3,13 +3,13 @@ import { appendFileSync, existsSync, truncateSync, writeFileSync } from 'node:fs
 
 import t from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog } from '../../dist/log/log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import type { NewPlant } from '../../dist/plant.js';
-import { exactly } from '../exactly.js';
-import { FERN, IVY, manyPlants, MOSS, REED } from '../plants.js';
-import { collect } from '../stores.js';
+import { exactly } from '../helpers/exactly.js';
+import { FERN, IVY, manyPlants, MOSS, REED } from '../helpers/plants.js';
+import { collect } from '../helpers/stores.js';
 import {
   countOf,
   createGate,

@@ -7,7 +7,7 @@ import { openLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { PlantStoreError } from '../../dist/store.js';
-import { plantsNamed } from '../plants.js';
+import { plantsNamed } from '../helpers/plants.js';
 import {
   contentOf,
   createGate,

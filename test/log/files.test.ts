@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import t from 'tap';
 
 import { createFolder, keepAside } from '../../dist/log/files.js';
-import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog } from '../../dist/log/log.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { contentOf, countOf, faultyFileSystem, logAt, nameOfKept, type Faults } from './support.js';
 
 /* That what is written is durable, and the folders with it, is shown by ../crash-states/. */

@@ -2,7 +2,7 @@ import cluster from 'node:cluster';
 import { once } from 'node:events';
 
 import { openPlantLog } from '../../dist/log/log.js';
-import { FERN } from '../plants.js';
+import { FERN } from '../helpers/plants.js';
 
 /*
  * A process that opens the log at argv[2] and stores a plant. A worker of a cluster then leaves that, as for a graceful

@@ -3,7 +3,7 @@ import t, { type Test } from 'tap';
 import type { OpenFile } from '../../dist/log/files.js';
 import { partsOf } from '../../dist/log/lines.js';
 import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
-import { FERN, plantsNamed } from '../plants.js';
+import { FERN, plantsNamed } from '../helpers/plants.js';
 import { lineOf, logOf, memoryFile } from './support.js';
 
 const CHUNK_BYTES = 114_688;

@@ -5,8 +5,8 @@ import { join } from 'node:path';
 
 import type { Test } from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openPlantLog } from '../../dist/log/log.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 
 /** A process that runs holder.js, and has opened its log. */
 export interface Holder {

@@ -18,12 +18,12 @@ import { Worker } from 'node:worker_threads';
 
 import t, { type Test } from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/system.js';
 import { claimPrefix } from '../../dist/log/lock.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
-import { FERN } from '../plants.js';
-import { exactly } from '../exactly.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
+import { exactly } from '../helpers/exactly.js';
+import { FERN } from '../helpers/plants.js';
 import { claimsIn, hasty, sizeOf, startHolder } from './lock-support.js';
 import { countOf, faultyFileSystem, holdNext, LOCKED, logAt, UNAVAILABLE } from './support.js';
 

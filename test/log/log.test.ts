@@ -19,15 +19,15 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import t from 'tap';
 
 import { MODIFIED } from '../../dist/log/errors.js';
-import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { readPlantLog } from '../../dist/log/read.js';
-import { encodeRecord } from '../../dist/log/record.js';
 import { verifyLog } from '../../dist/log/read.js';
+import { encodeRecord } from '../../dist/log/record.js';
 import { repairLog } from '../../dist/log/repair.js';
-import { exactly } from '../exactly.js';
-import { FERN, IVY, MOSS, REED } from '../plants.js';
-import { collect } from '../stores.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
+import { exactly } from '../helpers/exactly.js';
+import { FERN, IVY, MOSS, REED } from '../helpers/plants.js';
+import { collect } from '../helpers/stores.js';
 import { hasty } from './lock-support.js';
 import {
   failNext,

@@ -5,15 +5,15 @@ import t from 'tap';
 
 import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { verifyLog } from '../../dist/log/read.js';
+import { readPlantLog } from '../../dist/log/read.js';
 import { encodeRecord } from '../../dist/log/record.js';
 import { nodeSystem } from '../../dist/log/system.js';
-import { readPlantLog } from '../../dist/log/read.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { example } from '../embedding/application.js';
-import { FERN, IVY, MOSS, PLANTS_OF_EACH_SHAPE, plantsNamed } from '../plants.js';
-import { block, read as readDocument } from '../readme.js';
-import { collect } from '../stores.js';
-import { asModule } from '../system/program.js';
+import { block, read as readDocument } from '../helpers/documents.js';
+import { FERN, IVY, MOSS, PLANTS_OF_EACH_SHAPE, plantsNamed } from '../helpers/plants.js';
+import { asModule } from '../helpers/program.js';
+import { collect } from '../helpers/stores.js';
 import {
   countOf,
   holdNext,

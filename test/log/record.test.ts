@@ -16,8 +16,8 @@ import {
   type Line,
 } from '../../dist/log/record.js';
 import { MAX_ID, MIN_ID, type NewPlant } from '../../dist/plant.js';
-import { anyPlant } from '../any-plant.js';
-import { PLANTS_OF_EACH_SHAPE } from '../plants.js';
+import { anyPlant } from '../helpers/any-plant.js';
+import { PLANTS_OF_EACH_SHAPE } from '../helpers/plants.js';
 
 const NEIGHBOUR = Buffer.from(encodeRecord({ id: 5n, name: '' }));
 

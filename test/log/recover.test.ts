@@ -10,8 +10,8 @@ import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { verifyLog } from '../../dist/log/read.js';
 import { repairLog } from '../../dist/log/repair.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
-import { exactly } from '../exactly.js';
-import { FERN, IVY, manyPlants, MOSS, REED } from '../plants.js';
+import { exactly } from '../helpers/exactly.js';
+import { FERN, IVY, manyPlants, MOSS, REED } from '../helpers/plants.js';
 import {
   contentOf,
   createGate,

@@ -14,10 +14,10 @@ import { isDeepStrictEqual } from 'node:util';
 
 import t from 'tap';
 
-import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { repairLog, type Repair } from '../../dist/log/repair.js';
-import { FERN, IVY, MOSS, plantsNamed } from '../plants.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
+import { FERN, IVY, MOSS, plantsNamed } from '../helpers/plants.js';
 import { hasty } from './lock-support.js';
 import {
   contentOf,

@@ -8,9 +8,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Test } from 'tap';
 
 import type { OpenFile } from '../../dist/log/files.js';
-import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { encodeRecord } from '../../dist/log/record.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import type { NewPlant } from '../../dist/plant.js';
 
 export const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };

@@ -21,7 +21,7 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import type { Test } from 'tap';
 
-import { freePort } from '../service.js';
+import { freePort } from '../helpers/service.js';
 
 const execute = promisify(execFile);
 

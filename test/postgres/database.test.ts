@@ -8,10 +8,9 @@ import timers from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
-import { exchange, message, TOKEN } from '../client.js';
-import { scrape } from '../metrics.js';
-import { FERN, inJson } from '../plants.js';
-import { freePort, listen } from '../service.js';
+import { exchange, message, TOKEN } from '../helpers/client.js';
+import { scrape } from '../helpers/metrics.js';
+import { FERN, inJson } from '../helpers/plants.js';
 import {
   beforeImports,
   DONE,
@@ -25,7 +24,8 @@ import {
   SERVER,
   type LaunchOptions,
   type Process,
-} from '../system/program.js';
+} from '../helpers/program.js';
+import { freePort, listen } from '../helpers/service.js';
 import { missing, startCluster, until } from './cluster.js';
 
 const SECRET = 'pa:ss/w@rd%,';

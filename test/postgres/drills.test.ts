@@ -5,10 +5,10 @@ import { join, resolve } from 'node:path';
 
 import t from 'tap';
 
-import { exchange, message } from '../client.js';
-import { FERN, inJson } from '../plants.js';
-import { blocks } from '../readme.js';
-import { follow } from '../system/program.js';
+import { exchange, message } from '../helpers/client.js';
+import { blocks } from '../helpers/documents.js';
+import { FERN, inJson } from '../helpers/plants.js';
+import { follow } from '../helpers/program.js';
 import { missing, startCluster } from './cluster.js';
 
 t.test('a copy is restored, and plants move there and back', { skip: missing() }, async (t) => {

@@ -6,7 +6,7 @@ import t, { type Test } from 'tap';
 import { PlantStoreError } from '../../dist/index.js';
 import { isTransient, openPostgresStore } from '../../dist/postgres/index.js';
 import { openSession } from '../../dist/postgres/session.js';
-import { expireAtOnce, freePort, listen } from '../service.js';
+import { expireAtOnce, freePort, listen } from '../helpers/service.js';
 
 /** Starts a stand-in for a server, and returns its host and port. */
 async function standIn(t: Test, answer: (socket: Socket) => void): Promise<string> {

@@ -1,6 +1,6 @@
 import t from 'tap';
 
-import { exactly } from '../exactly.js';
+import { exactly } from '../helpers/exactly.js';
 import { missing, query, startCluster, succeeds, until } from './cluster.js';
 import { startLoad } from './load.js';
 import { startProxy } from './proxy.js';

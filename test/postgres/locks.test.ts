@@ -1,7 +1,7 @@
 import t from 'tap';
 
-import { exactly } from '../exactly.js';
-import { FERN, IVY } from '../plants.js';
+import { exactly } from '../helpers/exactly.js';
+import { FERN, IVY } from '../helpers/plants.js';
 import { begin, missing, query, startCluster, trigger } from './cluster.js';
 import { addUntilStored, openStore, plantsFrom, refusedOf } from './support.js';
 

@@ -8,12 +8,12 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { selfSigned } from '../certificate.js';
-import { exchange, message, TOKEN } from '../client.js';
-import { createClient, createLedger, startLoad } from '../load.js';
-import { block, blocks } from '../readme.js';
-import { freePort } from '../service.js';
-import { DONE, follow, launch, start, type Process } from '../system/program.js';
+import { selfSigned } from '../helpers/certificate.js';
+import { exchange, message, TOKEN } from '../helpers/client.js';
+import { block, blocks } from '../helpers/documents.js';
+import { createClient, createLedger, startLoad } from '../helpers/load.js';
+import { DONE, follow, launch, start, type Process } from '../helpers/program.js';
+import { freePort } from '../helpers/service.js';
 import {
   begin,
   find,

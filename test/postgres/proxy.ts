@@ -2,7 +2,7 @@ import { connect, createServer, type Socket } from 'node:net';
 
 import type { Test } from 'tap';
 
-import { listen } from '../service.js';
+import { listen } from '../helpers/service.js';
 
 /** After how many bytes, counted in both directions, a connection is cut, and how. */
 export interface Cut {

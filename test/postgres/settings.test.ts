@@ -2,8 +2,8 @@ import t, { type Test } from 'tap';
 
 import type { NewPlant } from '../../dist/index.js';
 import { codeOf } from '../../dist/system-error.js';
-import { IVY } from '../plants.js';
-import { collect } from '../stores.js';
+import { IVY } from '../helpers/plants.js';
+import { collect } from '../helpers/stores.js';
 import { missing, startCluster } from './cluster.js';
 import { openStore } from './support.js';
 

@@ -1,7 +1,7 @@
 import t from 'tap';
 
-import { FERN } from '../plants.js';
-import { freePort } from '../service.js';
+import { FERN } from '../helpers/plants.js';
+import { freePort } from '../helpers/service.js';
 import { begin, missing, startPair, trigger } from './cluster.js';
 import { startLoad } from './load.js';
 import { addUntilStored, openStore } from './support.js';

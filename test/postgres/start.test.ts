@@ -5,10 +5,10 @@ import { join } from 'node:path';
 import t from 'tap';
 
 import { openPostgresStore, type PostgresStoreOptions } from '../../dist/postgres/index.js';
-import { selfSigned } from '../certificate.js';
-import { FERN } from '../plants.js';
-import { block } from '../readme.js';
-import { freePort } from '../service.js';
+import { selfSigned } from '../helpers/certificate.js';
+import { block } from '../helpers/documents.js';
+import { FERN } from '../helpers/plants.js';
+import { freePort } from '../helpers/service.js';
 import { missing, query, startCluster, USER } from './cluster.js';
 import { openStore } from './support.js';
 

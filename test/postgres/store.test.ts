@@ -13,9 +13,9 @@ import { rowsOf } from '../../dist/postgres/rows.js';
 import { COMPARE, PAGE } from '../../dist/postgres/statements.js';
 import { storeContract } from '../../dist/store-contract.js';
 import { codeOf } from '../../dist/system-error.js';
-import { exactly } from '../exactly.js';
-import { FERN, IVY, PLANTS_OF_EACH_SHAPE, plantsNamed } from '../plants.js';
-import { collect } from '../stores.js';
+import { exactly } from '../helpers/exactly.js';
+import { FERN, IVY, PLANTS_OF_EACH_SHAPE, plantsNamed } from '../helpers/plants.js';
+import { collect } from '../helpers/stores.js';
 import { begin, missing, query, startCluster, trigger, until } from './cluster.js';
 import { addUntilStored, openStore, plantsFrom } from './support.js';
 

@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap';
 
 import { openPostgresStore } from '../../dist/postgres/index.js';
-import { FERN, IVY } from '../plants.js';
+import { FERN, IVY } from '../helpers/plants.js';
 import { missing, query, startCluster } from './cluster.js';
 import { addUntilStored, openStore } from './support.js';
 

@@ -8,9 +8,7 @@ import { pathToFileURL } from 'node:url';
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/record.js';
-import { lineOf } from '../log/support.js';
-import { FERN, IVY } from '../plants.js';
-import { listen } from '../service.js';
+import { FERN, IVY } from '../helpers/plants.js';
 import {
   asModule,
   DONE,
@@ -22,7 +20,9 @@ import {
   run,
   runHere,
   SERVER,
-} from '../system/program.js';
+} from '../helpers/program.js';
+import { listen } from '../helpers/service.js';
+import { lineOf } from '../log/support.js';
 
 t.test('the version is that of the package', async (t) => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };

@@ -4,8 +4,8 @@ import { spawnSync } from 'node:child_process';
 import t, { type Test } from 'tap';
 
 import { MONITOR_LIMITS } from '../../dist/program/server/monitor.js';
-import { connect, message, type Client } from '../client.js';
-import { DONE, ENV, start } from './program.js';
+import { connect, message, type Client } from '../helpers/client.js';
+import { DONE, ENV, start } from '../helpers/program.js';
 
 const CONNECTIONS = 30;
 const under = ['prlimit', `--nofile=${CONNECTIONS + 200}`];

@@ -5,12 +5,18 @@ import { join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { selfSigned } from '../certificate.js';
-import { connect, TOKEN } from '../client.js';
-import { byLength } from '../length.js';
-import { createClient, createLedger, startLoad, type Client, type Ledger } from '../load.js';
-import { block } from '../readme.js';
-import { asModule, launch, PATIENT, SERVER, type Process } from './program.js';
+import { selfSigned } from '../helpers/certificate.js';
+import { connect, TOKEN } from '../helpers/client.js';
+import { block } from '../helpers/documents.js';
+import { byLength } from '../helpers/effort.js';
+import {
+  createClient,
+  createLedger,
+  startLoad,
+  type Client,
+  type Ledger,
+} from '../helpers/load.js';
+import { asModule, launch, PATIENT, SERVER, type Process } from '../helpers/program.js';
 
 const PARENT = resolve('test/system/parent.py');
 const skip = spawnSync('python3', ['--version']).status !== 0 && 'needs python3';

@@ -6,10 +6,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { settingsFor } from '../faults/support.js';
-import { byLength } from '../length.js';
-import { createLedger, startLoad } from '../load.js';
-import { start } from './program.js';
+import { byLength } from '../helpers/effort.js';
+import { createLedger, startLoad } from '../helpers/load.js';
+import { settingsFor, start } from '../helpers/program.js';
 
 const ROUNDS = byLength(1, 25, 200);
 

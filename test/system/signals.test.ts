@@ -8,8 +8,7 @@ import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
-import { connect, exchange, message, refusesConnections, TOKEN } from '../client.js';
-import { ONE_THREAD } from '../faults/strace.js';
+import { connect, exchange, message, refusesConnections, TOKEN } from '../helpers/client.js';
 import {
   beforeImports,
   changeTimers,
@@ -23,7 +22,8 @@ import {
   start,
   type LaunchOptions,
   type Program,
-} from './program.js';
+} from '../helpers/program.js';
+import { ONE_THREAD } from '../helpers/strace.js';
 
 /**
  * A preload with which the process sends itself a signal as soon as it handles signals, and waits until that has

@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import t from 'tap';
 
 import { encodeRecord } from '../../../dist/log/record.js';
-import { stepClock } from '../../service.js';
 import {
   ENV,
   FAILED,
@@ -16,7 +15,8 @@ import {
   runHere,
   SERVER,
   STILL,
-} from '../../system/program.js';
+} from '../../helpers/program.js';
+import { stepClock } from '../../helpers/service.js';
 
 // No progress is reported.
 stepClock(t, 0);

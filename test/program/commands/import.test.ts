@@ -7,12 +7,12 @@ import t, { type Test } from 'tap';
 import { openPlantLog, readPlantLog } from '../../../dist/index.js';
 import { encodeRecord, MAX_RECORD_BYTES } from '../../../dist/log/record.js';
 import { addPlants } from '../../../dist/program/commands/import.js';
-import { exactly } from '../../exactly.js';
-import { FERN, FERN_JSON, inJson, IVY } from '../../plants.js';
-import { block } from '../../readme.js';
-import { stepClock } from '../../service.js';
-import { collect, storeOf } from '../../stores.js';
-import { FAILED, failsHere, INTERRUPTED, launchHere, run, runHere } from '../../system/program.js';
+import { block } from '../../helpers/documents.js';
+import { exactly } from '../../helpers/exactly.js';
+import { FERN, FERN_JSON, inJson, IVY } from '../../helpers/plants.js';
+import { FAILED, failsHere, INTERRUPTED, launchHere, run, runHere } from '../../helpers/program.js';
+import { stepClock } from '../../helpers/service.js';
+import { collect, storeOf } from '../../helpers/stores.js';
 
 // No progress is reported.
 stepClock(t, 0);

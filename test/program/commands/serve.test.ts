@@ -21,16 +21,14 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { openPlantLog } from '../../../dist/index.js';
-import { serve } from '../../../dist/program/commands/serve.js';
 import { encodeRecord } from '../../../dist/log/record.js';
+import { serve } from '../../../dist/program/commands/serve.js';
+import type { OpenStore } from '../../../dist/program/open-store.js';
 import { bind } from '../../../dist/program/server/bind.js';
 import { readServerSettings } from '../../../dist/program/settings/rules.js';
-import type { OpenStore } from '../../../dist/program/open-store.js';
-import { selfSigned } from '../../certificate.js';
-import { connect, message, openSocket, statusWith, TOKEN } from '../../client.js';
-import { FERN, FERN_JSON, inJson } from '../../plants.js';
-import { expireAtOnce, freePort, listen } from '../../service.js';
-import { gatedStore } from '../../stores.js';
+import { selfSigned } from '../../helpers/certificate.js';
+import { connect, message, openSocket, statusWith, TOKEN } from '../../helpers/client.js';
+import { FERN, FERN_JSON, inJson } from '../../helpers/plants.js';
 import {
   DONE,
   ENV,
@@ -43,7 +41,9 @@ import {
   SERVER,
   start,
   startHere,
-} from '../../system/program.js';
+} from '../../helpers/program.js';
+import { expireAtOnce, freePort, listen } from '../../helpers/service.js';
+import { gatedStore } from '../../helpers/stores.js';
 
 const RECORD = encodeRecord(FERN);
 

@@ -7,9 +7,7 @@ import t from 'tap';
 
 import { encodeRecord } from '../../../dist/log/record.js';
 import { nodeSystem } from '../../../dist/log/system.js';
-import { lineOf } from '../../log/support.js';
-import { FERN, IVY, MOSS } from '../../plants.js';
-import { stepClock } from '../../service.js';
+import { FERN, IVY, MOSS } from '../../helpers/plants.js';
 import {
   ENV,
   FAILED,
@@ -20,7 +18,9 @@ import {
   runHere,
   startHere,
   STILL,
-} from '../../system/program.js';
+} from '../../helpers/program.js';
+import { stepClock } from '../../helpers/service.js';
+import { lineOf } from '../../log/support.js';
 
 /** Text is in Latin-1, so that its length is in bytes. */
 const [fern, ivy, moss] = [lineOf(FERN), lineOf(IVY), lineOf(MOSS)];

@@ -18,7 +18,7 @@ import {
 } from '../../../dist/program/server/http-server.js';
 import { REPORT_RATE } from '../../../dist/report.js';
 import type { PlantStore } from '../../../dist/store.js';
-import { selfSigned } from '../../certificate.js';
+import { selfSigned } from '../../helpers/certificate.js';
 import {
   chunk,
   CHUNKED,
@@ -30,10 +30,10 @@ import {
   TOKEN,
   type Client,
   type Expected,
-} from '../../client.js';
-import { FERN_JSON, inJson, IVY, MOSS } from '../../plants.js';
-import { expireAtOnce, listenTo, startPlantServer } from '../../service.js';
-import { gatedStore, storeOf } from '../../stores.js';
+} from '../../helpers/client.js';
+import { FERN_JSON, inJson, IVY, MOSS } from '../../helpers/plants.js';
+import { expireAtOnce, listenTo, startPlantServer } from '../../helpers/service.js';
+import { gatedStore, storeOf } from '../../helpers/stores.js';
 
 /** A store that takes every plant at once. */
 const takesAll = storeOf(() => Promise.resolve('created'));

@@ -22,10 +22,10 @@ import {
   parseAnswers,
   TOKEN,
   type Message,
-} from '../../client.js';
-import { FERN, inJson } from '../../plants.js';
-import { listen, listenTo, startPlantServer } from '../../service.js';
-import { gatedStore, storeOf } from '../../stores.js';
+} from '../../helpers/client.js';
+import { FERN, inJson } from '../../helpers/plants.js';
+import { listen, listenTo, startPlantServer } from '../../helpers/service.js';
+import { gatedStore, storeOf } from '../../helpers/stores.js';
 
 /** A handler, and a function that returns the ids of the plants that its store was given since the last call. */
 function createService(store = storeOf(async () => 'created')) {

@@ -8,7 +8,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import t from 'tap';
 
 import { startMetrics, type Gauges } from '../../../dist/program/server/metrics.js';
-import { noPromtool, samplesIn } from '../../metrics.js';
+import { samplesIn } from '../../helpers/metrics.js';
+import { noPromtool } from '../../helpers/needs.js';
 
 const GAUGES: Gauges = {
   ...{ open: 3, dropped: 2, maxConnections: 10 },

@@ -14,12 +14,12 @@ import {
   startMonitor,
   type Watched,
 } from '../../../dist/program/server/monitor.js';
-import { connect, exchange, message } from '../../client.js';
+import { connect, exchange, message } from '../../helpers/client.js';
+import { scrape } from '../../helpers/metrics.js';
+import { inJson, IVY } from '../../helpers/plants.js';
+import { DONE, ENV, launchHere, serving, startHere, type Program } from '../../helpers/program.js';
+import { freePort } from '../../helpers/service.js';
 import { createGate, isPending, type Gate } from '../../log/support.js';
-import { scrape } from '../../metrics.js';
-import { inJson, IVY } from '../../plants.js';
-import { freePort } from '../../service.js';
-import { DONE, ENV, launchHere, serving, startHere, type Program } from '../../system/program.js';
 
 const SERVING: Watched = {
   check: async () => undefined,

@@ -13,8 +13,8 @@ import {
   readTokens,
   readTokensIfPresent,
 } from '../../../dist/program/settings/files.js';
-import { selfSigned } from '../../certificate.js';
-import { problemsOf } from '../../system/program.js';
+import { selfSigned } from '../../helpers/certificate.js';
+import { problemsOf } from '../../helpers/program.js';
 
 const UNSENDABLE = 'has characters that a bearer token cannot have (RFC 6750)';
 

@@ -10,9 +10,9 @@ import {
 } from '../../../dist/program/settings/read.js';
 import { readServerSettings, type ServerSettings } from '../../../dist/program/settings/rules.js';
 import { NEEDS, SETTING_NAMES } from '../../../dist/program/settings/table.js';
-import { selfSigned } from '../../certificate.js';
-import { exactly } from '../../exactly.js';
-import { problemsOf } from '../../system/program.js';
+import { selfSigned } from '../../helpers/certificate.js';
+import { exactly } from '../../helpers/exactly.js';
+import { problemsOf } from '../../helpers/program.js';
 
 const problemsIn = (environment: Environment): Promise<readonly string[]> =>
   problemsOf(readServerSettings(environment));

@@ -4,7 +4,8 @@ import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
 
-import { REQUEST_COST } from '../dist/http/budget.js';
+import { REQUEST_COST } from '../../dist/http/budget.js';
+import { failures } from '../../dist/http/failures.js';
 import {
   DEFAULT_LIMITS,
   DRAIN,
@@ -13,25 +14,33 @@ import {
   MAX_REFUSED_BYTES,
   MAX_TOKEN_LENGTH,
   MAX_TOKENS,
-} from '../dist/http/limits.js';
-import { failures } from '../dist/http/failures.js';
-import { encodeRecord, MAX_RECORD_BYTES } from '../dist/log/record.js';
-import { HANG_MS } from '../dist/log/commit.js';
-import { claimPrefix } from '../dist/log/lock.js';
-import { CONNECTION_LIMITS, STOP_TIMES } from '../dist/program/server/http-server.js';
-import { MONITOR_LIMITS } from '../dist/program/server/monitor.js';
-import { SHUTDOWN_MS } from '../dist/program/signals.js';
-import { openapi } from '../dist/index.js';
-import { MEMBERS } from '../dist/plant.js';
-import { REPORT_RATE } from '../dist/report.js';
-import { statusWith } from './client.js';
-import { missing } from './faults/support.js';
-import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB } from './hostile/memory.js';
-import { MAX_BLOCK_MS } from './hostile/time.js';
-import { lineOf } from './log/support.js';
-import { inJson, IVY, MOSS } from './plants.js';
-import { block, blocks, blocksIn, codeSpans, DOCUMENTS, EXAMPLES, read, rows } from './readme.js';
-import { launch, runHere, serving, start } from './system/program.js';
+} from '../../dist/http/limits.js';
+import { openapi } from '../../dist/index.js';
+import { HANG_MS } from '../../dist/log/commit.js';
+import { claimPrefix } from '../../dist/log/lock.js';
+import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { MEMBERS } from '../../dist/plant.js';
+import { CONNECTION_LIMITS, STOP_TIMES } from '../../dist/program/server/http-server.js';
+import { MONITOR_LIMITS } from '../../dist/program/server/monitor.js';
+import { SHUTDOWN_MS } from '../../dist/program/signals.js';
+import { REPORT_RATE } from '../../dist/report.js';
+import { statusWith } from '../helpers/client.js';
+import {
+  block,
+  blocks,
+  blocksIn,
+  codeSpans,
+  DOCUMENTS,
+  EXAMPLES,
+  read,
+  rows,
+} from '../helpers/documents.js';
+import { missing } from '../helpers/needs.js';
+import { inJson, IVY, MOSS } from '../helpers/plants.js';
+import { launch, runHere, serving, start } from '../helpers/program.js';
+import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB } from '../hostile/memory.js';
+import { MAX_BLOCK_MS } from '../hostile/time.js';
+import { lineOf } from '../log/support.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
   scripts: Record<string, string>;

@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 
 import type { Test } from 'tap';
 
-import { openPlantLog, type PlantLog, type PlantStore } from '../dist/index.js';
+import { openPlantLog, type PlantLog, type PlantStore } from '../../dist/index.js';
 
 /** Opens a log in a folder of the test's own. */
 export async function openNewLog(t: Test): Promise<PlantLog> {

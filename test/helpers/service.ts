@@ -13,12 +13,12 @@ import {
   type PlantHandler,
   type PlantHandlerOptions,
   type PlantLog,
-} from '../dist/index.js';
+} from '../../dist/index.js';
 import {
   createPlantServer,
   type PlantServer,
   type PlantServerOptions,
-} from '../dist/program/server/http-server.js';
+} from '../../dist/program/server/http-server.js';
 import { TOKEN } from './client.js';
 import { openNewLog } from './stores.js';
 

@@ -7,14 +7,14 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 
 import t, { type Test } from 'tap';
 
-import { typeFaults } from './compile.js';
-import { block } from './readme.js';
-import { serve } from './service.js';
+import { typeFaults } from '../helpers/compile.js';
+import { block } from '../helpers/documents.js';
+import { serve } from '../helpers/service.js';
 
 // With `import`, Node would search its nine megabytes for the names of exports.
 const typescript = createRequire(import.meta.url)('typescript') as typeof import('typescript');
 
-const PACKAGE = fileURLToPath(new URL('..', import.meta.url));
+const PACKAGE = fileURLToPath(new URL('../..', import.meta.url));
 
 /** A client that sends any id exactly. */
 const EXACT_CLIENT = `${block('Clients', 'ts')}\n${block('Ids beyond 2^53', 'ts')}`;
@@ -40,7 +40,7 @@ t.test('a typed client is generated from the document as its document says', asy
   const command = block('Clients', 'sh').trim().split(' ');
   t.strictSame(command.splice(0, 2), ['npx', 'openapi-typescript']);
   const bin = new URL(
-    '../test/consumers/typescript-5.9/node_modules/openapi-typescript/bin/cli.js',
+    '../../test/package/consumers/typescript-5.9/node_modules/openapi-typescript/bin/cli.js',
     import.meta.url,
   );
   execFileSync(process.execPath, [fileURLToPath(bin), ...command], { cwd: folder });

@@ -1,8 +1,3 @@
-import { missing } from './faults/support.js';
-
-/** Why tests with promtool cannot run on this machine, or false. */
-export const noPromtool = missing('promtool');
-
 /** The samples of metrics in Prometheus' text format, by name and labels. */
 export function samplesIn(text: string): Map<string, number> {
   const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));

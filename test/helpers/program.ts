@@ -8,7 +8,7 @@ import type { Test } from 'tap';
 
 import { runCommand } from '../../dist/program/main.js';
 import { SettingsError } from '../../dist/program/settings/error.js';
-import { TOKEN } from '../client.js';
+import { TOKEN } from './client.js';
 
 export interface LaunchOptions {
   readonly args?: readonly string[];
@@ -92,6 +92,11 @@ export const SERVER = resolve('dist/server.js');
 
 /** A log in the working directory, and a token. */
 export const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
+
+/** The settings of a program that keeps its log at this path. */
+export function settingsFor(log: string): Record<string, string> {
+  return { PLANT_STORE_FILE: log, PLANT_STORE_TOKEN: TOKEN };
+}
 
 /** The URL of a module with this source. */
 export const asModule = (source: string): string =>
@@ -247,6 +252,11 @@ export async function serving(program: Process, givenToken?: string): Promise<Pr
       return program.ended;
     },
   });
+}
+
+/** Checks that a program ends with code 0 on a SIGTERM. */
+export async function stopCleanly(t: Test, program: Program): Promise<void> {
+  t.match(await program.stop('SIGTERM'), { code: 0 }, 'a clean shutdown');
 }
 
 /** What can be chosen for a program in this process. */

@@ -16,7 +16,7 @@ import { stringify } from 'yaml';
 
 const { TEST_JOBS = 4, TEST_SILENCE = 150, COVERAGE } = process.env;
 const SILENCE_MS = Number(TEST_SILENCE) * 1_000;
-const ROOT = new URL('..', import.meta.url).pathname;
+const ROOT = new URL('../..', import.meta.url).pathname;
 const PRELOAD = new URL('preload.js', import.meta.url).href;
 const OPTIONS = ['--enable-source-maps', '--test-reporter=tap', '--import', PRELOAD];
 const ENV = COVERAGE === undefined ? process.env : { ...process.env, NODE_V8_COVERAGE: COVERAGE };

@@ -5,13 +5,14 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { parse } from 'yaml';
 
-import { startMetrics } from '../dist/program/server/metrics.js';
-import { exchange, message, TOKEN } from './client.js';
-import { exactly } from './exactly.js';
-import { noPromtool, samplesIn } from './metrics.js';
-import { FERN, inJson, IVY } from './plants.js';
-import { block, blocks, read } from './readme.js';
-import { ENV, SERVER, start } from './system/program.js';
+import { startMetrics } from '../../dist/program/server/metrics.js';
+import { exchange, message, TOKEN } from '../helpers/client.js';
+import { block, blocks, read } from '../helpers/documents.js';
+import { exactly } from '../helpers/exactly.js';
+import { samplesIn } from '../helpers/metrics.js';
+import { noPromtool } from '../helpers/needs.js';
+import { FERN, inJson, IVY } from '../helpers/plants.js';
+import { ENV, SERVER, start } from '../helpers/program.js';
 
 interface Rule {
   readonly alert: string;

@@ -5,13 +5,13 @@ import { fileURLToPath } from 'node:url';
 
 import t from 'tap';
 
-import { exchange, message, TOKEN } from './client.js';
-import { folderOutside, run } from './command.js';
-import { missing, startCluster } from './postgres/cluster.js';
-import { block, blocks, read, settingsIn } from './readme.js';
-import { DONE, launch, start } from './system/program.js';
+import { exchange, message, TOKEN } from '../helpers/client.js';
+import { folderOutside, run } from '../helpers/command.js';
+import { block, blocks, read, settingsIn } from '../helpers/documents.js';
+import { DONE, launch, start } from '../helpers/program.js';
+import { missing, startCluster } from '../postgres/cluster.js';
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const [, BUILD = '', FINAL = ''] = block('A container', 'dockerfile').split(/^FROM .*$/m);
 const [DOCKERIGNORE = '', , WITH_POSTGRES = ''] = blocks('A container', 'sh');
 /** What tests create in a clone. */

@@ -15,7 +15,7 @@ export const DOCUMENTS = [
   'test/bench/README.md',
 ] as const;
 
-const FOLDER = new URL('../test/examples/', import.meta.url);
+const FOLDER = new URL('../../test/embedding/examples/', import.meta.url);
 
 /** The programs of the documents, by the names of their files. */
 export const EXAMPLES = Object.fromEntries(
@@ -24,7 +24,7 @@ export const EXAMPLES = Object.fromEntries(
 
 /** The text of a document. */
 export function read(document: (typeof DOCUMENTS)[number]): string {
-  return readFileSync(new URL(`../${document}`, import.meta.url), 'utf8');
+  return readFileSync(new URL(`../../${document}`, import.meta.url), 'utf8');
 }
 
 /** The code blocks of a language under a heading, up to the next heading. */

@@ -1,4 +1,4 @@
-/* Loaded by `test/runner.ts` before each file of tests, once Node has begun to collect its coverage. */
+/* Loaded by `test/runner/runner.ts` before each file of tests, once Node has begun to collect its coverage. */
 
 import { isMainThread } from 'node:worker_threads';
 

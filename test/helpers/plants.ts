@@ -6,7 +6,7 @@ import {
   type Member,
   type NewPlant,
   type Plant,
-} from '../dist/plant.js';
+} from '../../dist/plant.js';
 
 /* The plants of tests in which any plant would do. In JSON, each has more bytes than UTF-16 code units. */
 

@@ -2,8 +2,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 import t from 'tap';
 
-import { typeFaults } from './compile.js';
-import { blocksIn } from './readme.js';
+import { typeFaults } from '../helpers/compile.js';
+import { blocksIn } from '../helpers/documents.js';
 
 /** What the package exports, and what examples use of Node without an import. */
 const USED = `

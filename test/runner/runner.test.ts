@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
-import { asModule, changeTimers } from './system/program.js';
+import { asModule, changeTimers } from '../helpers/program.js';
 
 const TAP = `import t from 'tap';\n`;
 
@@ -15,7 +15,7 @@ const TAP = `import t from 'tap';\n`;
 function runTests(t: Test, files: Readonly<Record<string, string>>, env = {}): string[] {
   const folder = t.testdir(files);
   const paths = Object.keys(files).map((name) => join(folder, name));
-  const { status, stdout } = spawnSync(process.execPath, ['.test/runner.js', ...paths], {
+  const { status, stdout } = spawnSync(process.execPath, ['.test/runner/runner.js', ...paths], {
     encoding: 'utf8',
     env: { ...process.env, COVERAGE: undefined, ...env },
   });
@@ -49,7 +49,7 @@ t.test('it waits', () => new Promise(() => setInterval(() => {}, 1_000)));`;
   const folder = t.testdir({ 'one.js': TAP + waits, 'other.js': TAP + waits });
   const files = ['one.js', 'other.js'].map((name) => join(folder, name));
   const env = { ...process.env, COVERAGE: undefined };
-  const runner = spawn(process.execPath, ['.test/runner.js', ...files], { env });
+  const runner = spawn(process.execPath, ['.test/runner/runner.js', ...files], { env });
   for (const file of files) while (!existsSync(`${file}.stat`)) await sleep(10);
   runner.kill('SIGTERM');
   t.strictSame(await once(runner, 'exit'), [1, null]);
@@ -58,9 +58,9 @@ t.test('it waits', () => new Promise(() => setInterval(() => {}, 1_000)));`;
 });
 
 t.test('a failure shows what has failed, at which line of src/ or test/', async (t) => {
-  const { href } = new URL('.', import.meta.url);
+  const { href } = new URL('..', import.meta.url);
   const fails = `import { openPlantLog } from '${href}../dist/index.js';
-import { run } from '${href}command.js';
+import { run } from '${href}helpers/command.js';
 t.test('it fails', async (t) => {
   console.log('the output');
   t.strictSame([], Array.from({ length: 1_000 }, () => 'x'.repeat(1_000)), 'the first');
@@ -80,7 +80,7 @@ t.test('a command', () => run('.', 'sh', '-c', 'echo out; echo err >&2; exit 3')
   t.equal(first.match(/^ {4}-.*xxx…$/gm)?.length, 15, 'twenty lines of a diff with its head');
   t.match(inSrc, /^ {4}openPlantLog \(src\/log\/log\.ts:\d+:\d+\)$/m);
   const command =
-    /a command failed\n.*fileName: test\/command\.ts\n.*command: sh -c echo.*\n {2}status: 3\n/s;
+    /a command failed\n.*fileName: test\/helpers\/command\.ts\n.*command: sh -c echo.*\n {2}status: 3\n/s;
   t.match(ofCommand, command);
   t.match(ofCommand, /stdout: \|\n {4}out\n {2}stderr: \|\n {4}err\n/);
   t.match(outside, /: outside of its tests\n {2}its process ended with code 1\n/);

@@ -4,13 +4,13 @@ import { fileURLToPath } from 'node:url';
 
 import t from 'tap';
 
-import { storeContract } from '../dist/store-contract.js';
-import { folderOutside, run } from './command.js';
-import { NEWEST_TYPES, typeFaults, type Compilation } from './compile.js';
-import { block, blocks, EXAMPLES, read } from './readme.js';
-import { DONE, launch } from './system/program.js';
+import { storeContract } from '../../dist/store-contract.js';
+import { folderOutside, run } from '../helpers/command.js';
+import { NEWEST_TYPES, typeFaults, type Compilation } from '../helpers/compile.js';
+import { block, blocks, EXAMPLES, read } from '../helpers/documents.js';
+import { DONE, launch } from '../helpers/program.js';
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MODULES = join(ROOT, 'node_modules');
 
 const PACKAGE = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
@@ -119,7 +119,7 @@ t.test('the contract of a store runs without this repository, under node:test', 
   cpSync(join(consumer, 'node_modules'), join(outside, 'node_modules'), { recursive: true });
   writeFileSync(join(outside, 'package.json'), '{ "type": "module" }');
   for (const name of ['store.js', 'store.test.js'])
-    cpSync(join(ROOT, '.test/examples', name), join(outside, name));
+    cpSync(join(ROOT, '.test/embedding/examples', name), join(outside, name));
   const output = await run(outside, process.execPath, '--test', '--test-reporter=tap');
   t.match(output, `# pass ${storeContract.length}\n`);
   t.match(output, '# fail 0\n');
@@ -284,7 +284,7 @@ t.test("under Yarn's Plug'n'Play, the program and an application open a log", as
     // Otherwise it is a part of the package around it.
     'yarn.lock': '',
     'plants.jsonl': '{"id":7,"name":"fern"}\n',
-    'plants-of-log.js': readFileSync(join(ROOT, '.test/examples/plants-of-log.js')),
+    'plants-of-log.js': readFileSync(join(ROOT, '.test/embedding/examples/plants-of-log.js')),
   });
   // Elsewhere than in CI, Yarn may write its lock file by default.
   const settings = [

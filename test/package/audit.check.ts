@@ -16,20 +16,20 @@ import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 import ts from 'typescript';
 
-import { encodeRecord } from '../dist/log/record.js';
-import { selfSigned } from './certificate.js';
-import { statusWith } from './client.js';
-import { folderOutside, run } from './command.js';
-import { exactly } from './exactly.js';
-import { missing } from './faults/support.js';
-import { scrape } from './metrics.js';
-import { FERN, FERN_JSON, IVY } from './plants.js';
-import { block, codeSpans, read, rows } from './readme.js';
-import { launch, start, type LaunchOptions, type Program } from './system/program.js';
+import { encodeRecord } from '../../dist/log/record.js';
+import { selfSigned } from '../helpers/certificate.js';
+import { statusWith } from '../helpers/client.js';
+import { folderOutside, run } from '../helpers/command.js';
+import { block, codeSpans, read, rows } from '../helpers/documents.js';
+import { exactly } from '../helpers/exactly.js';
+import { scrape } from '../helpers/metrics.js';
+import { missing } from '../helpers/needs.js';
+import { FERN, FERN_JSON, IVY } from '../helpers/plants.js';
+import { launch, start, type LaunchOptions, type Program } from '../helpers/program.js';
 
 /** A comment that begins its line. */
 const COMMENT = /^\s*(?:\/\/.*|\/\*[^]*?\*\/)$/gm;
-const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const INSTALLED = block('What is installed', 'sh');
 const STRICT = block('What the code contains', 'sh');
 const PERMISSION = block('What Node can forbid', 'sh');

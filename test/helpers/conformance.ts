@@ -1,6 +1,6 @@
 import { Compile } from 'typebox/schema';
 
-import { openapi } from '../dist/index.js';
+import { openapi } from '../../dist/index.js';
 
 /** An answer as a client sees it, the names of its headers in lower case. */
 export interface Received {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 
-import { MAX_ID, MEMBERS, MIN_ID, PlantSchema, type NewPlant } from '../dist/plant.js';
+import { MAX_ID, MEMBERS, MIN_ID, PlantSchema, type NewPlant } from '../../dist/plant.js';
 
 /**
  * A string of any UTF-16 code units: surrogates in pairs, alone and in the wrong order. Not of fast-check's unit

@@ -4,8 +4,8 @@ import { fileURLToPath } from 'node:url';
 
 import { run } from './command.js';
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url));
-const CONSUMERS = join(ROOT, 'test/consumers');
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const CONSUMERS = join(ROOT, 'test/package/consumers');
 const TYPESCRIPT = {
   '5.9': join(CONSUMERS, 'typescript-5.9/node_modules/typescript'),
   '6': join(ROOT, 'node_modules/typescript'),
