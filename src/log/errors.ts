@@ -49,7 +49,7 @@ export const storeErrors = {
     ),
   marked: (path: string, mark: string) =>
     unavailable(
-      `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with "plant-store verify ${path}", and then remove ${mark}`,
+      `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with the command "verify", and then remove ${mark}`,
     ),
   longPath: (folder: string) =>
     unavailable(

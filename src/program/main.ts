@@ -1,23 +1,16 @@
 import { reasonOf } from '../system-error.js';
+import { commandsHelp, COMMANDS } from './commands/table.js';
 import { EXIT, failWith, type ExitCode } from './exit.js';
-import { exportPlants } from './commands/export.js';
-import { importPlants } from './commands/import.js';
-import { openStore, withLog } from './open-store.js';
-import { repair } from './commands/repair.js';
-import { serve } from './commands/serve.js';
+import { PROGRAM } from './output.js';
 import { SettingsError } from './settings/error.js';
-import { readServerSettings } from './settings/rules.js';
-import { settingsHelp } from './settings/table.js';
+import { nearestSettings } from './settings/read.js';
+import { SETTINGS, settingsHelp } from './settings/table.js';
 import { isAbort, type Shutdown } from './signals.js';
-import { verify } from './commands/verify.js';
 import { VERSION } from './version.js';
 
-const HELP = `Usage: plant-store                 store plants: POST /plants with a bearer token
-       plant-store verify [FILE]   check every line of the log, and change nothing
-       plant-store repair [FILE]   rewrite damaged lines that hold a plant, move others aside
-       plant-store import FILE     add plants, one JSON object a line; - is stdin
-       plant-store export [FILE]   print all plants, as import takes them
-       plant-store --help | --version
+const HELP = `Usage: ${commandsHelp()}
+
+In place of plant-store, type: ${PROGRAM}
 
 Settings are environment variables:
 
@@ -60,25 +53,32 @@ export async function runCommand(shutdown: Shutdown, args: readonly string[]): P
 
 /** @throws SettingsError if there is no command with these arguments. */
 async function dispatch(args: readonly string[], shutdown: Shutdown): Promise<ExitCode> {
-  const [command, file, ...more] = args;
-  const { requested } = shutdown;
-  if (command === undefined) {
-    const settings = await readServerSettings(process.env);
-    return serve(settings, shutdown, () => openStore(settings, 'try again', requested));
-  }
-  if (file === undefined && ['--help', '-h', 'help'].includes(command)) return print(HELP);
-  if (file === undefined && command === '--version') return print(VERSION);
-  const hasOption = args.some((arg) => /^-./.test(arg));
-  if (!hasOption && more.length === 0) {
-    if (command === 'import' && file !== undefined) return importPlants(file, requested);
-    if (command === 'export') return exportPlants(file, requested);
-    if (command === 'verify') return withLog(file, (path) => verify(path, requested));
-    if (command === 'repair') return withLog(file, (path) => repair(path, requested));
-  }
-  // Without the arguments, one of which may be a token.
-  throw new SettingsError([
-    'there is no such command, or it takes other arguments; settings are environment variables; see --help',
-  ]);
+  const [name, ...rest] = args;
+  if (name === 'help' || args.includes('--help') || args.includes('-h')) return print(HELP);
+  if (name === '--version') return print(VERSION);
+  const command = COMMANDS.find((each) => each.name === name);
+  if (!command) throw new SettingsError([problemOf(name)]);
+  const option = rest.find((argument) => /^-./.test(argument));
+  if (option !== undefined) throw new SettingsError([problemOf(option)]);
+  const [file, ...more] = rest;
+  if (more.length > 0) throw new SettingsError([`${name}: takes one file; see --help`]);
+  if (command.file !== 'required') return command.run(shutdown, file);
+  if (file === undefined) throw new SettingsError([`${name}: needs a file; see --help`]);
+  return command.run(shutdown, file);
+}
+
+/** Why an argument is refused. Names it without a value in it, which may be a token. */
+function problemOf(argument = ''): string {
+  const isOption = /^-|=/.test(argument);
+  if (!isOption) return `${argument}: no such command; see --help`;
+  const [option = ''] = /^-[^-]|^[^=]*/.exec(argument) ?? [];
+  const word = option.replace(/^-+/, '').replaceAll('-', '_').toUpperCase();
+  const setting = word.replace(/^(PLANT_STORE_)?/, 'PLANT_STORE_');
+  const instead =
+    setting in SETTINGS
+      ? `set the environment variable ${setting}`
+      : `settings are environment variables; the nearest ones are ${nearestSettings(setting)}`;
+  return `${option}: no such option; ${instead}; see --help`;
 }
 
 function print(text: string): ExitCode {

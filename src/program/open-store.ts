@@ -4,7 +4,7 @@ import { openPlantLog, type PlantLog } from '../log/log.js';
 import type { NewPlant } from '../plant.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { openDatabase } from './database.js';
-import { reportProgress } from './output.js';
+import { PROGRAM, reportProgress } from './output.js';
 import { readLogPath } from './settings/read.js';
 import type { StoreSettings } from './settings/table.js';
 
@@ -57,7 +57,7 @@ async function withRemedy<Result>(path: string, result: Promise<Result>): Promis
     return await result;
   } catch (cause) {
     if (!(cause instanceof PlantStoreError && cause.code === 'damaged')) throw cause;
-    const remedy = `the log was not changed: run "plant-store verify ${path}" to list its damaged lines, then "plant-store repair ${path}" to repair them`;
+    const remedy = `the log was not changed: run "${PROGRAM} verify ${path}" to list its damaged lines, then "${PROGRAM} repair ${path}" to repair them`;
     throw new Error(`${cause.message}\n${remedy}`, { cause });
   }
 }

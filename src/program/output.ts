@@ -1,6 +1,12 @@
 import { reportToConsole } from '../report.js';
 
 /**
+ * How this program is started, for messages that name a command of it: as `node` was named, and
+ * with the absolute path of the script, so that it works in any folder.
+ */
+export const PROGRAM = [process.argv0, process.argv[1]].join(' ');
+
+/**
  * Prints a line. If the reader of a pipe is slower, returns a promise to wait for before the next line:
  * until the reader has taken them, lines are kept in memory.
  */

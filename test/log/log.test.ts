@@ -227,7 +227,7 @@ const ADDITIONS: typeof LOSSES = {
 
 /** The message that names the steps before a marked log is opened again. */
 const marked = (path: string): string =>
-  `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with "plant-store verify ${path}", and then remove ${path}.modified`;
+  `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with the command "verify", and then remove ${path}.modified`;
 
 /** How the change is noticed. */
 const NOTICES: Record<string, (log: PlantLog) => Promise<unknown>> = {

@@ -90,14 +90,18 @@ function unknownNames(environment: Environment): string[] {
     .map(String)
     .filter((name) => name.startsWith('PLANT_STORE_') && !(name in SETTINGS))
     .map((name) => {
-      const byLikeness = SETTING_NAMES.toSorted((a, b) => likeness(name, b) - likeness(name, a));
-      const nearest = byLikeness.slice(0, 3).join(', ');
-      const problem = `${name}: no such setting; the nearest ones are ${nearest}`;
+      const problem = `${name}: no such setting; the nearest ones are ${nearestSettings(name)}`;
       // Kubernetes sets it, among others, for a Service named plant-store.
       return name.endsWith('_SERVICE_HOST')
         ? `${problem}; in Kubernetes, set enableServiceLinks: false`
         : problem;
     });
+}
+
+/** Names the three settings whose names are most like a name that is none of them. */
+export function nearestSettings(name: string): string {
+  const byLikeness = SETTING_NAMES.toSorted((a, b) => likeness(name, b) - likeness(name, a));
+  return byLikeness.slice(0, 3).join(', ');
 }
 
 /** Grows with the number of characters that two different words share at their beginnings and at their ends. */

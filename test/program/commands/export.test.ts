@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import t from 'tap';
 
 import { encodeRecord } from '../../../dist/log/record.js';
+import { PROGRAM } from '../../../dist/program/output.js';
 import {
   ENV,
   FAILED,
@@ -47,7 +48,7 @@ t.test('an export that cannot read all plants fails', async (t) => {
   const { code, stderr } = await runHere(t, { args: ['export'], cwd });
   t.equal(code, FAILED);
   t.match(stderr, `plant-store: ${path}: line 4, at byte ${Buffer.byteLength(LOG)}: `);
-  t.match(stderr, `"plant-store repair ${path}"`);
+  t.match(stderr, `"${PROGRAM} repair ${path}"`);
   const database = { PLANT_STORE_DATABASE_URL: 'postgres://plants@127.0.0.1:1/plants' };
   const away = 'PLANT_STORE_DATABASE_URL: 127.0.0.1:1/plants: connect ECONNREFUSED 127.0.0.1:1';
   await failsHere(t, FAILED, [away], { args: ['export'], env: database });

@@ -217,7 +217,7 @@ t.test('a log that was emptied and not used since is served by no later start', 
   t.equal(await statusWith(t, program.port, TOKEN), 200);
   truncateSync(log);
   t.strictSame(await program.stop('SIGTERM'), { code: FAILED, signal: null });
-  const message = `PLANT_STORE_FILE: ${log}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with "plant-store verify ${log}", and then remove ${log}.modified`;
+  const message = `PLANT_STORE_FILE: ${log}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with the command "verify", and then remove ${log}.modified`;
   await failsHere(t, FAILED, [message], { cwd });
   t.equal(readFileSync(log, 'utf8'), '');
 });
