@@ -1,26 +1,33 @@
 import pg from 'pg';
 
 import { PlantStoreError } from '../store.js';
+import { codeOf } from '../system-error.js';
+
+/**
+ * The server refuses the rows of a statement, and may take others. Any other error of a `Connection` means that no
+ * plant can be stored at the moment.
+ */
+export class RefusedRows extends Error {
+  constructor(override readonly cause: unknown) {
+    super(messageOf(cause));
+  }
+}
 
 /**
  * What a statement failed because of:
  *
  * - `conflict`: other transactions, such as one with which it cannot be serialized. It can be sent again.
- * - `name`: the server has forgotten the statement with this name, or has another one. PgBouncer in transaction mode
- *   prepares a statement on one connection and runs it on another.
  * - `server`: the server cannot store anything at the moment, and has rolled the statement back.
  * - `connection`: there is no answer, or the answer shows that plants may be lost: a wait for a standby that was
  *   cancelled, or a setting. The statement may have run, so it is not sent again.
  * - `rows`: anything else, so other rows can be stored.
  */
-type Culprit = 'conflict' | 'name' | 'server' | 'connection' | 'rows';
+export type Fault = 'conflict' | 'server' | 'connection' | 'rows';
 
-// See https://www.postgresql.org/docs/current/errcodes-appendix.html.
-const CULPRITS: Readonly<Record<string, Culprit>> = {
+/** See https://www.postgresql.org/docs/current/errcodes-appendix.html. */
+const FAULTS: Readonly<Record<string, Fault>> = {
   '40001': 'conflict',
   '40P01': 'conflict',
-  '26000': 'name',
-  '42P05': 'name',
   // A standby.
   '25006': 'server',
 };
@@ -28,10 +35,10 @@ const CULPRITS: Readonly<Record<string, Culprit>> = {
 /** The connection, no resources, an operator or a crash, the system, and an internal error. */
 const OF_THE_SERVER = /^(?:08|53|57P|58|XX)/;
 
-export function culpritOf(error: unknown): Culprit {
+export function faultOf(error: unknown): Fault {
   if (!(error instanceof pg.DatabaseError)) return 'connection';
   const { code = '' } = error;
-  return CULPRITS[code] ?? (OF_THE_SERVER.test(code) ? 'server' : 'rows');
+  return FAULTS[code] ?? (OF_THE_SERVER.test(code) ? 'server' : 'rows');
 }
 
 /** The message of an error. Node leaves it empty if none of the addresses of a host can be reached. */
@@ -41,8 +48,14 @@ export function messageOf(error: unknown): string {
   return error.errors.map(messageOf).join('; ');
 }
 
+/** Whether a statement failed because it names a table that does not exist. */
+export function isTableMissing(error: unknown): boolean {
+  return error instanceof RefusedRows && codeOf(error.cause) === '42P01';
+}
+
 /** The error of a store. `name` is the name of its database. */
-export function toStoreError(name: string, cause: unknown): PlantStoreError {
+export function toStoreError(name: string, error: unknown): PlantStoreError {
+  const cause = error instanceof RefusedRows ? error.cause : error;
   return new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
 }
 
@@ -86,7 +99,7 @@ export function isTransient(error: unknown): boolean {
   if (error instanceof AggregateError && error.errors.some(isTransient)) return true;
   const { code, syscall, message } = error as NodeJS.ErrnoException;
   if (error instanceof pg.DatabaseError)
-    return ['server', 'conflict'].includes(culpritOf(error)) || LOCKED.includes(code);
+    return ['server', 'conflict'].includes(faultOf(error)) || LOCKED.includes(code);
   // Without the right to use a socket, another attempt would fail, too.
   return code !== 'EACCES' && [syscall, code, message].some((each) => OF_THE_NETWORK.has(each));
 }

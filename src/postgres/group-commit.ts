@@ -5,7 +5,7 @@ import { copyPlant, membersInJson, type NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import type { Connection } from './connection.js';
-import { messageOf, toStoreError } from './errors.js';
+import { messageOf, RefusedRows, toStoreError } from './errors.js';
 import { rowsOf } from './rows.js';
 import { COMPARE, INSERT } from './statements.js';
 
@@ -27,87 +27,110 @@ const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
 const MISSING =
   'it was neither inserted nor found; a trigger may skip it, or row-level security hide it';
 
+export interface GroupCommitOptions {
+  /** The name of the database in messages. */
+  readonly name: string;
+  /** How long a plant waits for a connection at most, and how long its batch is tried in halves. */
+  readonly timeoutMs: number;
+  /** Called when the database cannot be used, and when it can be used again. */
+  readonly report: Report;
+  /** Called when the database refuses a plant. */
+  readonly reportRefusal: Report;
+}
+
+/** A connection, and the promise of its batches, which never rejects. */
+interface Lane {
+  readonly connection: Connection;
+  running: Promise<void>;
+}
+
 /**
- * Stores plants in batches: those that arrive while all connections are busy are stored together.
- * `name` is the name of the database in messages.
+ * Stores plants in batches: those that arrive while all connections are busy are stored together. A batch is sent in
+ * one statement, and the plants that have a row already are compared in a second one. Each plant has an outcome of its
+ * own:
+ *
+ * - If the database refuses a batch because of a plant, the batch is stored in halves, so that only this plant fails.
+ * - If the database cannot be used, all plants of the batch fail.
  */
 export function createGroupCommit(
   connections: readonly Connection[],
-  name: string,
-  { timeoutMs, report }: { readonly timeoutMs: number; readonly report: Report },
+  { name, timeoutMs, report, reportRefusal }: GroupCommitOptions,
 ): PlantStore {
   const queue: Pending[] = [];
-  const lanes = connections.map((connection) => ({ connection, running: Promise.resolve() }));
+  const lanes = connections.map((connection): Lane => ({ connection, running: Promise.resolve() }));
   const idle = [...lanes];
   let isClosed = false;
   let isAway = false;
-  let outages = 0;
 
   // Bound to the asynchronous context that opened the store: a batch belongs to many requests.
-  const run = AsyncResource.bind(async (lane: (typeof lanes)[number]): Promise<void> => {
+  const run = AsyncResource.bind(async (lane: Lane): Promise<void> => {
     // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
     while (queue.length > 0) {
-      const batch = takeBatch().filter(isInTime);
-      if (batch.length > 0) await storeBatch(lane.connection, batch);
+      const [due, overdue] = takeBatch();
+      reject(overdue, tooSlow());
+      if (due.length > 0) await storeBatch(lane.connection, due);
     }
     idle.push(lane);
   });
 
-  function takeBatch(): Pending[] {
+  /** Takes the first plants of the queue: those to store, and those that have waited too long. */
+  function takeBatch(): [due: Pending[], overdue: Pending[]] {
     let [count, total] = [0, 0];
     for (const { bytes } of queue) {
       if (count === MAX_BATCH.plants || total >= MAX_BATCH.bytes) break;
       count++;
       total += bytes;
     }
-    return queue.splice(0, count);
+    const batch = queue.splice(0, count);
+    const oldest = performance.now() - timeoutMs;
+    return [
+      batch.filter(({ since }) => since >= oldest),
+      batch.filter(({ since }) => since < oldest),
+    ];
   }
 
-  function isInTime({ since, reject }: Pending): boolean {
-    const isOverdue = performance.now() - since > timeoutMs;
-    if (isOverdue) reject(tooSlow());
-    return !isOverdue;
-  }
-
-  /** Stores a batch. A part in which a plant is refused is stored in halves, so that others are stored in time. */
   async function storeBatch(connection: Connection, batch: readonly Pending[]): Promise<void> {
-    // Not the time since they were added: they may have waited for a connection.
+    // From now on: the plants may have waited for a connection before.
     const deadline = performance.now() + timeoutMs;
-    const parts = [batch];
-    // Grows while it is read. The smaller parts come last: a refusal may take long, and most plants must not wait for
-    // it.
-    for (const part of parts) {
-      if (performance.now() >= deadline) for (const { reject } of part) reject(tooSlow());
-      else parts.push(...(await storePart(connection, part)));
+    let parts = [batch];
+    while (parts.length > 0) {
+      // Not stored at once: each refusal may take long, and the other parts must not wait for those of this one.
+      const halves = [];
+      for (const part of parts)
+        if (performance.now() < deadline) halves.push(...(await storePart(connection, part)));
+        else reject(part, tooSlow());
+      parts = halves;
     }
   }
 
-  /** Stores plants. If one of them is refused, returns those that are not stored, in halves. */
+  /**
+   * Stores plants. If the database refuses one of several, returns those that are neither stored nor refused yet, in
+   * halves.
+   */
   async function storePart(
     connection: Connection,
     part: readonly Pending[],
   ): Promise<(readonly Pending[])[]> {
-    const outagesBefore = outages;
     const startedAt = performance.now();
-    let rest = part;
+    let left = part;
+    let failure: unknown;
     try {
-      rest = await insert(connection, part);
-      const missing = rest.length > 0 ? await compare(connection, rest) : [];
-      const error = missing.length > 0 ? new Error(MISSING) : undefined;
-      publishCommit(startedAt, { store: name, plants: part.length - rest.length, error });
-      if (error) refuse(missing, error);
-      if (isAway && outages === outagesBefore) {
-        isAway = false;
-        report(`${name}: plants are stored again`);
+      left = await insert(connection, part);
+      const missing = left.length > 0 ? await compare(connection, left) : [];
+      if (missing.length > 0) {
+        failure = new Error(MISSING);
+        refuse(missing, failure);
       }
+      if (isAway) report(`${name}: plants are stored again`);
+      isAway = false;
     } catch (error) {
-      publishCommit(startedAt, { store: name, plants: part.length - rest.length, error });
-      const middle = rest.length >> 1;
-      // While the connection is open, only the plants are at fault.
-      if (!connection.isOpen()) beAway(rest, error);
-      else if (middle > 0) return [rest.slice(0, middle), rest.slice(middle)];
-      else refuse(rest, error);
+      failure = error instanceof RefusedRows ? error.cause : error;
+      if (failure === error) beAway(left, failure);
+      else if (left.length === 1) refuse(left, failure);
+      else return halvesOf(left);
+    } finally {
+      publishCommit(startedAt, { store: name, plants: part.length - left.length, error: failure });
     }
     return [];
   }
@@ -115,12 +138,14 @@ export function createGroupCommit(
   /** Inserts the plants that have no row, and returns the others. */
   async function insert(connection: Connection, batch: readonly Pending[]): Promise<Pending[]> {
     // Of plants with the same id, the first is inserted, and the others are compared with it.
-    const firsts = new Map(
-      batch.toReversed().map((pending) => [String(pending.plant.id), pending]),
-    );
+    const firsts = new Map<string, Pending>();
+    for (const pending of batch) {
+      const id = String(pending.plant.id);
+      if (!firsts.has(id)) firsts.set(id, pending);
+    }
     const plants = Array.from(firsts.values(), ({ plant }) => plant);
     const rows = await connection.query(INSERT, rowsOf(plants));
-    const created = new Set(rows.flatMap(([id]) => firsts.get(id as string) ?? []));
+    const created = new Set(rows.flatMap(({ id }) => firsts.get(String(id)) ?? []));
     for (const { resolve } of created) resolve('created');
     return batch.filter((pending) => !created.has(pending));
   }
@@ -128,8 +153,8 @@ export function createGroupCommit(
   /** Compares plants with their rows, and returns those that have none. */
   async function compare(connection: Connection, batch: readonly Pending[]): Promise<Pending[]> {
     const plants = batch.map(({ plant }) => plant);
-    const compared = await connection.query(COMPARE, rowsOf(plants));
-    const isSame = new Map(compared.map(([n, same]) => [batch[Number(n) - 1], same === 't']));
+    const rows = await connection.query(COMPARE, rowsOf(plants));
+    const isSame = new Map(rows.map(({ n, same }) => [batch[Number(n) - 1], same === 't']));
     for (const pending of batch) {
       const same = isSame.get(pending);
       if (same) pending.resolve('unchanged');
@@ -141,17 +166,16 @@ export function createGroupCommit(
 
   /** Refuses plants because of what they are, or because other transactions hold their rows. */
   function refuse(plants: readonly Pending[], cause: unknown): void {
-    report(`${name}: the database refuses a plant: ${messageOf(cause)}`);
-    for (const { reject } of plants) reject(toStoreError(name, cause));
+    reportRefusal(`${name}: the database refuses a plant: ${messageOf(cause)}`);
+    reject(plants, toStoreError(name, cause));
   }
 
   /** Refuses plants because the database cannot be used. */
   function beAway(plants: readonly Pending[], cause: unknown): void {
-    outages++;
     if (!isAway)
       report(`${name}: ${messageOf(cause)}; plants are refused until it is available again`, cause);
     isAway = true;
-    for (const { reject } of plants) reject(toStoreError(name, cause));
+    reject(plants, toStoreError(name, cause));
   }
 
   function tooSlow(): PlantStoreError {
@@ -175,4 +199,13 @@ export function createGroupCommit(
       await Promise.all(lanes.map(({ running }) => running));
     },
   };
+}
+
+function reject(plants: readonly Pending[], reason: PlantStoreError): void {
+  for (const { reject } of plants) reject(reason);
+}
+
+function halvesOf(plants: readonly Pending[]): (readonly Pending[])[] {
+  const middle = plants.length >> 1;
+  return [plants.slice(0, middle), plants.slice(middle)];
 }

@@ -1,35 +1,8 @@
-import {
-  isRequired,
-  MEMBERS,
-  membersInJson,
-  plantOf,
-  type NewPlant,
-  type Plant,
-} from '../plant.js';
+import { copyPlant, MEMBERS, membersInJson, type NewPlant, type Plant } from '../plant.js';
+import { messageOf } from './errors.js';
 
-/** The columns of a row in the text format of PostgreSQL. */
-export type Row = readonly (string | null)[];
-
-/**
- * The columns of the table. `exact` is null unless the type `text` cannot hold a string of the plant: then it is the
- * JSON of the members, and their own columns have U+FFFD in place of NUL and lone surrogates.
- */
-const COLUMNS = [
-  { name: 'id', type: 'bigint', constraint: ' PRIMARY KEY' },
-  ...MEMBERS.map((name) => ({
-    name,
-    type: 'text',
-    constraint: isRequired(name) ? ' NOT NULL' : '',
-  })),
-  { name: 'exact', type: 'text', constraint: '' },
-];
-
-type Column = (typeof COLUMNS)[number];
-
-/** SQL for each column, in their order. */
-export function forColumns(sql: (column: Column) => string, separator = ', '): string {
-  return COLUMNS.map(sql).join(separator);
-}
+/** A row, or what a statement returns, in the text format of PostgreSQL. */
+export type Row = Readonly<Record<string, string | null>>;
 
 const NOT_TEXT = /[\0\ud800-\udfff]/gu;
 
@@ -38,6 +11,10 @@ export function rowsOf(plants: readonly NewPlant[]): string {
   return JSON.stringify(plants.map(rowOf));
 }
 
+/**
+ * The columns of a plant. PostgreSQL's `text` cannot hold NUL or a lone surrogate: a string with such a character has
+ * U+FFFD in its place, and the column `exact` is the JSON of all members.
+ */
 function rowOf(plant: NewPlant): object {
   const row: Record<string, unknown> = { id: String(plant.id) };
   for (const member of MEMBERS) {
@@ -48,11 +25,20 @@ function rowOf(plant: NewPlant): object {
   return row;
 }
 
-/** SQL for the members of a plant in JSON. */
-export const MEMBERS_IN_JSON = `coalesce(exact, json_strip_nulls(json_build_object(
-    ${MEMBERS.map((name) => `'${name}', ${name}`).join(', ')}))::text)`;
+/**
+ * The plant in a row of the table.
+ *
+ * @throws Error if the row is not a plant: other programs can write rows, too.
+ */
+export function plantOfRow({ id, exact, ...columns }: Row): NewPlant {
+  try {
+    const members: unknown = typeof exact === 'string' ? JSON.parse(exact) : withoutNulls(columns);
+    return copyPlant({ ...(members as Plant), id: BigInt(String(id)) });
+  } catch (cause) {
+    throw new Error(`the row with the id ${id} is not a plant: ${messageOf(cause)}`, { cause });
+  }
+}
 
-/** The plant in a row of its id and {@link MEMBERS_IN_JSON}. */
-export function plantOfRow([id, members]: Row): NewPlant {
-  return plantOf(BigInt(id as string), JSON.parse(members as string) as Plant);
+function withoutNulls(columns: Row): object {
+  return Object.fromEntries(Object.entries(columns).filter(([, value]) => value !== null));
 }

@@ -2,9 +2,8 @@ import pg from 'pg';
 
 import { codeOf } from '../system-error.js';
 import { messageOf } from './errors.js';
-import { checkRefusal, FULL_REFUSAL } from './refusal.js';
 import type { Row } from './rows.js';
-import type { Statement } from './statements.js';
+import { BEGIN_SESSION, type Statement } from './statements.js';
 
 /**
  * A password, or a function that is called for each new connection to a server that asks for a password.
@@ -17,36 +16,35 @@ import type { Statement } from './statements.js';
 export type Password = string | (() => string | Promise<string>);
 
 /** A connection to one server, until it fails or is closed. */
-export type Session = Awaited<ReturnType<typeof openSession>>;
+export interface Session {
+  /**
+   * Runs a statement as a transaction. Must not be called again until it has settled.
+   *
+   * @throws Error of pg, or an Error with the reason if the result must not be trusted.
+   */
+  query(statement: Statement, ...values: readonly string[]): Promise<Row[]>;
+  isClosed(): boolean;
+  close(): void;
+}
 
 export interface SessionOptions {
   readonly password: Password | undefined;
+  /** How long each query may take, in milliseconds. */
   readonly timeoutMs: number;
-  readonly acceptDataLoss: boolean;
   /** Closes all sessions, also while they are opened. */
   readonly signal: AbortSignal;
 }
 
 /** Makes pg return columns as text, whatever type parsers the application has registered. */
-const AS_TEXT = { rowMode: 'array', types: { getTypeParser: () => String } } as const;
+const TEXT = { getTypeParser: () => String };
 
-/** Sets what must not depend on the configuration of the role, and checks what cannot be set. */
-const CONFIGURE = `SELECT count(set_config(name, value, false)), ${FULL_REFUSAL}
-  FROM json_each_text($1::json) AS wanted (name, value) JOIN pg_settings USING (name)`;
-
-/** The settings for {@link CONFIGURE}, which leaves out those that the server's release does not have. */
-function settings(timeoutMs: number): Readonly<Record<string, string | number>> {
-  return {
-    client_min_messages: 'warning',
-    exit_on_error: 'off',
-    idle_session_timeout: 0,
-    transaction_timeout: 0,
-    // Less than half: a batch with a plant whose trigger takes longer is stored in halves, for which there must be
-    // time.
-    statement_timeout: Math.ceil(0.4 * timeoutMs),
-    // Short: plants in a batch with one whose row is locked may have to wait for this several times.
-    lock_timeout: Math.ceil(timeoutMs / 50),
-  };
+/** The time limits that a server is given for each statement, in milliseconds. */
+function limits(timeoutMs: number): readonly string[] {
+  // Less than half: a batch with a plant whose trigger takes longer is stored in halves, for which there must be time.
+  const statement = Math.ceil(0.4 * timeoutMs);
+  // Short: plants in a batch with one whose row is locked may have to wait for this several times.
+  const lock = Math.ceil(timeoutMs / 50);
+  return [String(statement), String(lock)];
 }
 
 /** In place of a password from the environment or a file of pg. */
@@ -61,11 +59,12 @@ function nameFiles(error: unknown): unknown {
   return new Error(`sslcert and sslkey: ${rule}: ${messageOf(error)}`, { cause: error });
 }
 
+/** Opens a session. Rejects if the server cannot be used as it is, with the reason. */
 export async function openSession(
   url: string,
   connectionTimeoutMs: number,
-  { password, timeoutMs, acceptDataLoss, signal }: SessionOptions,
-) {
+  { password, timeoutMs, signal }: SessionOptions,
+): Promise<Session> {
   signal.throwIfAborted();
   let isClosed = false;
   let isWaitCancelled = false;
@@ -98,17 +97,17 @@ export async function openSession(
     client.connection.stream.destroy();
   }
 
-  /** As `query` of a `Connection`. A statement with a name is prepared. */
-  async function query(config: Statement & { readonly values: string[] }): Promise<Row[]> {
-    const { rows } = await client.query<(string | null)[]>({ ...AS_TEXT, ...config });
+  async function query(statement: Statement, ...values: readonly string[]): Promise<Row[]> {
+    const { rows } = await client.query<Row>({ ...statement, values: [...values], types: TEXT });
     if (isWaitCancelled) throw new Error('the wait for a synchronous standby was cancelled');
-    checkRefusal(rows, acceptDataLoss);
+    const refusal = rows[0]?.refusal;
+    if (refusal) throw new Error(refusal);
     return rows;
   }
 
   try {
     await client.connect();
-    await query({ text: CONFIGURE, values: [JSON.stringify(settings(timeoutMs))] });
+    await query(BEGIN_SESSION, ...limits(timeoutMs));
   } catch (error) {
     close();
     throw nameFiles(error);

@@ -1,64 +1,151 @@
-import { createHash } from 'node:crypto';
-
-import { FULL_REFUSAL, REFUSAL } from './refusal.js';
-import { forColumns, MEMBERS_IN_JSON } from './rows.js';
-
-const NAMES = forColumns(({ name }) => name);
-
-/** A statement, which is prepared if it has a name. */
+/** A statement. One with a name is prepared once in each session. */
 export interface Statement {
   readonly name?: string;
   readonly text: string;
 }
 
-/** A prepared statement, named by the hash of its text. */
-function statement(text: string): Statement {
-  return { name: createHash('sha256').update(text).digest('hex').slice(0, 32), text };
-}
+/*
+ * Each statement that stores or checks plants returns a column `refusal`: why nothing may be acknowledged, or null. All
+ * rows of a result have the same.
+ */
 
-const DEFINITIONS = forColumns(({ name, type, constraint }) => `${name} ${type}${constraint}`);
+/**
+ * Why the database could lose plants. For the rest of the transaction, this also sets what a 200 depends on:
+ *
+ * - `synchronous_commit` is on if it is off, and otherwise keeps its value. If the configuration is reloaded between
+ *   the statement and its commit, the server would follow it.
+ * - Warnings are sent: only a warning says that a plant did not reach its synchronous standby.
+ *
+ * `fsync` cannot be set by a session, and a server other than PostgreSQL may not have it.
+ */
+const LOSS = `(
+    SELECT CASE
+      WHEN current_setting('fsync', true) = 'off' THEN 'fsync=off can lose plants'
+      WHEN relpersistence <> 'p' THEN 'an unlogged or temporary table can lose plants'
+    END
+    FROM set_config('client_min_messages', 'warning', true) AS warnings
+    CROSS JOIN set_config(
+      'synchronous_commit',
+      CASE current_setting('synchronous_commit')
+        WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit')
+      END,
+      true
+    ) AS durability
+    LEFT JOIN pg_class ON oid = to_regclass('plants')
+  )`;
+
+/** Why the database would alter plants: `double precision` rounds ids, `character varying(5)` cuts off spaces. */
+const ALTERATION = `(
+    SELECT CASE
+      WHEN current_setting('server_encoding') <> 'UTF8'
+      THEN 'the encoding of the database must be UTF8'
+      ELSE (
+        SELECT format('the column %s must be of the type %s', attname, type)
+        FROM pg_attribute
+        JOIN (VALUES ('id', 'bigint'), ('name', 'text'), ('tag', 'text'), ('exact', 'text'))
+          AS required (attname, type) USING (attname)
+        WHERE attrelid = to_regclass('plants') AND atttypid <> type::regtype
+        LIMIT 1
+      )
+    END
+  )`;
+
+/** Begins a session. The parameters are `statement_timeout` and `lock_timeout` in milliseconds. */
+export const BEGIN_SESSION: Statement = {
+  text: `
+  SELECT
+    set_config('idle_session_timeout', '0', false),
+    set_config('statement_timeout', $1, false),
+    set_config('lock_timeout', $2, false),
+    coalesce(${ALTERATION}, ${LOSS}) AS refusal`,
+};
+
 /** Since PostgreSQL 15, only the owner of a database may create tables in its schema public, unless that is granted. */
-export const CREATE_TABLE = statement(`CREATE TABLE IF NOT EXISTS plants (${DEFINITIONS})`);
+export const CREATE_TABLE: Statement = {
+  text: `
+  CREATE TABLE IF NOT EXISTS plants (
+    id bigint PRIMARY KEY,
+    name text NOT NULL,
+    tag text,
+    exact text
+  )`,
+};
 
-/** The rows of the parameter, numbered from 1. Unlike arrays, JSON does not depend on settings. */
-const BATCH = `ROWS FROM (json_to_recordset($1::json)
-    AS (${forColumns(({ name, type }) => `${name} ${type}`)})) WITH ORDINALITY AS batch (${NAMES}, n)`;
+/**
+ * Inserts the plants of a batch that have no row, and returns their ids. In the order of ids: otherwise two batches
+ * with ids in common could deadlock. The parameter is JSON because, unlike arrays, it does not depend on settings.
+ */
+export const INSERT: Statement = {
+  name: 'insert',
+  text: `
+  INSERT INTO plants (id, name, tag, exact)
+  SELECT id, name, tag, exact
+  FROM json_to_recordset($1::json) AS batch (id bigint, name text, tag text, exact text)
+  ORDER BY id
+  ON CONFLICT (id) DO NOTHING
+  RETURNING id, ${LOSS} AS refusal`,
+};
 
-/** Inserts in the order of ids: otherwise two batches with ids in common could deadlock. */
-export const INSERT = statement(`INSERT INTO plants (${NAMES})
-  SELECT ${NAMES} FROM ${BATCH}
-  ORDER BY id ON CONFLICT (id) DO NOTHING RETURNING id, ${REFUSAL}`);
+/**
+ * For each plant of a batch that has a row: its index from 1, and whether the row holds the same plant. Bytes are
+ * compared, whatever the collations of the columns. The rows are not returned: they may be much larger than the plants.
+ *
+ * `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous standby has everything before
+ * it, including a row whose own transaction gave up that wait.
+ */
+export const COMPARE: Statement = {
+  name: 'compare',
+  text: `
+  SELECT
+    batch.n,
+    stored.name COLLATE "C" = batch.name
+      AND stored.tag COLLATE "C" IS NOT DISTINCT FROM batch.tag
+      AND stored.exact COLLATE "C" IS NOT DISTINCT FROM batch.exact AS same,
+    ${LOSS} AS refusal
+  FROM ROWS FROM (
+    json_to_recordset($1::json) AS (id bigint, name text, tag text, exact text)
+  ) WITH ORDINALITY AS batch (id, name, tag, exact, n)
+  JOIN plants AS stored ON stored.id = batch.id
+  ORDER BY stored.id
+  FOR UPDATE OF stored`,
+};
 
 /** An `INSERT` of no plants, which fails if plants could not be inserted. */
-const INSERT_NONE = `WITH none AS (
-    INSERT INTO plants (${NAMES}) SELECT ${NAMES} FROM plants WHERE false
-    ON CONFLICT (id) DO NOTHING)`;
+const INSERT_NONE = `
+  WITH none AS (
+    INSERT INTO plants (id, name, tag, exact)
+    SELECT id, name, tag, exact FROM plants WHERE false
+    ON CONFLICT (id) DO NOTHING
+  )`;
 
-/** All reasons to refuse the database. */
-export const CHECK = statement(`${INSERT_NONE} SELECT ${FULL_REFUSAL}`);
-
-const IS_SAME = forColumns(
-  ({ name }) => `stored.${name}::text COLLATE "C" IS NOT DISTINCT FROM batch.${name}::text`,
-  ' AND ',
-);
-
-/**
- * For each plant that has a row: its index from 1, and whether plant and row are the same. The rows are not
- * returned, because they may be much larger than the plants. `FOR UPDATE` makes this a transaction that
- * writes. Its commit waits until a synchronous standby has everything before it, including a row whose own
- * transaction gave up that wait.
- */
-export const COMPARE = statement(`SELECT batch.n, ${IS_SAME}, ${REFUSAL}
-  FROM plants AS stored JOIN ${BATCH}
-  ON stored.id = batch.id ORDER BY stored.id FOR UPDATE OF stored`);
+/** Whether plants can be stored. */
+export const CHECK: Statement = {
+  name: 'check',
+  text: `${INSERT_NONE}
+  SELECT coalesce(${ALTERATION}, ${LOSS}) AS refusal`,
+};
 
 /**
- * Up to 10,000 plants, and none after the one with which the columns reach 1 MiB of text in total. Not from a standby,
- * which may lack some.
+ * The plants from an id on: at most 10,000, and none behind the one with which their strings reach 1 MiB. Fails on a
+ * standby, which may lack plants.
  */
-export const PAGE = statement(`${INSERT_NONE} SELECT id, ${MEMBERS_IN_JSON}, ${REFUSAL} FROM (
-    SELECT ${NAMES}, sum(bytes) OVER (ORDER BY id) - bytes AS bytes_before FROM (
-      SELECT *, ${forColumns(({ name }) => `coalesce(octet_length(${name}::text), 0)`, ' + ')} AS bytes
-      FROM plants WHERE id >= $1::bigint ORDER BY id LIMIT 10000
+export const PAGE: Statement = {
+  name: 'page',
+  text: `${INSERT_NONE}
+  SELECT id, name, tag, exact
+  FROM (
+    SELECT *, sum(bytes) OVER (ORDER BY id) - bytes AS bytes_before
+    FROM (
+      SELECT
+        id, name, tag, exact,
+        coalesce(octet_length(name), 0) + coalesce(octet_length(tag), 0)
+          + coalesce(octet_length(exact), 0) AS bytes
+      FROM plants
+      WHERE id >= $1::bigint
+      ORDER BY id
+      LIMIT 10000
     ) AS measured
-  ) AS page WHERE bytes_before < 1048576 ORDER BY id`);
+  ) AS page
+  WHERE bytes_before < 1048576
+  ORDER BY id`,
+};

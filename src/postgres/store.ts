@@ -4,9 +4,8 @@ import { MAX_ID, MIN_ID, type NewPlant } from '../plant.js';
 import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
-import { codeOf } from '../system-error.js';
 import { createConnector, type Connection } from './connection.js';
-import { messageOf, toStoreError } from './errors.js';
+import { isTableMissing, messageOf, toStoreError } from './errors.js';
 import { createGroupCommit } from './group-commit.js';
 import { plantOfRow, rowsOf } from './rows.js';
 import type { Password } from './session.js';
@@ -32,11 +31,10 @@ export interface PostgresStoreOptions {
    * statement after two fifths of it. Default: 5000.
    */
   readonly timeoutMs?: number;
-  /** Accepts `synchronous_commit=off`, `fsync=off` and a table that is not permanent. Default: false. */
-  readonly acceptDataLoss?: boolean;
   /**
    * Called with `(message, cause)` when the table is created, when the database is away, when plants are stored again,
-   * and when the database refuses a plant; about 10 times in 10 seconds at most. Default: `console.error`.
+   * and when the database refuses a plant. Refusals are reported at most 10 times in 10 seconds, and so is all else.
+   * Default: `console.error`.
    */
   readonly report?: Report;
 }
@@ -90,7 +88,7 @@ export interface PostgresStore extends PlantStore {
  * ```
  */
 export async function openPostgresStore(options: PostgresStoreOptions): Promise<PostgresStore> {
-  const { password, connections = 2, timeoutMs = 5_000, acceptDataLoss = false } = options;
+  const { password, connections = 2, timeoutMs = 5_000 } = options;
   checkRange('connections', connections, 1_000);
   checkRange('timeoutMs', timeoutMs, 2_147_483_647);
   if (!['undefined', 'string', 'function'].includes(typeof password))
@@ -103,8 +101,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   // Each open session listens.
   setMaxListeners(0, signal);
   const close = (): void => closing.abort(new Error('the store is closed'));
-  const connect = createConnector(hosts, { password, timeoutMs, acceptDataLoss, signal });
-  const all = Array.from({ length: connections }, connect);
+  const createConnection = createConnector(hosts, { password, timeoutMs, signal });
+  const all = Array.from({ length: connections }, createConnection);
   // Reported, because plants that were stored before may be in a table of another schema or database.
   const onCreated = (): void =>
     report(`${name}: the table plants was missing; an empty one was created`);
@@ -114,13 +112,14 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     close();
     throw toStoreError(name, cause);
   }
-  const commit = createGroupCommit(all, name, { timeoutMs, report });
-  const probe = connect();
+  const reportRefusal = limitRate(options.report);
+  const commit = createGroupCommit(all, { name, timeoutMs, report, reportRefusal });
+  const probe = createConnection();
   let checking: Promise<unknown> | undefined;
   return {
     name,
     ...commit,
-    plants: () => selectPlants(connect(), name),
+    plants: () => selectPlants(createConnection(), name),
     async check() {
       checking ??= probe.query(CHECK).finally(() => (checking = undefined));
       await checking.catch((cause: unknown) => Promise.reject(toStoreError(name, cause)));
@@ -138,8 +137,7 @@ async function requireTable(connection: Connection, onCreated: () => void): Prom
   try {
     await compare();
   } catch (error) {
-    // undefined_table
-    if (codeOf(error) !== '42P01') throw error;
+    if (!isTableMissing(error)) throw error;
     await connection.query(CREATE_TABLE).then(onCreated, async (cause: unknown) => {
       const message = `the table plants is missing and cannot be created: ${messageOf(cause)}`;
       // Another instance may have created it meanwhile.

@@ -9,7 +9,6 @@ const PARAMETERS = new Map<string, readonly string[] | undefined>([
   ['sslrootcert', undefined],
   ['sslcert', undefined],
   ['sslkey', undefined],
-  ['uselibpqcompat', ['true']],
   ['application_name', undefined],
 ]);
 
@@ -30,7 +29,7 @@ export function parseDatabaseUrl(url: string): URL[] {
 function urlsOf(url: string): URL[] {
   const [, start = '', hosts = '', end = ''] = SHAPE.exec(url) ?? [];
   try {
-    // Throws if an escape is not valid, of which pg would throw an error of its own.
+    // Rejects invalid percent-encoding here: pg's own error would be less clear.
     decodeURIComponent(url);
     return hosts.split(',').map((host) => new URL(start + host + end));
   } catch {

@@ -27,7 +27,6 @@ export async function openDatabase(
       const store = await openPostgresStore({
         url,
         connections: settings.PLANT_STORE_DATABASE_CONNECTIONS,
-        acceptDataLoss: settings.PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS,
         ...(password && { password }),
         // Without the cause, whose stack adds nothing.
         report: (message) => reportToConsole(message),

@@ -64,23 +64,25 @@ t.test('with a database', { skip: missing() }, async (t) => {
     return Object.assign(program, { post });
   }
 
-  t.test('a plant answered with 200 is a row, and data loss has to be accepted', async (t) => {
-    const name = `127.0.0.1:${cluster.port}/postgres`;
-    await cluster.sql('ALTER ROLE client SET synchronous_commit = off');
-    const reason = 'synchronous_commit=off can lose plants';
-    await failsHere(t, FAILED, [`PLANT_STORE_DATABASE_URL: ${name}: ${reason}`], { env });
-    const more = { PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'true' };
-    const program = await start(t, { env: { ...env, ...more } }, launch);
-    await program.says('stdout', /^token: from PLANT_STORE_TOKEN \(1 token\)\n/m);
-    t.match(program.stdout, `\ndatabase: ${name}\n`);
-    const created = 'the table plants was missing; an empty one was created';
-    t.equal(program.stderr, `plant-store: ${name}: ${created}\n`);
-    t.equal(await program.post(7n), 200);
-    t.strictSame(await cluster.sql('TABLE client.plants'), [{ ...FERN, id: '7', exact: null }]);
-    program.send('SIGTERM');
-    t.strictSame(await program.ended, DONE);
-    await cluster.sql('ALTER ROLE client RESET synchronous_commit');
-  });
+  t.test(
+    'a plant answered with 200 is a row, and a server that could lose it is refused',
+    async (t) => {
+      const name = `127.0.0.1:${cluster.port}/postgres`;
+      await cluster.configure('SET fsync = off');
+      const reason = 'fsync=off can lose plants';
+      await failsHere(t, FAILED, [`PLANT_STORE_DATABASE_URL: ${name}: ${reason}`], { env });
+      await cluster.configure('RESET fsync');
+      const program = await start(t, { env }, launch);
+      await program.says('stdout', /^token: from PLANT_STORE_TOKEN \(1 token\)\n/m);
+      t.match(program.stdout, `\ndatabase: ${name}\n`);
+      const created = 'the table plants was missing; an empty one was created';
+      t.equal(program.stderr, `plant-store: ${name}: ${created}\n`);
+      t.equal(await program.post(7n), 200);
+      t.strictSame(await cluster.sql('TABLE client.plants'), [{ ...FERN, id: '7', exact: null }]);
+      program.send('SIGTERM');
+      t.strictSame(await program.ended, DONE);
+    },
+  );
 
   t.test('it is ready while its database can store plants', async (t) => {
     const program = await start(t, { env: { ...env, PLANT_STORE_MONITOR_PORT: '0' } });

@@ -92,7 +92,7 @@ t.test('the time for connecting, 5 s by default, is for all hosts together', asy
 
 t.test('a session that is not opened in time, or refused, leaves no listener', async (t) => {
   const { signal } = new AbortController();
-  const options = { password: '', timeoutMs: 60_000, acceptDataLoss: false, signal };
+  const options = { password: '', timeoutMs: 60_000, signal };
   // It lets everybody in, but runs no statement.
   const welcome = Buffer.from('R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I', 'latin1');
   const hanging = await standIn(t, (socket) => socket.write(welcome));

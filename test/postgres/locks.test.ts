@@ -56,11 +56,11 @@ t.test('what is refused refuses no other plant', { skip: missing() }, async (t) 
   t.test('a statement ends at the server, too, after two fifths of the time', async (t) => {
     const times = ['statement_timeout', 'lock_timeout', 'idle_session_timeout'];
     const long = times.map((name) => `${name} = '1h'`);
-    const url = await cluster.createSchema(...long, 'exit_on_error = on');
+    const url = await cluster.createSchema(...long);
     const store = await openStore(t, { url, connections: 1 });
-    const values = [...times, 'exit_on_error'].map((name) => `current_setting('${name}')`);
-    await trigger(url, `RAISE '% % % %', ${values.join()};`);
-    await t.rejects(store.add(FERN), { message: /: 24s 1200ms 0 off$/ });
+    const values = times.map((name) => `current_setting('${name}')`);
+    await trigger(url, `RAISE '% % %', ${values.join()};`);
+    await t.rejects(store.add(FERN), { message: /: 24s 1200ms 0$/ });
 
     const impatient = await openStore(t, { url, connections: 1, timeoutMs: 500 });
     await trigger(

@@ -20,7 +20,8 @@ const PLANTS: NewPlant[] = [
 /** Why a store does not open for a role with this setting. */
 const REFUSED: Record<string, RegExp> = {
   [`default_transaction_read_only = 'on'`]: /read-only/,
-  [`synchronous_commit = 'off'`]: /synchronous_commit=off can lose plants/,
+  // The table is missing, and that is an error.
+  [`exit_on_error = 'on'`]: /Connection terminated unexpectedly$/,
 };
 
 /** Settings other than on and off, and those with a list of values. */

@@ -49,6 +49,22 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     await primary.configure('RESET client_min_messages');
   });
 
+  t.test(
+    'a plant waits for the standby, even if the role turns synchronous_commit off',
+    async (t) => {
+      const ROLE = 'ALTER ROLE postgres SET synchronous_commit = off';
+      await primary.sql(ROLE);
+      t.teardown(() => primary.sql(ROLE.replace('SET', 'RESET').replace(' = off', '')));
+      const store = await openStore(t, patient);
+      await standby.stop();
+      const adding = store.add({ id: 150n, name: 'waits' });
+      const first = await Promise.race([adding, waitsForStandby().then(() => 'waits')]);
+      t.equal(first, 'waits', 'it is not acknowledged at once');
+      await standby.start();
+      t.equal(await adding, 'created');
+    },
+  );
+
   t.test('synchronous_commit that is reloaded while a plant is stored has no effect', async (t) => {
     // Its lock_timeout is a minute.
     const store = await openStore(t, { ...options, timeoutMs: 3_000_000 });

@@ -127,7 +127,7 @@ t.test('opening a store', { skip: missing() }, async (t) => {
     t.strictSame(await cluster.sql(names), [{ has_key: true }], 'the certificate of the client');
     for (const mode of ['require', 'verify-ca', 'verify-full'])
       t.match(await refusalOf({ url: urlOf(mode) }), /self-signed/, mode);
-    const modes = { disable: false, 'no-verify': true, 'require&uselibpqcompat=true': true };
+    const modes = { disable: false, 'no-verify': true };
     for (const [mode, isSecret] of Object.entries(modes)) {
       const open = await openStore(t, { url: urlOf(mode), connections: 1 });
       const sessions = `SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)

@@ -31,13 +31,23 @@ t.test('a URL that is not valid is refused, and not repeated', async (t) => {
 
 t.test('a parameter is honoured or refused by name, without its value', async (t) => {
   const urlOf = (query: string): string => `postgres://me@db/plants?${query}`;
-  const files = 'uselibpqcompat=true&sslrootcert=a&sslcert=b&sslkey=c&application_name=d';
+  const files = 'sslrootcert=a&sslcert=b&sslkey=c&application_name=d';
   for (const mode of ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full'])
     t.equal(parseDatabaseUrl(urlOf(`sslmode=${mode}&${files}`)).length, 1);
   t.equal(parseDatabaseUrl(urlOf('')).length, 1);
-  const names = 'sslmode, sslrootcert, sslcert, sslkey, uselibpqcompat, application_name';
+  const names = 'sslmode, sslrootcert, sslcert, sslkey, application_name';
   for (const name of [
-    ...['schema', 'options', 'host', 'query_timeout', 'constructor', 'SSLMODE', '', 'a\r\n'],
+    ...[
+      'schema',
+      'options',
+      'host',
+      'query_timeout',
+      'constructor',
+      'SSLMODE',
+      '',
+      'a\r\n',
+      'uselibpqcompat',
+    ],
   ])
     t.equal(
       refusalOf(t, urlOf(`${encodeURIComponent(name)}=S3cret`)),
@@ -48,7 +58,6 @@ t.test('a parameter is honoured or refused by name, without its value', async (t
     'sslrootcert=': 'the URL has "sslrootcert" without a value',
     'sslmode=verify_full':
       'the URL has "sslmode" with a value other than disable, no-verify, prefer, require, verify-ca, verify-full',
-    'uselibpqcompat=1': 'the URL has "uselibpqcompat" with a value other than true',
   };
   for (const [query, message] of Object.entries(faults))
     t.equal(refusalOf(t, urlOf(query)), message);

@@ -34,11 +34,6 @@ const STORE_SETTINGS = {
     passwordFile,
   ),
   PLANT_STORE_DATABASE_CONNECTIONS: setting('2', 'connections to the database', integer(1, 1_000)),
-  PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: setting(
-    'false',
-    'true accepts fsync=off and synchronous_commit=off',
-    flag,
-  ),
 };
 
 /** Every setting: its default, its help, and its parser, in the order of `--help`. */
@@ -86,7 +81,6 @@ export type Settings = {
 export const NEEDS: Readonly<Partial<Record<SettingName, SettingName>>> = {
   PLANT_STORE_DATABASE_PASSWORD_FILE: 'PLANT_STORE_DATABASE_URL',
   PLANT_STORE_DATABASE_CONNECTIONS: 'PLANT_STORE_DATABASE_URL',
-  PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'PLANT_STORE_DATABASE_URL',
   PLANT_STORE_TLS_CERT: 'PLANT_STORE_TLS_KEY',
   PLANT_STORE_TLS_KEY: 'PLANT_STORE_TLS_CERT',
   PLANT_STORE_MONITOR_HOST: 'PLANT_STORE_MONITOR_PORT',
@@ -139,11 +133,6 @@ function integer(min: number, max: number): Parser<number> {
     if (number >= min && number <= max) return number;
     throw new RangeError(`must be an integer between ${min} and ${max}`);
   };
-}
-
-function flag(value: string): boolean {
-  if (value !== 'true' && value !== 'false') throw new Error('must be true or false');
-  return value === 'true';
 }
 
 function databaseUrl(value: string): string {

@@ -31,7 +31,6 @@ t.test('an empty environment is valid', async (t) => {
     PLANT_STORE_PORT: 8080,
     PLANT_STORE_FILE: resolve('data/plants.jsonl'),
     PLANT_STORE_DATABASE_CONNECTIONS: 2,
-    PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: false,
     PLANT_STORE_MAX_BODY: DEFAULT_LIMITS.maxBodyBytes,
     PLANT_STORE_MAX_BUFFERED: DEFAULT_LIMITS.maxBufferedBytes,
     PLANT_STORE_MAX_CONNECTIONS: 10_000,
@@ -144,10 +143,6 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
     DATABASE_ALONE,
     'PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set, because a database has no folder for a token file',
   ],
-  'a flag that is neither true nor false': [
-    { ...DATABASE, PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'yes' },
-    'PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: must be true or false',
-  ],
   'an address beside an inherited socket': [
     { ...INHERITED, PLANT_STORE_HOST: '::1', PLANT_STORE_PORT: '80' },
     'PLANT_STORE_HOST: must not be set, because a socket is inherited (LISTEN_PID)',
@@ -180,7 +175,6 @@ t.test('a setting that has no effect without another one is refused without it',
   const given: Readonly<Record<string, string>> = {
     PLANT_STORE_DATABASE_PASSWORD_FILE: 'secret',
     PLANT_STORE_DATABASE_CONNECTIONS: '2',
-    PLANT_STORE_DATABASE_ACCEPT_DATA_LOSS: 'true',
     PLANT_STORE_TLS_CERT: 'a.pem',
     PLANT_STORE_TLS_KEY: 'b.pem',
     PLANT_STORE_MONITOR_HOST: '127.0.0.1',
