@@ -13,6 +13,7 @@ import {
   type PlantStore,
   type ResponseMessage,
 } from '../dist/index.js';
+import { STOP_TIMES } from '../dist/program/server/stop.js';
 import { anyAnswer, connect, exchange, message, TOKEN } from './helpers/client.js';
 import { exactly } from './helpers/exactly.js';
 import { FERN, inJson, IVY, MOSS } from './helpers/plants.js';
@@ -171,7 +172,8 @@ t.test(
     const client = await connect(t, server.port);
     client.send(message());
     await store.arrived(1);
-    const stopped = contexts.run('stop', () => server.stop(1));
+    t.intercept(STOP_TIMES, 'requestsMs', { value: 1 });
+    const stopped = contexts.run('stop', () => server.stop());
     t.match(await client.answer(), { status: 503 });
     store.letGo();
     await stopped;

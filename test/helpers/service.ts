@@ -85,7 +85,7 @@ export async function startPlantServer(
   options: Pick<PlantServerOptions, 'handler'> & Partial<PlantServerOptions>,
 ): Promise<PlantServer & { readonly url: string; readonly port: number }> {
   const server = createPlantServer({ maxConnections: 100, keepAliveMs: 75_000, ...options });
-  t.teardown(() => server.stop(0));
+  t.teardown(() => server.stop());
   const url = await server.listen({ host: '127.0.0.1', port: 0 });
   return { ...server, url, port: Number(new URL(url).port) };
 }

@@ -3,7 +3,7 @@ import { pluralize, reportToConsole as report } from '../../report.js';
 import { reasonOf } from '../../system-error.js';
 import { EXIT, type ExitCode } from '../exit.js';
 import type { OpenStore } from '../open-store.js';
-import { createPlantServer, STOP_TIMES } from '../server/http-server.js';
+import { createPlantServer } from '../server/http-server.js';
 import { startMonitor } from '../server/monitor.js';
 import { createTokenFile, readTls, readTokens } from '../settings/files.js';
 import type { ServerSettings, TokenSource } from '../settings/rules.js';
@@ -66,7 +66,7 @@ export async function serve(
   });
   if (log) void whenAborted(log.poisoned).then(shutdown.request);
   await whenAborted(requested);
-  await server.stop(STOP_TIMES.requestsMs);
+  await server.stop();
   await store.close();
   return log?.poisoned.aborted ? EXIT.failed : EXIT.done;
 }

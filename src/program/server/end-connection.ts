@@ -6,8 +6,11 @@ import type { Failure } from '../../http/failures.js';
 import { DRAIN } from '../../http/limits.js';
 
 /**
- * Ends a connection with a failure, once its earlier responses are sent. `res` is the latest response, if
- * there is one. If the request of `res` is incomplete, the failure replaces `res`, or is not sent if `res` has begun.
+ * Sends a failure as the last response on a connection.
+ *
+ * - If the latest request (that of `res`) is complete, the failure follows its response.
+ * - If it is incomplete, the failure is its response, after those to earlier requests.
+ * - If that response has begun, nothing is sent: the connection ends behind what was sent of it.
  */
 export function endAfterEarlier(
   socket: Duplex,
@@ -15,8 +18,8 @@ export function endAfterEarlier(
   failure: Failure,
 ): void {
   if (res?.req.complete) res.once('close', () => endWith(socket, failure));
-  // node:http emits `socket` once the responses before this one are sent, then writes the data buffered in this one:
-  // the microtask runs after that.
+  // node:http emits `socket` once the responses before this one are sent, then writes the data
+  // buffered in this one: the microtask runs after that.
   else if (res && !res.socket)
     res.once('socket', () => queueMicrotask(() => endAfterEarlier(socket, res, failure)));
   else if (res?.headersSent) endGently(socket);

@@ -1,6 +1,4 @@
 import { subscribe } from 'node:diagnostics_channel';
-// Not the global: that of Bun 1.4.5 has no eventLoopUtilization.
-import { performance } from 'node:perf_hooks';
 
 import type { CommitMessage, ResponseMessage } from '../../channels.js';
 import type { PlantLog } from '../../log/log.js';
@@ -24,7 +22,7 @@ export interface Gauges {
 export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** The upper bounds of the buckets of a histogram, in seconds. */
-const BUCKETS = [0.0005, ...Array.from({ length: 14 }, (_, n) => 0.001 * 2 ** n), Infinity];
+const BUCKETS = [...Array.from({ length: 15 }, (_, n) => 0.0005 * 2 ** n), Infinity];
 
 /** What each metric is. Its type follows from its name. */
 const HELP = {
@@ -56,7 +54,8 @@ type MetricName = keyof typeof HELP;
 const METRIC_NAMES = Object.keys(HELP) as MetricName[];
 
 /**
- * A value, several samples, or none. What follows the name of the metric in a sample, such as `_sum`, has its labels.
+ * One number, or samples, or nothing. `suffix` is what follows the name of the metric, including
+ * its labels: `_sum{status="200"}`.
  */
 type Values = number | Iterable<Sample> | undefined;
 type Sample = readonly [suffix: string, value: number];
@@ -172,14 +171,15 @@ function createHistogram() {
       const bucket = buckets.find(({ bound }) => seconds <= bound);
       if (bucket) bucket.count++;
     },
-    /** The samples, with a label in addition to that of a bucket. */
-    *samples(label = ''): Generator<Sample> {
-      const [before, alone] = label ? [`${label},`, `{${label}}`] : ['', ''];
+    /** The samples; `label`, such as `status="200"`, is added to each of them. */
+    *samples(label?: string): Generator<Sample> {
+      const inBucket = label === undefined ? '' : `${label},`;
+      const alone = label === undefined ? '' : `{${label}}`;
       let count = 0;
       for (const bucket of buckets) {
         count += bucket.count;
         const bound = bucket.bound === Infinity ? '+Inf' : bucket.bound;
-        yield [`_bucket{${before}le="${bound}"}`, count];
+        yield [`_bucket{${inBucket}le="${bound}"}`, count];
       }
       yield [`_sum${alone}`, sum];
       yield [`_count${alone}`, count];

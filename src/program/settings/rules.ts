@@ -46,8 +46,6 @@ export async function readServerSettings(environment: Environment): Promise<Serv
   if (body && buffered && buffered < MIN_BUFFERED_BODIES * body)
     problems.push('PLANT_STORE_MAX_BUFFERED: must be at least eight times PLANT_STORE_MAX_BODY');
   const { PLANT_STORE_HOST: host, PLANT_STORE_PORT: port } = values;
-  if (port && !isInherited && port === values.PLANT_STORE_MONITOR_PORT)
-    problems.push('PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT');
   const tls = await findTls(read);
   const tokenSource = await findTokens(environment, read);
   if (problems.length > 0) throw new SettingsError(problems);

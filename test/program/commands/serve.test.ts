@@ -125,6 +125,10 @@ t.test('an address on which the program cannot listen is named, and the code is 
     const env = { ...ENV, PLANT_STORE_MONITOR_PORT: '0', [name]: value };
     await failsHere(t, FAILED, [`${name}: ${fault}`], { env });
   }
+  const same = `${await freePort()}`;
+  const env = { ...ENV, PLANT_STORE_MONITOR_PORT: same, PLANT_STORE_PORT: same };
+  const taken = `PLANT_STORE_PORT: ${inUse.replace(`${port}`, same)}`;
+  await failsHere(t, FAILED, [taken], { env });
 });
 
 t.test('an inherited socket must be a listening TCP socket', async (t) => {

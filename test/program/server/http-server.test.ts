@@ -13,9 +13,9 @@ import { createPlantHandler } from '../../../dist/http/handler.js';
 import { MAX_HEADER_LINES } from '../../../dist/http/limits.js';
 import {
   CONNECTION_LIMITS,
-  STOP_TIMES,
   type PlantServerOptions,
 } from '../../../dist/program/server/http-server.js';
+import { STOP_TIMES } from '../../../dist/program/server/stop.js';
 import { REPORT_RATE } from '../../../dist/report.js';
 import type { PlantStore } from '../../../dist/store.js';
 import { selfSigned } from '../../helpers/certificate.js';
@@ -285,6 +285,21 @@ t.test('a failure that cannot be sent any more is not published', async (t) => {
   t.equal(published, 1);
 });
 
+t.test('a connection that a failure has ended leaves no timer behind', async (t) => {
+  const timers = (): number =>
+    process.getActiveResourcesInfo().filter((resource) => resource === 'Timeout').length;
+  const server = await start(t);
+  const before = timers();
+  const client = await connect(t, server.port);
+  client.send(NOT_HTTP);
+  await answers(t, client, [400], 'before');
+  await ends(t, client, 'the connection');
+  while ((await server.connections()).open > 0) await setImmediate();
+  // `close` is emitted after the connection is no longer counted.
+  await setImmediate();
+  t.equal(timers(), before);
+});
+
 t.test('a client that does not close its side is closed after 5 s', async (t) => {
   const ends = expireAtOnce(t, 5_000);
   const server = await start(t);
@@ -314,7 +329,7 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
   const trusting = { port, host: '127.0.0.1', ca: tls.cert, servername: 'localhost' };
   const finished = connectSecurely(trusting).end(message());
   t.match(await text(finished), /^HTTP\/1\.1 200 OK\r\n/, 'to a client that has half-closed');
-  await server.stop(60_000);
+  await server.stop();
 });
 
 t.test('a connection whose client ends it during the TLS handshake is closed', async (t) => {
@@ -477,7 +492,7 @@ t.test('stop accepts no connections, and closes those that are idle', async (t) 
   const used = await usedClient(t, port);
   const [unused, half] = [await connect(t, port), await connect(t, port)];
   half.send(message().subarray(0, 20));
-  await server.stop(60_000);
+  await server.stop();
   for (const [what, client] of Object.entries({ used, unused, half })) await ends(t, client, what);
   await t.rejects(connect(t, port), { code: 'ECONNREFUSED' });
 });
@@ -489,7 +504,7 @@ t.test('a TLS handshake that ends during a stop leaves time for a request', asyn
   while ((await server.connections()).open === 0) await setImmediate();
   mock.timers.enable({ apis: ['setInterval'] });
   t.teardown(() => mock.timers.reset());
-  const stopped = server.stop(60_000);
+  const stopped = server.stop();
   const client = connectSecurely({ socket, ca: tls.cert, servername: 'localhost' });
   // A ticket follows a handshake that the server has completed.
   await once(client, 'session');
@@ -513,7 +528,7 @@ t.test('stop answers requests in flight, and those on their way, as the last one
   const sending = await refusedBefore(message().subarray(0, -1));
   const [later, idle] = [await refusedBefore(), await refusedBefore()];
   await store.arrived(2);
-  const stopped = server.stop(60_000);
+  const stopped = server.stop();
   sending.send(message().subarray(-1));
   // The second one is not processed.
   later.send(inOnePacket(message(), message()));
@@ -538,7 +553,7 @@ t.test('a client that does not read its answer delays no stop beyond 8.5 s', asy
   mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
   t.teardown(() => mock.timers.reset());
   let hasStopped = false;
-  const stopped = server.stop(8_000).then(() => (hasStopped = true));
+  const stopped = server.stop().then(() => (hasStopped = true));
   mock.timers.tick(8_499);
   await setImmediate();
   t.notOk(hasStopped);
@@ -565,7 +580,8 @@ t.test('a request that is in flight when the time of stop is up gets a 503', asy
   const sending = await beginning({ headers: declared }, FERN_JSON.slice(0, -1));
   const sendingChunks = await beginning({ headers: CHUNKED }, chunk(FERN_JSON));
   await store.arrived(1);
-  const stopped = server.stop(1);
+  t.intercept(STOP_TIMES, 'requestsMs', { value: 1 });
+  const stopped = server.stop();
   const unavailable = { status: 503, headers: { connection: 'close', 'retry-after': '1' } };
   for (const [what, client] of Object.entries({ stored, sending, sendingChunks }))
     await answers(t, client, [unavailable], what);

@@ -156,10 +156,6 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
     'PLANT_STORE_FILE: must not begin or end with "\\"", which an env file keeps',
     'PLANT_STORE_TOKEN: must not begin or end with "\'", which an env file keeps',
   ],
-  'one port for the service and its monitor': [
-    { PLANT_STORE_MONITOR_PORT: '8080' },
-    'PLANT_STORE_MONITOR_PORT: must not be PLANT_STORE_PORT',
-  ],
   'less memory for all requests than for eight bodies': [
     { PLANT_STORE_MAX_BODY: '9999', PLANT_STORE_MAX_BUFFERED: '79991' },
     'PLANT_STORE_MAX_BUFFERED: must be at least eight times PLANT_STORE_MAX_BODY',
