@@ -104,7 +104,7 @@ t.test('what is called or published for a request is so in its asynchronous cont
   for (const { message, context } of seen) {
     t.strictSame(Object.keys(message), ['request', 'response', 'status', 'error']);
     t.equal(message.request, context);
-    t.equal((message.response as { req: unknown }).req, context);
+    t.equal((message.response as ServerResponse | undefined)?.req, context);
   }
 });
 
@@ -112,8 +112,8 @@ t.test('an answer is published before it is sent', async (t) => {
   const { port, log } = await serve(t);
   const sizes: unknown[] = [];
   listenTo(t, 'plant-store:response', (message) => {
-    const { response } = message as ResponseMessage;
-    sizes.push([response?.headersSent, (response?.socket as Socket).bytesWritten, log.size]);
+    const { request, response } = message as ResponseMessage;
+    sizes.push([response?.headersSent, (request?.socket as Socket).bytesWritten, log.size]);
   });
   await exchange(t, port, message());
   t.strictSame(sizes, [[true, 0, 1]]);

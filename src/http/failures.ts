@@ -33,21 +33,21 @@ export const ErrorSchema = {
 export type ErrorBody = Readonly<XStatic<typeof ErrorSchema>>;
 
 /**
- * A response that is not a 200: status, `error`, message and headers travel together. It is thrown, but is
- * not an Error, which would collect a stack trace: that takes time, and shows nothing, because almost all
- * failures are created once, when this file is loaded.
+ * A response that is not a 200: status, `error`, message and headers travel together. Almost all failures are created
+ * once, when this file is loaded, so their stack traces show nothing.
  */
-export class Failure {
+export class Failure extends Error {
   readonly body: string;
 
   constructor(
     readonly status: number,
     readonly error: number,
-    readonly message: string,
+    message: string,
     readonly headers: Readonly<Record<string, string>> = {},
     /** Whether HTTP says that the connection is closed after the response. */
     readonly closesConnection = false,
   ) {
+    super(message);
     this.body = JSON.stringify({ error, message } satisfies ErrorBody);
   }
 }

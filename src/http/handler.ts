@@ -3,11 +3,11 @@ import { readBody } from './body.js';
 import { Budget, memoryForHead } from './budget.js';
 import { contentFailure } from './content.js';
 import { Failure, failures } from './failures.js';
-import { releaseWhenFlushed } from './flush.js';
 import { MAX_REFUSED_BYTES, resolveLimits, type PlantHandlerLimits } from './limits.js';
 import { parsedPlant } from './parsed-body.js';
 import { protocolFailure } from './protocol.js';
-import { isStream, isTaken, type HttpRequest, type HttpResponse } from './request.js';
+import { releaseWhenFlushed } from './release.js';
+import { isReadElsewhere, type HttpRequest, type HttpResponse } from './request.js';
 import { sendFailure, sendPlant } from './respond.js';
 import { parseNewPlant, PlantFault } from '../plant-json.js';
 import { limitRate, type Report } from '../report.js';
@@ -32,16 +32,16 @@ export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
 }
 
 /**
- * Responds to `POST /plants`. A request for another path is passed to `next`. Without `next`, it is
- * answered with 404 once its token is accepted.
+ * Responds to `POST /plants`. With `next`, every other request is passed on before anything else of it is looked at.
+ * Without `next`, it is answered with 404 or 405 once its token is accepted.
  *
  * The returned promise resolves once the response is ended or the connection destroyed, or once `next` has returned; if
  * `next` returns a promise, once that is fulfilled. It need not be awaited: the handler reports its own errors, throws
- * only what `next` throws, and its promise rejects only if that of `next` does.
+ * only what `next` throws, and its promise rejects only if the promise of `next` does.
  *
  * @example
  * ```ts
- * createServer((req, res) => handler(req, res, () => res.end('another path'))).listen(8080);
+ * createServer((req, res) => handler(req, res, () => res.end('not for plants'))).listen(8080);
  * ```
  */
 export interface PlantHandler {
@@ -86,63 +86,23 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   const refusals = new Budget(MAX_REFUSED_BYTES);
 
   function handle(req: HttpRequest, res: HttpResponse, next?: () => unknown): Promise<void> {
-    const isOurs = isForPlants(req);
     // Not an async function: what `next` throws is thrown, not returned as a rejected promise.
-    if (!isOurs && next) return Promise.resolve(next()).then(() => undefined);
-    // Behind a request with Upgrade, node:http loses the rest of the packet (Node 20-26), so the connection is closed
-    // after the response.
-    if (req.headers.upgrade !== undefined && !res.headersSent) res.setHeader('Connection', 'close');
-    const failure =
-      protocolFailure(req) ??
-      authenticate(req) ??
-      routeFailure(req, isOurs) ??
-      contentFailure(req, limits);
-    return failure ? refuse(req, res, failure) : createPlant(req, res);
+    if (next && routeFailure(req)) return Promise.resolve(next()).then(() => undefined);
+    return respond(req, res);
   }
 
-  async function createPlant(req: HttpRequest, res: HttpResponse): Promise<void> {
-    const headBytes = memoryForHead(req);
-    const reservation = memory.reserve(headBytes);
-    if (!reservation) return refuse(req, res, failures.overloaded);
+  async function respond(req: HttpRequest, res: HttpResponse): Promise<void> {
     try {
-      const plant =
-        !isStream(req) || isTaken(req)
-          ? parsedPlant(req, limits, reservation)
-          : parseNewPlant(await readBody(req, limits, reservation));
-      const outcome: unknown = await store.add(plant);
-      // A store without types may hide an error.
-      if (outcome !== 'created' && outcome !== 'unchanged')
-        throw new TypeError("store: add must resolve to 'created' or 'unchanged'");
-      sendPlant(req, res, plant);
-    } catch (error) {
-      reservation.shrinkTo(headBytes);
-      await sendFailureFor(req, res, error);
-    }
-    releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
-  }
-
-  /**
-   * Responds with a failure to a request that holds nothing of `memory`. Its head counts against `refusals` until the
-   * response is flushed. If no room is left there, destroys the connection instead.
-   */
-  async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
-    const reservation = refusals.reserve(memoryForHead(req));
-    if (!reservation) {
-      req.socket.destroy?.();
-      return;
-    }
-    await sendFailureFor(req, res, failure);
-    releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
-  }
-
-  /** Responds with the failure for an error. If the response cannot be sent, destroys the connection. */
-  async function sendFailureFor(
-    req: HttpRequest,
-    res: HttpResponse,
-    error: unknown,
-  ): Promise<void> {
-    try {
-      await sendFailure(req, res, failureOf(error));
+      // Behind a request with Upgrade, node:http loses the rest of the packet (Node 20-26), so the
+      // connection is closed after the response.
+      if (req.headers.upgrade !== undefined && !res.headersSent)
+        res.setHeader('Connection', 'close');
+      const failure =
+        protocolFailure(req) ??
+        authenticate(req) ??
+        routeFailure(req) ??
+        contentFailure(req, limits);
+      await (failure ? refuse(req, res, failure) : createPlant(req, res));
     } catch (cause) {
       // The application has changed the response so that sending throws.
       report('a response could not be sent', cause);
@@ -150,22 +110,59 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     }
   }
 
-  /** The failure for an error. Reports what the operator has to know. */
-  function failureOf(error: unknown): Failure {
-    if (error === failures.overloaded)
+  async function createPlant(req: HttpRequest, res: HttpResponse): Promise<void> {
+    const headBytes = memoryForHead(req);
+    const reservation = memory.reserve(headBytes);
+    if (!reservation) return refuse(req, res, failures.overloaded);
+    try {
+      const plant = isReadElsewhere(req)
+        ? parsedPlant(req, limits, reservation)
+        : parseNewPlant(await readBody(req, limits, reservation));
+      const outcome: unknown = await store.add(plant);
+      // A store without types may hide an error.
+      if (outcome !== 'created' && outcome !== 'unchanged')
+        throw new TypeError("store: add must resolve to 'created' or 'unchanged'");
+      sendPlant(req, res, plant);
+    } catch (error) {
+      reservation.shrinkTo(headBytes);
+      await fail(req, res, error);
+    } finally {
+      releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
+    }
+  }
+
+  /**
+   * Responds with a failure to a request that has no reservation of `memory`. Its head counts against
+   * `refusals` until the response is flushed. If no room is left there, destroys the connection instead.
+   */
+  async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
+    const reservation = refusals.reserve(memoryForHead(req));
+    if (!reservation) {
+      req.socket.destroy?.();
+      return;
+    }
+    try {
+      await fail(req, res, failure);
+    } finally {
+      releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
+    }
+  }
+
+  /** Responds with the failure for an error, after reporting what the operator has to know of it. */
+  async function fail(req: HttpRequest, res: HttpResponse, error: unknown): Promise<void> {
+    const failure = failureOf(error);
+    if (failure === failures.overloaded)
       report(
-        `overloaded: requests hold ${memory.reserved} of ${memory.max} bytes (maxBufferedBytes, PLANT_STORE_MAX_BUFFERED); one that needs more than the rest is refused`,
+        `overloaded: requests hold ${memory.reserved} of ${memory.max} bytes (maxBufferedBytes, ` +
+          'PLANT_STORE_MAX_BUFFERED); one that needs more than the rest is refused',
       );
-    if (error === failures.consumed)
+    if (failure === failures.consumed)
       report(
-        'the application has read or decoded the body and left neither rawBody nor body; mount the handler before what reads it',
+        'the application has read or decoded the body and left neither rawBody nor body; ' +
+          'mount the handler before what reads it',
       );
-    if (error instanceof Failure) return error;
-    if (error instanceof PlantFault) return failures.notPlant(error);
-    if (error instanceof PlantStoreError)
-      return error.code === 'conflict' ? failures.conflict : failures.unavailable;
-    report('a request failed', error);
-    return failures.internal;
+    if (failure === failures.internal) report('a request failed', error);
+    await sendFailure(req, res, failure);
   }
 
   return Object.assign(handle, {
@@ -176,18 +173,24 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   });
 }
 
-/** RFC 9112, section 3.2: an origin-form target or, as a server must accept too, an absolute-form one. */
-const PLANTS = /^(?:[Hh][Tt]{2}[Pp][Ss]?:\/\/[^/?#]*)?\/plants(?:\?|$)/;
-
-/** Whether a request is for the path of the plants. */
-export function isForPlants({ url = '' }: HttpRequest): boolean {
-  return PLANTS.test(url);
+function failureOf(error: unknown): Failure {
+  if (error instanceof Failure) return error;
+  if (error instanceof PlantFault) return failures.notPlant(error);
+  if (error instanceof PlantStoreError)
+    return error.code === 'conflict' ? failures.conflict : failures.unavailable;
+  return failures.internal;
 }
 
-function routeFailure({ method }: HttpRequest, isOurs: boolean): Failure | undefined {
-  if (!isOurs) return failures.notFound;
-  if (method !== 'POST') return failures.method;
-  return undefined;
+/**
+ * RFC 9112, section 3.2: an origin-form target or, as a server must accept too, an absolute-form one. Only the scheme
+ * and the host are case-insensitive; Node 20 has no `(?i:)` for a part of an expression.
+ */
+const PLANTS = /^(?:[Hh][Tt]{2}[Pp][Ss]?:\/\/[^/?#]*)?\/plants(?:\?|$)/;
+
+/** Why a request is none that creates a plant. */
+export function routeFailure({ url = '', method }: HttpRequest): Failure | undefined {
+  if (!PLANTS.test(url)) return failures.notFound;
+  return method === 'POST' ? undefined : failures.method;
 }
 
 function isStore(store: unknown): boolean {

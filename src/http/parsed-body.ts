@@ -1,5 +1,3 @@
-import { types } from 'node:util';
-
 import { membersInJson, type NewPlant } from '../plant.js';
 import { checkNewPlant, parseNewPlant } from '../plant-json.js';
 import { memoryForBody, type Reservation } from './budget.js';
@@ -40,9 +38,8 @@ export function parsedPlant(
 /** The bytes that a body parser has stored on the request; `undefined` if it has parsed them. */
 function bytesIn(stored: unknown): Buffer | undefined {
   if (typeof stored === 'string') return encode(stored);
-  if (ArrayBuffer.isView(stored))
-    return Buffer.from(stored.buffer, stored.byteOffset, stored.byteLength);
-  return types.isAnyArrayBuffer(stored) ? Buffer.from(stored) : undefined;
+  if (!ArrayBuffer.isView(stored)) return undefined;
+  return Buffer.from(stored.buffer, stored.byteOffset, stored.byteLength);
 }
 
 /** The bytes that a text was decoded from, unless U+FFFD may have replaced invalid ones. */

@@ -74,8 +74,9 @@ export function isStream(req: HttpRequest): boolean {
   return typeof req.resume === 'function';
 }
 
-/** Whether the application has read from the body, or has a listener that will. */
-export function isTaken(req: HttpRequest): boolean {
+/** Whether the body is not to be read from the stream: the application has read from it, or listens in order to. */
+export function isReadElsewhere(req: HttpRequest): boolean {
+  if (!isStream(req)) return true;
   // A body that has ended unread was empty.
   if (req.readableEnded) return req.readableDidRead;
   return req.readableDidRead || req.readableFlowing === true || req.listenerCount('readable') > 0;

@@ -1,8 +1,8 @@
-import { responseChannel } from '../channels.js';
 import { membersInJson, type Plant } from '../plant.js';
 import { drainBody } from './body.js';
 import type { Failure } from './failures.js';
 import { DRAIN } from './limits.js';
+import { publishResponse } from './published.js';
 import { declaredLength, isHttp2, type HttpRequest, type HttpResponse } from './request.js';
 
 /** A response. The `error` of a 200 is 0. */
@@ -11,12 +11,16 @@ type Answer = Pick<Failure, 'status' | 'error' | 'headers' | 'body'>;
 /** Sends the 200 that says a plant is stored. */
 export function sendPlant(req: HttpRequest, res: HttpResponse, plant: Plant): void {
   const body = `{${membersInJson(plant)}}`;
-  if (writeAnswer(req, res, { status: 200, error: 0, headers: {}, body })) res.end();
+  if (canSend(req, res)) {
+    write(req, res, { status: 200, error: 0, headers: {}, body });
+    res.end();
+  }
 }
 
 /**
- * Responds with a failure to a request that may not have arrived completely. The rest of the body is
- * drained, so that the client gets to see the response. Resolves once the response is ended or destroyed.
+ * Responds with a failure to a request that may not have arrived completely. The rest of the body
+ * is drained, so that the client gets to see the response. Resolves once the response is ended or
+ * destroyed.
  *
  * @throws an error if the application has changed the response so that sending throws.
  */
@@ -25,73 +29,76 @@ export async function sendFailure(
   res: HttpResponse,
   failure: Failure,
 ): Promise<void> {
-  if (!writeAnswer(req, res, failure, !keepsConnection(req, failure))) return;
-  // RFC 9113, section 8.1: in HTTP/2 a complete response may precede the end of the request. To end it again does
-  // nothing.
+  if (!canSend(req, res)) return;
+  // Not with `writeHead`: the server of the program reads it with `getHeader`.
+  if (!keepsConnection(req, failure)) res.setHeader('Connection', 'close');
+  write(req, res, failure);
+  // RFC 9113, section 8.1: in HTTP/2, a complete response may precede the end of the request. Ending
+  // it again does nothing.
   if (isHttp2(req)) res.end();
   if (await drainBody(req)) res.end();
   else res.destroy();
 }
 
-/**
- * Writes the head and the body of a response in one write. `res.end(body)` would need two. Returns whether it is
- * written, and has to be ended.
- */
-function writeAnswer(
+/** Whether a response can be sent. Destroys one that has begun or whose request was aborted. */
+function canSend(req: HttpRequest, res: HttpResponse): boolean {
+  if (isOver(req, res)) return false;
+  const isAborted = req.destroyed && !req.readableEnded;
+  if (!isAborted && !res.destroyed && !res.headersSent) return true;
+  // HTTP/2 would leave the stream of an aborted request open.
+  res.destroy();
+  return false;
+}
+
+/** Writes all of a response but its end, and publishes it. */
+function write(
   req: HttpRequest,
   res: HttpResponse,
   { status, error, headers, body }: Answer,
-  isFinal = false,
-): boolean {
-  if (isOver(req, res)) return false;
-  const isAborted = req.destroyed && !req.readableEnded;
-  if (isAborted || res.destroyed || res.headersSent) {
-    // HTTP/2 would leave the stream of an aborted request open.
-    res.destroy();
-    return false;
-  }
-  // Not with `writeHead`: the server of the program reads it with `getHeader`.
-  if (isFinal) res.setHeader('Connection', 'close');
+): void {
   res.writeHead(status, {
     'Content-Type': 'application/json',
     'Content-Length': Buffer.byteLength(body),
     ...headers,
   });
   // Not before `writeHead`, which may throw.
-  if (responseChannel.hasSubscribers)
-    responseChannel.publish({ request: req, response: res, status, error });
+  publishResponse({ request: req, response: res, status, error });
   // With `rejectNonStandardBodyWrites`, writing a body in the response to a HEAD throws.
   if (req.method === 'HEAD') {
     res.flushHeaders?.();
-    return true;
+    return;
   }
-  // Uncorking writes at once. Otherwise node:http would write at the end of the tick, and a `res.end()`
-  // before that would need a second write.
+  // The head and the body leave in one write when the response is uncorked. `res.end(body)` would need
+  // two, and so would a `res.end()` before the end of the tick, at which node:http writes by itself.
   res.cork?.();
   res.write(body);
   res.uncork?.();
-  return true;
 }
 
 /**
- * Whether nothing can be sent any more: the application has ended the response, or the connection has ended. On such
- * a connection, ending a response that is queued behind the last one makes node:http throw (Node 20-26).
+ * Whether nothing can be sent any more: the application has ended the response, or the connection
+ * has ended. On such a connection, ending a response that is queued behind the last one makes
+ * node:http throw (Node 20-26).
  */
 function isOver(req: HttpRequest, res: HttpResponse): boolean {
+  if (res.writableEnded) return true;
   const { destroyed, writable } = req.socket;
-  // In HTTP/2, both belong to the stream, and `writable` is false from the beginning for a HEAD.
-  return res.writableEnded || (isHttp2(req) ? destroyed === true : writable === false);
+  // In HTTP/2, both properties are those of the stream, and `writable` is false from the beginning
+  // if the request is a HEAD. In HTTP/1, a client may have half-closed the connection, which is
+  // writable until the last response is sent.
+  return isHttp2(req) ? destroyed === true : writable === false;
 }
 
 /**
- * Whether the connection can be used again after a failure: only if at most a bounded rest of the request is to come.
+ * Whether the connection can be used again after a failure: only if at most a bounded rest of the
+ * request is to come.
  */
 function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   const { headers, complete } = req;
   if (isHttp2(req)) return true;
   if (failure.closesConnection) return false;
   if (complete) return true;
-  // Closing the connection loses no request: none is read behind an incomplete one.
+  // It is safe to close: node:http has parsed nothing behind an incomplete request.
   if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;
   // Without a declared length (NaN), there is no rest.
   return !(declaredLength(req) > DRAIN.maxBytes);

@@ -144,7 +144,7 @@ t.test('the paths that CONTRIBUTING.md names exist', async (t) => {
 t.test('the recipes that spell a path spell all paths of the OpenAPI document', async (t) => {
   const parts = read('.github/EMBEDDING.md').match(/^```[^]*?^```$|^.+$/gm) ?? [];
   const recipes = parts.filter((part) => part.includes("'/plants'"));
-  t.ok(recipes.length > 5);
+  t.ok(recipes.length > 0);
   for (const recipe of recipes)
     for (const path of Object.keys(openapi.paths)) t.match(recipe, `'${path}'`, recipe);
 });

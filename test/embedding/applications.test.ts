@@ -70,6 +70,25 @@ for (const [name, [, elsewhere]] of Object.entries(APPLICATIONS))
     t.match(readFileSync('data/plants.jsonl', 'utf8'), `{"id":${id},"name":"Löwenmaul",`);
   });
 
+/** How applications with a route of their own for all methods of the path answer a preflight. */
+const PREFLIGHTS = {
+  'express-middleware': { status: 204 },
+  'fastify-plugins': { status: 204 },
+  'fastify-middie': { status: 200, body: 'application: OPTIONS' },
+  hono: { status: 200, body: 'application: OPTIONS' },
+  'koa-parser': { status: 200, body: 'application: OPTIONS' },
+};
+
+for (const [name, preflight] of Object.entries(PREFLIGHTS))
+  t.test(`${name}: other methods of the path are the application's, without a token`, async (t) => {
+    const headers = { Authorization: undefined, 'Content-Type': undefined };
+    for (const method of ['GET', 'PUT', 'DELETE']) {
+      const answer = await send(name, { method, headers, body: '' });
+      t.match(answer, { status: 200, body: `application: ${method}` });
+    }
+    t.match(await send(name, { method: 'OPTIONS', headers, body: '' }), preflight);
+  });
+
 t.test('a client that the application has authenticated needs no token', async (t) => {
   for (const [Cookie, status] of [
     ['gardener=1', 200],
@@ -115,11 +134,17 @@ t.test('fastify-plugins: the document of the application has all our answers', a
   t.notOk(document.security, 'other routes need no token of ours');
 });
 
-t.test('fastify-plugins: plants are limited, and a page can read the 429 of Fastify', async (t) => {
+t.test('fastify-plugins: plants alone are limited, and a page can read the 429', async (t) => {
+  const get: Message = { method: 'GET', target: '/openapi.json' };
+  for (let n = 0; n <= 100; n++) t.match(await send('fastify-plugins', get), { status: 200 });
   let answer;
   for (let n = 0; n <= 100; n++)
     answer = await send('fastify-plugins', { headers: { Origin: ORIGIN } });
-  t.match(answer, { status: 429, body: '"statusCode":429', headers: READABLE });
+  const headers = { ...READABLE, 'retry-after': /^\d+$/ };
+  t.match(answer, { status: 429, headers });
+  t.strictSame(Object.keys(JSON.parse(answer?.body ?? '')), ['error', 'message']);
+  t.match(await send('fastify-plugins', { target: '/plants?a=b' }), { status: 429 });
+  t.match(await send('fastify-plugins', get), { status: 200 });
 });
 
 const HEADERS: Readonly<Record<string, string>> = {
@@ -200,9 +225,10 @@ for (const name of ['http', 'express', 'fastify'])
     application.send('SIGTERM');
     await refusesConnections(t, application.port);
     client.send(FERN_JSON);
-    t.match(await client.answer(), { status: 200 });
+    const printed = () => application.ended.then(() => application.stderr);
+    t.match(await client.answer().catch(printed), { status: 200 });
     client.socket.destroy();
-    t.strictSame(await application.ended, DONE);
+    t.strictSame(await application.ended, DONE, application.stderr);
     t.match(readFileSync(logPathOf(application), 'utf8'), /^\{"id":7,.*\n$/);
     t.strictSame(readdirSync(join(application.cwd, 'data')), ['plants.jsonl'], 'no lock is left');
   });

@@ -8,7 +8,7 @@ import t, { type Test } from 'tap';
 
 import { createAuthenticator } from '../../dist/http/auth.js';
 import { contentFailure } from '../../dist/http/content.js';
-import { isForPlants } from '../../dist/http/handler.js';
+import { routeFailure } from '../../dist/http/handler.js';
 import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { protocolFailure } from '../../dist/http/protocol.js';
 import type { HttpRequest } from '../../dist/http/request.js';
@@ -99,7 +99,7 @@ function judgeHead(headers: Readonly<Record<string, string>>, url = '/plants'): 
   // Of a request whose body is not read, nothing else is used.
   const line = { method: 'POST', url, httpVersion: '1.1' };
   const req = { ...line, headers: all, rawHeaders } as object as HttpRequest;
-  for (const check of [isForPlants, protocolFailure, authenticate]) check(req);
+  for (const check of [routeFailure, protocolFailure, authenticate]) check(req);
   return contentFailure(req, DEFAULT_LIMITS);
 }
 

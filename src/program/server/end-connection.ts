@@ -1,9 +1,9 @@
 import { STATUS_CODES, type ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 
-import { responseChannel } from '../../channels.js';
 import type { Failure } from '../../http/failures.js';
 import { DRAIN } from '../../http/limits.js';
+import { publishResponse } from '../../http/published.js';
 
 /**
  * Sends a failure as the last response on a connection.
@@ -28,7 +28,7 @@ export function endAfterEarlier(
 
 /** Writes a failure to a connection, without a response of node:http. */
 function endWith(socket: Duplex, { status, error, headers, body }: Failure): void {
-  if (socket.writable && responseChannel.hasSubscribers) responseChannel.publish({ status, error });
+  if (socket.writable) publishResponse({ status, error });
   const lines = Object.entries({
     ...headers,
     'Content-Type': 'application/json',

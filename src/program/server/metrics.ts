@@ -1,6 +1,7 @@
 import { subscribe } from 'node:diagnostics_channel';
 
-import type { CommitMessage, ResponseMessage } from '../../channels.js';
+import type { CommitMessage } from '../../channels.js';
+import type { ResponseMessage } from '../../http/published.js';
 import type { PlantLog } from '../../log/log.js';
 import { VERSION } from '../version.js';
 import type { Handler } from './http-server.js';

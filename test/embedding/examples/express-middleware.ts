@@ -13,6 +13,7 @@ app.use(
   express.json({ limit: '1mb', verify: (req, _, rawBody) => Object.assign(req, { rawBody }) }),
 );
 app.use('/garden', handler);
+app.all('/garden/plants', (req, res) => void res.send(`application: ${req.method}`));
 const server = app.listen(8080);
 
 process.once('SIGTERM', () => server.close(() => store.close()));

@@ -12,8 +12,15 @@ import { openapi } from 'plant-store';
 
 app.addHook('onRequest', ({ raw }, reply, next) => setHeaders(raw, reply.raw, next));
 
-await app.register(rateLimit, { global: false, max: 100, timeWindow: '1 minute' });
-app.addHook('onRequest', app.rateLimit());
+await app.register(rateLimit, { global: false });
+const countPlant = app.createRateLimit({ max: 100, timeWindow: '1 minute' });
+app.addHook('onRequest', async (request, reply) => {
+  if (request.method !== 'POST' || !/\/plants(\?|$)/.test(request.url)) return;
+  const limit = await countPlant(request);
+  if (limit.isAllowed || !limit.isExceeded) return;
+  const body = { error: 429, message: 'too many plants; send this one again later' };
+  return reply.code(429).header('Retry-After', limit.ttlInSeconds).send(body);
+});
 
 const post = { ...openapi.paths['/plants'].post, security: openapi.security };
 await app.register(swagger, {
@@ -26,4 +33,5 @@ app.addHook('onRequest', (request, reply, next) => {
 app.addHook('onClose', () => store.close());
 process.once('SIGTERM', () => app.close());
 app.get('/openapi.json', () => app.swagger());
-await app.listen({ port: 8080 });
+app.all('/plants', { schema: { hide: true } }, ({ method }) => `application: ${method}`);
+await app.listen({ port: 8080, host: '127.0.0.1' });

@@ -8,4 +8,4 @@ app.addHook('onRequest', (request, reply, next) => {
 });
 app.addHook('onClose', () => store.close());
 process.once('SIGTERM', () => app.close());
-await app.listen({ port: 8080 });
+await app.listen({ port: 8080, host: '127.0.0.1' });

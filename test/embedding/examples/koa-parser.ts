@@ -6,8 +6,15 @@ import Koa from 'koa';
 const app = new Koa();
 app.use(bodyParser({ patchNode: true }));
 app.use((ctx, next) => {
-  if (ctx.path !== '/plants') return next();
   ctx.respond = false;
-  return handler(ctx.req, ctx.res);
+  return handler(ctx.req, ctx.res, () => {
+    ctx.respond = true;
+    return next();
+  });
+});
+app.use((ctx, next) => {
+  if (ctx.path !== '/plants') return next();
+  ctx.body = `application: ${ctx.method}`;
+  return undefined;
 });
 app.listen(8080);

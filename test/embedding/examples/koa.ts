@@ -4,8 +4,10 @@ import Koa from 'koa';
 
 const app = new Koa();
 app.use((ctx, next) => {
-  if (ctx.path !== '/plants') return next();
   ctx.respond = false;
-  return handler(ctx.req, ctx.res);
+  return handler(ctx.req, ctx.res, () => {
+    ctx.respond = true;
+    return next();
+  });
 });
 app.listen(8080);

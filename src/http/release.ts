@@ -3,12 +3,13 @@ import { clearTimeout, setTimeout } from 'node:timers';
 import type { Reservation } from './budget.js';
 import type { HttpRequest, HttpResponse } from './request.js';
 
-/** By connection, the `release` of each queued response. One `close` listener calls them all. */
-const releasesOn = new WeakMap<object, Set<() => void>>();
+/** The `release` of each response that is not flushed yet, by its connection. */
+const releasesBySocket = new WeakMap<object, Set<() => void>>();
 
 /**
- * Holds a reservation until the response is flushed, because the request and the response stay in memory
- * until then. Destroys the connection if that takes longer than `timeoutMs`; in HTTP/2, the stream.
+ * Holds a reservation until the response is flushed, because the request and the response stay in
+ * memory until then. If that takes longer than `timeoutMs`, destroys the connection; in HTTP/2, the
+ * stream.
  */
 export function releaseWhenFlushed(
   req: HttpRequest,
@@ -22,7 +23,7 @@ export function releaseWhenFlushed(
     reservation.shrinkTo(0);
     return;
   }
-  const releases = releasesOn.get(socket) ?? callOnClose(socket);
+  const releases = releasesOf(socket);
   const timer = setTimeout(() => {
     socket.destroy?.();
     release();
@@ -37,13 +38,14 @@ export function releaseWhenFlushed(
   releases.add(release);
 }
 
-/**
- * Returns a set of functions to call when a connection closes. A listener for each response would take time that grows
- * with their number.
- */
-function callOnClose(socket: HttpRequest['socket']): Set<() => void> {
+/** Returns the set of functions that are called when a connection closes. */
+function releasesOf(socket: HttpRequest['socket']): Set<() => void> {
+  const known = releasesBySocket.get(socket);
+  if (known) return known;
   const releases = new Set<() => void>();
+  // One listener serves all responses of a connection: adding and removing one for each response
+  // takes time that grows with the square of their number.
   socket.once('close', () => releases.forEach((release) => release()));
-  releasesOn.set(socket, releases);
+  releasesBySocket.set(socket, releases);
   return releases;
 }
