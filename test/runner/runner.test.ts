@@ -7,9 +7,27 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
-import { asModule, changeTimers } from '../helpers/program.js';
+import { folderOutside } from '../helpers/command.js';
+import { asModule } from '../helpers/program.js';
 
 const TAP = `import t from 'tap';\n`;
+const HANGS = '  it hangs: nothing has happened for 60 s';
+/** What a file runs before it hangs. */
+const HANG = `(await import('node:fs')).writeFileSync(process.env.HANGING, '');\n`;
+/** A preload with which the runner waits for {@link HANG}, and reads what was written before, instead of for 60 s. */
+const UNTIL_HANGING = `
+import { existsSync, rmSync } from 'node:fs';
+const set = globalThis.setTimeout;
+globalThis.setTimeout = (callback, ms, ...args) => {
+  if (ms !== 60_000) return set(callback, ms, ...args);
+  const timer = setInterval(() => {
+    if (!existsSync(process.env.HANGING)) return;
+    clearInterval(timer);
+    rmSync(process.env.HANGING);
+    set(callback, 100);
+  }, 10);
+  return timer;
+};`;
 
 /** Runs files of tests with these contents. Returns the sections that the runner prints. */
 function runTests(t: Test, files: Readonly<Record<string, string>>, env = {}): string[] {
@@ -23,23 +41,44 @@ function runTests(t: Test, files: Readonly<Record<string, string>>, env = {}): s
   return stdout.trim().split(/\n\n+/);
 }
 
+/** Runs one file after the other, and does not wait where one hangs. */
+function runUntilHanging(t: Test, files: Readonly<Record<string, string>>): string[] {
+  const HANGING = join(folderOutside(t), 'hanging');
+  const NODE_OPTIONS = `--import=${asModule(UNTIL_HANGING)}`;
+  return runTests(t, files, { HANGING, NODE_OPTIONS, TEST_JOBS: '1', TEST_SILENCE: undefined });
+}
+
 t.test('a test that waits for ever or blocks the event loop ends with its title', async (t) => {
   const waits = `setInterval(() => {}, 1_000);
-t.test('outer', (t) => t.test('it waits', () => new Promise(() => {})));`;
+t.test('outer', (t) => t.test('it waits', async () => {
+  ${HANG}
+  await new Promise(() => {});
+}));`;
   const blocks = `t.test('it blocks', async () => {
+  ${HANG}
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
 });`;
   const files = { 'waits.js': TAP + waits, 'blocks.js': TAP + blocks };
-  const preload = asModule(changeTimers('ms === 150_000 ? 1_000 : 2 ** 30'));
-  const env = { TEST_SILENCE: undefined, NODE_OPTIONS: `--import=${preload}` };
-  const sections = runTests(t, files, env);
+  const sections = runUntilHanging(t, files);
   for (const title of ['/waits: outer > it waits', '/blocks: it blocks'])
     t.ok(
-      sections.some((each) =>
-        each.includes(`${title}\n  it hangs: nothing has happened for 150 s`),
-      ),
+      sections.some((each) => each.includes(`${title}\n${HANGS}`)),
       title,
     );
+});
+
+t.test('a file that hangs before its first test is named, and others go on', async (t) => {
+  const early = `setInterval(() => {}, 1_000);
+t.setTimeout(0);
+${HANG}
+await new Promise(() => {});`;
+  const passes = `t.test('it passes', async (t) => t.ok(true));`;
+  const files = { 'early.js': TAP + early, 'passes.js': TAP + passes };
+  const [first = '', second = '', failed, , totals] = runUntilHanging(t, files);
+  t.match(first, `/early: outside of its tests\n${HANGS}`);
+  t.match(second, /^ok .*\/passes, /);
+  t.match(failed, /^Failed:\n {2}.*\/early: outside of its tests$/);
+  t.match(totals, /^1 passed, 1 failed, 0 skipped, /);
 });
 
 t.test('no file goes on once the runner is stopped', async (t) => {
