@@ -6,7 +6,8 @@ export const MAX_ID = 2n ** 63n - 1n;
 export const ID_RULE = `id: must be an integer between ${MIN_ID} and ${MAX_ID}`;
 
 /**
- * The JSON Schema of a {@link Plant}, the body of a 200.
+ * The JSON Schema of a {@link Plant}, the body of a 200. A rule for new plants is added here. It does not hold for
+ * stored plants: see {@link StoredPlant}.
  *
  * @example
  * ```ts
@@ -20,7 +21,8 @@ export const PlantSchema = {
   properties: {
     name: { type: 'string', description: 'The name of the plant' },
     tag: { type: 'string', description: 'Tag that specifies the type of the plant' },
-    // A member of another type needs code of its own in `memberFaults` and `membersPattern`.
+    // A keyword such as `maxLength` needs a sentence in `newMemberFaults`. Another type needs code wherever `MEMBERS` is
+    // used: all members are strings.
   } satisfies Record<string, { readonly type: 'string'; readonly description: string }>,
   // Not a readonly array, which the types of OpenAPI documents do not accept.
   required: ['name'] as ['name'],
@@ -63,7 +65,20 @@ export type Plant = Readonly<XStatic<typeof PlantSchema>>;
  */
 export type NewPlant = Plant & { readonly id: bigint };
 
+/** The members of a stored plant other than its id. */
+export type StoredMembers = Readonly<{ name: string }> & Partial<Plant>;
+
+/**
+ * A plant that was stored, perhaps by an earlier version. What is stored stays valid: reading it
+ * checks the range of the id and the types of the members, and nothing else. The rules that
+ * {@link PlantSchema} adds to this, such as a bound or a member that is required, are for new plants.
+ */
+export type StoredPlant = StoredMembers & { readonly id: bigint };
+
 export type Member = keyof Plant;
+
+/** The members that every stored plant has. A member that becomes required later is not one. */
+const ALWAYS_STORED: readonly Member[] = ['name'];
 
 /** The members of a plant other than its id, in the order in which they are written. All of them are strings. */
 export const MEMBERS = Object.keys(PlantSchema.properties) as readonly Member[];
@@ -74,40 +89,63 @@ export function isRequired(member: Member): boolean {
   return (PlantSchema.required as readonly Member[]).includes(member);
 }
 
-/** Whether the members of an object, its id apart, are those of a plant. */
-export function isPlant(value: object): value is Plant {
-  return schema.Check(value);
+/** Values that may be the members of a plant. */
+export type Members = Readonly<Partial<Record<Member, unknown>>>;
+
+/** Whether values keep every rule for the members of a new plant. */
+export function areNewMembers(values: Members): values is Plant {
+  return schema.Check(values);
 }
 
-/** The rules that the members of an object, its id apart, break, with the remedy of a common mistake. */
-export function memberFaults(value: Readonly<Partial<Record<Member, unknown>>>): string[] {
-  const [, errors] = schema.Errors(value);
-  const faulty = new Set<string>(
-    errors.flatMap((error) =>
-      error.keyword === 'required' ? error.params.requiredProperties : error.instancePath.slice(1),
-    ),
-  );
-  return MEMBERS.filter((member) => faulty.has(member)).map((member) => {
-    const isNull = !isRequired(member) && value[member] === null;
+/** The rules for the members of a new plant that values break, in one sentence for each member. */
+export function newMemberFaults(values: Members): string[] {
+  return typeFaults(values, PlantSchema.required);
+}
+
+/** Whether values may be the members of a stored plant. */
+export function areStoredMembers(values: Members): values is StoredMembers {
+  return storedMemberFaults(values).length === 0;
+}
+
+/** Why values cannot be the members of a stored plant, in one sentence for each member. */
+export function storedMemberFaults(values: Members): string[] {
+  return typeFaults(values, ALWAYS_STORED);
+}
+
+/**
+ * A sentence for each member that is not a string, or that is required and missing. For `null` in an
+ * optional member, it says to leave the member out.
+ */
+function typeFaults(values: Members, required: readonly Member[]): string[] {
+  return MEMBERS.filter((member) => {
+    const value = values[member];
+    return value === undefined ? required.includes(member) : typeof value !== 'string';
+  }).map((member) => {
+    const isNull = values[member] === null && !required.includes(member);
     return `${member}: must be a string${isNull ? ', or be left out' : ''}`;
   });
 }
 
-/** Puts a plant together from an id and the members of an object that has them, and may have more. */
-export function plantOf(id: bigint, members: Plant): NewPlant {
+/** Builds a plant from an id and the members of an object, which may have other members, too. */
+export function plantOf(id: bigint, members: Plant): NewPlant;
+export function plantOf(id: bigint, members: StoredMembers): StoredPlant;
+export function plantOf(id: bigint, members: StoredMembers): StoredPlant {
   const plant: Record<string, unknown> = { id };
   for (const member of MEMBERS) {
     const value = members[member];
     if (value !== undefined) plant[member] = value;
   }
-  return plant as NewPlant;
+  return plant as StoredPlant;
 }
 
 /**
- * Checks a plant and copies it, so that the caller cannot modify it while it is pending. The `add` of a
+ * Checks a new plant and copies it, so that the caller cannot modify it while it is pending. The `add` of a
  * store calls this before anything else.
  *
- * @throws TypeError if the id is not a bigint, or another member not of the type that the schema gives it.
+ * A plant of an earlier version that breaks a rule of {@link PlantSchema} is refused, even if it is stored: it can be
+ * read, but not added again.
+ *
+ * @throws TypeError if the id is not a bigint, or another member breaks a rule of the schema.
  * @throws RangeError if the id is not an int64.
  *
  * @example The id is checked even in untyped code:
@@ -120,14 +158,18 @@ export function copyPlant(plant: NewPlant): NewPlant {
   const given = plant as NewPlant | null | undefined;
   const id: unknown = given?.id;
   if (typeof id !== 'bigint') throw new TypeError('id: must be a bigint, such as 5n');
-  if (id < MIN_ID || id > MAX_ID) throw new RangeError(ID_RULE);
+  if (!isInt64(id)) throw new RangeError(ID_RULE);
   const copy = plantOf(id, plant);
-  if (!isPlant(copy)) throw new TypeError(memberFaults(copy).join('; '));
+  if (!areNewMembers(copy)) throw new TypeError(newMemberFaults(copy).join('; '));
   return copy;
 }
 
+export function isInt64(id: bigint): boolean {
+  return id >= MIN_ID && id <= MAX_ID;
+}
+
 /** The members of a plant other than its id in JSON, without the braces. */
-export function membersInJson(plant: Plant): string {
+export function membersInJson(plant: StoredMembers): string {
   let json = '';
   for (const member of MEMBERS) {
     const value = plant[member];
@@ -138,12 +180,12 @@ export function membersInJson(plant: Plant): string {
 }
 
 /**
- * The source of a regular expression for a comma and {@link membersInJson}, if no string in it has an escape. `space`
- * is the source for the space that may follow a comma or colon.
+ * The source of a regular expression that matches a comma and {@link membersInJson} of a stored plant, provided that no
+ * string in it has an escape. `space` is the source for the space that may follow a comma or colon.
  */
 export function membersPattern(space = ''): string {
   return MEMBERS.map((member) => {
     const pattern = String.raw`,${space}"${member}":${space}"[^"\\\0-\x1f]*"`;
-    return isRequired(member) ? pattern : `(?:${pattern})?`;
+    return ALWAYS_STORED.includes(member) ? pattern : `(?:${pattern})?`;
   }).join('');
 }
