@@ -10,6 +10,7 @@ export type { ResponseMessage } from './http/published.js';
 export type { HttpRequest, HttpResponse } from './http/request.js';
 export { readPlantLog } from './log/read.js';
 export { openPlantLog, type PlantLog, type PlantLogOptions } from './log/log.js';
-export { copyPlant, NewPlantSchema, PlantSchema, type NewPlant, type Plant } from './plant.js';
+export { copyPlant, NewPlantSchema, PlantSchema } from './plant.js';
+export type { NewPlant, Plant, StoredPlant } from './plant.js';
 export type { Report } from './report.js';
 export { PlantStoreError, type PlantStore, type PlantStoreErrorCode } from './store.js';

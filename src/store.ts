@@ -45,9 +45,10 @@ export interface PlantStore {
  * - `conflict`: the id belongs to a different plant. Choose another id; a retry fails again.
  * - `unavailable`: the plant was not stored, or it is unknown whether it was. Retry later: the same
  *   plant is never stored twice. If the log is poisoned, open it again first.
- * - `damaged`: a line of the log is not what was written. The log is not opened, or reading it ends there. The command
- *   `plant-store verify` lists the damaged lines. `plant-store repair` rewrites those that hold a plant, unless they
- *   repeat an id, and moves the others aside.
+ * - `damaged`: a line of the log was altered or is incomplete. Opening the log fails; reading it
+ *   stops at that line. The command `plant-store verify` lists the damaged lines. `plant-store repair`
+ *   rewrites those that hold a plant, unless they repeat an id, removes the others, and keeps the old
+ *   log.
  * - `locked`: a process has the log open, and has kept it open for 3 s. Stop it, or use `plant-store/postgres`,
  *   which several processes can share. If it is this process, use the log that it has opened.
  *

@@ -1,11 +1,13 @@
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 
-/** Why a line that is blank, or that holds a plant, is damaged. */
-export const damages = {
+/** Why a line is damaged, unless it is not even a plant in JSON. */
+export const damageReasons = {
   blank: 'it is blank',
   byteOrderMark: 'it begins with a byte order mark',
   noChecksum: 'it holds a plant, but has no crc32',
+  wrongChecksum: 'crc32: does not match the plant',
+  newerVersion: 'a newer version of plant-store has written it; use that version',
   crlf: 'it ends with CR LF, where a record ends with LF',
   otherLayout:
     'it holds a plant, but has other spaces, escapes or members than a record, or another order',
@@ -27,6 +29,10 @@ export const fileErrors = {
   lineTooLong: (offset: number) =>
     new RangeError(`the line at byte ${offset} is longer than any record`),
   noLog: () => new Error('it is not a log of plants; nothing was changed'),
+  nothingToKeep: () =>
+    new Error(
+      'a repair would keep no plant, so nothing was changed; if no plant in it was acknowledged, move the file away',
+    ),
   truncated: () => new Error('the log was truncated while it was read'),
 } as const;
 
@@ -42,6 +48,8 @@ export const storeErrors = {
     unavailable(`${path}: a write has not returned for ${ms / 1000} s`),
   damaged: (path: string, line: number, offset: number, reason: string) =>
     new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
+  ofNewerVersion: (path: string, line: number, offset: number) =>
+    unavailable(`${path}: line ${line}, at byte ${offset}: ${damageReasons.newerVersion}`),
   locked: (path: string) =>
     new PlantStoreError(
       'locked',

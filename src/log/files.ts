@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, type Hash } from 'node:crypto';
 import { constants, type BigIntStats } from 'node:fs';
 import { dirname } from 'node:path';
 
@@ -103,20 +103,25 @@ export function sizeOf(system: System, path: string, { dev, ino }: FileId): numb
 }
 
 /**
- * Creates a file, mode 0600, under a name that is not final. Once `write` has written it durably, it is renamed to the
- * path to which `write` resolves, and replaces what has that path. Resolves to the path.
+ * Creates a file, mode 0600, under a name that is not final. Once `write` has written it durably, the
+ * file is renamed to the path to which `write` resolves, and replaces what has that path. If `write`
+ * resolves to `undefined`, the file is removed. Resolves to the path.
  */
-export async function createFile(
+export async function createFile<Path extends string | undefined>(
   system: System,
   unfinished: string,
-  write: (file: OpenFile) => Promise<string>,
-): Promise<string> {
+  write: (file: OpenFile) => Promise<Path>,
+): Promise<Path> {
   // A killed process may have left one.
   await tryToRemove(system, unfinished);
   try {
     // O_EXCL: a user who can write to the folder must not be able to redirect the bytes by a link.
     const file = await open(system, unfinished, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, 0o600);
     const path = await write(file).finally(() => file.close());
+    if (path === undefined) {
+      await tryToRemove(system, unfinished);
+      return path;
+    }
     await system.rename(unfinished, path);
     await syncFolder(system, dirname(path));
     return path;
@@ -126,24 +131,24 @@ export async function createFile(
   }
 }
 
-/**
- * Keeps bytes of the log at `path` in a file beside it, which is named after its content: no other bytes are
- * replaced. Resolves to its path.
- */
-export function keepAside(
-  system: System,
-  path: string,
-  kind: 'torn' | 'damaged',
-  chunks: AsyncIterable<Buffer> | Iterable<Buffer>,
-): Promise<string> {
-  return createFile(system, `${path}.${kind}.new`, async (file) => {
-    const hash = createHash('sha256');
-    for await (const chunk of chunks) {
-      hash.update(chunk);
-      await file.append(chunk);
-    }
-    return `${path}.${kind}-${hash.digest('hex').slice(0, 16)}`;
+/** Copies torn bytes of the log at `path` to a file beside it. Resolves to the path of the copy. */
+export function keepTorn(system: System, path: string, torn: Buffer): Promise<string> {
+  return createFile(system, `${path}.torn.new`, async (file) => {
+    await file.append(torn);
+    return nameAfterContent(`${path}.torn`, createHash('sha256').update(torn));
   });
+}
+
+/** Gives a file a second name, durably. Replaces what has that name. */
+export async function linkFile(system: System, path: string, name: string): Promise<void> {
+  await tryToRemove(system, name);
+  await system.link(path, name);
+  await syncFolder(system, dirname(name));
+}
+
+/** A path that ends with a hash of the content, so that no file with other bytes is replaced. */
+export function nameAfterContent(path: string, hash: Hash): string {
+  return `${path}-${hash.digest('hex').slice(0, 16)}`;
 }
 
 /** Removes a file. If that fails, it is left: nothing depends on it. */

@@ -1,65 +1,165 @@
-import { fileErrors } from './errors.js';
+import { isUtf8 } from 'node:buffer';
+
+import { storedPlantIn } from '../plant-json.js';
+import { isInt64, type StoredPlant } from '../plant.js';
+import type { PlantStoreError } from '../store.js';
+import { crc32 } from './crc32.js';
+import { damageReasons, fileErrors, storeErrors } from './errors.js';
 import type { OpenFile } from './files.js';
-import { isTornRecord, linesIn, MAX_RECORD_BYTES, NEWLINE, type Line } from './record.js';
+import {
+  CRC32_MEMBER,
+  isTornRecord,
+  MAX_RECORD_BYTES,
+  NEWLINE,
+  parseLine,
+  PLAIN_RECORD,
+} from './record.js';
+
+/** A line of a log. It is a record unless it has a `damage`. */
+export interface Line {
+  /** Its number, from 1. */
+  readonly number: number;
+  /** The byte offset at which it starts. */
+  readonly offset: number;
+  /** Its length in bytes, with its newline if it has one. */
+  readonly length: number;
+  /** The id of the plant in it; `undefined` if it holds none. */
+  readonly id?: bigint;
+  /** Why it is damaged. */
+  readonly damage?: string;
+  /** The plant in a damaged line that can be written again as a record. */
+  readonly rewritable?: StoredPlant;
+  /** Whether a newer version has written it. */
+  readonly isOfNewerVersion?: boolean;
+}
 
 /** Lines that were read together. */
 export interface Part {
-  /** The byte offset at which the first one starts. */
+  /** The byte offset at which the first line starts. */
   readonly offset: number;
-  /** Their bytes. */
+  /** The bytes of the lines. */
   readonly bytes: Buffer;
   readonly lines: readonly Line[];
-  /** The byte offset at which the last one ends. */
+  /** The byte offset at which the last line ends. */
   readonly end: number;
-  /** Bytes behind the last line of the file: of a write that is in progress, or was never completed. */
+  /** Bytes behind the last line of the file: of a write that is in progress or was never completed. */
   readonly torn: Buffer;
 }
 
 /**
- * A text of this length is an ordinary object for V8. With 256 KiB, which it puts into its space for large objects,
- * opening a log takes 1.2 times as long.
+ * A text of this length is an ordinary object for V8. With 256 KiB, which it puts into its space for
+ * large objects, opening a log takes 1.2 times as long.
  */
 const CHUNK_BYTES = 114_688;
 
+const NONE = Buffer.alloc(0);
+
 /**
- * Reads the lines of a file up to `end`, or to its own end if that comes first. Each part begins where the last one
- * ends. What follows the last newline comes on its own: a last line without its newline, or a torn one.
+ * Reads the lines of a file up to `limit`, or to the end of the file if that comes first. Each part
+ * begins where the previous one ends. The bytes after the last newline are yielded as a part of their
+ * own: a last line without a newline, or torn bytes.
  *
  * @throws RangeError that names the byte offset of a line longer than {@link MAX_RECORD_BYTES}.
  */
-export async function* partsOf(file: OpenFile, end = Infinity): AsyncGenerator<Part, void> {
+export async function* partsOf(file: OpenFile, limit = Infinity): AsyncGenerator<Part, void> {
   let offset = 0;
-  /** The start of the line at `offset`, as far as it has been read. */
-  let start: Buffer = Buffer.alloc(0);
+  let count = 0;
+  /** The beginning of the line at `offset`, as far as it has been read. */
+  let carry: Buffer = NONE;
   for (;;) {
-    if (start.length === MAX_RECORD_BYTES) throw fileErrors.lineTooLong(offset);
-    // Doubled while a line goes on, so that copying its start takes linear time.
-    const size = Math.max(CHUNK_BYTES, Math.min(2 * start.length, MAX_RECORD_BYTES));
+    if (carry.length === MAX_RECORD_BYTES) throw fileErrors.lineTooLong(offset);
+    // Doubled while a line goes on, so that copying its beginning takes linear time.
+    const size = Math.max(CHUNK_BYTES, Math.min(2 * carry.length, MAX_RECORD_BYTES));
     const buffer = Buffer.allocUnsafe(size);
-    start.copy(buffer);
-    const free = buffer.subarray(start.length, end - offset);
-    const bytesRead = await file.read(free, offset + start.length);
+    carry.copy(buffer);
+    const free = buffer.subarray(carry.length, limit - offset);
+    const bytesRead = await file.read(free, offset + carry.length);
     if (bytesRead === 0) break;
-    const filled = buffer.subarray(0, start.length + bytesRead);
+    const filled = buffer.subarray(0, carry.length + bytesRead);
     const bytes = filled.subarray(0, filled.lastIndexOf(NEWLINE) + 1);
-    if (bytes.length > 0) yield partAt(offset, bytes);
-    offset += bytes.length;
-    start = filled.subarray(bytes.length);
+    if (bytes.length > 0) {
+      const part = partAt(offset, count, bytes);
+      count += part.lines.length;
+      offset = part.end;
+      yield part;
+    }
+    carry = filled.subarray(bytes.length);
   }
-  if (start.length > 0) yield lastPart(offset, start);
+  if (carry.length > 0) yield lastPart(offset, count, carry);
 }
 
-function partAt(offset: number, bytes: Buffer, torn: Buffer = Buffer.alloc(0)): Part {
-  return { offset, bytes, lines: linesIn(bytes), end: offset + bytes.length, torn };
+function partAt(offset: number, count: number, bytes: Buffer, torn: Buffer = NONE): Part {
+  const lines = linesIn(bytes, offset, count);
+  return { offset, bytes, lines, end: offset + bytes.length, torn };
 }
 
 /**
- * What follows the last newline: a line that lacks its own, or a torn one. Zeros at the end are torn in either case: a
- * power cut may leave them in place of a newline that is being added.
+ * The bytes after the last newline: a line that lacks only its newline, or torn bytes. Trailing zeros
+ * always count as torn: a power cut may leave them where a newline was being appended.
  */
-function lastPart(offset: number, tail: Buffer): Part {
-  let end = tail.length;
-  while (tail[end - 1] === 0) end--;
-  if (isTornRecord(tail.subarray(0, end))) end = 0;
-  return partAt(offset, tail.subarray(0, end), tail.subarray(end));
+function lastPart(offset: number, count: number, tail: Buffer): Part {
+  let zeros = tail.length;
+  while (tail[zeros - 1] === 0) zeros--;
+  const line = tail.subarray(0, zeros);
+  if (isTornRecord(line)) return partAt(offset, count, NONE, tail);
+  return partAt(offset, count, line, tail.subarray(zeros));
+}
+
+/**
+ * Reads the lines in a buffer that starts at a byte offset of a file, behind `count` other lines. The
+ * last line may lack its newline: it is a record if a newline makes it one.
+ */
+export function linesIn(bytes: Buffer, offset = 0, count = 0): Line[] {
+  const lines: Line[] = [];
+  const text = bytes.toString('latin1');
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  const allUtf8 = isUtf8(bytes);
+  for (let start = 0; start < bytes.length;) {
+    const number = count + lines.length + 1;
+    // A plain record takes 0.2 µs, any other line 4 (Node 20).
+    const id = allUtf8 ? idOfPlainRecord(text, view, start) : undefined;
+    if (id !== undefined) {
+      const end = PLAIN_RECORD.lastIndex;
+      lines.push({ number, offset: offset + start, length: end - start, id });
+      start = end;
+    } else {
+      const end = bytes.indexOf(NEWLINE, start) + 1 || bytes.length;
+      const content = contentOf(bytes.subarray(start, end));
+      lines.push({ number, offset: offset + start, length: end - start, ...content });
+      start = end;
+    }
+  }
+  return lines;
+}
+
+/** The bytes of a record after its checksum: a brace and the newline. */
+const END_BYTES = 2;
+
+/** The id in the plain record at an index of a text. If there is none, returns `undefined`. */
+function idOfPlainRecord(text: string, view: DataView, start: number): bigint | undefined {
+  PLAIN_RECORD.lastIndex = start;
+  const match = PLAIN_RECORD.exec(text);
+  if (!match) return undefined;
+  const [record, digits = '', sum = ''] = match;
+  const sumStart = start + record.length - END_BYTES - sum.length;
+  if (Number(sum) !== crc32(view, start, sumStart - CRC32_MEMBER.length)) return undefined;
+  const id = BigInt(digits);
+  return isInt64(id) ? id : undefined;
+}
+
+function contentOf(line: Buffer): Pick<Line, 'id' | 'damage' | 'rewritable' | 'isOfNewerVersion'> {
+  // Parsing takes 5 µs to find that a line is not JSON, and a file may have 100,000 blank lines.
+  if (line[0] === NEWLINE) return { damage: damageReasons.blank };
+  const { plant, ...content } = parseLine(line, storedPlantIn);
+  if (!plant) return content;
+  if (content.damage === undefined) return { id: plant.id };
+  return { id: plant.id, damage: content.damage, rewritable: plant };
+}
+
+/** The error of the store for a damaged line. */
+export function errorOfLine(path: string, line: Line): PlantStoreError {
+  const { number, offset, damage = '', isOfNewerVersion } = line;
+  return isOfNewerVersion
+    ? storeErrors.ofNewerVersion(path, number, offset)
+    : storeErrors.damaged(path, number, offset, damage);
 }

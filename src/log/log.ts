@@ -1,6 +1,6 @@
 import { dirname, resolve as absolute } from 'node:path';
 
-import { copyPlant, membersInJson, type NewPlant } from '../plant.js';
+import { copyPlant, membersInJson, type NewPlant, type StoredPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import type { ReadingOptions } from './check.js';
@@ -67,7 +67,7 @@ export interface PlantLog extends PlantStore {
    * for await (const { id, name, tag } of log.plants()) console.log(id, name, tag);
    * ```
    */
-  plants(): AsyncIterable<NewPlant>;
+  plants(): AsyncIterable<StoredPlant>;
   /**
    * Resolves at once if plants can be stored at the moment; writes nothing. Resolves even if the disk is
    * full, because each plant is tried then.
@@ -184,7 +184,7 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
     if (state.is === 'closed' || state.is === 'poisoned') throw state.error;
   }
 
-  async function* plants(): AsyncGenerator<NewPlant> {
+  async function* plants(): AsyncGenerator<StoredPlant> {
     throwIfUnreadable();
     const { end } = committer;
     try {

@@ -1,24 +1,26 @@
 import { resolve as absolute } from 'node:path';
 
-import { plantOf, type NewPlant, type Plant } from '../plant.js';
-import { checkLines, type Checked, type ReadingOptions } from './check.js';
-import { fileErrors, storeErrors, toStoreError } from './errors.js';
+import { plantOf, type StoredMembers, type StoredPlant } from '../plant.js';
+import { checkLines, type CheckedPart, type ReadingOptions } from './check.js';
+import { fileErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import { createIdIndex } from './ids.js';
-import { partsOf } from './lines.js';
+import { errorOfLine, partsOf } from './lines.js';
+import { beginsAsLog } from './record.js';
 import { nodeSystem, type System } from './system.js';
 
 /**
- * Reads the plants of a log in the order in which they were stored. The file is neither locked nor changed, so
- * another process may have it open. What it appends after the first plant has been requested is not read, and
- * neither is an incomplete last line, which was never acknowledged. But a plant that is read may be of a
- * write that fails later, and then it is not stored.
+ * Reads the plants of a log in the order in which they were stored. The file is neither locked nor
+ * changed, so another process may have it open. What that process appends after the first plant has
+ * been requested is not read. An incomplete last line, which was never acknowledged, is not read
+ * either. A plant that is read may be of a write that fails later, and is then not stored.
  *
- * The file is closed at the end of a `for await` loop; without one, by `return()`.
+ * The file is closed at the end of a `for await` loop; without a loop, by `return()`.
  *
- * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if the file cannot be read,
- * or is truncated meanwhile. If a server whose disk is full cuts off a failed write, either may happen: read the log
- * again.
+ * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if the
+ * file cannot be read, is not a log, has a line of a newer version, or is truncated meanwhile. While
+ * the disk of a server is full, it may cut off a failed write, which looks like a damaged line or a
+ * truncated file: read the log again.
  * @throws TypeError if `path` is not a string.
  *
  * @example Ids are exact, which they would not be after `JSON.parse`:
@@ -26,7 +28,7 @@ import { nodeSystem, type System } from './system.js';
  * for await (const { id, name, tag } of readPlantLog('data/plants.jsonl')) console.log(id, name, tag);
  * ```
  */
-export function readPlantLog(path: string): AsyncGenerator<NewPlant> {
+export function readPlantLog(path: string): AsyncGenerator<StoredPlant> {
   const from = absolute(path);
   return withFile(nodeSystem, from, (file, size) => readPlants(from, file, size));
 }
@@ -36,7 +38,7 @@ export function verifyLog(
   system: System,
   path: string,
   options?: ReadingOptions,
-): AsyncGenerator<Checked> {
+): AsyncGenerator<CheckedPart> {
   return withFile(system, path, (file) => checkLines(file, createIdIndex(), options));
 }
 
@@ -65,18 +67,17 @@ export async function* readPlants(
   path: string,
   file: files.OpenFile,
   end: number,
-): AsyncGenerator<NewPlant, number> {
+): AsyncGenerator<StoredPlant, number> {
   let read = 0;
-  let line = 0;
-  for await (const part of partsOf(file, end)) {
-    for (const found of part.lines) {
-      line++;
-      const offset = part.offset + found.start;
-      if (found.kind !== 'record') throw storeErrors.damaged(path, line, offset, found.reason);
-      const json = part.bytes.toString('utf8', found.start, found.end);
-      yield plantOf(found.id, JSON.parse(json) as Plant);
+  for await (const { offset, bytes, lines, torn, end: partEnd } of partsOf(file, end)) {
+    if (lines.length === 0 && offset === 0 && !beginsAsLog(torn)) throw fileErrors.noLog();
+    for (const line of lines) {
+      if (line.id === undefined || line.damage !== undefined) throw errorOfLine(path, line);
+      const start = line.offset - offset;
+      const json = bytes.toString('utf8', start, start + line.length);
+      yield plantOf(line.id, JSON.parse(json) as StoredMembers);
     }
-    read = part.end;
+    read = partEnd;
   }
   return read;
 }

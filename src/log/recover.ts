@@ -1,8 +1,9 @@
 import { pluralize, type Report } from '../report.js';
-import { checkLines, type Checked, type Damage, type ReadingOptions } from './check.js';
-import { fileErrors, storeErrors } from './errors.js';
-import { keepAside, sizeOf, type FileId, type OpenFile } from './files.js';
+import { checkLines, type CheckedPart, type ReadingOptions } from './check.js';
+import { fileErrors } from './errors.js';
+import { keepTorn, sizeOf, type FileId, type OpenFile } from './files.js';
 import type { IdIndex } from './ids.js';
+import { errorOfLine, type Line } from './lines.js';
 import { NEWLINE } from './record.js';
 import type { System } from './system.js';
 
@@ -28,13 +29,12 @@ export interface OpenLog {
  */
 export async function recover(log: OpenLog, options?: ReadingOptions): Promise<number> {
   const { file, path, index } = log;
-  let first: Damage | undefined;
-  let last: Checked | undefined;
+  let first: Line | undefined;
+  let last: CheckedPart | undefined;
   for await (const checked of checkLines(file, index, options)) {
     first ??= checked.damaged[0];
     // Not before a line shows that the file is a log.
-    if (first && checked.isLog)
-      throw storeErrors.damaged(path, first.line, first.offset, first.reason);
+    if (first && checked.isLog) throw errorOfLine(path, first);
     last = checked;
   }
   if (!last) return 0;
@@ -48,7 +48,7 @@ export async function recover(log: OpenLog, options?: ReadingOptions): Promise<n
  *
  * @throws Error if the file was modified meanwhile, or cannot be written.
  */
-async function addNewline(log: OpenLog, { end }: Checked): Promise<number> {
+async function addNewline(log: OpenLog, { end }: CheckedPart): Promise<number> {
   const { system, file, path, fileId, report } = log;
   if (sizeOf(system, path, fileId) !== end) throw fileErrors.changed();
   try {
@@ -67,9 +67,9 @@ async function addNewline(log: OpenLog, { end }: Checked): Promise<number> {
  *
  * @throws Error if the file was modified meanwhile. It is not cut then.
  */
-async function cutTornTail(log: OpenLog, { end, torn }: Checked): Promise<void> {
+async function cutTornTail(log: OpenLog, { end, torn }: CheckedPart): Promise<void> {
   const { system, file, path, fileId, report } = log;
-  const copy = await keepAside(system, path, 'torn', [torn]);
+  const copy = await keepTorn(system, path, torn);
   // A process that has opened a hard link in another folder may have completed its write.
   if (sizeOf(system, path, fileId) !== end + torn.length) throw fileErrors.changed();
   await file.truncate(end);

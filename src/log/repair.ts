@@ -1,9 +1,11 @@
+import { createHash } from 'node:crypto';
 import type { BigIntStats } from 'node:fs';
 
-import { checkLines, type Checked, type ReadingOptions } from './check.js';
+import { checkLines, type CheckedPart, type ReadingOptions } from './check.js';
 import { fileErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import { createIdIndex, type IdIndex } from './ids.js';
+import { createIdIndex } from './ids.js';
+import { errorOfLine } from './lines.js';
 import { acquireLock } from './lock.js';
 import { encodeRecord, NEWLINE } from './record.js';
 import type { OpenLog } from './recover.js';
@@ -16,21 +18,24 @@ export interface Repair {
   readonly rewritten: number;
   /** The number of lines that were removed: they hold no plant or another one than was written, or repeat an id. */
   readonly removed: number;
-  /** The length of the torn tail, which was removed, too, in bytes. */
+  /** The length of the torn bytes behind the last line, which were removed, too. */
   readonly torn: number;
-  /** The file that has the damaged lines as they were, and the torn tail, if there are any. */
-  readonly keptIn: string | undefined;
+  /** The path of the old log. */
+  readonly keptIn: string;
 }
 
 /**
- * Writes each damaged line of a log again as a record if it holds a plant whose id no earlier line has, removes the
- * others and a torn tail, and keeps undamaged lines byte for byte. A file beside the log keeps all damaged lines as
- * they were, because a line that is written again loses its other members, and the torn tail. The log is replaced
- * atomically, once its new content is durable. Resolves to `undefined` if no line is damaged, and the last one has its
- * newline: a torn tail is left to the next start.
+ * Replaces a log that has damaged lines, or whose last line lacks its newline, with a repaired one.
+ * Records are copied byte for byte. A damaged line is written again as a record if it holds a plant
+ * whose id no earlier line has. All other lines are left out, and so are torn bytes. If neither is
+ * the case, nothing is changed: torn bytes alone are left to the next start.
  *
- * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be read or written, or
- * is not a log. The log is then either unchanged or completely repaired, and the file of damaged lines may be left.
+ * The new log is written beside the old one. Once it is durable, the old log gets a second name, and
+ * the new log is renamed to its path. So the path always names a whole log, and the old log is kept.
+ *
+ * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be
+ * read or written, is not a log, or has a line of a newer version, or if no plant would be kept. The
+ * log is then either unchanged or completely repaired, and the second name may be left.
  */
 export async function repairLog(
   system: System,
@@ -59,56 +64,50 @@ async function repairFile(
   { system, file, path, fileId }: Pick<OpenLog, 'system' | 'file' | 'path' | 'fileId'>,
   options?: ReadingOptions,
 ): Promise<Repair | undefined> {
-  const index = createIdIndex();
-  let last: Checked | undefined;
-  let [damaged, removed] = [0, 0];
-  for await (const part of checkLines(file, index, options)) {
-    damaged += part.damaged.length;
-    removed += part.damaged.filter(({ rewritable }) => !rewritable).length;
-    last = part;
-  }
-  if (last?.isLog === false) throw fileErrors.noLog();
-  if (!last || (damaged === 0 && !last.lacksNewline)) return undefined;
-
-  const torn = last.torn.length;
-  const size = last.end + torn;
-  const keptIn =
-    damaged + torn > 0
-      ? await files.keepAside(system, path, 'damaged', bytesOf(file, index, 'aside'))
-      : undefined;
+  let repair: Repair | undefined;
   await files.createFile(system, `${path}.repair.new`, async (copy) => {
     await giveTo(system, copy, await file.stat());
-    for await (const chunk of bytesOf(file, index, 'repaired')) await copy.append(chunk);
+    const hash = createHash('sha256');
+    let last: CheckedPart | undefined;
+    let [damaged, removed] = [0, 0];
+    for await (const part of checkLines(file, createIdIndex(), options)) {
+      const newer = part.damaged.find(({ isOfNewerVersion }) => isOfNewerVersion);
+      if (newer) throw errorOfLine(path, newer);
+      hash.update(part.bytes).update(part.torn);
+      await copy.append(repaired(part));
+      damaged += part.damaged.length;
+      removed += part.damaged.filter(({ rewritable }) => !rewritable).length;
+      last = part;
+    }
+    if (last?.isLog === false) throw fileErrors.noLog();
+    if (!last || (damaged === 0 && !last.lacksNewline)) return undefined;
+    const { plants, end, lacksNewline } = last;
+    if (plants === 0) throw fileErrors.nothingToKeep();
+    const keptIn = files.nameAfterContent(`${path}.damaged`, hash);
+    await files.linkFile(system, path, keptIn);
     // The lock is on an inode: before this repair took it, another one may have replaced the file.
-    if (files.sizeOf(system, path, fileId) !== size) throw fileErrors.changed();
+    const torn = last.torn.length;
+    if (files.sizeOf(system, path, fileId) !== end + torn) throw fileErrors.changed();
+    const rewritten = damaged - removed + Number(lacksNewline);
+    repair = { plants, rewritten, removed, torn, keptIn };
     return path;
   });
-  const rewritten = damaged - removed + Number(last.lacksNewline);
-  return { plants: index.size, rewritten, removed, torn, keptIn };
+  return repair;
 }
 
-/** Reads the log once more: what is kept aside may be as large as the log, so it is not kept in memory. */
-async function* bytesOf(
-  file: files.OpenFile,
-  index: IdIndex,
-  which: 'repaired' | 'aside',
-): AsyncGenerator<Buffer> {
-  for await (const part of checkLines(file, index)) yield split(part)[which];
-}
-
-/** The lines of a repaired log, and what a file beside it keeps: the damaged lines, and the torn tail. */
-function split({ offset, bytes, damaged, lacksNewline, torn }: Checked) {
-  const repaired: Buffer[] = [];
+/** The lines of a repaired log. */
+function repaired({ offset, bytes, damaged, lacksNewline }: CheckedPart): Buffer {
+  const chunks: Buffer[] = [];
   let start = 0;
-  for (const { offset: damagedAt, bytes: line, rewritable } of damaged) {
-    repaired.push(bytes.subarray(start, damagedAt - offset));
-    if (rewritable) repaired.push(Buffer.from(encodeRecord(rewritable)));
-    start = damagedAt - offset + line.length;
+  for (const line of damaged) {
+    const lineStart = line.offset - offset;
+    chunks.push(bytes.subarray(start, lineStart));
+    if (line.rewritable) chunks.push(Buffer.from(encodeRecord(line.rewritable)));
+    start = lineStart + line.length;
   }
-  repaired.push(bytes.subarray(start));
-  if (lacksNewline) repaired.push(Buffer.of(NEWLINE));
-  const aside = [...damaged.map((each) => each.bytes), torn];
-  return { repaired: Buffer.concat(repaired), aside: Buffer.concat(aside) };
+  chunks.push(bytes.subarray(start));
+  if (lacksNewline) chunks.push(Buffer.of(NEWLINE));
+  return Buffer.concat(chunks);
 }
 
 /** Gives a new file the owner and the mode of another one. */

@@ -39,6 +39,7 @@ export const nodeSystem = {
   readdir: (path: string) => fs.promises.readdir(path),
   chmod: (path: string, mode: number) => fs.promises.chmod(path, mode),
   rename: (from: string, to: string) => fs.promises.rename(from, to),
+  link: (existing: string, path: string) => fs.promises.link(existing, path),
   unlink: (path: string) => fs.promises.unlink(path),
   /** Synchronous: the inode is in memory, and the thread pool would take ten times as long. */
   statSync: (path: string) => fs.statSync(path, { bigint: true, throwIfNoEntry: false }),

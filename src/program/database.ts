@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-import type { NewPlant } from '../plant.js';
+import type { StoredPlant } from '../plant.js';
 import { reportToConsole } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
@@ -45,8 +45,8 @@ export async function openDatabase(
  * Reads all plants in a database that is being opened, then closes it: its connections would keep the process alive.
  */
 export async function* plantsInDatabase(
-  opening: Promise<{ readonly store: PlantStore & { plants(): AsyncIterable<NewPlant> } }>,
-): AsyncGenerator<NewPlant> {
+  opening: Promise<{ readonly store: PlantStore & { plants(): AsyncIterable<StoredPlant> } }>,
+): AsyncGenerator<StoredPlant> {
   const { store } = await opening;
   try {
     yield* store.plants();

@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 
 import { openPlantLog, type PlantLog } from '../log/log.js';
-import type { NewPlant } from '../plant.js';
+import type { StoredPlant } from '../plant.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { openDatabase } from './database.js';
 import { PROGRAM, reportProgress } from './output.js';
@@ -10,7 +10,7 @@ import type { StoreSettings } from './settings/table.js';
 
 /** The configured store, once it is open. */
 export interface OpenStore {
-  readonly store: PlantStore & { check(): Promise<void>; plants(): AsyncIterable<NewPlant> };
+  readonly store: PlantStore & { check(): Promise<void>; plants(): AsyncIterable<StoredPlant> };
   /** Where it keeps plants: `log: /srv/plants.jsonl`. */
   readonly place: string;
   /** The store, if it is a log. */

@@ -1,6 +1,7 @@
 import { ok, rejects } from 'node:assert/strict';
 import { basename, dirname } from 'node:path';
 
+import { syncFolder } from '../../dist/log/files.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
 import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
@@ -99,17 +100,29 @@ async function checkMark(process: Process): Promise<void> {
   await machine.fs.unlink(MARK);
 }
 
-/** Moves the damaged lines and the torn tail away. A log with such lines cannot be opened before. */
+/**
+ * Removes the damaged lines and the torn tail. A log with such lines cannot be opened before. If no
+ * plant would be left, an operator moves the log away.
+ */
 async function repair(process: Process, { bytes, lines, damaged }: Reading): Promise<void> {
   const { machine, knowledge } = process;
   const [first] = damaged;
   const refusal = `${LOG}: line ${first?.number}, at byte ${first?.offset}: `;
   await rejects(open(process), ({ message }: Error) => message.startsWith(refusal));
   ok(read(process).bytes === bytes, 'a damaged log was changed');
-  await repairLog(machine.fs, LOG);
+  if (lines.length === 0) {
+    await rejects(repairLog(machine.fs, LOG), /would keep no plant/);
+    ok(read(process).bytes === bytes, 'a log without plants was changed');
+    await moveAway(process);
+  } else await repairLog(machine.fs, LOG);
   knowledge.damaged.clear();
   ok(read(process).bytes === lines.join(''), 'the repair changed what was not damaged');
   checkKept(process);
+}
+
+async function moveAway({ machine: { fs } }: Process): Promise<void> {
+  await fs.rename(LOG, `${LOG}.moved`);
+  await syncFolder(fs, dirname(LOG));
 }
 
 /** What a log holds, by a plain reading of its bytes. */
@@ -174,7 +187,7 @@ function checkKept({ machine, knowledge: { kept } }: Process): void {
   for (const text of kept) ok(bytes.includes(text), `${shown(text)} was not kept`);
 }
 
-const NAMES = /^plants\.jsonl(?:\.(?:torn|damaged)-[0-9a-f]{16}|\.copy)?$/;
+const NAMES = /^plants\.jsonl(?:\.(?:torn|damaged)-[0-9a-f]{16}|\.copy|\.moved)?$/;
 
 /** There are no files but the log, those that its document names, and a copy that an operator began. */
 function checkNames({ machine }: Process): void {

@@ -104,6 +104,11 @@ export function createMachine(
     await changeEntries('rename to', to, [basename(from), undefined], [basename(to), ino]);
   }
 
+  async function link(existing: string, path: string): Promise<void> {
+    if (inoOf(path) !== undefined) throw systemError('EEXIST', path);
+    await changeEntries('link', path, [basename(path), find(existing)]);
+  }
+
   async function unlink(path: string): Promise<void> {
     find(path);
     await changeEntries('unlink', path, [basename(path), undefined]);
@@ -176,6 +181,7 @@ export function createMachine(
     },
     readdir: async () => [],
     rename,
+    link,
     unlink,
     chmod: async () => undefined,
     statSync(path: string) {

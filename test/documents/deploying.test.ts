@@ -325,6 +325,6 @@ t.test('with the documented patch, a pod waits for a command that repairs the lo
   const [, script = '', args = ''] = / -- node (\S+) (.*)\n/.exec(REPAIR) ?? [];
   t.ok(existsSync(script.replace('/app', '.')));
   const repaired = await runHere(t, { cwd, env: ENV, args: args.split(' ') });
-  t.match(repaired, { code: 0, stdout: /kept 1 plant, removed 1 damaged line/ });
+  t.match(repaired, { code: 1, stdout: /kept 1 plant, removed 1 damaged line/ });
   t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
 });

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { createFolder, keepAside } from '../../dist/log/files.js';
+import { createFolder, keepTorn } from '../../dist/log/files.js';
 import { openLog } from '../../dist/log/log.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { contentOf, countOf, faultyFileSystem, logAt, nameOfKept, type Faults } from './support.js';
@@ -31,7 +31,7 @@ const KEPT = '2389';
 const NAME = nameOfKept('torn', KEPT);
 
 function keep(folder: string, system = nodeSystem): Promise<string> {
-  return keepAside(system, join(folder, 'plants.jsonl'), 'torn', [Buffer.from(KEPT)]);
+  return keepTorn(system, join(folder, 'plants.jsonl'), Buffer.from(KEPT));
 }
 
 t.test('what is moved aside again is kept once, and replaces nothing else', async (t) => {

@@ -38,11 +38,11 @@ t.test('every line is found, with its id if it is a record', async (t) => {
   const long = '?'.repeat(CHUNK_BYTES);
   const texts = [LINE, '\n', LINE, 'not JSON\n', `${long}\n`, LINE, '\0\0\n', LINE.slice(0, -1)];
   const found: [text: string, id: bigint | undefined][] = [];
-  for await (const { bytes, lines } of partsOf(fileOf(texts.join(''))))
-    for (const { start, end, ...line } of lines)
+  for await (const { offset, bytes, lines } of partsOf(fileOf(texts.join(''))))
+    for (const line of lines)
       found.push([
-        bytes.toString('latin1', start, end),
-        line.kind === 'record' ? line.id : undefined,
+        bytes.toString('latin1', line.offset - offset, line.offset - offset + line.length),
+        line.id,
       ]);
   t.strictSame(
     found,
@@ -103,7 +103,7 @@ t.test('a line of the longest length is read; one byte more is an error', async 
   content.write('\n', end - 1);
   const reading = (async () => {
     for await (const { lines } of partsOf(memoryFile(content)))
-      found.push(...lines.map(({ start, end }) => end - start));
+      found.push(...lines.map(({ length }) => length));
   })();
   const message = `the line at byte ${end} is longer than any record`;
   await t.rejects(reading, { name: 'RangeError', message });

@@ -6,18 +6,14 @@ import fc from 'fast-check';
 import t from 'tap';
 
 import { crc32 } from '../../dist/log/crc32.js';
-import { damages } from '../../dist/log/errors.js';
-import {
-  beginsAsRecord,
-  encodeRecord,
-  isTornRecord,
-  linesIn,
-  parseLine,
-  type Line,
-} from '../../dist/log/record.js';
+import { damageReasons } from '../../dist/log/errors.js';
+import { linesIn, type Line } from '../../dist/log/lines.js';
+import { beginsAsRecord, encodeRecord, isTornRecord, parseLine } from '../../dist/log/record.js';
+import { storedPlantIn } from '../../dist/plant-json.js';
 import { MAX_ID, MIN_ID, type NewPlant } from '../../dist/plant.js';
 import { anyPlant } from '../helpers/any-plant.js';
 import { PLANTS_OF_EACH_SHAPE } from '../helpers/plants.js';
+import { signed } from './support.js';
 
 const NEIGHBOUR = Buffer.from(encodeRecord({ id: 5n, name: '' }));
 
@@ -25,32 +21,24 @@ const NEIGHBOUR = Buffer.from(encodeRecord({ id: 5n, name: '' }));
 function found(line: string | Buffer): Line | undefined {
   const bytes = Buffer.from(line);
   const lines = linesIn(Buffer.concat([NEIGHBOUR, bytes, NEIGHBOUR]));
-  const each = lines.find(({ start }) => start === NEIGHBOUR.length);
-  return each?.end === NEIGHBOUR.length + bytes.length ? each : undefined;
+  const each = lines.find(({ offset }) => offset === NEIGHBOUR.length);
+  return each?.length === bytes.length ? each : undefined;
 }
 
 /** The id in a line, or undefined if it is not a record. Both readers of a line must agree. */
 function idIn(line: string): bigint | undefined {
   const each = found(line);
-  const read = each?.kind === 'record' ? each.id : undefined;
+  const read = each?.damage === undefined ? each?.id : undefined;
   if (recordIn(line)?.id !== read) throw new Error(`the readers differ: ${line}`);
   return read;
 }
 
+const isWhole = ({ damage }: Line): boolean => damage === undefined;
 const isRecord = (line: string): boolean => idIn(line) !== undefined;
 
 function recordIn(line: string): NewPlant | undefined {
-  try {
-    const { plant, reason } = parseLine(Buffer.from(line));
-    return reason === undefined ? plant : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** A line with the checksum that belongs to it. */
-function signed(members: string, encoding: BufferEncoding = 'utf8'): string {
-  return `${members},"crc32":${zlibCrc32(Buffer.from(members, encoding))}}\n`;
+  const { plant, damage } = parseLine(Buffer.from(line), storedPlantIn);
+  return damage === undefined ? plant : undefined;
 }
 
 function unsigned(record: string): string {
@@ -61,13 +49,20 @@ t.test('every encoded plant is read unchanged, wherever it is in a buffer', asyn
   fc.assert(
     fc.property(anyPlant, fc.array(anyPlant), (plant, before) => {
       const line = encodeRecord(plant);
-      const start = Buffer.byteLength(before.map(encodeRecord).join(''));
-      const lines = linesIn(Buffer.from([...before, plant, plant].map(encodeRecord).join('')));
-      const end = start + Buffer.byteLength(line);
+      const offset = 9 + Buffer.byteLength(before.map(encodeRecord).join(''));
+      const bytes = Buffer.from([...before, plant, plant].map(encodeRecord).join(''));
+      const lines = linesIn(bytes, 9, 3);
+      const number = before.length + 4;
+      const { id } = plant;
       return (
         lines.length === before.length + 2 &&
-        isDeepStrictEqual(lines[before.length], { kind: 'record', start, end, id: plant.id }) &&
-        lines.every((each, n) => each.kind === 'record' && each.id === (before[n] ?? plant).id) &&
+        isDeepStrictEqual(lines[before.length], {
+          number,
+          offset,
+          length: Buffer.byteLength(line),
+          id,
+        }) &&
+        lines.every((each, n) => isWhole(each) && each.id === (before[n] ?? plant).id) &&
         isDeepStrictEqual(recordIn(line), plant)
       );
     }),
@@ -82,7 +77,7 @@ t.test('a record without escapes is not parsed, whichever members it has', async
     const parsed = t.capture(JSON, 'parse', JSON.parse);
     const lines = linesIn(line);
     t.strictSame(parsed(), []);
-    t.strictSame(lines, [{ kind: 'record', start: 0, end: line.length, id: plant.id }]);
+    t.strictSame(lines, [{ number: 1, offset: 0, length: line.length, id: plant.id }]);
   }
 });
 
@@ -126,7 +121,7 @@ t.test('changing, removing or inserting any one byte of a record is detected', a
     ];
   });
   const isUndetected = (bytes: Buffer): boolean =>
-    linesIn(Buffer.concat([NEIGHBOUR, bytes, NEIGHBOUR])).every(({ kind }) => kind === 'record');
+    linesIn(Buffer.concat([NEIGHBOUR, bytes, NEIGHBOUR])).every(isWhole);
   t.strictSame(edited.filter(isUndetected).map(String), []);
 });
 
@@ -153,12 +148,12 @@ t.test('no part of a record is one, but for one that lacks only its newline', as
     const record = encodeRecord({ id: -7n, name: 'fern\0\ud800', ...tag });
     const line = Buffer.from(record).subarray(0, -1);
     const parts = Array.from({ length: line.length - 1 }, (_, n) => line.subarray(0, n + 1));
-    const isTorn = (part: Buffer) => isTornRecord(part) && beginsAsRecord(part, 9);
+    const isTorn = (part: Buffer) => isTornRecord(part) && beginsAsRecord(part);
     t.strictSame(
-      parts.filter((part) => !isTorn(part) || linesIn(part)[0]?.kind !== 'noPlant'),
+      parts.filter((part) => !isTorn(part) || linesIn(part)[0]?.id !== undefined),
       [],
     );
-    t.strictSame(linesIn(line), [{ kind: 'record', start: 0, end: line.length, id: -7n }]);
+    t.strictSame(linesIn(line), [{ number: 1, offset: 0, length: line.length, id: -7n }]);
     t.notOk(isTornRecord(line));
   }
   t.strictSame(linesIn(Buffer.alloc(0)), []);
@@ -201,10 +196,10 @@ t.test('a line whose checksum does not match is not a record', async (t) => {
 });
 
 t.test('why a line is not a record is said as exactly as it is known', async (t) => {
-  const { crlf, byteOrderMark, noChecksum, otherLayout } = damages;
+  const { crlf, byteOrderMark, noChecksum, otherLayout } = damageReasons;
   const checksum = 'crc32: does not match the plant';
   const fern = signed('{"id":9223372036854775807,"name":"fern","tag":"indoor"').slice(0, -1);
-  const rows: readonly (readonly [line: string, reason: string | RegExp])[] = [
+  const rows: readonly (readonly [line: string, damage: string | RegExp])[] = [
     [`${fern} \n`, otherLayout],
     [`${fern.replace(/"name":"fern",(.*)\}/, '$1,"name":"fern"}')}\n`, otherLayout],
     [`${fern.replace(/\}/, ',"colour":"green"}')}\n`, otherLayout],
@@ -227,10 +222,28 @@ t.test('why a line is not a record is said as exactly as it is known', async (t)
     ['{"id":7,"id":7,"name":"fern"}\n', 'id: must not be given twice'],
     ['[]\n', 'body: must be a JSON object with the members id and name'],
   ];
-  for (const [line, reason] of rows) {
+  for (const [line, damage] of rows) {
     t.equal(idIn(line), undefined, line);
-    t.match(found(line), { reason }, line);
+    t.match(found(line), { damage }, line);
   }
+});
+
+t.test('a line whose checksum is right for other members is of a newer version', async (t) => {
+  const members = [
+    '{"id":7,"name":"fern","light":"shade"',
+    '{"id":7,"light":[],"name":"fern","tag":"\u82d4"',
+    '{"id":7,"name":["fern"]',
+    '{"id":"7f","name":"fern"',
+    String.raw`{"id":7,"name":"\u0066ern"`,
+  ];
+  const damage = 'a newer version of plant-store has written it; use that version';
+  for (const line of members.map((text) => signed(text)))
+    for (const saved of [line, line.replace('\n', '\r\n'), `\ufeff${line}`]) {
+      t.match(found(saved), { damage, isOfNewerVersion: true, id: undefined }, saved);
+      const changed = saved.replace('fern', 'farn').replace('\\u0066', '\\u0067');
+      const { isOfNewerVersion, rewritable } = found(changed) ?? {};
+      t.strictSame([isOfNewerVersion, rewritable], [false, undefined], changed);
+    }
 });
 
 t.test('invalid UTF-8 damages its own line, and no other line of a buffer', async (t) => {
@@ -240,7 +253,7 @@ t.test('invalid UTF-8 damages its own line, and no other line of a buffer', asyn
     const lines = [fern('\xc3\xa9'), fern(bytes), fern('\xf0\x9f\x8c\xbf')];
     const all = linesIn(Buffer.from(lines.join(''), 'latin1'));
     t.strictSame(
-      all.map((each) => (each.kind === 'record' ? each.id : each.reason)),
+      all.map(({ id, damage }) => damage ?? id),
       [7n, 'body: must be one JSON text in UTF-8; it is not UTF-8', 7n],
       Buffer.from(bytes, 'latin1').toString('hex'),
     );
@@ -273,10 +286,9 @@ t.test('a line in another layout holds its plant, unless its checksum is another
       const ofOther = line.replace(/"id": ?[-\d.]+/, `"id":${id === 0n ? 1n : 0n}`);
       const [each, other] = [found(line), found(ofOther)];
       return (
-        each?.kind === 'plant' &&
-        isDeepStrictEqual(each.plant, plant) &&
-        (layout > 4 ||
-          (other?.kind === 'noPlant' && other.reason === 'crc32: does not match the plant'))
+        each?.damage !== undefined &&
+        isDeepStrictEqual(each.rewritable, plant) &&
+        (layout > 4 || (!other?.rewritable && other?.damage === 'crc32: does not match the plant'))
       );
     }),
     { numRuns: 1_000 },

@@ -7,11 +7,12 @@ import t from 'tap';
 
 import type { ReadingOptions } from '../../dist/log/check.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
-import { verifyLog } from '../../dist/log/read.js';
+import { readPlantLog, verifyLog } from '../../dist/log/read.js';
 import { repairLog } from '../../dist/log/repair.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { exactly } from '../helpers/exactly.js';
 import { FERN, IVY, manyPlants, MOSS, REED } from '../helpers/plants.js';
+import { collect } from '../helpers/stores.js';
 import {
   contentOf,
   createGate,
@@ -114,12 +115,15 @@ const OTHER_FILES: Record<string, string | Buffer> = {
   ...otherTails,
 };
 
-t.test('a file that is no log is not changed by a start or a repair', async (t) => {
+t.test('a file that is no log is not read, and not changed by a start or a repair', async (t) => {
   for (const [what, content] of Object.entries(OTHER_FILES)) {
     const path = logAt(t, content);
     const message = `${path}: it is not a log of plants; nothing was changed`;
     await t.rejects(openPlantLog(path), { code: 'unavailable', message }, what);
     await t.rejects(repairLog(nodeSystem, path), { code: 'unavailable', message }, what);
+    // A line that holds no plant may be a damaged one: reading does not go on to find out.
+    const read = what in otherTails ? { message } : { name: 'PlantStoreError' };
+    await t.rejects(collect(readPlantLog(path)), read, what);
     t.ok(readFileSync(path).equals(Buffer.from(content)), what);
     t.strictSame(readdirSync(dirname(path)), ['plants.jsonl']);
   }
@@ -141,9 +145,11 @@ t.test('a tail that another process completes meanwhile is not cut off', async (
 async function verified(path: string, fs: System = nodeSystem) {
   const all: object[] = [];
   let found = { plants: 0, end: 0, torn: '' };
-  for await (const { plants, end, damaged, torn } of verifyLog(fs, path)) {
-    for (const { bytes, line, offset, reason } of damaged)
-      all.push({ line, offset, reason, text: bytes.toString('latin1') });
+  for await (const { offset: start, bytes, plants, end, damaged, torn } of verifyLog(fs, path)) {
+    for (const { number, offset, length, damage } of damaged) {
+      const text = bytes.toString('latin1', offset - start, offset - start + length);
+      all.push({ line: number, offset, reason: damage, text });
+    }
     found = { plants, end, torn: String(torn) };
   }
   return { ...found, damaged: all };

@@ -2,12 +2,16 @@ import {
   appendFileSync,
   chmodSync,
   chownSync,
+  copyFileSync,
+  linkSync,
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   statSync,
   symlinkSync,
   truncateSync,
+  unlinkSync,
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
@@ -15,9 +19,11 @@ import { isDeepStrictEqual } from 'node:util';
 import t from 'tap';
 
 import { openLog, openPlantLog } from '../../dist/log/log.js';
+import { readPlantLog } from '../../dist/log/read.js';
 import { repairLog, type Repair } from '../../dist/log/repair.js';
-import { nodeSystem, type System } from '../../dist/log/system.js';
 import { FERN, IVY, MOSS, plantsNamed } from '../helpers/plants.js';
+import { collect } from '../helpers/stores.js';
+import { nodeSystem, type System } from '../../dist/log/system.js';
 import { hasty } from './lock-support.js';
 import {
   contentOf,
@@ -29,6 +35,7 @@ import {
   logAt,
   logOf,
   nameOfKept,
+  signed,
   UNAVAILABLE,
 } from './support.js';
 
@@ -40,14 +47,14 @@ function repair(path: string, fs = nodeSystem): Promise<Repair | undefined> {
   return repairLog(fs, path);
 }
 
-/** Where a repair of the log at `path` keeps these lines. */
-function damagedPathOf(path: string, lines = 'x\n'): string {
-  return join(dirname(path), nameOfKept('damaged', lines));
+/** Where a repair of the log at `path` keeps the old log. */
+function oldLogOf(path: string, content = DAMAGED): string {
+  return join(dirname(path), nameOfKept('damaged', content));
 }
 
-/** What is beside the log at `path` once it is repaired: these lines. */
-function keptLines(path: string, lines = 'x\n'): Record<string, string> {
-  return { [basename(damagedPathOf(path, lines))]: lines };
+/** What is beside the log at `path` once it is repaired: the old log. */
+function keptLog(path: string, content = DAMAGED): Record<string, string> {
+  return { [basename(oldLogOf(path, content))]: content };
 }
 
 /** A line, and what a repair makes of it: nothing if it removes it. */
@@ -66,8 +73,6 @@ const REPAIRS: Readonly<Record<string, readonly Repaired[]>> = {
   'a damaged line at the start': [removed('x\n'), kept(fern), kept(ivy)],
   'a damaged line at the end': [kept(fern), kept(ivy), removed('x\n')],
   'several damaged lines': [removed('1\n'), kept(fern), removed('2\n'), removed('3\n'), kept(ivy)],
-  'damaged lines only': [removed('{"id":x\n'), removed('x\n')],
-  'a damaged line and a torn tail': [removed('{"id":x\n'), removed('{"id":')],
   'a damaged line and a tail of NUL bytes': [kept(fern), removed('x\n'), removed('\0'.repeat(100))],
   'CR LF and a torn tail': [[crlf(fern), fern], removed('x')],
   'CR LF': [
@@ -111,36 +116,62 @@ for (const [what, lines] of Object.entries(REPAIRS)) {
   t.test(`a repair keeps records, writes plants again and removes the rest: ${what}`, async (t) => {
     const path = logAt(t, content);
     const others = lines.filter(([, after]) => after === '').map(([before]) => before);
-    const changed = lines.filter(isDamaged).map(([before]) => before);
     const plants = lines.filter(([, after]) => after !== '');
     const rewritten = plants.filter(([before, after]) => before !== after).length;
     const torn = others.find((line) => !line.endsWith('\n'))?.length ?? 0;
-    const keptIn = changed.length > 0 ? damagedPathOf(path, changed.join('')) : undefined;
     const shortWrites = faultyFileSystem({ 'write 1': { writes: 1 }, 'write 2': { writes: 1 } });
     t.strictSame(await repair(path, shortWrites), {
       plants: plants.length,
       rewritten,
       removed: others.filter((line) => line.endsWith('\n')).length,
       torn,
-      keptIn,
+      keptIn: oldLogOf(path, content),
     });
     t.strictSame(contentOf(dirname(path)), {
       'plants.jsonl': plants.map(([, after]) => after).join(''),
-      ...(changed.length > 0 && keptLines(path, changed.join(''))),
+      ...keptLog(path, content),
     });
     t.equal(await repair(path), undefined, 'it is repaired');
   });
 }
 
+t.test('a repair that would keep no plant fails, and changes nothing', async (t) => {
+  const message = /: a repair would keep no plant, so nothing was changed; /;
+  for (const content of [
+    '{"id":x\nx\n',
+    '{"id":x\n{"id":',
+    '{"id":7,"name":7}\n',
+    '\0\0\0\0\0\0\n',
+  ]) {
+    const path = logAt(t, content);
+    await t.rejects(repair(path), { ...UNAVAILABLE, message }, content);
+    t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content });
+  }
+});
+
+t.test('a log with lines of a newer version is not opened, read or repaired', async (t) => {
+  const newer = signed('{"id":9,"name":"moss","light":"shade"');
+  for (const content of [`${fern}${newer}`, `${fern}${newer}x\n${ivy}`, newer, newer.trimEnd()]) {
+    const path = logAt(t, content);
+    const line = content.startsWith(fern) ? `line 2, at byte ${fern.length}` : 'line 1, at byte 0';
+    const message = `${path}: ${line}: a newer version of plant-store has written it; use that version`;
+    await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message });
+    await t.rejects(collect(readPlantLog(path)), { ...UNAVAILABLE, message });
+    await t.rejects(repair(path), { ...UNAVAILABLE, message });
+    t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': content });
+  }
+});
+
 t.test('a repair of many damaged lines takes few writes', async (t) => {
   const names = Array.from({ length: 300 }, (_, n) => `fern ${n}`.repeat(90));
   const whole = plantsNamed(...names).map(lineOf);
   const damaged = whole.map((line) => line.replace('fern', 'farn'));
-  const path = logAt(t, whole.map((line, n) => `${line}${damaged[n]}`).join(''));
+  const content = whole.map((line, n) => `${line}${damaged[n]}`).join('');
+  const path = logAt(t, content);
   const fs = faultyFileSystem();
   t.match(await repair(path, fs), { plants: 300, removed: 300 });
   t.equal(readFileSync(path, 'latin1'), whole.join(''));
-  t.equal(readFileSync(damagedPathOf(path, damaged.join('')), 'latin1'), damaged.join(''));
+  t.equal(readFileSync(oldLogOf(path, content), 'latin1'), content);
   const writes = countOf(fs, 'write');
   t.ok(writes < 20, `${writes} writes`);
 });
@@ -170,7 +201,17 @@ t.test('no server can open a log while it is being repaired', async (t) => {
     },
   };
   t.match(await repair(path, fs), { plants: 1 });
-  t.equal(attempts, 2);
+  t.equal(attempts, 1);
+});
+
+t.test('a log that was put back after a repair can be repaired again', async (t) => {
+  const path = logAt(t, DAMAGED);
+  for (const put of [copyFileSync, renameSync, linkSync]) {
+    t.match(await repair(path), { plants: 1, keptIn: oldLogOf(path) });
+    t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': fern, ...keptLog(path) });
+    unlinkSync(path);
+    put(oldLogOf(path), path);
+  }
 });
 
 t.test('a repair does not touch a log that another repair has replaced', async (t) => {
@@ -203,20 +244,18 @@ const CHANGES: Record<string, { change: (path: string) => void; after: string }>
 for (const [what, { change, after }] of Object.entries(CHANGES))
   t.test(`a repair does not touch the log if ${what} meanwhile`, async (t) => {
     const path = logAt(t, DAMAGED);
-    // It happens once the repair has kept the damaged lines.
+    // It happens once the repair has read all of the log.
     const fs: System = {
       ...nodeSystem,
-      async rename(from, to) {
-        await nodeSystem.rename(from, to);
-        if (from.endsWith('.damaged.new')) change(path);
+      async link(existing, name) {
+        change(path);
+        await nodeSystem.link(existing, name);
       },
     };
-    await t.rejects(repair(path, fs), {
-      ...UNAVAILABLE,
-      message: /modified, replaced or removed|truncated/,
-    });
-    const expected = { 'plants.jsonl': after, ...keptLines(path) };
-    t.strictSame(contentOf(dirname(path)), expected, 'no other file is left');
+    const message = /modified, replaced or removed/;
+    await t.rejects(repair(path, fs), { ...UNAVAILABLE, message });
+    const expected = { 'plants.jsonl': after, [basename(oldLogOf(path))]: after };
+    t.strictSame(contentOf(dirname(path)), expected, 'the log has two names, and no copy is left');
   });
 
 const IS_ROOT = process.getuid?.() === 0;
@@ -238,6 +277,7 @@ t.test('a repair keeps the mode, the owner and the group of the log', async (t) 
     const given = giveAway(path, mode, uid, gid);
     await repair(path);
     t.match(statSync(path), given);
+    t.match(statSync(oldLogOf(path)), { ...given, nlink: 1 });
   }
 });
 
@@ -246,7 +286,7 @@ t.test('a symbolic link to a log stays a link, and its target is repaired', asyn
   const link = join(dirname(path), 'links', 'log');
   mkdirSync(dirname(link));
   symlinkSync(path, link);
-  t.match(await repair(link), { keptIn: damagedPathOf(path) });
+  t.match(await repair(link), { keptIn: oldLogOf(path) });
   t.equal(readFileSync(path, 'latin1'), fern);
   t.strictSame(readdirSync(dirname(link)), ['log']);
 });
@@ -258,7 +298,7 @@ t.test('the log is either unchanged or completely repaired if an operation fails
   for (let nth = 1; ; nth++) {
     const path = logAt(t, before);
     const given = giveAway(path, 0o640);
-    const aside = keptLines(path, `x1\nx2\n${torn}`);
+    const old = keptLog(path, before);
     const fs = faultyFileSystem({ [nth]: { fails: 'EIO' } });
     const outcome = await repair(path, fs).catch((error: unknown) => error);
     const about = `operation ${nth}, ${fs.operations[nth - 1] ?? 'none'}`;
@@ -268,8 +308,8 @@ t.test('the log is either unchanged or completely repaired if an operation fails
     const left = filesIn(dirname(path));
     const allowed = [
       { 'plants.jsonl': before },
-      { 'plants.jsonl': before, ...aside },
-      { 'plants.jsonl': after, ...aside },
+      { 'plants.jsonl': before, ...old },
+      { 'plants.jsonl': after, ...old },
     ];
     const isAllowed = allowed.some((each) => isDeepStrictEqual(left, each));
     const { mode, uid, gid } = statSync(path);
@@ -277,7 +317,7 @@ t.test('the log is either unchanged or completely repaired if an operation fails
     t.strictSame(found, { openFiles: 0, isAllowed: true, ...given }, about);
 
     await repair(path);
-    t.strictSame(filesIn(dirname(path)), { 'plants.jsonl': after, ...aside }, about);
+    t.strictSame(filesIn(dirname(path)), { 'plants.jsonl': after, ...old }, about);
     if (fs.operations.length < nth) {
       t.not(outcome, undefined, 'it is repaired if nothing fails');
       break;

@@ -4,6 +4,7 @@ import { constants, readdirSync, readFileSync } from 'node:fs';
 import { constants as systemConstants } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { crc32 } from 'node:zlib';
 
 import type { Test } from 'tap';
 
@@ -25,6 +26,11 @@ export function logAt(t: Test, content?: string | Buffer): string {
 /** The record of a plant in Latin-1, so that an index is a byte offset. */
 export function lineOf(plant: NewPlant): string {
   return Buffer.from(encodeRecord(plant)).toString('latin1');
+}
+
+/** A line with the checksum that belongs to it. */
+export function signed(members: string, encoding: BufferEncoding = 'utf8'): string {
+  return `${members},"crc32":${crc32(Buffer.from(members, encoding))}}\n`;
 }
 
 /** The content of every file in a folder. It is an error if a lock is left. */

@@ -2,7 +2,7 @@ import { createWriteStream, fstatSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 
 import { readPlantLog } from '../../log/read.js';
-import { membersInJson, type NewPlant } from '../../plant.js';
+import { membersInJson, type StoredPlant } from '../../plant.js';
 import { pluralize } from '../../report.js';
 import { reasonOf } from '../../system-error.js';
 import { plantsInDatabase } from '../database.js';
@@ -30,7 +30,10 @@ export async function exportPlants(file: string | undefined, stop: AbortSignal):
   return withLog(file, (path) => printPlants(readPlantLog(path), stop));
 }
 
-async function printPlants(plants: AsyncIterable<NewPlant>, stop: AbortSignal): Promise<ExitCode> {
+async function printPlants(
+  plants: AsyncIterable<StoredPlant>,
+  stop: AbortSignal,
+): Promise<ExitCode> {
   // For a file, process.stdout ignores partial writes, as to a full disk.
   const output: Writable = fstatSync(STDOUT).isFile()
     ? createWriteStream('', { fd: STDOUT, autoClose: false })

@@ -1,6 +1,6 @@
 import { failures } from '../../http/failures.js';
 import { parseLine } from '../../log/record.js';
-import { PlantFault } from '../../plant-json.js';
+import { newPlantIn } from '../../plant-json.js';
 import { pluralize } from '../../report.js';
 import { PlantStoreError, type PlantStore } from '../../store.js';
 import { reasonOf } from '../../system-error.js';
@@ -86,8 +86,10 @@ async function addLine(
   store: PlantStore,
   { number, bytes }: Line,
 ): Promise<'created' | 'unchanged' | { readonly refusal: string }> {
+  const { plant, damage } = parseLine(bytes, newPlantIn);
+  if (!plant) return { refusal: `line ${number}: ${damage}` };
   try {
-    return await store.add(parseLine(bytes).plant);
+    return await store.add(plant);
   } catch (cause) {
     const reason = refusalFor(cause);
     if (reason !== undefined) return { refusal: `line ${number}: ${reason}` };
@@ -98,7 +100,7 @@ async function addLine(
 /** Why a line is refused; `undefined` for an error that is not about the line. */
 function refusalFor(error: unknown): string | undefined {
   // A RangeError: the plant is too large for the store.
-  if (error instanceof PlantFault || error instanceof RangeError) return error.message;
+  if (error instanceof RangeError) return error.message;
   return error instanceof PlantStoreError && error.code === 'conflict'
     ? failures.conflict.message
     : undefined;

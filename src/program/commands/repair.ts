@@ -5,8 +5,9 @@ import { EXIT, type ExitCode } from '../exit.js';
 import { reportProgress } from '../output.js';
 
 /**
- * The command `repair`: rewrites damaged lines that hold a plant as records, and removes the others. A file beside the
- * log keeps all of them as they were.
+ * The command `repair`: rewrites damaged lines that hold a plant as records, and removes the others.
+ * The old log is kept. If lines were removed, the exit code is that of a failure: they may have held
+ * acknowledged plants.
  */
 export async function repair(path: string, stop: AbortSignal): Promise<ExitCode> {
   const onProgress = reportProgress(path);
@@ -21,8 +22,8 @@ export async function repair(path: string, stop: AbortSignal): Promise<ExitCode>
   if (removed > 0) done.push(`removed ${pluralize(removed, 'damaged line')}`);
   if (torn > 0) done.push(`removed ${pluralize(torn, 'byte')} of an incomplete write`);
   console.log(`${path}: ${done.join(', ')}`);
-  if (keptIn !== undefined) console.log(`${keptIn} has what was changed or removed`);
-  if (removed > 0)
-    console.log('if a removed line held an acknowledged plant, import it from a backup');
-  return EXIT.done;
+  console.log(`${keptIn} is the log as it was`);
+  if (removed === 0) return EXIT.done;
+  console.log('if a removed line held an acknowledged plant, import it from a backup');
+  return EXIT.failed;
 }

@@ -44,7 +44,7 @@ export const COMMANDS: readonly Command[] = [
   {
     name: 'repair',
     file: 'optional',
-    about: 'rewrite damaged lines that hold a plant, move others aside',
+    about: 'rewrite damaged lines that hold a plant, remove the others',
     run: ({ requested }, file) => withLog(file, (path) => repair(path, requested)),
   },
   {

@@ -1,4 +1,4 @@
-import type { Checked } from '../../log/check.js';
+import type { CheckedPart } from '../../log/check.js';
 import { verifyLog } from '../../log/read.js';
 import { nodeSystem } from '../../log/system.js';
 import { pluralize } from '../../report.js';
@@ -8,22 +8,28 @@ import { printLine, reportProgress } from '../output.js';
 /** The command `verify`: checks every line of a log and prints the damaged ones. */
 export async function verify(path: string, signal: AbortSignal): Promise<ExitCode> {
   const onProgress = reportProgress(path);
-  let last: Checked | undefined;
-  let damagedLines = 0;
+  let last: CheckedPart | undefined;
+  let [damaged, newer] = [0, 0];
   for await (const part of verifyLog(nodeSystem, path, { onProgress, signal })) {
     last = part;
-    for (const { line, offset, reason } of part.damaged)
-      await printLine(`line ${line}, byte ${offset}: ${reason}`);
-    damagedLines += part.damaged.length;
+    for (const { number, offset, damage = '', isOfNewerVersion } of part.damaged) {
+      await printLine(`line ${number}, byte ${offset}: ${damage}`);
+      if (isOfNewerVersion) newer++;
+      else damaged++;
+    }
   }
   const torn = last?.torn.length ?? 0;
   const bytes = (last?.end ?? 0) + torn;
   const counts = [pluralize(last?.plants ?? 0, 'plant'), pluralize(bytes, 'byte')];
-  console.log(`${path}: ${counts.join(', ')}, ${pluralize(damagedLines, 'damaged line')}`);
+  console.log(`${path}: ${counts.join(', ')}, ${pluralize(damaged, 'damaged line')}`);
+  if (newer > 0)
+    console.log(
+      `${pluralize(newer, 'line')} of a newer version of plant-store; repair changes nothing`,
+    );
   if (torn > 0)
     console.log(`after the last line, ${pluralize(torn, 'byte')} of an incomplete write`);
   if (last?.lacksNewline)
     console.log('the last line has no newline; it gets one when the log is opened or repaired');
   if (last?.isLog === false) console.log('no line is a record: it is not a log of plants');
-  return damagedLines === 0 && last?.isLog !== false ? EXIT.done : EXIT.failed;
+  return damaged + newer === 0 && last?.isLog !== false ? EXIT.done : EXIT.failed;
 }

@@ -42,6 +42,12 @@ t.test('export prints plants in order, and import makes the same log of them', a
   t.equal(readFileSync(join(cwd, 'other.jsonl'), 'utf8'), LOG);
 });
 
+t.test('an export of a file that is no log fails', async (t) => {
+  const cwd = t.testdir({ 'notes.txt': 'some text' });
+  const fault = `${join(cwd, 'notes.txt')}: it is not a log of plants; nothing was changed`;
+  await failsHere(t, FAILED, [fault], { args: ['export', 'notes.txt'], cwd });
+});
+
 t.test('an export that cannot read all plants fails', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': `${LOG}x\n` });
   const path = join(cwd, 'plants.jsonl');

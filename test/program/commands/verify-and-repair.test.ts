@@ -20,13 +20,15 @@ import {
   STILL,
 } from '../../helpers/program.js';
 import { stepClock } from '../../helpers/service.js';
-import { lineOf } from '../../log/support.js';
+import { lineOf, signed } from '../../log/support.js';
 
 /** Text is in Latin-1, so that its length is in bytes. */
 const [fern, ivy, moss] = [lineOf(FERN), lineOf(IVY), lineOf(MOSS)];
 const damagedIvy = ivy.replace('ivy', 'ivi');
+const newer = signed('{"id":9,"name":"moss","light":"shade"');
+const NEWER = 'a newer version of plant-store has written it; use that version';
 const NO_PLANT = 'body: must be one JSON text in UTF-8; it is not valid';
-const KEPT = 'ASIDE has what was changed or removed';
+const KEPT = 'KEPT is the log as it was';
 const HINT = 'if a removed line held an acknowledged plant, import it from a backup';
 
 // No progress is reported.
@@ -76,7 +78,7 @@ const EXAMPLES: Record<string, Example> = {
   'damaged lines and a torn one, repaired': [
     'repair',
     [fern, '\n', ivy, damagedIvy, moss, '{"id":4,'].join(''),
-    0,
+    FAILED,
     'FILE: kept 3 plants, removed 2 damaged lines, removed 8 bytes of an incomplete write',
     KEPT,
     HINT,
@@ -84,10 +86,27 @@ const EXAMPLES: Record<string, Example> = {
   'CR LF, repaired': [
     'repair',
     [fern, damagedIvy, moss].join('').replaceAll('\n', '\r\n'),
-    0,
+    FAILED,
     'FILE: kept 2 plants, wrote 2 lines again, removed 1 damaged line',
     KEPT,
     HINT,
+  ],
+  'CR LF only, repaired': [
+    'repair',
+    `${fern.trimEnd()}\r\n`,
+    0,
+    'FILE: kept 1 plant, wrote 1 line again',
+    KEPT,
+  ],
+  'lines of a newer version': [
+    'verify',
+    [fern, newer, 'x\n', newer].join(''),
+    FAILED,
+    `line 2, byte ${fern.length}: ${NEWER}`,
+    `line 3, byte ${fern.length + newer.length}: ${NO_PLANT}`,
+    `line 4, byte ${fern.length + newer.length + 2}: ${NEWER}`,
+    `FILE: 1 plant, ${fern.length + 2 * newer.length + 2} bytes, 1 damaged line`,
+    '2 lines of a newer version of plant-store; repair changes nothing',
   ],
   'a whole log, repaired': ['repair', fern, 0, 'FILE: no line is damaged; nothing was changed'],
 };
@@ -100,7 +119,7 @@ t.test('verify prints what a log holds, and repair what it has done', async (t) 
     const ended = await runHere(t, { args: [command], cwd });
     const stdout = ended.stdout
       .replaceAll(path, 'FILE')
-      .replace(/FILE\.damaged-[0-9a-f]{16}/, 'ASIDE');
+      .replace(/FILE\.damaged-[0-9a-f]{16}/, 'KEPT');
     t.strictSame(stdout.split('\n'), [...lines, ''], what);
     t.match(ended, { code, stderr: /^$/ }, what);
   }
