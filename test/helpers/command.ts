@@ -27,6 +27,9 @@ export async function run(cwd: string, command: string, ...args: string[]): Prom
   }
 }
 
+/** The scripts that npm runs when it installs a package, and names in a warning. */
+export const INSTALL_SCRIPTS = ['preinstall', 'install', 'postinstall', 'prepare'] as const;
+
 /** A folder in which neither Node nor npm finds what the repository has installed. It is removed when the test ends. */
 export function folderOutside(t: Pick<Test, 'teardown'>): string {
   const folder = mkdtempSync(join(tmpdir(), 'plant-store-'));

@@ -2,10 +2,10 @@ import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-import t from 'tap';
+import t, { type Test } from 'tap';
 
 import { storeContract } from '../../dist/store-contract.js';
-import { folderOutside, run } from '../helpers/command.js';
+import { folderOutside, INSTALL_SCRIPTS, run } from '../helpers/command.js';
 import { NEWEST_TYPES, typeFaults, type Compilation } from '../helpers/compile.js';
 import { block, blocks, EXAMPLES, read } from '../helpers/documents.js';
 import { DONE, launch } from '../helpers/program.js';
@@ -83,10 +83,20 @@ interface Tarball {
 }
 
 const [BUILD = '', INSTALL = ''] = blocks('In your application', 'sh');
-const [ci, pack = ''] = BUILD.trim().split(' && ');
+const [ci, build = '', pack = ''] = BUILD.trim().split(' && ');
 t.equal(ci, 'npm ci --include=dev', 'which .ci/run runs, without NODE_ENV');
-const packed = await run(clone, 'env', WITHOUT_SCRIPTS, ...pack.split(' '), '--json');
-const [tarball] = JSON.parse(packed) as [Tarball];
+
+/** Packs the clone with a command, which may begin with settings. Resolves to the names in the tarball. */
+async function packWith(...command: readonly string[]): Promise<Tarball> {
+  const packed = await run(clone, 'env', ...command, '--json');
+  return (JSON.parse(packed.slice(packed.indexOf('[\n'))) as [Tarball])[0];
+}
+
+await run(clone, 'env', WITHOUT_SCRIPTS, ...build.split(' '));
+const withoutScripts = await packWith(WITHOUT_SCRIPTS, ...pack.split(' '));
+// What an earlier build has left.
+writeFileSync(join(clone, 'dist/removed.js'), '');
+const tarball = await packWith(...pack.split(' '));
 const tarballPath = join(clone, tarball.filename);
 const install = ['install', '--offline', '--install-links', '--ignore-scripts'];
 await run(consumer, 'npm', ...install, tarballPath, join(MODULES, 'typebox'));
@@ -112,6 +122,18 @@ t.test('the tarball contains the sources and the build output, as they are here'
   );
   for (const path of paths)
     t.ok(readFileSync(join(clone, path)).equals(readFileSync(join(ROOT, path))), path);
+});
+
+t.test('a user who lets npm run no scripts packs the same files', async (t) => {
+  const names = ({ files }: Tarball) => files.map(({ path }) => path).toSorted();
+  t.strictSame(names(withoutScripts), names(tarball));
+});
+
+t.test('npm runs no script when it installs the package', async (t) => {
+  const installed = join(consumer, 'node_modules/plant-store/package.json');
+  const { scripts } = JSON.parse(readFileSync(installed, 'utf8')) as { scripts: object };
+  for (const name of INSTALL_SCRIPTS) t.notOk(name in scripts, name);
+  t.notOk(readdirSync(clone).includes('package.json.orig'));
 });
 
 t.test('the contract of a store runs without this repository, under node:test', async (t) => {
@@ -179,8 +201,11 @@ t.test('an application installs the package as documented, and uses Hapi and Jes
   };
   for (const [name, content] of Object.entries(files))
     writeFileSync(join(application, name), content);
-  const install = INSTALL.trim().replace('/path/to/plant-store', clone).split(' ');
-  await run(application, 'env', ...install, '--prefer-offline', ...PINNED);
+  const install = INSTALL.trim().replace('/path/to/plant-store', clone);
+  const output = await run(application, 'sh', '-c', `${install} --prefer-offline 2>&1`);
+  t.match(output, 'added ');
+  t.notMatch(output, 'npm warn');
+  await run(application, 'npm', 'install', '--prefer-offline', ...PINNED);
   t.equal(await run(application, process.execPath, 'hapi.mjs'), '200 404\n');
   await run(application, 'npx', 'jest');
 });
@@ -252,11 +277,11 @@ t.test('npm start builds and serves even if npm runs no other script', async (t)
   t.strictSame(await program.ended, DONE);
 });
 
-t.test('npm installs the package from its git address, and it can be imported', async (t) => {
+/** The clone without what is built, and with the few packages that a build needs. */
+function writeSources(t: Test): string {
   const repository = folderOutside(t);
-  const filter = (path: string): boolean => basename(path) !== 'node_modules';
+  const filter = (path: string): boolean => !CREATED.includes(basename(path));
   cpSync(clone, repository, { recursive: true, filter });
-  // npm installs all packages that a dependency from git needs to be built. These are enough.
   const isNeeded = ([name]: readonly [string, unknown]): boolean =>
     /^(typescript|@types\/(node|pg))$/.test(name);
   const devDependencies = Object.fromEntries(
@@ -264,6 +289,29 @@ t.test('npm installs the package from its git address, and it can be imported', 
   );
   writeFileSync(join(repository, 'package.json'), JSON.stringify({ ...PACKAGE, devDependencies }));
   rmSync(join(repository, 'package-lock.json'));
+  return repository;
+}
+
+t.test('npm builds the package as a member of a workspace', async (t) => {
+  const root = folderOutside(t);
+  cpSync(writeSources(t), join(root, 'packages/plant-store'), { recursive: true });
+  const workspace = '{ "private": true, "workspaces": ["packages/*"] }';
+  const files = { 'package.json': workspace, ...SCRIPTS };
+  for (const [name, content] of Object.entries(files)) writeFileSync(join(root, name), content);
+  await run(root, 'npm', 'install', '--prefer-offline');
+  t.equal(await run(root, process.execPath, 'import.mjs'), `${EXPORTS}\n`);
+});
+
+t.test('a build without TypeScript says what to install', async (t) => {
+  const path = `PATH=${dirname(process.execPath)}:/usr/bin:/bin`;
+  const failed: unknown = await run(clone, 'env', path, '.config/build').catch(
+    (error: unknown) => error,
+  );
+  t.match(failed, { status: 1, stderr: 'npm ci --include=dev' });
+});
+
+t.test('npm installs the package from its git address, and it can be imported', async (t) => {
+  const repository = writeSources(t);
   const git = ['-c', 'user.name=plants', '-c', 'user.email=plants@example.org'];
   await run(repository, 'git', 'init', '--quiet');
   await run(repository, 'git', 'add', '--all');
