@@ -11,6 +11,8 @@ delete process.env.NODE_V8_COVERAGE;
 // A thread that a test starts loads this as well.
 if (isMainThread) {
   const { default: t } = await import('tap');
+  const { failOnLeaks } = await import('./leaks.js');
+  failOnLeaks(t);
   // Tells the runner that a test begins: tap prints its title only with its first assertion.
   t.beforeEach(({ fullname }) => void process.send?.(fullname));
 }

@@ -35,7 +35,7 @@ function runTests(t: Test, files: Readonly<Record<string, string>>, env = {}): s
   const paths = Object.keys(files).map((name) => join(folder, name));
   const { status, stdout } = spawnSync(process.execPath, ['.test/runner/runner.js', ...paths], {
     encoding: 'utf8',
-    env: { ...process.env, COVERAGE: undefined, ...env },
+    env: { ...process.env, COVERAGE: undefined, TAP_GREP: undefined, ...env },
   });
   t.equal(status, 1);
   return stdout.trim().split(/\n\n+/);
@@ -94,6 +94,28 @@ t.test('it waits', () => new Promise(() => setInterval(() => {}, 1_000)));`;
   t.strictSame(await once(runner, 'exit'), [1, null]);
   for (const file of files)
     while (existsSync(readFileSync(`${file}.stat`, 'utf8'))) await sleep(10);
+});
+
+t.test('a test that leaves a timer, a file or a listener fails, and names it', async (t) => {
+  const leaks = `import { openSync } from 'node:fs';
+import { PassThrough } from 'node:stream';
+import { drainBody } from '${new URL('../..', import.meta.url).href}dist/http/body.js';
+t.test('it leaks', async (t) => {
+  t.ok(true);
+  drainBody(new PassThrough());
+  openSync('/dev/null');
+  process.on('SIGUSR2', () => {});
+});
+t.test('it releases', async (t) => {
+  t.ok(true);
+  clearTimeout(setTimeout(() => {}, 60_000));
+});`;
+  const output = runTests(t, { 'leaks.js': TAP + leaks }).join('\n');
+  t.match(output, /leaks: it leaks\n/);
+  const left =
+    /: Timeout, timer of src\/http\/body\.ts:\d+:\d+, \/dev\/null, listener of SIGUSR2\n/;
+  t.match(output, left);
+  t.notMatch(output, 'leaks: it releases');
 });
 
 t.test('a failure shows what has failed, at which line of src/ or test/', async (t) => {
