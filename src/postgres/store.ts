@@ -39,6 +39,9 @@ export interface PostgresStoreOptions {
   readonly report?: Report;
 }
 
+/** The defaults of {@link PostgresStoreOptions}. */
+export const DEFAULTS = { connections: 2, timeoutMs: 5_000 } as const;
+
 /**
  * A plant store in the table `plants` of a PostgreSQL database.
  *
@@ -88,7 +91,7 @@ export interface PostgresStore extends PlantStore {
  * ```
  */
 export async function openPostgresStore(options: PostgresStoreOptions): Promise<PostgresStore> {
-  const { password, connections = 2, timeoutMs = 5_000 } = options;
+  const { password, connections = DEFAULTS.connections, timeoutMs = DEFAULTS.timeoutMs } = options;
   checkRange('connections', connections, 1_000);
   checkRange('timeoutMs', timeoutMs, 2_147_483_647);
   if (!['undefined', 'string', 'function'].includes(typeof password))
