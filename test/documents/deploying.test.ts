@@ -1,5 +1,13 @@
 import { spawnSync } from 'node:child_process';
-import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  cpSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -21,19 +29,30 @@ import { DONE, launch, launchHere, runHere, serving, startHere } from '../helper
 import { freePort } from '../helpers/service.js';
 import { FIXED_MIB } from '../hostile/memory.js';
 
-const TARGETS = block('Kubernetes', 'yaml');
-const [IMPORT = '', RELOAD = '', REPAIR = ''] = blocks('Kubernetes', 'sh');
-const [UNIT = '', , ...EXTENSIONS] = blocks('systemd', 'ini');
+const FOLDER = 'src/program/deploy';
+const TARGETS = block('Metrics of all pods', 'yaml');
+const [SECRET = ''] = blocks('Kubernetes', 'sh');
+const [RESTART = '', RELOAD = ''] = blocks('New secrets', 'sh');
+const [IMPORT = ''] = blocks('From a log to PostgreSQL', 'sh');
+const REPAIR = block('A log that needs a repair', 'sh');
+
+/** A file of the folder for deployments. */
+const fileOf = (name: string): string => readFileSync(join(FOLDER, name), 'utf8');
+
+const UNIT = fileOf('plant-store.service');
+const EXTENSIONS = ['tls', 'postgres'].map((name) => fileOf(`plant-store.service.d/${name}.conf`));
 
 /** The manifests in a file, by their kinds. */
 function manifestsIn(file: string): ReadonlyMap<string, unknown> {
-  const documents = parseAllDocuments(readFileSync(join('src/program/deploy', file), 'utf8'));
+  const documents = parseAllDocuments(fileOf(file));
   const manifests = documents.map((document) => document.toJS() as { readonly kind: string });
   return new Map(manifests.map((manifest) => [manifest.kind, manifest]));
 }
 
 const LOG = manifestsIn('kubernetes-log.yml');
 const POSTGRES = manifestsIn('kubernetes-postgres.yml');
+const INGRESS = manifestsIn('kubernetes-ingress.yml');
+const JOB = manifestsIn('kubernetes-import.yml').get('Job');
 
 /** The only container of a Deployment or a Job, as far as the tests read it. */
 interface Container {
@@ -57,11 +76,18 @@ const envOf = ({ env }: Container): Record<string, string> =>
 const ENV = envOf(containerOf(LOG.get('Deployment')));
 const CONTAINERS = [LOG, POSTGRES].map((manifests) => containerOf(manifests.get('Deployment')));
 
+/** The contents of the files from which the document creates the Secret. */
+const SECRETS: Readonly<Record<string, string>> = {
+  tokens: 'a-secret-token',
+  password: 'a-secret-password',
+};
+
 /** The settings of a Deployment or a Job, with its Secret in a folder of the test. */
-function settingsOf(t: Test, manifests: ReadonlyMap<string, unknown>, kind: string) {
-  const container = containerOf(manifests.get(kind));
+function settingsOf(t: Test, manifest: unknown) {
+  const container = containerOf(manifest);
   const { mountPath = '' } = container.volumeMounts.find(({ name }) => name === 'secrets') ?? {};
-  const folder = t.testdir(at(manifests.get('Secret'), '/stringData') as Record<string, string>);
+  const files = [...SECRET.matchAll(/--from-file=(\w+)/g)].map(([, name = '']) => name);
+  const folder = t.testdir(Object.fromEntries(files.map((name) => [name, SECRETS[name] ?? ''])));
   const settings = Object.entries(envOf(container)).map(([name, value]) => [
     name,
     value.replace(mountPath, folder).replace('@db1,db2/', '@127.0.0.1:1,127.0.0.1:2/'),
@@ -79,20 +105,19 @@ function directives(unit: string): ReadonlyMap<string, string> {
 }
 
 t.test('systemd accepts the units, and rates them as safe', { skip: noSystemd }, async (t) => {
-  const folder = t.testdir();
-  const [service = '', ...more] = blocks('systemd', 'ini').map((unit) => {
-    const path = join(folder, /^# \/etc\/systemd\/system\/(\S+)/.exec(unit)?.[1] ?? '');
-    mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, unit.replace('/usr/bin/node', process.execPath));
-    return path;
-  });
+  const folder = t.testdir({ 'plant-store.service.d': {} });
+  const names = ['plant-store.service', 'plant-store.socket'];
+  const extensions = ['tls', 'postgres'].map((name) => `plant-store.service.d/${name}.conf`);
+  for (const name of [...names, ...extensions])
+    writeFileSync(join(folder, name), fileOf(name).replace('/usr/bin/node', process.execPath));
   const analyze = (...args: readonly string[]) =>
-    spawnSync('systemd-analyze', args, { encoding: 'utf8' });
-  const units = more.filter((path) => !path.endsWith('.conf'));
-  const verified = analyze('verify', service, ...units);
+    spawnSync('systemd-analyze', args, { cwd: folder, encoding: 'utf8' });
+  const paths = names.map((name) => join(folder, name));
+  const verified = analyze('verify', ...paths);
   t.equal(verified.status, 0, verified.stderr);
   t.notMatch(verified.stderr, 'plant-store');
   // At 2.0 or less, of 10.
+  const [service = ''] = paths;
   const rated = analyze('security', '--offline=yes', '--threshold=20', '--no-pager', service);
   t.equal(rated.status, 0, /→.*/.exec(rated.stdout)?.[0] ?? rated.stderr);
 });
@@ -120,43 +145,49 @@ const noUser =
   'needs a folder that others may read';
 
 t.test(
-  'with the units, root enables, fills, starts, reloads and stops the service',
+  'with the units, root installs, fills, starts, reloads and stops the service',
   { skip: noUser },
   async (t) => {
+    const print = '#!/bin/sh\necho "${0##*/} $*"\n';
     const folder = t.testdir({
-      bin: { systemctl: '#!/bin/sh\necho "$0 $@"\n' },
+      bin: { npm: print, systemctl: print },
       state: {},
+      units: {},
       'plants.backup.jsonl': encodeRecord(IVY),
     });
     const state = join(folder, 'state');
-    chmodSync(join(folder, 'bin/systemctl'), 0o755);
+    const units = join(folder, 'units');
+    for (const name of ['npm', 'systemctl']) chmodSync(join(folder, 'bin', name), 0o755);
     if (isRoot) chownSync(state, USER, USER);
     const here = (text: string): string =>
       text
         .replaceAll('/usr/bin/node', process.execPath)
         .replaceAll('/opt/plant-store', resolve('.'))
+        .replaceAll('/etc/systemd/system', units)
         .replaceAll('/var/lib/plant-store', state);
-    const commands = blocks('systemd', 'console').join('');
-    const { stdout } = spawnSync('sh', ['-euc', here(commands.replaceAll(/^# /gm, ''))], {
-      cwd: folder,
-      env: { PATH: `${join(folder, 'bin')}:${process.env.PATH}` },
-      encoding: 'utf8',
+    const printed = blocks('systemd', 'console').map((commands) => {
+      const { stdout } = spawnSync('sh', ['-euc', here(commands.replaceAll(/^# /gm, ''))], {
+        cwd: folder,
+        env: { PATH: `${join(folder, 'bin')}:${process.env.PATH}` },
+        encoding: 'utf8',
+      });
+      return stdout.match(/(?<=^systemctl ).*/gm);
     });
     const both = 'plant-store.socket plant-store.service';
-    t.strictSame(
-      stdout.match(/(?<=systemctl ).*/g),
-      ['enable --now', 'stop', 'start'].map((verb) => `${verb} ${both}`),
-    );
+    t.strictSame(printed, [
+      ['daemon-reload', `enable --now ${both}`],
+      [`stop ${both}`, `start ${both}`],
+    ]);
+    t.strictSame(readdirSync(units).toSorted(), both.split(' ').toSorted());
 
     const unit = directives(UNIT);
-    t.equal(unit.get('RestartPreventExitStatus'), String(EXIT.usage));
     const settings = settingsIn(here(UNIT));
     t.match(block('Prometheus', 'yaml'), `127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}'`);
     const env = { ...settings, PLANT_STORE_MONITOR_PORT: '0', NODE_V8_COVERAGE: '' };
     const command = here(unit.get('ExecStart') ?? '').split(' ');
     const program = await serving(launch(t, { cwd: folder, env, under: AS_USER, command }), TOKEN);
     t.equal(program.plants, 1);
-    t.match(here(read('.github/DEPLOYING.md')), `the token is in \`${join(state, 'token')}\``);
+    t.match(here(read('.github/DEPLOYING.md')), `its token in \`${join(state, 'token')}\``);
     t.ok(existsSync(join(state, 'token')));
 
     const [, reloadPod = ''] = /-- sh -c '(.* )1'\n$/.exec(RELOAD) ?? [];
@@ -169,6 +200,20 @@ t.test(
     t.strictSame(await program.stop('SIGTERM'), DONE);
   },
 );
+
+/** The values of `Restart=` with which an unclean exit code causes a restart (systemd.service(5)). */
+const RESTARTS_FAILURES = ['always', 'on-failure'];
+
+t.test('systemd starts the program again after each failure but wrong settings', async (t) => {
+  const unit = directives(UNIT);
+  const prevented = unit.get('RestartPreventExitStatus')?.split(' ').map(Number) ?? [];
+  t.ok(RESTARTS_FAILURES.includes(unit.get('Restart') ?? ''));
+  t.strictSame(prevented, [EXIT.usage]);
+  // For systemd, an end by SIGHUP is a clean one, and `on-failure` does not restart after it.
+  t.equal(unit.get('RestartForceExitStatus'), 'SIGHUP');
+  // By default, systemd gives up after five starts in ten seconds.
+  t.ok(5 * Number(unit.get('RestartSec')) > 10);
+});
 
 t.test('the program accepts the settings in the files that extend its unit', async (t) => {
   const contents = { ...selfSigned(), password: 'a-secret', tokens: TOKEN };
@@ -195,69 +240,81 @@ t.test('the program starts with the settings of the document for PostgreSQL', as
 });
 
 t.test('the manifests refer to names that exist, and to settings of the program', async (t) => {
-  const [, volume] = /\nVOLUME (.*)\n/.exec(block('A container', 'dockerfile')) ?? [];
+  const [, volume] = /\nVOLUME (.*)\n/.exec(fileOf('Dockerfile')) ?? [];
+  const [, secret] = /create secret generic (\S+)/.exec(SECRET) ?? [];
   for (const manifests of [LOG, POSTGRES]) {
     const [service, deployment] = ['Service', 'Deployment'].map((kind) => manifests.get(kind));
     const labels = at(deployment, '/spec/template/metadata/labels') as { app: string };
     t.strictSame(at(service, '/spec/selector'), labels);
     t.strictSame(at(deployment, '/spec/selector/matchLabels'), labels);
+    t.strictSame(at(INGRESS.get('NetworkPolicy'), '/spec/podSelector/matchLabels'), labels);
     t.match(TARGETS, `regex: ${labels.app};monitor\n`);
+    const backend = at(INGRESS.get('Ingress'), '/spec/rules/0/http/paths/0/backend/service');
+    t.strictSame(backend, { name: at(service, '/metadata/name'), port: { name: 'http' } });
 
-    // A log on the volume of the former is imported by the latter.
-    const names = [...LOG.values(), ...manifests.values()].map((each) =>
-      at(each, '/metadata/name'),
-    );
-    const text = JSON.stringify([...manifests.values()]);
-    for (const [, name] of text.matchAll(/"(?:claimName|secretName)":"(.*?)"/g))
-      t.ok(names.includes(name), `there is a ${name}`);
-    for (const [, path] of text.matchAll(/"data","mountPath":"(.*?)"/g)) t.equal(path, volume);
-
-    const { settings } = settingsOf(t, manifests, 'Deployment');
+    const { settings } = settingsOf(t, deployment);
     const read = await readServerSettings(settings);
     t.match(read.tokenSource, { kind: 'file', tokens: exactly('a-secret-token') });
-    t.match(at(service, '/spec/ports'), exactly({ targetPort: 'http' }));
+    t.match(at(service, '/spec/ports'), exactly({ name: 'http', targetPort: 'http' }));
     t.strictSame(at(deployment, `${POD}/containers/0/ports`), [
       { name: 'http', containerPort: Number(SETTINGS.PLANT_STORE_PORT.fallback) },
       { name: 'monitor', containerPort: Number(settings.PLANT_STORE_MONITOR_PORT) },
     ]);
   }
+  const claim = at(LOG.get('PersistentVolumeClaim'), '/metadata/name');
+  const text = JSON.stringify([...LOG.values(), ...POSTGRES.values(), JOB]);
+  for (const [, name] of text.matchAll(/"claimName":"(.*?)"/g)) t.equal(name, claim);
+  for (const [, name] of text.matchAll(/"secretName":"(.*?)"/g)) t.equal(name, secret);
+  for (const [, path] of text.matchAll(/"data","mountPath":"(.*?)"/g)) t.equal(path, volume);
+});
+
+t.test('a pod can write to its volume, as a user that is not root', async (t) => {
+  for (const manifest of [LOG.get('Deployment'), POSTGRES.get('Deployment'), JOB]) {
+    const security = at(manifest, `${POD}/securityContext`) as Record<string, unknown>;
+    t.match(security, { runAsNonRoot: true, runAsUser: Number, fsGroup: security.runAsUser });
+  }
+});
+
+t.test('only the process of a log is stopped before the next one starts', async (t) => {
+  const [log, postgres] = [LOG, POSTGRES].map((each) => each.get('Deployment'));
+  t.match(log, { spec: { replicas: 1, strategy: { type: 'Recreate' } } });
+  t.match(postgres, { spec: { replicas: 2, strategy: undefined } });
+  t.match(POSTGRES.get('PodDisruptionBudget'), {
+    spec: { maxUnavailable: 1, selector: at(postgres, '/spec/selector') },
+  });
+});
+
+t.test('a NetworkPolicy admits clients to the service and Prometheus to the monitor', async (t) => {
+  const rules = at(INGRESS.get('NetworkPolicy'), '/spec/ingress') as { ports: unknown }[];
+  t.strictSame(
+    rules.map(({ ports }) => ports),
+    ['http', 'monitor'].map((port) => [{ port }]),
+  );
+  t.match(rules, exactly(...rules.map(() => ({ from: exactly({ namespaceSelector: Object }) }))));
 });
 
 t.test('the Job imports the log of the other manifest before the pods serve', async (t) => {
-  const job = POSTGRES.get('Job');
-  const [node, script = '', command, log] = containerOf(job).command ?? [];
+  const [node, script = '', command, log] = containerOf(JOB).command ?? [];
   t.strictSame([node, dirname(script), command], ['node', '/app/dist', 'import']);
   t.equal(log, `/data/${basename(SETTINGS.PLANT_STORE_FILE.fallback)}`);
-  const { folder, settings } = settingsOf(t, POSTGRES, 'Job');
+  const { folder, settings } = settingsOf(t, JOB);
   writeFileSync(join(folder, 'plants.jsonl'), '{}\n');
   const options = { cwd: folder, args: ['import', 'plants.jsonl'], env: settings };
   t.match(await runHere(t, options), { code: 1, stderr: /DATABASE_URL: .*ECONNREFUSED/ });
-
-  // What the command selects is the Job and what it needs.
-  const [, key = '', value] = /--selector=(\w+)=(\S+)/.exec(IMPORT) ?? [];
-  const labels = [...POSTGRES].map(([kind, each]) => [kind, at(each, '/metadata/labels')]);
-  const selected = { [key]: value };
-  t.strictSame(Object.fromEntries(labels), {
-    Secret: selected,
-    Job: selected,
-    Service: undefined,
-    Deployment: undefined,
-  });
-  t.match(IMPORT, `job/${String(at(job, '/metadata/name'))}\n`);
+  const name = String(at(JOB, '/metadata/name'));
+  for (const code of blocks('From a log to PostgreSQL', 'sh'))
+    for (const [, named] of code.matchAll(/\bjob[ /](\S+)/g)) t.equal(named, name);
+  const deployment = String(at(LOG.get('Deployment'), '/metadata/name'));
+  for (const code of [IMPORT, RESTART]) t.match(code, `deployment ${deployment}`);
 });
 
 t.test('units, pods and pm2 give the program enough time and memory', async (t) => {
   const GRACE_SECONDS = 30;
   const bytes = FIXED_MIB * 2 ** 20 + DEFAULT_LIMITS.maxBufferedBytes + 10e6 * 40;
   t.ok(bytes <= 2 ** 30, `${bytes} bytes, with the index of 10 million plants`);
-  const unit = directives(UNIT);
-  t.equal(unit.get('MemoryMax'), '1G');
-  // By default, systemd gives up after five starts in ten seconds.
-  t.ok(5 * Number(unit.get('RestartSec')) > 10);
+  t.equal(directives(UNIT).get('MemoryMax'), '1G');
   const [, killTimeout] = /`--kill-timeout (\d+)`/.exec(read('.github/DEPLOYING.md')) ?? [];
   t.ok(SHUTDOWN_MS < Number(killTimeout));
-  const replicas = [LOG, POSTGRES].map((each) => at(each.get('Deployment'), '/spec/replicas'));
-  t.strictSame(replicas, [1, 2], 'one log serves one process');
   for (const container of CONTAINERS) {
     const seconds = at(container, '/lifecycle/preStop/sleep/seconds') as number;
     t.ok(seconds + SHUTDOWN_MS / 1_000 < GRACE_SECONDS);
@@ -265,17 +322,42 @@ t.test('units, pods and pm2 give the program enough time and memory', async (t) 
   }
 });
 
-t.test('the probes are pages of the monitor', async (t) => {
+/** The statuses of the pages that the probes of a container ask for, at a port of the monitor. */
+async function probe(t: Test, container: Container, port: string): Promise<readonly number[]> {
+  const statuses = [];
+  for (const name of ['livenessProbe', 'readinessProbe']) {
+    t.equal(at(container, `/${name}/httpGet/port`), 'monitor');
+    const path = String(at(container, `/${name}/httpGet/path`));
+    statuses.push((await fetch(`http://127.0.0.1:${port}${path}`)).status);
+  }
+  return statuses;
+}
+
+t.test('while the program starts, a pod is alive but not ready', async (t) => {
+  const { folder, settings } = settingsOf(t, POSTGRES.get('Deployment'));
+  const env = { ...settings, PLANT_STORE_MONITOR_PORT: String(await freePort()) };
+  const program = launchHere(t, { cwd: folder, env });
+  await program.says('stderr', /ECONNREFUSED 127.0.0.1:2; trying again/);
+  for (const container of CONTAINERS)
+    t.strictSame(await probe(t, container, env.PLANT_STORE_MONITOR_PORT), [200, 503]);
+  program.send('SIGTERM');
+  t.strictSame(await program.ended, DONE);
+});
+
+t.test('once the program serves, a pod is ready', async (t) => {
   const cwd = t.testdir({ tokens: TOKEN });
   const env = { PLANT_STORE_TOKEN_FILE: 'tokens', PLANT_STORE_MONITOR_PORT: '0' };
   const program = await startHere(t, { cwd, env: { ...ENV, ...env } });
   const [, port = ''] = await program.says('stdout', /^monitor: http:\/\/0\.0\.0\.0:(\d+)\n/m);
-  for (const container of CONTAINERS)
-    for (const probe of ['livenessProbe', 'readinessProbe']) {
-      t.equal(at(container, `/${probe}/httpGet/port`), 'monitor');
-      const path = String(at(container, `/${probe}/httpGet/path`));
-      t.equal((await fetch(`http://127.0.0.1:${port}${path}`)).status, 200, path);
-    }
+  for (const container of CONTAINERS) t.strictSame(await probe(t, container, port), [200, 200]);
+});
+
+t.test('a readiness probe waits as long as the database may take to answer', async (t) => {
+  const [, timeoutMs] = /^\| `timeoutMs` \| `(\d+)`/m.exec(read('src/postgres/README.md')) ?? [];
+  for (const container of CONTAINERS) {
+    const seconds = at(container, '/readinessProbe/timeoutSeconds');
+    t.ok(Number(seconds) * 1_000 >= Number(timeoutMs), String(seconds));
+  }
 });
 
 t.test(
@@ -285,23 +367,24 @@ t.test(
     const clusters = [{ name: 'none', cluster: { server: 'http://127.0.0.1:1' } }];
     const contexts = [{ name: 'none', context: { cluster: 'none' } }];
     const cwd = t.testdir({
-      Dockerfile: block('A container', 'dockerfile'),
-      'kubernetes-postgres.yml': t.fixture(
-        'symlink',
-        resolve('src/program/deploy/kubernetes-postgres.yml'),
-      ),
+      src: t.fixture('symlink', resolve('src')),
       config: JSON.stringify({ clusters, contexts, 'current-context': 'none' }),
+      ...SECRETS,
     });
-    const commands = ['A container', 'Kubernetes']
-      .flatMap((heading) => blocks(heading, 'sh'))
-      .filter((block) => /^(?:docker|kubectl) /.test(block))
-      .join('');
+    cpSync(FOLDER, cwd, { recursive: true });
+    const commands = read('.github/DEPLOYING.md')
+      .match(/(?<=^```sh\n)(?:docker|kubectl) [^]*?(?=^```$)/gm)
+      ?.join('')
+      // Each is run, although the one before it fails.
+      .replaceAll(' &&\n', '\n');
     const env = { ...process.env, DOCKER_HOST: 'unix:///none', KUBECONFIG: 'config' };
-    const { stderr } = spawnSync('sh', ['-uc', commands], { cwd, env, encoding: 'utf8' });
+    const { stderr } = spawnSync('sh', ['-uc', commands ?? ''], { cwd, env, encoding: 'utf8' });
     t.strictSame(stderr.match(/^.*unknown.*$/gm) ?? [], []);
     // Each gets as far as connecting to a server. kubectl also logs its attempts, each with a code.
     const tried = /^(?!E\d).*(?:Cannot connect to the Docker|:1 was refused|refused;).*$/gm;
-    t.equal(stderr.match(tried)?.length, commands.match(/^(?:docker|kubectl) /gm)?.length);
+    // The first command of the pipe that creates the Secret connects to none.
+    const run = commands?.match(/^(?:.* \| | *)(?:docker|kubectl) /gm);
+    t.equal(stderr.match(tried)?.length, (run?.length ?? 0) - 1);
   },
 );
 

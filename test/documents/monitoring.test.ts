@@ -29,7 +29,7 @@ function promtool(t: Test, ...args: readonly string[]): void {
 }
 
 t.test('Prometheus accepts the configurations and the rules', { skip: noPromtool }, async (t) => {
-  const PODS = block('Kubernetes', 'yaml');
+  const PODS = block('Metrics of all pods', 'yaml');
   // Debian builds Prometheus without kubernetes_sd_configs.
   const discovery = /kubernetes_sd_configs:\n *- role: pod\n/;
   t.match(PODS, discovery);

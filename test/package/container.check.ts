@@ -1,5 +1,13 @@
-/* The documented Dockerfile without Docker: each of its stages is a folder, in which its steps run. */
-import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+/* The Dockerfile without Docker: each of its stages is a folder, in which its steps run. */
+import {
+  chmodSync,
+  cpSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -7,20 +15,35 @@ import t from 'tap';
 
 import { exchange, message, TOKEN } from '../helpers/client.js';
 import { folderOutside, run } from '../helpers/command.js';
-import { block, blocks, read, settingsIn } from '../helpers/documents.js';
+import { blocks, read, settingsIn } from '../helpers/documents.js';
 import { DONE, launch, start } from '../helpers/program.js';
 import { missing, startCluster } from '../postgres/cluster.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-const [, BUILD = '', FINAL = ''] = block('A container', 'dockerfile').split(/^FROM .*$/m);
-const [DOCKERIGNORE = '', , WITH_POSTGRES = ''] = blocks('A container', 'sh');
+const [, BUILD = '', FINAL = ''] = fileOf('Dockerfile').split(/^FROM .*$/m);
+const DOCKERIGNORE = fileOf('Dockerfile.dockerignore');
+const [, WITH_POSTGRES = ''] = blocks('A container', 'sh');
+
+/** The user that runs the program. The image of Node has the user `node`. */
+const [, USER = 'root'] = /^USER (\w+)$/m.exec(FINAL) ?? [];
+const UID = new Map([['node', 1000]]).get(USER) ?? 0;
+const isRoot = process.getuid?.() === 0;
+const AS_USER = isRoot ? ['setpriv', `--reuid=${UID}`, `--regid=${UID}`, '--clear-groups'] : [];
+
+/** The user of the pods, whose name is a comment. */
+const [, RUN_AS_USER, NAME] = /runAsUser: (\d+) # (\w+)/.exec(fileOf('kubernetes-log.yml')) ?? [];
 /** What tests create in a clone. */
 const CREATED = ['.tap', '.test', 'coverage'];
+
+function fileOf(name: string): string {
+  return readFileSync(join(ROOT, 'src/program/deploy', name), 'utf8');
+}
 
 t.setTimeout(1_800_000);
 
 t.test('the image that the Dockerfile describes serves a log and a database', async (t) => {
   const folder = folderOutside(t);
+  chmodSync(folder, 0o755);
   const app = join(folder, 'build');
   const image = join(folder, 'image');
 
@@ -32,20 +55,27 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
   for (const [, from = '', to = ''] of FINAL.matchAll(/^COPY --from=build \/app\/(\S+) (\S+)$/gm))
     cpSync(join(app, from), join(image, to), { recursive: true });
   const [, data = ''] = /^VOLUME (.*)$/m.exec(FINAL) ?? [];
-  mkdirSync(join(image, data));
+  for (const [, step = ''] of FINAL.matchAll(/^RUN (.*)$/gm)) {
+    const here = step.replaceAll(data, join(image, data)).replace('node:node', `${UID}:${UID}`);
+    await run(image, 'sh', '-euc', isRoot ? here : here.replace(/ && chown .*/, ''));
+  }
   const [, command = '[]'] = /^CMD (.*)$/m.exec(FINAL) ?? [];
   const [, script = ''] = JSON.parse(command) as string[];
 
   await t.test('the log', async (t) => {
     const env = { ...settingsIn(FINAL), PLANT_STORE_TOKEN: TOKEN };
-    const program = await start(t, { cwd: image, env, script: join(image, script) });
+    const options = { cwd: image, env, script: join(image, script), under: AS_USER };
+    const program = await start(t, options);
     t.match(program.url, '0.0.0.0');
     t.equal(program.log, join(image, data, 'plants.jsonl'));
     t.equal((await exchange(t, program.port, message())).status, 200);
+    t.equal(USER, NAME);
+    if (isRoot) t.equal(String(statSync(program.log).uid), RUN_AS_USER);
     t.strictSame(await program.stop('SIGTERM'), DONE);
     const [, command = ''] =
       /`node \/app\/dist\/server\.js (\w+)`/.exec(read('.github/DEPLOYING.md')) ?? [];
-    t.match(await run(image, process.execPath, join(image, script), command), 'no line is damaged');
+    const repair = [...AS_USER, process.execPath, join(image, script), command];
+    t.match(await run(image, 'env', ...repair), 'no line is damaged');
   });
 
   await t.test('PostgreSQL', { skip: missing() }, async (t) => {
@@ -56,7 +86,7 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
     writeFileSync(env.PLANT_STORE_TOKEN_FILE ?? '', TOKEN);
     writeFileSync(env.PLANT_STORE_DATABASE_PASSWORD_FILE ?? '', 'a-password');
     env.PLANT_STORE_DATABASE_URL = cluster.url;
-    const program = launch(t, { cwd: image, env, script: join(image, script) });
+    const program = launch(t, { cwd: image, env, script: join(image, script), under: AS_USER });
     const [, port] = await program.says('stdout', /^plant-store listening on .*:(\d+)\n/);
     t.equal((await exchange(t, Number(port), message())).status, 200);
     // As an upgrade in place does. No file is read when the program connects again.
