@@ -3,12 +3,20 @@
  * kernel ignores the signals that it does not handle, also from itself.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { readFileSync, rmSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
-import { connect, exchange, message, refusesConnections, TOKEN } from '../helpers/client.js';
+import {
+  anyAnswer,
+  connect,
+  exchange,
+  message,
+  refusesConnections,
+  TOKEN,
+} from '../helpers/client.js';
 import {
   beforeImports,
   changeTimers,
@@ -20,6 +28,7 @@ import {
   run,
   SERVER,
   start,
+  STILL,
   type LaunchOptions,
   type Program,
 } from '../helpers/program.js';
@@ -36,10 +45,12 @@ const early = (signal: NodeJS.Signals): string =>
     while (/^ShdPnd:.*[1-9a-f]/m.test(readFileSync('/proc/self/status', 'utf8')));
   }`);
 
-/** Sends a signal to the only child of a process. */
+/** The process id of the only child of a process. */
+const onlyChild = (pid: number): number =>
+  Number.parseInt(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8'));
+
 function sendToChild(pid: number, signal: NodeJS.Signals): void {
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
-  process.kill(Number.parseInt(children), signal);
+  process.kill(onlyChild(pid), signal);
 }
 
 const AS_PROCESS_1 = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc'];
@@ -72,12 +83,42 @@ t.test('with a terminal as its input, SIGHUP stops the program', { skip }, async
   t.match(program.stdout, /SIGHUP: stopping, because the standard input is a terminal\r\n$/);
 });
 
-/** How soon after the first signal others do not count, in milliseconds. */
-const SAME_SIGNAL_MS = 100;
+t.test('closing the terminal stops the program', { skip }, async (t) => {
+  const cwd = t.testdir({ output: '' });
+  // Only the input is the terminal: the test reads the output after the terminal has gone.
+  const program = `exec '${process.execPath}' '${SERVER}' >output 2>&1`;
+  const terminal = launch(t, { cwd, env: ENV, command: ['script', '-qefc', program, '/dev/null'] });
+  async function says(pattern: RegExp): Promise<string> {
+    for (;;) {
+      const [, found] = pattern.exec(readFileSync(join(cwd, 'output'), 'utf8')) ?? [];
+      if (found !== undefined) return found;
+      await setImmediate();
+    }
+  }
+  const port = Number(await says(/^plant-store listening on .*:(\d+)\n[^]*token: /));
+  const pid = onlyChild(terminal.pid);
+  t.teardown(() => {
+    // On Node 20, the program has aborted by now: it cannot restore the mode of a closed terminal.
+    if (existsSync(`/proc/${pid}`)) process.kill(pid, 'SIGKILL');
+  });
+  terminal.send('SIGKILL');
+  t.match(await says(/SIGHUP: (.*)\n/), /^stopping, because the standard input is a terminal$/);
+  await refusesConnections(t, port);
+});
+
+t.test('a silent connection to the monitor does not delay a stop', async (t) => {
+  const env = { ...ENV, PLANT_STORE_MONITOR_PORT: '0' };
+  const program = await start(t, { cwd: t.testdir(), env, preload: HASTY });
+  const [, port] = await program.says('stdout', /^monitor: .*:(\d+)\n/m);
+  const client = await connect(t, Number(port));
+  // Once a later connection is answered, the monitor has accepted the silent one.
+  await exchange(t, Number(port), message({ method: 'GET' }), anyAnswer);
+  t.strictSame(await program.stop('SIGTERM'), DONE);
+  await client.closed;
+});
 
 t.test('signals that come at the same time are one, as a Ctrl-C under npm', async (t) => {
-  const preload = changeTimers(`ms === ${SAME_SIGNAL_MS} ? 2 ** 30 : ms`);
-  const program = await start(t, { cwd: t.testdir(), env: ENV, preload });
+  const program = await start(t, { cwd: t.testdir(), env: ENV, preload: STILL });
   const client = await connect(t, program.port);
   client.send(message(), message().subarray(0, -1));
   t.match(await client.answer(), { status: 200, headers: { connection: 'keep-alive' } });
@@ -112,12 +153,12 @@ async function startHanging(t: Test, options: LaunchOptions = {}): Promise<Progr
 }
 
 t.test('a second signal after 0.1 s ends the program, even if the disk hangs', async (t) => {
-  const preload = changeTimers(`ms === ${SAME_SIGNAL_MS} || ms > 9_000 ? ms : 2 ** 30`);
+  const preload = changeTimers('ms > 9_000 ? ms : 2 ** 30');
   const program = await startHanging(t, { preload });
   program.send('SIGTERM');
   await refusesConnections(t, program.port);
   // Until then, all signals count as one.
-  const again = setInterval(() => program.send('SIGINT'), SAME_SIGNAL_MS);
+  const again = setInterval(() => program.send('SIGINT'), 100);
   t.teardown(() => clearInterval(again));
   t.strictSame(await program.ended, KILLED);
   t.equal(program.stderr, '');
