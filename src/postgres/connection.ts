@@ -66,7 +66,7 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
 
     function open(): Promise<Session> {
       host = current;
-      return openSession(String(hosts[host]), options.timeoutMs / hosts.length, options);
+      return openSession(String(hosts[host]), options);
     }
 
     /** Closes the session, and makes the next host the current one. Returns the error with the name of the host. */

@@ -1,4 +1,13 @@
-import { copyPlant, MEMBERS, membersInJson, type NewPlant, type Plant } from '../plant.js';
+import {
+  areStoredMembers,
+  MEMBERS,
+  membersInJson,
+  plantOf,
+  storedMemberFaults,
+  type Members,
+  type NewPlant,
+  type StoredPlant,
+} from '../plant.js';
 import { messageOf } from './errors.js';
 
 /** A row, or what a statement returns, in the text format of PostgreSQL. */
@@ -26,14 +35,16 @@ function rowOf(plant: NewPlant): object {
 }
 
 /**
- * The plant in a row of the table.
+ * The plant in a row of the table, which may be one of an earlier version.
  *
  * @throws Error if the row is not a plant: other programs can write rows, too.
  */
-export function plantOfRow({ id, exact, ...columns }: Row): NewPlant {
+export function plantOfRow({ id, exact, ...columns }: Row): StoredPlant {
   try {
-    const members: unknown = typeof exact === 'string' ? JSON.parse(exact) : withoutNulls(columns);
-    return copyPlant({ ...(members as Plant), id: BigInt(String(id)) });
+    const value: unknown = typeof exact === 'string' ? JSON.parse(exact) : withoutNulls(columns);
+    const members = Object(value) as Members;
+    if (!areStoredMembers(members)) throw new Error(storedMemberFaults(members).join('; '));
+    return plantOf(BigInt(String(id)), members);
   } catch (cause) {
     throw new Error(`the row with the id ${id} is not a plant: ${messageOf(cause)}`, { cause });
   }

@@ -3,7 +3,7 @@ import pg from 'pg';
 import { codeOf } from '../system-error.js';
 import { messageOf } from './errors.js';
 import type { Row } from './rows.js';
-import { BEGIN_SESSION, type Statement } from './statements.js';
+import { BEGIN_STORING, type Statement } from './statements.js';
 
 /**
  * A password, or a function that is called for each new connection to a server that asks for a password.
@@ -27,10 +27,17 @@ export interface Session {
   close(): void;
 }
 
+/** A statement and its parameters. */
+type Query = readonly [statement: Statement, ...values: readonly string[]];
+
 export interface SessionOptions {
   readonly password: Password | undefined;
-  /** How long each query may take, in milliseconds. */
-  readonly timeoutMs: number;
+  /** How long connecting may take, in milliseconds. */
+  readonly connectMs: number;
+  /** How long each query may take, in milliseconds. Default: no limit. */
+  readonly queryMs?: number;
+  /** The first query, which sets up the session. */
+  readonly begin: Query;
   /** Closes all sessions, also while they are opened. */
   readonly signal: AbortSignal;
 }
@@ -38,13 +45,13 @@ export interface SessionOptions {
 /** Makes pg return columns as text, whatever type parsers the application has registered. */
 const TEXT = { getTypeParser: () => String };
 
-/** The time limits that a server is given for each statement, in milliseconds. */
-function limits(timeoutMs: number): readonly string[] {
+/** Begins a session that stores plants. Each query may take `timeoutMs`; the server ends it before. */
+export function beginStoring(timeoutMs: number): Query {
   // Less than half: a batch with a plant whose trigger takes longer is stored in halves, for which there must be time.
-  const statement = Math.ceil(0.4 * timeoutMs);
+  const statementTimeout = Math.ceil(0.4 * timeoutMs);
   // Short: plants in a batch with one whose row is locked may have to wait for this several times.
-  const lock = Math.ceil(timeoutMs / 50);
-  return [String(statement), String(lock)];
+  const lockTimeout = Math.ceil(timeoutMs / 50);
+  return [BEGIN_STORING, String(statementTimeout), String(lockTimeout)];
 }
 
 /** In place of a password from the environment or a file of pg. */
@@ -62,8 +69,7 @@ function nameFiles(error: unknown): unknown {
 /** Opens a session. Rejects if the server cannot be used as it is, with the reason. */
 export async function openSession(
   url: string,
-  connectionTimeoutMs: number,
-  { password, timeoutMs, signal }: SessionOptions,
+  { password, connectMs, queryMs, begin, signal }: SessionOptions,
 ): Promise<Session> {
   signal.throwIfAborted();
   let isClosed = false;
@@ -75,8 +81,8 @@ export async function openSession(
     sslnegotiation: 'postgres',
     connectionString: url,
     keepAlive: true,
-    connectionTimeoutMillis: connectionTimeoutMs,
-    query_timeout: timeoutMs,
+    connectionTimeoutMillis: connectMs,
+    ...(queryMs !== undefined && { query_timeout: queryMs }),
   });
   // Not as an option of the constructor: the password of the connection string would replace it. pg calls a function,
   // and waits for it, only if the server asks for a password.
@@ -107,7 +113,7 @@ export async function openSession(
 
   try {
     await client.connect();
-    await query(BEGIN_SESSION, ...limits(timeoutMs));
+    await query(...begin);
   } catch (error) {
     close();
     throw nameFiles(error);

@@ -50,14 +50,30 @@ const ALTERATION = `(
     END
   )`;
 
-/** Begins a session. The parameters are `statement_timeout` and `lock_timeout` in milliseconds. */
-export const BEGIN_SESSION: Statement = {
+/** Begins a session that stores plants. The parameters are `statement_timeout` and `lock_timeout` in milliseconds. */
+export const BEGIN_STORING: Statement = {
   text: `
   SELECT
     set_config('idle_session_timeout', '0', false),
     set_config('statement_timeout', $1, false),
     set_config('lock_timeout', $2, false),
     coalesce(${ALTERATION}, ${LOSS}) AS refusal`,
+};
+
+/**
+ * Begins a session that only reads plants. Nothing limits how long its statements wait or run. The parameter says
+ * whether a standby is refused.
+ */
+export const BEGIN_READING: Statement = {
+  text: `
+  SELECT
+    set_config('idle_session_timeout', '0', false),
+    set_config('statement_timeout', '0', false),
+    set_config('lock_timeout', '0', false),
+    CASE
+      WHEN $1::boolean AND pg_is_in_recovery() THEN 'it is a standby, which may lack plants'
+      ELSE ${ALTERATION}
+    END AS refusal`,
 };
 
 /** Since PostgreSQL 15, only the owner of a database may create tables in its schema public, unless that is granted. */
@@ -125,13 +141,9 @@ export const CHECK: Statement = {
   SELECT coalesce(${ALTERATION}, ${LOSS}) AS refusal`,
 };
 
-/**
- * The plants from an id on: at most 10,000, and none behind the one with which their strings reach 1 MiB. Fails on a
- * standby, which may lack plants.
- */
+/** The plants from an id on: at most 10,000, and none behind the one with which their strings reach 1 MiB. */
 export const PAGE: Statement = {
-  name: 'page',
-  text: `${INSERT_NONE}
+  text: `
   SELECT id, name, tag, exact
   FROM (
     SELECT *, sum(bytes) OVER (ORDER BY id) - bytes AS bytes_before
@@ -149,3 +161,6 @@ export const PAGE: Statement = {
   WHERE bytes_before < 1048576
   ORDER BY id`,
 };
+
+/** The same, but it fails on a standby, which may lack plants. */
+export const PAGE_OF_PRIMARY: Statement = { text: `${INSERT_NONE}${PAGE.text}` };

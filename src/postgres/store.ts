@@ -1,16 +1,17 @@
 import { setMaxListeners } from 'node:events';
 
-import { MAX_ID, MIN_ID, type NewPlant } from '../plant.js';
+import type { StoredPlant } from '../plant.js';
 import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { createConnector, type Connection } from './connection.js';
 import { isTableMissing, messageOf, toStoreError } from './errors.js';
 import { createGroupCommit } from './group-commit.js';
-import { plantOfRow, rowsOf } from './rows.js';
-import type { Password } from './session.js';
-import { CHECK, COMPARE, CREATE_TABLE, PAGE } from './statements.js';
-import { parseDatabaseUrl } from './url.js';
+import { readPages } from './read.js';
+import { rowsOf } from './rows.js';
+import { beginStoring, type Password } from './session.js';
+import { CHECK, COMPARE, CREATE_TABLE, PAGE_OF_PRIMARY } from './statements.js';
+import { nameOf, parseDatabaseUrl } from './url.js';
 
 /**
  * The options of {@link openPostgresStore}.
@@ -59,7 +60,7 @@ export interface PostgresStore extends PlantStore {
    * The iterator rejects with a {@link PlantStoreError}: `unavailable` if the store is closed before all plants have
    * been read, or if the database cannot be read or holds what is not a plant.
    */
-  plants(): AsyncIterable<NewPlant>;
+  plants(): AsyncIterable<StoredPlant>;
   /**
    * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
    * setting or table would lose them. Concurrent checks share one statement, on a connection of their own. Stores
@@ -98,13 +99,20 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     throw new TypeError('password: must be a string or a function');
   const report = limitRate(options.report);
   const hosts = parseDatabaseUrl(options.url);
-  const name = hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
+  const name = nameOf(hosts);
   const closing = new AbortController();
   const { signal } = closing;
   // Each open session listens.
   setMaxListeners(0, signal);
   const close = (): void => closing.abort(new Error('the store is closed'));
-  const createConnection = createConnector(hosts, { password, timeoutMs, signal });
+  const createConnection = createConnector(hosts, {
+    password,
+    // The limit is for all hosts together.
+    connectMs: timeoutMs / hosts.length,
+    queryMs: timeoutMs,
+    begin: beginStoring(timeoutMs),
+    signal,
+  });
   const all = Array.from({ length: connections }, createConnection);
   // Reported, because plants that were stored before may be in a table of another schema or database.
   const onCreated = (): void =>
@@ -122,7 +130,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   return {
     name,
     ...commit,
-    plants: () => selectPlants(createConnection(), name),
+    plants: () => readPages(createConnection(), PAGE_OF_PRIMARY, name),
     async check() {
       checking ??= probe.query(CHECK).finally(() => (checking = undefined));
       await checking.catch((cause: unknown) => Promise.reject(toStoreError(name, cause)));
@@ -148,18 +156,4 @@ async function requireTable(connection: Connection, onCreated: () => void): Prom
     });
   }
   await connection.query(CHECK);
-}
-
-async function* selectPlants(connection: Connection, name: string): AsyncGenerator<NewPlant> {
-  try {
-    for (let next = MIN_ID; next <= MAX_ID;) {
-      const plants = (await connection.query(PAGE, String(next))).map(plantOfRow);
-      yield* plants;
-      next = (plants.at(-1)?.id ?? MAX_ID) + 1n;
-    }
-  } catch (cause) {
-    throw toStoreError(name, cause);
-  } finally {
-    connection.close();
-  }
 }

@@ -26,6 +26,11 @@ export function parseDatabaseUrl(url: string): URL[] {
   return urls;
 }
 
+/** The hosts and the database, without user and password: `db1:5432,db2:5432/plants`. */
+export function nameOf(hosts: readonly URL[]): string {
+  return hosts.map(({ host }) => host).join() + String(hosts[0]?.pathname);
+}
+
 function urlsOf(url: string): URL[] {
   const [, start = '', hosts = '', end = ''] = SHAPE.exec(url) ?? [];
   try {

@@ -2,7 +2,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 import type { StoredPlant } from '../plant.js';
 import { reportToConsole } from '../report.js';
-import type { PlantStore } from '../store.js';
 import { reasonOf } from '../system-error.js';
 import type { StoreSettings } from './settings/table.js';
 
@@ -10,9 +9,9 @@ import type { StoreSettings } from './settings/table.js';
 const RETRY_MS = 3_000;
 
 /**
- * Opens the database at a URL, and resolves to the store and its `place`. While no server can be reached, tries again
- * and reports why, or rejects, as `ifAway` says. Rejects with the reason of `stop`, or an error whose cause it is, if
- * that is aborted before a server is reached.
+ * Opens the database at a URL, and resolves to the store and its `place`. If no server can be reached, `'try again'`
+ * reports why and retries, `'fail'` rejects. If `stop` is aborted before a server is reached, this rejects with its
+ * reason, or with an error whose cause is the reason.
  */
 export async function openDatabase(
   url: string,
@@ -42,16 +41,19 @@ export async function openDatabase(
 }
 
 /**
- * Reads all plants in a database that is being opened, then closes it: its connections would keep the process alive.
+ * Reads all plants in the database at a URL. Only reads: creates no table, for example. If no server can be reached, it
+ * rejects. When `stop` is aborted, it rejects with an error whose cause is the reason.
  */
-export async function* plantsInDatabase(
-  opening: Promise<{ readonly store: PlantStore & { plants(): AsyncIterable<StoredPlant> } }>,
+export async function* readDatabase(
+  url: string,
+  { PLANT_STORE_DATABASE_PASSWORD_FILE: password }: StoreSettings,
+  stop: AbortSignal,
 ): AsyncGenerator<StoredPlant> {
-  const { store } = await opening;
+  const { readPostgresPlants } = await importPostgres();
   try {
-    yield* store.plants();
-  } finally {
-    await store.close();
+    yield* readPostgresPlants({ url, password, signal: stop });
+  } catch (cause) {
+    throw new Error(`PLANT_STORE_DATABASE_URL: ${reasonOf(cause)}`, { cause });
   }
 }
 

@@ -5,7 +5,7 @@ import t, { type Test } from 'tap';
 
 import { PlantStoreError } from '../../dist/index.js';
 import { isTransient, openPostgresStore } from '../../dist/postgres/index.js';
-import { openSession } from '../../dist/postgres/session.js';
+import { beginStoring, openSession } from '../../dist/postgres/session.js';
 import { expireAtOnce, freePort, listen } from '../helpers/service.js';
 
 /** Starts a stand-in for a server, and returns its host and port. */
@@ -92,7 +92,13 @@ t.test('the time for connecting, 5 s by default, is for all hosts together', asy
 
 t.test('a session that is not opened in time, or refused, leaves no listener', async (t) => {
   const { signal } = new AbortController();
-  const options = { password: '', timeoutMs: 60_000, signal };
+  const options = {
+    password: '',
+    connectMs: 30_000,
+    queryMs: 60_000,
+    begin: beginStoring(60_000),
+    signal,
+  };
   // It lets everybody in, but runs no statement.
   const welcome = Buffer.from('R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I', 'latin1');
   const hanging = await standIn(t, (socket) => socket.write(welcome));
@@ -101,7 +107,7 @@ t.test('a session that is not opened in time, or refused, leaves no listener', a
     [hanging, 'Query read timeout'],
     [await refusing(t, '57P03'), 'of 57P03'],
   ] as const) {
-    await t.rejects(openSession(`postgres://me@${host}/plants`, 30_000, options), { message });
+    await t.rejects(openSession(`postgres://me@${host}/plants`, options), { message });
     t.strictSame(getEventListeners(signal, 'abort'), []);
   }
 });

@@ -1,7 +1,9 @@
 import t from 'tap';
 
+import { readPostgresPlants } from '../../dist/postgres/index.js';
 import { FERN } from '../helpers/plants.js';
 import { freePort } from '../helpers/service.js';
+import { collect } from '../helpers/stores.js';
 import { begin, missing, startPair, trigger } from './cluster.js';
 import { startLoad } from './load.js';
 import { addUntilStored, openStore } from './support.js';
@@ -116,6 +118,24 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     await primary.start();
     t.ok(await store.plants()[Symbol.asyncIterator]().next());
   });
+
+  t.test(
+    'of several hosts, plants are read from the primary; alone, a standby is read',
+    async (t) => {
+      await standby.sql('SELECT pg_wal_replay_pause()');
+      const [{ count } = {}] = await standby.sql('SELECT count(*)::int FROM plants');
+      await primary.sql(`SET synchronous_commit = local; INSERT INTO plants VALUES (500, 'new')`);
+      const countOf = async (url: string) => (await collect(readPostgresPlants({ url }))).length;
+      t.equal(await countOf(url), Number(count) + 1);
+      t.equal(await countOf(standby.url), count);
+      const two = standby.url.replace(/(?=\/postgres$)/, `,127.0.0.1:${standby.port}`);
+      await t.rejects(countOf(two), {
+        code: 'unavailable',
+        message: /: it is a standby, which may/,
+      });
+      await standby.sql('SELECT pg_wal_replay_resume()');
+    },
+  );
 
   t.test('the standby is promoted under load, and no acknowledged plant is lost', async (t) => {
     const stores = await Promise.all([1, 2].map(() => openStore(t, { url, timeoutMs: 1_000 })));

@@ -1,13 +1,14 @@
 import { createWriteStream, fstatSync } from 'node:fs';
 import type { Writable } from 'node:stream';
+import { finished } from 'node:stream/promises';
 
 import { readPlantLog } from '../../log/read.js';
 import { membersInJson, type StoredPlant } from '../../plant.js';
 import { pluralize } from '../../report.js';
 import { reasonOf } from '../../system-error.js';
-import { plantsInDatabase } from '../database.js';
+import { readDatabase } from '../database.js';
 import { EXIT, type ExitCode } from '../exit.js';
-import { openStore, withLog } from '../open-store.js';
+import { withLog } from '../open-store.js';
 import { oncePerSecond } from '../output.js';
 import { readStoreSettings } from '../settings/read.js';
 
@@ -25,7 +26,7 @@ export async function exportPlants(file: string | undefined, stop: AbortSignal):
   if (file === undefined) {
     const settings = await readStoreSettings(process.env);
     if (settings.PLANT_STORE_DATABASE_URL !== undefined)
-      return printPlants(plantsInDatabase(openStore(settings, 'fail', stop)), stop);
+      return printPlants(readDatabase(settings.PLANT_STORE_DATABASE_URL, settings, stop), stop);
   }
   return withLog(file, (path) => printPlants(readPlantLog(path), stop));
 }
@@ -34,32 +35,48 @@ async function printPlants(
   plants: AsyncIterable<StoredPlant>,
   stop: AbortSignal,
 ): Promise<ExitCode> {
-  // For a file, process.stdout ignores partial writes, as to a full disk.
-  const output: Writable = fstatSync(STDOUT).isFile()
-    ? createWriteStream('', { fd: STDOUT, autoClose: false })
-    : process.stdout;
-  // Without a listener, an error would end the process before it rejects the write.
-  output.on('error', () => undefined);
+  const output = openOutput();
   const report = oncePerSecond();
   let lines = '';
   let count = 0;
-  async function flush(): Promise<void> {
-    await new Promise<void>((resolve, reject) => {
-      output.write(lines, (cause) => {
-        if (cause) reject(new Error(`not all plants were printed: ${reasonOf(cause)}`, { cause }));
-        else resolve();
-      });
-    });
-    stop.throwIfAborted();
-    lines = '';
-  }
   for await (const plant of plants) {
     lines += `{"id":${plant.id},${membersInJson(plant)}}\n`;
     count++;
     if (lines.length < CHUNK_LENGTH) continue;
-    await flush();
+    await output.write(lines);
+    stop.throwIfAborted();
+    lines = '';
     report(() => `exporting: ${pluralize(count, 'plant')}`);
   }
-  await flush();
+  await output.write(lines);
+  await output.close();
+  stop.throwIfAborted();
   return EXIT.done;
+}
+
+/** The standard output. Both functions reject unless it has taken all that was written. */
+interface Output {
+  write(text: string): Promise<void>;
+  close(): Promise<void>;
+}
+
+function openOutput(): Output {
+  if (!fstatSync(STDOUT).isFile()) return outputTo(process.stdout, () => Promise.resolve());
+  // Not process.stdout, which ignores partial writes, as to a full disk.
+  const file = createWriteStream('', { fd: STDOUT });
+  // NFS, SMB and file systems in user space may report a full disk only when the file is closed.
+  return outputTo(file, () => finished(file.end()));
+}
+
+function outputTo(stream: Writable, close: () => Promise<void>): Output {
+  // Without a listener, an error would end the process before it rejects the write.
+  stream.on('error', () => undefined);
+  const write = (text: string): Promise<void> =>
+    new Promise((resolve, reject) => {
+      stream.write(text, (error) => (error ? reject(error) : resolve()));
+    });
+  const fail = (cause: unknown): never => {
+    throw new Error(`not all plants were printed: ${reasonOf(cause)}`, { cause });
+  };
+  return { write: (text) => write(text).catch(fail), close: () => close().catch(fail) };
 }

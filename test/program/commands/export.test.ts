@@ -17,7 +17,9 @@ import {
   SERVER,
   STILL,
 } from '../../helpers/program.js';
+import { missing } from '../../helpers/needs.js';
 import { stepClock } from '../../helpers/service.js';
+import { injecting } from '../../helpers/strace.js';
 
 // No progress is reported.
 stepClock(t, 0);
@@ -99,4 +101,15 @@ t.test('an export into a file is whole, or fails', async (t) => {
   t.equal((await exportWith('unlimited')).code, 0);
   const content = readFileSync(join(cwd, 'exported.jsonl'), 'utf8');
   t.ok(content === exported, 'all plants are in the file');
+});
+
+t.test('an export fails if its file cannot be closed', { skip: missing('strace') }, async (t) => {
+  const cwd = t.testdir({ 'plants.jsonl': LOG, 'exported.jsonl': '' });
+  const calls = { paths: [join(cwd, 'exported.jsonl')], names: 'close' };
+  const script = 'exec "$@" > exported.jsonl';
+  // The shell closes a descriptor of the file before the program does.
+  const tracer = injecting(calls, 'close:error=ENOSPC:when=1+');
+  const command = ['sh', '-c', script, 'sh', ...tracer, process.execPath, SERVER, 'export'];
+  const { code, stderr } = await run(t, { cwd, env: ENV, command });
+  t.match({ code, stderr }, { code: FAILED, stderr: /not all plants were printed: no space left/ });
 });
