@@ -1,83 +1,81 @@
 /**
- * An SVG bar chart of plants per second, with one group for each number of connections. A line on each bar shows the
- * quartiles.
+ * An SVG bar chart of plants per second at one number of connections, each bar with its name and its median. A line at
+ * the end of a bar spans the quartiles. A vertical line shows the server that stores nothing.
  */
 
-const WIDTH = 1000;
-const LEGEND = { columns: 3, rowHeight: 18 };
-const PLOT = { top: 64, height: 260 };
-const HEIGHT = PLOT.top + PLOT.height + 24;
-const GAP = 16;
+import { whole } from './report.js';
+import { OURS } from './systems.js';
 
-/** All readable on white and on black. */
-const COLORS = {
-  floor: '#8c959f',
-  'plant-store': '#2da44e',
-  'sqlite-group': '#0969da',
-  fastify: '#bf8700',
-  lmdb: '#8250df',
-};
+/** What people run, in the order of the bars, if they were measured. The tables have the other systems, too. */
+const BARS = [OURS, 'plant-store-postgres', 'by-hand', 'fastify-pg', 'express-sqlite'];
+const FLOOR = 'floor';
+/** The number of connections, if it was measured. */
+const CONNECTIONS = 64;
+
+const WIDTH = 800;
+const PLOT = { left: 260, right: 690, top: 74, rowHeight: 44, barHeight: 24 };
 
 /**
  * @param {ReturnType<import('./report.js').summarize>} summary
- * @param {{ connections: number[], systems: import('./systems.js').System[] }} settings
+ * @param {{ connections: number[], rounds: number, systems: import('./systems.js').System[] }} settings
  */
-export function chart(summary, { connections: counts, systems }) {
-  const rate = (name, connections) => summary(connections, (of) => of(name).rate);
-  const highest = Math.max(
-    ...systems.flatMap(({ name }) => counts.map((count) => rate(name, count).high)),
-  );
-  const groupWidth = WIDTH / counts.length;
-  const barWidth = (groupWidth - GAP) / systems.length;
+export function chart(summary, { connections: counts, rounds, systems }) {
+  const connections = counts.includes(CONNECTIONS) ? CONNECTIONS : counts[0];
+  const rate = (name) => summary(connections, (of) => of(name).rate);
+  const shown = BARS.flatMap((name) => systems.find((system) => system.name === name) ?? []);
+  const floor = systems.some(({ name }) => name === FLOOR) ? rate(FLOOR).median : undefined;
+  const highest = Math.max(...shown.map(({ name }) => rate(name).high), floor ?? 0);
+  const xOf = (value) => round(PLOT.left + (value / highest) * (PLOT.right - PLOT.left));
+  const bottom = PLOT.top + shown.length * PLOT.rowHeight;
 
-  const group = (connections, index) => {
-    const left = index * groupWidth + GAP / 2;
-    const bars = systems.map(({ name }, position) =>
-      bar(left + position * barWidth, barWidth, highest, rate(name, connections), COLORS[name]),
-    );
-    return `${bars.join('\n')}\n${groupTitle(left + (groupWidth - GAP) / 2, connections)}`;
-  };
-
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img">
-<title>Plants per second, by number of connections: medians and quartiles</title>
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${bottom + 12}" role="img">
+<title>Plants stored per second: ${shown.map(({ name, title }) => `${title} ${whole(rate(name).median)}`).join('; ')}</title>
 <style>
-text { font: 12px system-ui, sans-serif; fill: #59636e }
-.bar { font-size: 9px; text-anchor: middle }
-.group { text-anchor: middle }
-.unit { text-anchor: end }
-.quartiles { stroke: #59636e }
-@media (prefers-color-scheme: dark) { text { fill: #9198a1 } .quartiles { stroke: #d1d9e0 } }
+text { font: 13px system-ui, sans-serif; fill: #1f2328 }
+.title { font-size: 16px; font-weight: 600 }
+.note { font-size: 12px; fill: #59636e }
+.label { text-anchor: end }
+.bar { fill: #8c959f }
+.ours { fill: #2da44e }
+.quartiles { stroke: #1f2328 }
+.floor { stroke: #8c959f; stroke-dasharray: 4 3 }
+@media (prefers-color-scheme: dark) {
+  text { fill: #f0f6fc }
+  .note { fill: #9198a1 }
+  .quartiles { stroke: #f0f6fc }
+}
 </style>
-${systems.map(legend).join('\n')}
-<text class="unit" x="${WIDTH - GAP / 2}" y="31">plants per second</text>
-${counts.map(group).join('\n')}
+<text class="title" x="8" y="22">Plants stored per second</text>
+<text class="note" x="8" y="42">${connections} connections; medians and quartiles of ${rounds} rounds</text>
+${floor === undefined ? '' : floorLine(xOf(floor), bottom, floor)}
+${shown.map((system, row) => bar(system, row, rate(system.name), xOf)).join('\n')}
 </svg>
 `;
 }
 
-function legend({ name, title }, index) {
-  const x = round((index % LEGEND.columns) * (WIDTH / LEGEND.columns) + GAP / 2);
-  const y = Math.floor(index / LEGEND.columns) * LEGEND.rowHeight;
-  return `<rect x="${x}" y="${y + 4}" width="10" height="10" fill="${COLORS[name]}"/>
-<text x="${x + 16}" y="${y + 13}">${title}</text>`;
+/** What follows the comma of a title is in a second line. */
+function bar({ name, title }, row, { low, median, high }, xOf) {
+  const y = PLOT.top + row * PLOT.rowHeight + (PLOT.rowHeight - PLOT.barHeight) / 2;
+  const middle = y + PLOT.barHeight / 2;
+  const [first, second] = title.split(/, /);
+  const labels =
+    second === undefined
+      ? label(first, 'label', middle + 5)
+      : `${label(first, 'label', middle - 2)}\n${label(second, 'label note', middle + 13)}`;
+  const kind = name.startsWith(OURS) ? 'ours' : 'bar';
+  return `${labels}
+<rect class="${kind}" x="${PLOT.left}" y="${y}" width="${round(xOf(median) - PLOT.left)}" height="${PLOT.barHeight}"/>
+<path class="quartiles" d="M${xOf(low)} ${middle}H${xOf(high)}"/>
+<text x="${round(xOf(high) + 8)}" y="${middle + 5}">${whole(median)}</text>`;
 }
 
-function bar(x, width, highest, { low, median, high }, color) {
-  const bottom = PLOT.top + PLOT.height;
-  const yOf = (value) => round(bottom - (value / highest) * PLOT.height);
-  const middle = round(x + width / 2);
-  return `<rect x="${round(x + 1)}" y="${yOf(median)}" width="${round(width - 2)}" height="${round(bottom - yOf(median))}" fill="${color}"/>
-<path class="quartiles" d="M${middle} ${yOf(low)}V${yOf(high)}"/>
-<text class="bar" x="${middle}" y="${round(yOf(high) - 3)}">${thousands(median)}</text>`;
+function label(text, kind, y) {
+  return `<text class="${kind}" x="${PLOT.left - 10}" y="${y}">${text}</text>`;
 }
 
-function groupTitle(x, connections) {
-  const unit = connections === 1 ? 'connection' : 'connections';
-  return `<text class="group" x="${round(x)}" y="${HEIGHT - 8}">${connections.toLocaleString('en')} ${unit}</text>`;
-}
-
-function thousands(value) {
-  return `${(value / 1000).toFixed(value < 10_000 ? 1 : 0)}k`;
+function floorLine(x, bottom, rate) {
+  return `<path class="floor" d="M${x} ${PLOT.top - 8}V${bottom}"/>
+<text class="note label" x="${x + 60}" y="${PLOT.top - 14}">node:http that stores nothing: ${whole(rate)}</text>`;
 }
 
 function round(length) {

@@ -1,9 +1,12 @@
 /**
- * Measures the service beside servers that do the same work or less, or beside another build of it:
+ * Measures the service beside what others would run, servers with group commit and one that stores nothing, or beside
+ * another build of it:
  *
  *   npm run bench -- [--rounds 12] [--turns 2] [--seconds 1] [--connections 16,64,256,1024]
- *                    [--systems floor,plant-store,lmdb,../before/dist/server.js] [--folder /tmp]
+ *                    [--systems floor,plant-store,by-hand,../before/dist/server.js] [--folder /tmp]
  *                    [--markdown FILE] [--svg FILE]
+ *
+ * For the systems with PostgreSQL, it starts a server in a temporary folder; TMPDIR chooses the disk.
  *
  * The exit code is 0 whatever the figures are, and 1 if a server fails, a request is not answered with 200, or a plant
  * that was answered 200 is missing from its log or database.
@@ -26,13 +29,17 @@ import {
 } from './setup.js';
 import { OURS, SYSTEMS } from './systems.js';
 
+const teardowns = [];
 try {
-  const settings = readSettings(process.argv.slice(2));
-  prepare(settings);
+  const given = readSettings(process.argv.slice(2));
+  check(given);
+  const settings = { ...given, systems: await withDatabases(given.systems) };
   report(await measureRounds(settings, temporaryFolder(settings.folder)), settings);
 } catch (error) {
   console.error(`bench: ${error.message}`);
-  process.exit(1);
+  process.exitCode = 1;
+} finally {
+  for (const teardown of teardowns.reverse()) await teardown();
 }
 
 function readSettings(args) {
@@ -70,15 +77,22 @@ function systemNamed(name) {
   return name.includes('/') ? { ...system, name, title: name, script: resolve(name) } : system;
 }
 
-function prepare({ connections, folder, systems }) {
+function check({ connections, folder, systems }) {
   if (spawnSync('wrk', ['--version']).error !== undefined) {
     throw new Error('wrk is not installed (Debian, Ubuntu: apt-get install wrk)');
   }
   const missing = systems.find(({ script }) => !existsSync(script));
   if (missing !== undefined) throw new Error(`${missing.script} is missing: npm run build`);
-  refuseMemory(folder);
+  for (const disk of [folder, tmpdir()]) refuseMemory(disk);
   requireOpenFiles(Math.max(...connections));
   installPackages();
+}
+
+/** Gives a database to each system that needs one. */
+async function withDatabases(systems) {
+  if (systems.every(({ database }) => database === undefined)) return systems;
+  const { createDatabases } = await import('./database.js');
+  return createDatabases(systems, { teardown: (callback) => teardowns.push(callback) });
 }
 
 function report(measurements, settings) {

@@ -20,6 +20,12 @@ export async function logIds(folder) {
   });
 }
 
+/** The ids in lines of JSON. */
+export async function lineIds(folder) {
+  const lines = (await readFile(join(folder, 'plants.jsonl'), 'utf8')).trimEnd().split('\n');
+  return lines.map((line) => JSON.parse(line).id);
+}
+
 // The databases are imported when they are needed: their packages are installed by then, and not
 // every Node has node:sqlite.
 

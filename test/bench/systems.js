@@ -3,12 +3,11 @@
 import { readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
 import { fileURLToPath } from 'node:url';
-import { lmdbIds, logIds, sqliteIds } from './stored-ids.js';
+import { lineIds, lmdbIds, logIds, sqliteIds } from './stored-ids.js';
 
 export const OURS = 'plant-store';
 
-const CHECKED = ['token', 'validation'];
-const DURABLE = [...CHECKED, 'unique id', 'on disk'];
+const DURABLE = ['token', 'validation', 'unique id', 'on disk'];
 
 /**
  * @typedef {object} System
@@ -18,46 +17,65 @@ const DURABLE = [...CHECKED, 'unique id', 'on disk'];
  * @property {string[]} work what it does before it responds
  * @property {(folder: string) => Promise<number[]>} [readIds] the ids of all plants on disk, which
  *   must include every plant answered 200
+ * @property {string} [database] the environment variable for the URL of a PostgreSQL database, if it needs one
  * @property {Record<string, string>} [env] instead of the path of the log
  * @property {() => Promise<void>} [prepare] called before each start
  */
 
 /**
- * The floor comes first, then what a user of Node has without installing anything, then the rest.
+ * The floor comes first, then this service, then what others would run, then servers with group commit.
  *
  * @type {System[]}
  */
 export const SYSTEMS = [
-  { name: 'floor', title: 'node:http, constant answer', work: [] },
+  { name: 'floor', title: 'node:http, stores nothing', work: [] },
   {
     name: OURS,
     title: OURS,
     script: path('../../dist/server.js'),
-    work: DURABLE,
     readIds: logIds,
   },
-  ...(isBuiltin('node:sqlite')
-    ? [
-        {
-          name: 'sqlite-group',
-          title: `SQLite ${process.versions.sqlite}, group commit`,
-          work: DURABLE,
-          readIds: sqliteIds,
-        },
-      ]
-    : []),
-  { name: 'fastify', title: `Fastify ${version('fastify')}, stores nothing`, work: CHECKED },
+  {
+    name: 'plant-store-postgres',
+    title: 'plant-store on PostgreSQL',
+    script: path('../../dist/server.js'),
+    database: 'PLANT_STORE_DATABASE_URL',
+  },
+  {
+    name: 'by-hand',
+    title: 'node:http by hand, one datasync for each request',
+    readIds: lineIds,
+  },
+  {
+    name: 'fastify-pg',
+    title: `Fastify ${version('fastify')} with pg, one INSERT for each request`,
+    database: 'DATABASE_URL',
+  },
+  {
+    name: 'express-sqlite',
+    title: `Express ${version('express')} with node:sqlite, one INSERT for each request`,
+    readIds: sqliteIds,
+  },
+  {
+    name: 'sqlite-group',
+    title: `node:http with node:sqlite ${process.versions.sqlite}, group commit`,
+    readIds: sqliteIds,
+  },
   {
     name: 'lmdb',
-    title: `node:http + lmdb ${version('lmdb')}`,
-    work: DURABLE,
+    title: `node:http with lmdb ${version('lmdb')}, group commit`,
     readIds: lmdbIds,
   },
-].map((system) => ({ script: path(`servers/${system.name}.js`), ...system }));
+]
+  .filter(({ name }) => !name.includes('sqlite') || isBuiltin('node:sqlite'))
+  .map((system) => ({ script: path(`servers/${system.name}.js`), work: DURABLE, ...system }));
 
+/** The release of a package, from the manifest of this folder or of the repository. */
 function version(name) {
-  const { dependencies } = JSON.parse(readFileSync(path('package.json'), 'utf8'));
-  return dependencies[name];
+  const manifests = ['package.json', '../../package.json'].map((file) =>
+    JSON.parse(readFileSync(path(file), 'utf8')),
+  );
+  return { ...manifests[1].devDependencies, ...manifests[0].dependencies }[name];
 }
 
 function path(relative) {

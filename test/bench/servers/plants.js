@@ -18,7 +18,7 @@ export const AUTHORIZATION = `Bearer ${TOKEN}`;
 
 export const UNAUTHORIZED = { error: 401, message: 'A bearer token is needed.' };
 export const INVALID = { error: 422, message: 'The body must be a plant.' };
-const CONFLICT = { error: 409, message: 'The id belongs to another plant.' };
+export const CONFLICT = { error: 409, message: 'The id belongs to another plant.' };
 
 /** @param {import('node:http').Server} server */
 export function listen(server) {
@@ -46,11 +46,15 @@ async function create(chunks, response, add) {
   answer(response, 200, { name: plant.name, tag: plant.tag });
 }
 
+/** The plant in an object, or undefined if it is none. */
+export function plantIn({ id, name, tag }) {
+  const valid = Number.isSafeInteger(id) && typeof name === 'string';
+  return valid && (tag === undefined || typeof tag === 'string') ? { id, name, tag } : undefined;
+}
+
 function parsePlant(chunks) {
   try {
-    const { id, name, tag } = JSON.parse(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks));
-    const valid = Number.isSafeInteger(id) && typeof name === 'string';
-    return valid && (tag === undefined || typeof tag === 'string') ? { id, name, tag } : undefined;
+    return plantIn(JSON.parse(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks)));
   } catch {
     return undefined;
   }
