@@ -86,6 +86,17 @@ t.test('refused lines are named with the reason of a response, others stored', a
   t.strictSame(again.plants, plants);
 });
 
+t.test('a line of white space is skipped only if the white space is that of JSON', async (t) => {
+  const units = Array.from({ length: 0x1_0000 }, (_, unit) => String.fromCharCode(unit));
+  const others = units.filter((unit) => /[^ \t\r\n]/.test(unit) && /\s/.test(unit));
+  const lines = [FERN_JSON, '', ' ', '\t', '\r', ' \t \r', ...others];
+  // In Latin-1, this byte is a no-break space.
+  const content = Buffer.concat([Buffer.from(lines.join('\n')), Buffer.of(0x0a, 0xa0)]);
+  const imported = await imports(t, content);
+  const refused = `${others.length + 1} lines`;
+  t.equal(imported.lines.at(-1), summary('1 plant', 0, refused));
+});
+
 t.test('the command of the document imports a file, and - stands for stdin', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': `${FERN_JSON}\n` });
   symlinkSync(resolve('dist'), join(cwd, 'dist'));
