@@ -1,28 +1,40 @@
 import { randomFillSync } from 'node:crypto';
 
-export type IdIndex = ReturnType<typeof createIdIndex>;
+/** Maps the id of each record, an int64, to its byte offset. */
+export interface IdIndex {
+  /** The number of ids. */
+  readonly size: number;
+  /** Returns the byte offset of the record with an id. */
+  get(id: bigint): number | undefined;
+  /** Adds an id. If the index has it already, returns the offset of the earlier record instead. */
+  add(id: bigint, offset: number): number | undefined;
+}
 
 /*
- * Many small hash tables, of which each doubles on its own: at ten million plants, one growth moves 13,000
- * ids. A Map would stall while it grows, take 47 bytes a plant, or 71 with bigints as keys, and end at 2^24.
+ * Many small hash tables, of which each doubles on its own: at ten million plants, one growth moves
+ * 13,000 ids. A Map would stall while it grows, take 47 bytes a plant, or 71 with bigints as keys,
+ * and end at 2^24.
  */
 const TABLE_BITS = 10;
 /** The first bits of a hash select its table, and the last ones its slot. */
 const TABLE_SHIFT = 32 - TABLE_BITS;
 const FIRST_SLOTS = 16;
-/** A plant takes 16 bytes / 0.8 = 20 bytes just before its table doubles, and 40 bytes right after. */
+/**
+ * A plant takes 16 bytes / 0.8 = 20 bytes just before its table doubles, and 40 bytes right after.
+ */
 const MAX_LOAD = 0.8;
 
 /**
- * Ids that differ only in these bits have adjacent slots, which share cache lines: ten million ascending ids are
- * added in 0.8 s instead of 3.6, and random ones take as long as without it (Node 20).
+ * Ids that differ only in these bits have adjacent slots, which share cache lines: ten million
+ * ascending ids are added in 0.8 s instead of 3.6, and random ones take as long as without it (Node
+ * 20).
  */
 const NEIGHBOUR_MASK = 0b1111111;
 /**
- * The shortest step from one probed slot to the next: beyond the neighbours, which would be taken, too. All steps
- * are odd, so that a probe reaches every slot.
+ * The shortest step from one probed slot to the next: beyond the neighbours, which would be taken,
+ * too. All steps are odd, so that a probe reaches every slot.
  */
-const STEP = NEIGHBOUR_MASK + 2;
+const MIN_STEP = NEIGHBOUR_MASK + 2;
 
 /** An open-addressing hash table. The number of slots is a power of two. */
 interface Table {
@@ -30,12 +42,13 @@ interface Table {
   used: number;
   /** A slot has 16 bytes. The words of its id are here, at 4n and 4n + 1. */
   readonly words: Int32Array;
-  /** The same buffer. At 2n + 1 is the byte offset of the record plus one, or 0 if the slot is free. */
+  /**
+   * The same buffer. At 2n + 1 is the byte offset of the record plus one, or 0 if the slot is free.
+   */
   readonly offsets: Float64Array;
 }
 
-/** Maps the id of each record, an int64, to its byte offset. */
-export function createIdIndex() {
+export function createIdIndex(): IdIndex {
   const hash = createHash();
   const tables = Array<Table | undefined>(2 ** TABLE_BITS).fill(undefined);
   let size = 0;
@@ -56,14 +69,15 @@ export function createIdIndex() {
     get size() {
       return size;
     },
-    /** The byte offset of the record with an id. */
-    get(id: bigint) {
+    get(id) {
       const [low, high] = wordsOf(id);
       const hashed = hash(low, high);
       const table = tables[hashed >>> TABLE_SHIFT];
       return table && offsetAt(table, slotOf(table, hashed, low, high));
     },
-    /** Adds an id. If the index has it already, returns the offset of the earlier record instead. */
+    /**
+     * Adds an id. If the index has it already, returns the offset of the earlier record instead.
+     */
     add(id: bigint, offset: number) {
       const [low, high] = wordsOf(id);
       const hashed = hash(low, high);
@@ -96,7 +110,7 @@ function createTable(slots: number): Table {
 function slotOf(table: Table, hashed: number, low: number, high: number): number {
   const { slots, words, offsets } = table;
   let slot = hashed & (slots - 1);
-  const step = ((hashed >>> 8) & ~NEIGHBOUR_MASK) | STEP;
+  const step = ((hashed >>> 8) & ~NEIGHBOUR_MASK) | MIN_STEP;
   while (offsets[2 * slot + 1] !== 0 && (words[4 * slot] !== low || words[4 * slot + 1] !== high))
     slot = (slot + step) & (slots - 1);
   return slot;

@@ -12,17 +12,18 @@ export interface Lock {
 }
 
 /*
- * The lock is a Unix socket beside the log, on which its holder listens. When a process ends, however
- * it ends, the kernel closes its sockets. A socket that refuses connections was therefore left by a
- * dead process, and any process may remove it: a lock never outlives its holder. flock(2) would do the
- * same with less, but Node does not offer it.
+ * The lock is a Unix socket beside the log, on which its holder listens. When a process ends,
+ * however it ends, the kernel closes its sockets. A socket that refuses connections was therefore
+ * left by a dead process, and any process may remove it: a lock never outlives its holder. flock(2)
+ * would do the same with less, but Node does not offer it.
  *
- * A process that wants the lock makes a claim: a socket of its own, which listens before it is renamed
- * into view, so that no visible claim refuses while its owner is alive. Then the process lists the other
- * claims, once, and holds the lock if none of them is alive; otherwise it withdraws its claim. Of two
- * claims, the one that became visible later has seen the other. Claims that are not renamed yet are listed,
- * too, so that dead ones are removed. One that does not listen yet may be removed with them: its owner then
- * tries again. No name is used twice, so removing a dead claim never removes a visible one that is alive.
+ * A process that wants the lock makes a claim: a socket of its own, which listens before it is
+ * renamed into view, so that no visible claim refuses while its owner is alive. Then the process
+ * lists the other claims, once, and holds the lock if none of them is alive; otherwise it withdraws
+ * its claim. Of two claims, the one that became visible later has seen the other. Claims that are
+ * not renamed yet are listed, too, so that dead ones are removed. One that does not listen yet may
+ * be removed with them: its owner then tries again. No name is used twice, so removing a dead claim
+ * never removes a visible one that is alive.
  */
 
 /** The suffix of a claim's name until it is renamed. */
@@ -30,15 +31,21 @@ const HIDDEN = '~';
 /** No name is used twice. In Base64, these bytes take 11 characters. */
 const RANDOM_BYTES = 8;
 const RANDOM_LENGTH = 11;
-/** How long a process tries to get the lock. A restart may overlap with the process that it replaces. */
+/**
+ * How long a process tries to get the lock. A restart may overlap with the process that it
+ * replaces.
+ */
 const ACQUIRE_TIMEOUT_MS = 3_000;
 /**
- * Pauses are random. The longest possible one doubles with each attempt, from the first value to the last, so that of
- * many processes one is soon alone.
+ * Pauses are random. The longest possible one doubles with each attempt, from the first value to
+ * the last, so that of many processes one is soon alone.
  */
 const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 500;
-/** A socket that gives one of these errors has no living owner. */
+/**
+ * A socket that gives one of these errors has no living owner. Any other error means that it may
+ * have one: EAGAIN, that its queue of connections is full, as that of a stopped process may be.
+ */
 const DEAD: readonly unknown[] = ['ECONNREFUSED', 'ENOENT'];
 /** The longest path that fits into `sun_path` with its NUL: 108 bytes on Linux, 104 on macOS. */
 const MAX_SOCKET_PATH_BYTES = 103;
@@ -46,19 +53,25 @@ const MAX_SOCKET_PATH_BYTES = 103;
 /** The prefix of the names of all claims to the log with an inode. */
 export const claimPrefix = (ino: bigint): string => `.plants-${ino.toString(36)}-`;
 
-/**
- * The folder of a log, which holds the claims to it. `socketFolder` is a path of it that is short enough for sockets.
- */
-type ClaimFolder = Awaited<ReturnType<typeof claimFolderOf>>;
+/** The folder of a log, which holds the claims to it. */
+interface ClaimFolder {
+  readonly system: System;
+  readonly path: string;
+  /** A path of the folder that is short enough for sockets. */
+  readonly socketFolder: string;
+  /** The prefix of the names of the claims. */
+  readonly prefix: string;
+}
 
 /**
  * Locks the file at `path`, by its inode.
  *
- * @throws PlantStoreError `locked` if another process or this one holds the lock for 3 s. A process that is stopped
- * (SIGSTOP) keeps it.
+ * @throws PlantStoreError `locked` if another process or this one holds the lock for 3 s. A process
+ * that is stopped (SIGSTOP) keeps it.
  */
 export async function acquireLock(system: System, path: string, ino: bigint): Promise<Lock> {
   const descriptor = await system.open(dirname(path), constants.O_RDONLY);
+  // An object, because TypeScript takes a variable that only a callback sets for a constant.
   const time = { isUp: false };
   try {
     const folder = await claimFolderOf(system, dirname(path), descriptor, claimPrefix(ino));
@@ -76,15 +89,20 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
 }
 
 /**
- * Sockets have the path of the folder, or a short one in /proc if theirs would be too long: a claim whose path is too
- * long to connect to would be taken for dead.
+ * Sockets have the path of the folder, or a short one in /proc if theirs would be too long: a claim
+ * whose path is too long to connect to would be taken for dead.
  */
-async function claimFolderOf(system: System, path: string, descriptor: number, prefix: string) {
+async function claimFolderOf(
+  system: System,
+  path: string,
+  descriptor: number,
+  prefix: string,
+): Promise<ClaimFolder> {
   const length = Buffer.byteLength(join(path, prefix + HIDDEN)) + RANDOM_LENGTH;
   if (length <= MAX_SOCKET_PATH_BYTES) return { system, path, socketFolder: path, prefix };
   const socketFolder = `/proc/self/fd/${descriptor}`;
   await system.realpath(socketFolder).catch((error: unknown) => {
-    // As on macOS.
+    // There is no /proc, as on macOS. Any other error shows when the socket is created.
     if (codeOf(error) === 'ENOENT') throw storeErrors.longPath(path);
   });
   return { system, path, socketFolder, prefix };
@@ -92,7 +110,7 @@ async function claimFolderOf(system: System, path: string, descriptor: number, p
 
 /** Resolves to `undefined` if another claim is alive. */
 async function tryToLock(folder: ClaimFolder): Promise<Lock | undefined> {
-  // So that, of many processes, few make a claim at once, and one of them is soon alone.
+  // Reduces contention: few processes claim at the same time.
   if (await hasLiveClaim(folder)) return undefined;
   const name = folder.prefix + folder.system.randomBytes(RANDOM_BYTES).toString('base64url');
   const claim = await createClaim(folder, name);
@@ -105,36 +123,42 @@ async function tryToLock(folder: ClaimFolder): Promise<Lock | undefined> {
   }
 }
 
-/** Resolves to `undefined` if a rival took the claim for dead, between bind and listen, and removed it. */
+/**
+ * Resolves to `undefined` if a rival took the claim for dead, between bind and listen, and removed
+ * it.
+ */
 async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | undefined> {
   const { system, socketFolder } = folder;
   const path = join(folder.path, name);
   const hidden = path + HIDDEN;
   let listener: { close(): void } | undefined;
-  // Both bind(2) here and unlink(2) when the listener is closed run on the main thread, which a file system
-  // that hangs would block. Before each of them, an asynchronous removal waits until the file system responds.
-  await tryToRemove(system, hidden);
   try {
     listener = await system.listen(join(socketFolder, name + HIDDEN));
-    // Every user may connect, whatever the umask: otherwise another user's dead claim would pass for alive. A folder
-    // that Docker Desktop shares refuses this; exFAT, bind(2).
+    // Every user may connect, whatever the umask: otherwise another user's dead claim would pass
+    // for alive. In a folder that Docker Desktop shares, this fails; on exFAT, bind(2) does.
     await system.chmod(hidden, 0o666);
     await system.rename(hidden, path);
   } catch (error) {
     await tryToRemove(system, hidden);
     listener?.close();
+    // A rival has removed the socket.
     if (listener && codeOf(error) === 'ENOENT') return undefined;
     throw storeErrors.noSocket(folder.path, error);
   }
   return {
     async release() {
+      // First, so that no visible claim refuses connections while its owner is alive. Closing the
+      // listener removes only the hidden name, which is gone.
       await tryToRemove(system, path);
       listener.close();
     },
   };
 }
 
-/** Whether a claim to this log, other than `ownName`, is alive. Removes the dead claims that it finds until then. */
+/**
+ * Whether a claim to this log, other than `ownName`, is alive. Removes the dead claims that it
+ * finds until then.
+ */
 async function hasLiveClaim(folder: ClaimFolder, ownName?: string): Promise<boolean> {
   const { system, path, socketFolder, prefix } = folder;
   for (const name of await system.readdir(path)) {
