@@ -157,11 +157,19 @@ export function copyPlant(plant: NewPlant): NewPlant {
   // What untyped code passes may be anything.
   const given = plant as NewPlant | null | undefined;
   const id: unknown = given?.id;
-  if (typeof id !== 'bigint') throw new TypeError('id: must be a bigint, such as 5n');
-  if (!isInt64(id)) throw new RangeError(ID_RULE);
+  requireInt64(id);
   const copy = plantOf(id, plant);
   if (!areNewMembers(copy)) throw new TypeError(newMemberFaults(copy).join('; '));
   return copy;
+}
+
+/**
+ * @throws TypeError if the id is not a bigint.
+ * @throws RangeError if it is not an int64.
+ */
+export function requireInt64(id: unknown): asserts id is bigint {
+  if (typeof id !== 'bigint') throw new TypeError('id: must be a bigint, such as 5n');
+  if (!isInt64(id)) throw new RangeError(ID_RULE);
 }
 
 export function isInt64(id: bigint): boolean {

@@ -5,60 +5,107 @@ import { setImmediate } from 'node:timers';
 
 import { publishCommit } from '../channels.js';
 import type { NewPlant } from '../plant.js';
+import { limitRate } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
 import { fileErrors, MODIFIED, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import { leaveMark } from './mark.js';
+import { leaveMarks } from './mark.js';
+import type { OpenLog } from './open-log.js';
 import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
-import type { OpenLog } from './recover.js';
+import type { Recovered } from './recover.js';
 
 /** Plants are taken only in the state `open`. A commit that hangs may still return. */
 type CommitterState =
   | { readonly is: 'open' }
   | { readonly is: 'hanging' | 'closed' | 'poisoned'; readonly error: PlantStoreError };
 
-/** Plants that are written together: all of them are stored or none, unless the process dies or a cut fails. */
+/** Writes plants to a log. */
+export interface Committer {
+  readonly state: CommitterState;
+  /** The byte offset before which everything is durable. What follows it may still be cut off. */
+  readonly end: number;
+  /** Aborted when the log is poisoned, with the error of plants from then on as its reason. */
+  readonly poisoned: AbortSignal;
+  /** The pending plant with an id. Resolves once it is durable; rejects as `append` does. */
+  pending(id: bigint): Promise<NewPlant> | undefined;
+  /**
+   * Resolves once the plant is durable. Only for an id that is neither pending nor in the index,
+   * while the state is `open`.
+   *
+   * Rejects with `unavailable` if its line is not in the log, or if that is unknown.
+   *
+   * @throws RangeError if its line would be longer than {@link MAX_RECORD_BYTES}.
+   */
+  append(plant: NewPlant): Promise<'created'>;
+  /**
+   * Refuses all plants from now on, because it is unknown what the file holds. Marks the log if the
+   * cause is that another process has modified it. Returns the error of the plants.
+   */
+  poison(cause: unknown): PlantStoreError;
+  /** Poisons the log and throws if its file was replaced or truncated. */
+  requireIntact(): void;
+  /**
+   * Refuses all plants from now on, and waits for the pending ones. Poisons the log if its file was
+   * modified or replaced since the last write.
+   */
+  close(): Promise<void>;
+  /** Waits for the marks of a log that was modified. If one could not be left, tries again. */
+  finishMarks(): Promise<void>;
+}
+
+/**
+ * Plants that are written together: all are stored or none, unless the process dies or a cut fails.
+ */
 interface Batch {
   /**
    * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived one
    * again and again, and links each old table to the next one, so plants that were deleted would
    * stay reachable.
    */
-  readonly plants: Map<bigint, NewPlant>;
+  readonly plants: Map<bigint, BatchedPlant>;
   readonly stored: Promise<'created'>;
   readonly resolve: (outcome: 'created') => void;
   readonly reject: (error: PlantStoreError) => void;
   /** The lines of the plants, concatenated. */
   lines: string;
-  /** The byte offset of each line within `lines`. */
-  readonly starts: number[];
   /** The length of `lines` in UTF-8, in bytes. */
   bytes: number;
 }
 
+interface BatchedPlant {
+  readonly plant: NewPlant;
+  /** The byte offset of its line within `lines`. */
+  readonly start: number;
+}
+
 /**
- * A batch whose lines are longer than this takes no more plants. Otherwise it could grow to all plants that
- * may wait, and none of them would be stored before the last byte is.
+ * A batch whose lines are longer than this takes no more plants. Without this limit, a batch could
+ * take every waiting plant, and the first one would wait for the last byte.
  */
 const FULL_BATCH_BYTES = 4_194_304;
 
 const { ENOSPC, EDQUOT, EFBIG } = constants.errno;
 /**
- * The errors for lack of room. After one of them, it is known what the file holds. Compared by number, because libuv
- * has no name for EDQUOT.
+ * The errors for lack of room. After one of them, it is known what the file holds. Compared by
+ * number, because libuv has no name for EDQUOT.
  */
 const NO_ROOM: readonly unknown[] = [-ENOSPC, -EDQUOT, -EFBIG];
 
-/** How long a commit may take, in milliseconds: a busy disk needs less, and many clients wait at most 30 s. */
+/**
+ * How long a commit may take, in milliseconds: a busy disk needs less, and many clients wait at
+ * most 30 s.
+ */
 export const HANG_MS = 10_000;
 
 /**
- * Group commit: all plants that arrive during one write are written together in the next one. `start` is the byte
- * offset at which the last line ends.
+ * Group commit: all plants that arrive during one write are written together in the next one. They
+ * are appended to a log that holds what was recovered.
  */
-export function createCommitter(log: OpenLog, start: number) {
-  const { system, file, path, fileId, index, report } = log;
+export function createCommitter(log: OpenLog, { index, end: start }: Recovered): Committer {
+  const { system, file, path, paths, fileId, report } = log;
+  /** A disk may be full, and have room again, many times a second. */
+  const reportRoom = limitRate(report);
   const poisoning = new AbortController();
   let state: CommitterState = { is: 'open' };
   /** Everything before this offset is durable; nothing after it has been acknowledged. */
@@ -70,16 +117,16 @@ export function createCommitter(log: OpenLog, start: number) {
   let running: Promise<void> | undefined;
   /** Whether lack of room has been reported. */
   let isFull = false;
-  let marked: Promise<void> | undefined;
-  // One for all commits, because creating one takes 2 µs. Between commits, it may expire without effect.
-  // `setImmediate`: if the event loop was blocked, the write may have returned, and its result not been read yet.
-  const timer = system.startTimer(() => setImmediate(refusePending, batches[0]), HANG_MS);
+  /** Whether all marks are left. `undefined` unless another process has modified the file. */
+  let marked: Promise<boolean> | undefined;
+  // One timer for all commits: creating one takes 2 µs.
+  const timer = system.startTimer(onTimeout, HANG_MS);
 
   // Bound to the asynchronous context that opened the log: a batch belongs to many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {
     // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
-    for (let batch; (batch = batches[0]);) {
+    for (let batch = batches[0]; batch; batch = batches[0]) {
       if (batch === filling) filling = undefined;
       timer.refresh();
       const failure = await commit(batch);
@@ -91,13 +138,26 @@ export function createCommitter(log: OpenLog, start: number) {
     running = undefined;
   });
 
-  /** The commit that hangs goes on: its plants may be stored. Those that wait behind it will not be. */
-  function refusePending(hanging: Batch | undefined): void {
-    if (!hanging || hanging !== batches[0]) return;
+  /**
+   * Each commit restarts the timer. Between commits, it may expire without effect. If the event
+   * loop was blocked, the write may have returned without its result having been read: an immediate
+   * runs after that.
+   */
+  function onTimeout(): void {
+    const [batch] = batches;
+    setImmediate(() => {
+      if (batch && batch === batches[0]) refusePending();
+    });
+  }
+
+  /**
+   * The hanging write goes on, and may still store its plants. The batches behind it are dropped.
+   */
+  function refusePending(): void {
     const error = storeErrors.hanging(path, HANG_MS);
     if (state.is === 'open') state = { is: 'hanging', error };
     report(`${error.message}; plants are refused until it does`);
-    // If there is no room once it has returned, that is reported again.
+    // A disk that is still full after the hang is reported again.
     isFull = false;
     for (const { reject } of batches) reject(error);
     batches.splice(1);
@@ -107,64 +167,69 @@ export function createCommitter(log: OpenLog, start: number) {
   /** Resolves to the reason why the plants of a batch were not stored, if so. */
   async function commit(batch: Batch): Promise<PlantStoreError | undefined> {
     const startedAt = performance.now();
-    const error = await writeBatch(batch).then(
-      // Poisoned meanwhile: something else has changed the file.
-      () => (state.is === 'poisoned' ? state.error : undefined),
-      (cause: unknown) => undoWrite(cause, batch),
-    );
+    const error = state.is === 'poisoned' ? state.error : await writeBatch(batch);
     const { plants, bytes } = batch;
     const stored = error ? { plants: 0, bytes: 0, error } : { plants: plants.size, bytes };
     publishCommit(startedAt, { store: path, ...stored });
     return error;
   }
 
-  async function writeBatch({ plants, lines, starts, bytes }: Batch): Promise<void> {
-    if (state.is === 'poisoned') throw state.error;
-    checkSize(end, end);
-    await file.append(Buffer.from(lines));
-    if (state.is === 'hanging') report(`${path}: the write has returned; plants are stored again`);
-    if (isFull) report(`${path}: there is room again`);
-    isFull = false;
-    let n = 0;
-    for (const id of plants.keys()) index.add(id, end + (starts[n++] as number));
-    end += bytes;
-  }
-
-  /** Poisons the log and throws if `path` is another file by now, or if its size is not in the range. */
-  function checkSize(min: number, max: number): void {
+  /** Resolves to the reason why the plants of a batch were not stored, if so. */
+  async function writeBatch({ plants, lines, bytes }: Batch): Promise<PlantStoreError | undefined> {
     try {
-      const size = files.sizeOf(system, path, fileId);
-      if (size < min || size > max) throw fileErrors.changed();
+      requireSize(end);
     } catch (error) {
-      throw poison(error);
+      return poison(error);
     }
+    try {
+      await file.append(Buffer.from(lines));
+    } catch (cause) {
+      return undoWrite(cause, lines);
+    }
+    if (state.is === 'hanging') report(`${path}: the write has returned; plants are stored again`);
+    if (isFull) reportRoom(`${path}: there is room again`);
+    isFull = false;
+    for (const [id, { start }] of plants) index.add(id, end + start);
+    end += bytes;
+    // Another process has modified the file during the write.
+    return state.is === 'poisoned' ? state.error : undefined;
   }
 
   /**
    * Cuts off what a failed write left: the page cache may hold lines of it that are not on disk,
-   * and the next process would take them for stored. It may have left nothing, all of its bytes, or the
-   * first ones. If anything else follows the end, another process writes to the file: nothing is cut then.
+   * and the next process would take them for stored. It may have left nothing, all of its bytes, or
+   * the first ones. If anything else follows the end, another process writes to the file: nothing
+   * is cut then. Resolves to the reason why the plants were not stored.
    */
-  async function undoWrite(cause: unknown, { lines }: Batch): Promise<PlantStoreError> {
+  async function undoWrite(cause: unknown, lines: string): Promise<PlantStoreError> {
+    // Another process has modified the file during the write.
     if (state.is === 'poisoned') return state.error;
     try {
       const written = Buffer.from(lines);
       const left = Buffer.alloc(written.length);
       const bytesRead = await file.read(left, end);
       if (left.compare(written, 0, bytesRead, 0, bytesRead) !== 0) throw fileErrors.changed();
-      checkSize(end + bytesRead, end + bytesRead);
+      requireSize(end + bytesRead);
       if (bytesRead > 0) await file.truncate(end);
     } catch (error) {
       return poison(error);
     }
     if (!NO_ROOM.includes((cause as NodeJS.ErrnoException).errno)) return poison(cause);
-    if (!isFull) report(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
+    if (!isFull) reportRoom(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
     isFull = true;
     return toStoreError(path, cause);
   }
 
+  /** @throws Error if the file was replaced, or if its size is not in the range. */
+  function requireSize(min: number, max = min): void {
+    for (const each of paths) {
+      const size = files.requireSameFile(system, each, fileId);
+      if (size < min || size > max) throw fileErrors.changed();
+    }
+  }
+
   function poison(cause: unknown): PlantStoreError {
-    if (codeOf(cause) === MODIFIED) marked ??= leaveMark(system, path, report);
+    if (codeOf(cause) === MODIFIED) marked ??= leaveMarks(log);
     if (state.is === 'poisoned') return state.error;
     const error = toStoreError(path, cause);
     state = { is: 'poisoned', error };
@@ -177,64 +242,51 @@ export function createCommitter(log: OpenLog, start: number) {
     get state() {
       return state;
     },
-    /** The byte offset of the line with an id, or the pending plant once it is durable. */
-    find(id: bigint): number | Promise<NewPlant> | undefined {
-      for (const { plants, stored } of batches) {
-        const plant = plants.get(id);
-        if (plant) return stored.then(() => plant);
-      }
-      return index.get(id);
+    get end() {
+      return end;
     },
-    /**
-     * Resolves once the plant is durable. Only for an id that is not found, while the state is `open`.
-     *
-     * Rejects with `unavailable` if its line is not in the log, or if that is unknown.
-     *
-     * @throws RangeError if its line would be longer than {@link MAX_RECORD_BYTES}.
-     */
-    append(plant: NewPlant): Promise<'created'> {
+    poisoned: poisoning.signal,
+    pending(id) {
+      for (const { plants, stored } of batches) {
+        const found = plants.get(id);
+        if (found) return stored.then(() => found.plant);
+      }
+      return undefined;
+    },
+    append(plant) {
       const line = encodeRecord(plant);
       const bytes = Buffer.byteLength(line);
       if (bytes > MAX_RECORD_BYTES) throw storeErrors.tooLarge();
       if (!filling) batches.push((filling = createBatch()));
-      const { plants, starts, stored } = filling;
-      plants.set(plant.id, plant);
-      starts.push(filling.bytes);
+      const { plants, stored } = filling;
+      plants.set(plant.id, { plant, start: filling.bytes });
       filling.lines += line;
       filling.bytes += bytes;
       if (filling.bytes > FULL_BATCH_BYTES) filling = undefined;
       running ??= run();
       return stored;
     },
-    /** The byte offset before which everything is durable. What follows it may still be cut off. */
-    get end() {
-      return end;
-    },
-    /** Aborted when the log is poisoned, with the error of plants from then on as its reason. */
-    get poisoned(): AbortSignal {
-      return poisoning.signal;
-    },
-    /** Poisons the log and throws if the file was replaced or truncated. */
-    checkFile: () => checkSize(end, Infinity),
-    /** Refuses all plants from now on, because it is unknown what the file holds. */
     poison,
-    /** Resolves once the log is marked, if it was poisoned because something else has modified its file. */
-    get marked() {
-      return marked;
+    requireIntact() {
+      try {
+        // A write that is in progress may have extended the file.
+        requireSize(end, Infinity);
+      } catch (error) {
+        throw poison(error);
+      }
     },
-    /**
-     * Refuses all plants from now on, and waits for the pending ones. Poisons the log if the file was modified or
-     * replaced since the last write.
-     */
     async close() {
       if (state.is !== 'poisoned') state = { is: 'closed', error: storeErrors.closed(path) };
       await running;
       try {
         // What a failed write has left may follow the end.
-        checkSize(end, state.is === 'poisoned' ? Infinity : end);
-      } catch {
-        // The log is poisoned, and marked if its file was modified.
+        requireSize(end, state.is === 'poisoned' ? Infinity : end);
+      } catch (error) {
+        poison(error);
       }
+    },
+    async finishMarks() {
+      if ((await marked) === false) await leaveMarks(log);
     },
   };
 }
@@ -246,5 +298,5 @@ function createBatch(): Batch {
   const stored = new Promise<'created'>((...settle) => {
     [resolve, reject] = settle;
   });
-  return { plants: new Map(), stored, resolve, reject, lines: '', starts: [], bytes: 0 };
+  return { plants: new Map(), stored, resolve, reject, lines: '', bytes: 0 };
 }

@@ -48,6 +48,8 @@ export const storeErrors = {
     unavailable(`${path}: a write has not returned for ${ms / 1000} s`),
   damaged: (path: string, line: number, offset: number, reason: string) =>
     new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
+  damagedLine: (path: string, offset: number, reason: string) =>
+    new PlantStoreError('damaged', `${path}: the line at byte ${offset}: ${reason}`),
   ofNewerVersion: (path: string, line: number, offset: number) =>
     unavailable(`${path}: line ${line}, at byte ${offset}: ${damageReasons.newerVersion}`),
   locked: (path: string) =>
@@ -70,7 +72,10 @@ export const storeErrors = {
     ),
 } as const;
 
-/** Turns the error of a file operation, or of {@link fileErrors}, into the error that the store throws. */
+/**
+ * Turns the error of a file operation, or of {@link fileErrors}, into the error that the store
+ * throws.
+ */
 export function toStoreError(path: string, error: unknown): PlantStoreError {
   if (error instanceof PlantStoreError) return error;
   return unavailable(`${path}: ${reasonOf(error)}`, { cause: error });

@@ -6,9 +6,13 @@ import { codeOf } from '../system-error.js';
 import { fileErrors, toStoreError } from './errors.js';
 import type { System } from './system.js';
 
-const { O_APPEND, O_CREAT, O_DSYNC, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } = constants;
+const { O_APPEND, O_CREAT, O_DSYNC, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } =
+  constants;
 
-/** Creates a folder if it is missing, in a parent that exists, and makes its directory entry durable. */
+/**
+ * Creates a folder if it is missing, in a parent that exists, and makes its directory entry
+ * durable.
+ */
 export async function createFolder(system: System, path: string): Promise<void> {
   const parent = dirname(path);
   try {
@@ -16,53 +20,70 @@ export async function createFolder(system: System, path: string): Promise<void> 
   } catch (error) {
     const code = codeOf(error);
     if (code !== 'EEXIST') throw toStoreError(code === 'ENOENT' ? parent : path, error);
-    // If it is a file, opening the log in it fails. If it is a folder, the process that created it may have been killed
-    // before the sync. An operator may have created it in a parent that cannot be read: that is not an error.
+    // If it is a file, opening the log in it fails. If it is a folder, the process that created it
+    // may have been killed before the sync. An operator may have created it in a parent that cannot
+    // be read: that is not an error.
     return syncFolder(system, parent).catch(() => undefined);
   }
   await syncFolder(system, parent);
 }
 
-/** An open file. What `append` writes is durable once it has resolved, if the file was opened with `O_DSYNC`. */
-export type OpenFile = Awaited<ReturnType<typeof open>>;
+/** An open file or folder. */
+export interface OpenFile {
+  readonly descriptor: number;
+  stat(): Promise<BigIntStats>;
+  /** Fills a buffer from a byte offset on. Resolves to the number of bytes read. */
+  read(buffer: Buffer, position: number): Promise<number>;
+  /** Writes all of `bytes` at the end, durably if the file was opened with `O_DSYNC`. */
+  append(bytes: Buffer): Promise<void>;
+  /** Cuts the file off at a size, and syncs it. */
+  truncate(size: number): Promise<void>;
+  /**
+   * Makes the content and the size of a file durable, or the entries of a folder. Does nothing if
+   * the permission model denies it.
+   */
+  sync(): Promise<void>;
+  /** Waits for the pending reads; later reads reject. Must not be called twice. */
+  close(): Promise<void>;
+}
 
-async function open(system: System, path: string, flags: number, mode?: number) {
+async function open(system: System, path: string, flags: number, mode?: number): Promise<OpenFile> {
   const descriptor = await system.open(path, flags, mode);
   const reads = new Set<Promise<unknown>>();
   let isClosed = false;
-  /** Makes the content and the size of a file durable, or the entries of a folder. */
-  const sync = (): Promise<void> => system.fsync(descriptor).catch(ignoreIfDenied);
+
+  async function sync(): Promise<void> {
+    await system.fsync(descriptor).catch(ignoreIfDenied);
+  }
+
   return {
     descriptor,
     stat: () => system.fstat(descriptor),
-    /** Fills a buffer from a byte offset on. Resolves to the number of bytes read. */
-    async read(buffer: Buffer, position: number): Promise<number> {
+    async read(buffer, position) {
       // The descriptor may be that of another file by now.
       if (isClosed) throw new Error('the file is closed');
       const reading = system
         .read(descriptor, buffer, position)
         .finally(() => reads.delete(reading));
       reads.add(reading);
-      return (await reading).bytesRead;
+      return reading;
     },
-    /** Writes all of `bytes` at the end. */
-    async append(bytes: Buffer): Promise<void> {
+    async append(bytes) {
       for (let rest = bytes; rest.length > 0;) {
-        const { bytesWritten } = await system.write(descriptor, rest);
-        if (bytesWritten === 0) throw new Error('the system wrote 0 bytes');
-        rest = rest.subarray(bytesWritten);
+        const written = await system.write(descriptor, rest);
+        if (written === 0) throw new Error('the system wrote 0 bytes');
+        rest = rest.subarray(written);
       }
-      // Not `sync`: it must not be denied here.
+      // Not `sync`, which ignores a denied fsync: without it, nothing is durable here.
       if (!system.dsyncIsDurable) await system.fsync(descriptor);
     },
-    /** Durably: otherwise a power cut could bring old bytes back after new ones. */
-    async truncate(size: number): Promise<void> {
+    async truncate(size) {
       await system.ftruncate(descriptor, size);
+      // A power cut must not restore the removed bytes behind newer ones.
       await sync();
     },
     sync,
-    /** Waits for the pending reads; later reads reject. Must not be called twice. */
-    async close(): Promise<void> {
+    async close() {
       isClosed = true;
       await Promise.allSettled(reads);
       await system.close(descriptor);
@@ -75,28 +96,43 @@ export function openLogFile(system: System, path: string): Promise<OpenFile> {
   return open(system, path, O_RDWR | O_APPEND | O_CREAT | O_DSYNC, 0o600);
 }
 
+/**
+ * Opens a file for durable writes from its beginning on. Creates it, mode 0600, if it is missing.
+ */
+export function openToWrite(system: System, path: string): Promise<OpenFile> {
+  // O_NOFOLLOW: a user who can write to the folder must not be able to redirect the bytes by a
+  // link.
+  return open(system, path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_DSYNC, 0o600);
+}
+
 /** Opens a file or a folder to read it. */
 export function openToRead(system: System, path: string): Promise<OpenFile> {
   // O_NONBLOCK: opening a FIFO that has no writer would block forever.
   return open(system, path, O_RDONLY | O_NONBLOCK);
 }
 
-/** @throws Error if the file is not a regular one: only a regular file keeps what is written to it. */
+/**
+ * @throws Error if the file is not a regular one: only a regular file keeps what is written to it.
+ */
 export async function statRegularFile(file: OpenFile): Promise<BigIntStats> {
   const stats = await file.stat();
   if (!stats.isFile()) throw new Error('it is not a regular file');
   return stats;
 }
 
-/** What identifies a file while it is open. Another volume may have a file with the same inode number. */
+/**
+ * What identifies a file while it is open. Another volume may have a file with the same inode
+ * number.
+ */
 export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
 
 /**
- * The size of the file at `path`, in bytes.
+ * Returns the size of the file at `path`, in bytes.
  *
- * @throws Error if it is not the given file: that one was moved or replaced, or its volume was.
+ * @throws Error if it is not the given file: this file or a link to it was moved or replaced, or
+ * the volume was.
  */
-export function sizeOf(system: System, path: string, { dev, ino }: FileId): number {
+export function requireSameFile(system: System, path: string, { dev, ino }: FileId): number {
   const now = system.statSync(path);
   if (now?.dev !== dev || now.ino !== ino) throw fileErrors.changed();
   return Number(now.size);

@@ -163,3 +163,28 @@ export function errorOfLine(path: string, line: Line): PlantStoreError {
     ? storeErrors.ofNewerVersion(path, number, offset)
     : storeErrors.damaged(path, number, offset, damage);
 }
+
+/** What is read of a line at first. Most lines are shorter. */
+const LINE_BYTES = 1_024;
+
+/**
+ * Reads the line that starts at a byte offset, with its newline. A line without a newline ends at
+ * `end`, or at the end of the file if that comes first.
+ *
+ * @throws RangeError if the line is longer than {@link MAX_RECORD_BYTES}.
+ */
+export async function lineAt(file: OpenFile, offset: number, end: number): Promise<Buffer> {
+  let line: Buffer = Buffer.alloc(0);
+  for (;;) {
+    if (line.length === MAX_RECORD_BYTES) throw fileErrors.lineTooLong(offset);
+    const size = Math.max(LINE_BYTES, Math.min(2 * line.length, MAX_RECORD_BYTES));
+    const buffer = Buffer.allocUnsafe(size);
+    line.copy(buffer);
+    const free = buffer.subarray(line.length, end - offset);
+    const bytesRead = await file.read(free, offset + line.length);
+    const newline = free.subarray(0, bytesRead).indexOf(NEWLINE);
+    if (newline !== -1) return buffer.subarray(0, line.length + newline + 1);
+    if (bytesRead === 0) return line;
+    line = buffer.subarray(0, line.length + bytesRead);
+  }
+}

@@ -1,28 +1,34 @@
 import { dirname, resolve as absolute } from 'node:path';
 
-import { copyPlant, membersInJson, type NewPlant, type StoredPlant } from '../plant.js';
-import { limitRate, type Report } from '../report.js';
+import { storedPlantIn } from '../plant-json.js';
+import {
+  copyPlant,
+  membersInJson,
+  requireInt64,
+  type NewPlant,
+  type StoredPlant,
+} from '../plant.js';
+import { guardReport, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import type { ReadingOptions } from './check.js';
 import { createCommitter } from './commit.js';
 import { fileErrors, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import { createIdIndex } from './ids.js';
+import { lineAt } from './lines.js';
 import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
+import type { OpenLog } from './open-log.js';
 import { readPlants } from './read.js';
-import { encodeRecord } from './record.js';
-import { recover, type OpenLog } from './recover.js';
+import { encodeRecord, parseLine, recordStart } from './record.js';
+import { recover, type Recovered } from './recover.js';
 import { nodeSystem, type System } from './system.js';
 
-/**
- * The options of {@link openPlantLog}.
- */
+/** The options of {@link openPlantLog}. */
 export interface PlantLogOptions extends ReadingOptions {
   /**
-   * Called with a message when the end of the file was mended, when the disk is full and when there is room again, when
-   * a write hangs and when it returns, when the log is poisoned, and when it cannot be marked; about 10 times in 10
-   * seconds at most. Default: `console.error`.
+   * Called with a message when the end of the file was repaired, when the disk fills up or has room
+   * again (10 times in 10 seconds at most), when a write hangs or returns, when the log is
+   * poisoned, and when it cannot be marked. Default: `console.error`.
    */
   readonly report?: Report;
 }
@@ -46,21 +52,22 @@ export interface PlantLog extends PlantStore {
   /** The size of the file in bytes, as far as it is durable. */
   readonly bytes: number;
   /**
-   * Aborted once it is unknown what the file holds. Its reason is a {@link PlantStoreError}, whose `cause` says why: a
-   * write or sync failed, or the file was modified, replaced or removed, which `close` notices as well. From then on
-   * `add` rejects with `unavailable`. To continue, close the log and open it again. A file that was modified is marked
-   * by another one beside it (`.modified`): opening it fails until somebody has checked it and removed the mark.
+   * Aborted once it is unknown what the file holds. Its reason is a {@link PlantStoreError}, whose
+   * `cause` says why: a write or sync failed, or the file was modified, replaced or removed, which
+   * `close` notices as well. From then on `add` rejects with `unavailable`. To continue, close the
+   * log and open it again. A file that was modified is marked by another one beside it
+   * (`.modified`): opening it fails until somebody has checked it and removed the mark.
    */
   readonly poisoned: AbortSignal;
   /**
    * Reads the plants that are durable when the iteration begins, in the order in which they were
    * stored. Plants can be added meanwhile, and several iterations can run at once. The memory that
-   * each of them takes depends on the longest line only, not on the number of plants. Nothing has to
-   * be released if an iteration is abandoned.
+   * each of them takes depends on the longest line only, not on the number of plants. Nothing has
+   * to be released if an iteration is abandoned.
    *
-   * The iterator rejects with a {@link PlantStoreError}: `unavailable` if the log is closed before all plants
-   * have been read, or was poisoned before the iteration, or if the file cannot be read or was truncated;
-   * `damaged` if a line was modified.
+   * The iterator rejects with a {@link PlantStoreError}: `unavailable` if the log is closed before
+   * all plants have been read, or was poisoned before the iteration, or if the file cannot be read
+   * or was truncated; `damaged` if a line was modified.
    *
    * @example Ids are exact, which they would not be after `JSON.parse`:
    * ```ts
@@ -69,11 +76,27 @@ export interface PlantLog extends PlantStore {
    */
   plants(): AsyncIterable<StoredPlant>;
   /**
-   * Resolves at once if plants can be stored at the moment; writes nothing. Resolves even if the disk is
-   * full, because each plant is tried then.
+   * Reads the plant with an id. Resolves to the plant, exactly as it was stored, or to `undefined`
+   * if no plant has the id. If the plant is pending, it is returned once it is durable.
    *
-   * @throws {@link PlantStoreError} `unavailable` while a write hangs, and once the log is poisoned or
-   * closed.
+   * @throws {@link PlantStoreError} `unavailable` if the plant cannot be read: the store is closed
+   * or fails, or the pending plant was not stored; `damaged` if what is stored is no valid plant.
+   * @throws TypeError if the id is not a bigint, and RangeError if it is not an int64, even if the
+   * store is closed.
+   *
+   * @example
+   * ```ts
+   * const plant = await log.get(7n);
+   * console.log(plant === undefined ? 'there is no plant 7' : plant.name);
+   * ```
+   */
+  get(id: bigint): Promise<StoredPlant | undefined>;
+  /**
+   * Resolves at once if plants can be stored at the moment; writes nothing. Resolves even if the
+   * disk is full, because each plant is tried then.
+   *
+   * @throws {@link PlantStoreError} `unavailable` while a write hangs, and once the log is poisoned
+   * or closed.
    *
    * @example Readiness, for a load balancer:
    * ```ts
@@ -84,16 +107,17 @@ export interface PlantLog extends PlantStore {
 }
 
 /**
- * Opens the log of plants at `path`. Creates it (mode 0600) if it is missing, and its folder, whose parent has to
- * exist.
+ * Opens the log of plants at `path`. Creates it (mode 0600) if it is missing, and its folder, whose
+ * parent has to exist.
  *
- * Every line is checked. An incomplete last line was never acknowledged: it is copied to a file beside
- * the log, then cut off. Only one process at a time can have a log open. Close a log that
- * is no longer used: until then, it keeps its file open and its lock.
+ * Every line is checked. An incomplete last line was never acknowledged: it is copied to a file
+ * beside the log, then cut off. Only one process at a time can have a log open. Close a log that is
+ * no longer used: until then, it keeps its file open and its lock.
  *
- * @throws {@link PlantStoreError} `locked` if another process, or this one, has the log open and keeps it for 3 s;
- * `damaged` if a line is not what was written (nothing is changed then); `unavailable` if the file cannot be used, or
- * was modified, replaced or removed while it was open, as the mark beside it shows.
+ * @throws {@link PlantStoreError} `locked` if another process, or this one, has the log open and
+ * keeps it for 3 s; `damaged` if a line is not what was written (nothing is changed then);
+ * `unavailable` if the file cannot be used, or was modified, replaced or removed while it was open,
+ * as the mark beside it shows.
  * @throws TypeError if `path` is not a string, or `report` not a function.
  *
  * @example
@@ -113,24 +137,26 @@ export async function openLog(
   givenPath: string,
   options: PlantLogOptions = {},
 ): Promise<PlantLog> {
-  let path = absolute(givenPath);
-  const report = limitRate(options.report);
+  const given = absolute(givenPath);
+  let path = given;
+  const report = guardReport(options.report);
   let file: files.OpenFile | undefined;
   let lock: Lock | undefined;
   try {
-    // Before a file is created, by the path as it is given: the log may have been removed.
-    await requireUnmarked(system, path);
-    await files.createFolder(system, dirname(path));
-    file = await files.openLogFile(system, path);
+    // Before a file is created: the log may have been removed.
+    await requireUnmarked(system, given);
+    await files.createFolder(system, dirname(given));
+    file = await files.openLogFile(system, given);
     const fileId = await files.statRegularFile(file);
-    path = await system.realpath(path);
+    path = await system.realpath(given);
+    const paths = [...new Set([path, given])];
     await files.syncFolder(system, dirname(path));
     lock = await acquireLock(system, path, fileId.ino);
-    // Again, by its real path: the process that had the log open until now may have marked it.
-    await requireUnmarked(system, path);
+    // Again, at each path: the process that had the log open until now may have marked it.
+    for (const each of paths) await requireUnmarked(system, each);
     // A killed process may have left lines that only the page cache holds.
     await file.sync();
-    const log = { system, file, path, fileId, index: createIdIndex(), report };
+    const log = { system, file, path, paths, fileId, report };
     return createLog(log, await recover(log, options), lock);
   } catch (error) {
     await Promise.allSettled([file?.close(), lock?.release()]);
@@ -138,9 +164,10 @@ export async function openLog(
   }
 }
 
-function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
-  const { file, path, index } = log;
-  const committer = createCommitter(log, end);
+function createLog(log: OpenLog, recovered: Recovered, lock: Lock): PlantLog {
+  const { file, path } = log;
+  const { index } = recovered;
+  const committer = createCommitter(log, recovered);
   let closed: Promise<void> | undefined;
 
   // Not an async function, which would create one more promise for each plant.
@@ -148,11 +175,12 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
     try {
       const plant = copyPlant(given);
       if (committer.state.is !== 'open') throw committer.state.error;
-      const found = committer.find(plant.id);
-      if (found === undefined) return committer.append(plant);
-      if (typeof found === 'number')
-        return isStoredAt(found, plant).then(requireSame, throwAsStoreError);
-      return found.then((stored) => requireSame(membersInJson(stored) === membersInJson(plant)));
+      const pending = committer.pending(plant.id);
+      if (pending)
+        return pending.then((other) => requireSame(membersInJson(other) === membersInJson(plant)));
+      const offset = index.get(plant.id);
+      if (offset === undefined) return committer.append(plant);
+      return isStoredAt(offset, plant).then(requireSame, throwAsStoreError);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -163,19 +191,47 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
   }
 
   /**
-   * Whether the line at an offset, which the index has for the id of a plant, is its record. Poisons the log if the
-   * line has another id. Reads no more than the record takes, so a request reads little more than it has sent.
+   * Whether the line at an offset, which the index has for the id of a plant, is its record. Reads
+   * no more than the record takes, so a request reads little more than it has sent.
    */
   async function isStoredAt(offset: number, plant: NewPlant): Promise<boolean> {
-    const wanted = Buffer.from(encodeRecord(plant));
-    const idEnd = wanted.indexOf(',');
+    const record = Buffer.from(encodeRecord(plant));
     // Bytes that are not read are zeros, which no line has.
-    const found = Buffer.alloc(wanted.length);
-    await file.read(found, offset);
-    const hasId = found.compare(wanted, 0, idEnd, 0, idEnd) === 0;
-    if (!hasId) throw committer.poison(fileErrors.modifiedLine(offset));
-    committer.checkFile();
-    return found.equals(wanted);
+    const line = Buffer.alloc(record.length);
+    await file.read(line, offset);
+    requireLineOf(plant.id, line, offset);
+    return line.equals(record);
+  }
+
+  /**
+   * Poisons the log and throws if a line, which was read at the offset that the index has for an
+   * id, does not begin with that id, or if the file was replaced or truncated.
+   */
+  function requireLineOf(id: bigint, line: Buffer, offset: number): void {
+    const start = Buffer.from(recordStart(id));
+    if (!line.subarray(0, start.length).equals(start))
+      throw committer.poison(fileErrors.modifiedLine(offset));
+    committer.requireIntact();
+  }
+
+  async function get(id: bigint): Promise<StoredPlant | undefined> {
+    requireInt64(id);
+    throwIfUnreadable();
+    const pending = committer.pending(id);
+    if (pending) return pending;
+    const offset = index.get(id);
+    if (offset === undefined) return undefined;
+    try {
+      const line = await lineAt(file, offset, committer.end);
+      requireLineOf(id, line, offset);
+      const content = parseLine(line, storedPlantIn);
+      if (content.damage === undefined) return content.plant;
+      throw storeErrors.damagedLine(path, offset, content.damage);
+    } catch (error) {
+      // If the log has been closed meanwhile, that is why the line cannot be read.
+      throwIfUnreadable();
+      throw toStoreError(path, error);
+    }
   }
 
   /** While a write hangs, what is stored can be read. */
@@ -188,10 +244,11 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
     throwIfUnreadable();
     const { end } = committer;
     try {
-      if ((yield* readPlants(path, file, end)) < end) throw fileErrors.truncated();
+      yield* readPlants(path, file, { end, mayBeTorn: false });
     } catch (error) {
-      // If the log has been closed meanwhile, that is the reason why it cannot be read.
+      // If the log has been closed meanwhile, that is why it cannot be read.
       throwIfUnreadable();
+      committer.requireIntact();
       throw toStoreError(path, error);
     }
   }
@@ -201,7 +258,9 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
     try {
       await file.close().catch(throwAsStoreError);
     } finally {
-      await committer.marked;
+      // Before the lock is released, so that the next process that gets it sees the mark. After the
+      // file is closed, because there may have been no descriptor left for the mark.
+      await committer.finishMarks();
       await lock.release();
     }
   }
@@ -216,6 +275,7 @@ function createLog(log: OpenLog, end: number, lock: Lock): PlantLog {
     },
     poisoned: committer.poisoned,
     add,
+    get,
     plants,
     check() {
       const { state } = committer;

@@ -2,7 +2,7 @@ import { resolve as absolute } from 'node:path';
 
 import { plantOf, type StoredMembers, type StoredPlant } from '../plant.js';
 import { checkLines, type CheckedPart, type ReadingOptions } from './check.js';
-import { fileErrors, toStoreError } from './errors.js';
+import { fileErrors, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import { createIdIndex } from './ids.js';
 import { errorOfLine, partsOf } from './lines.js';
@@ -30,7 +30,9 @@ import { nodeSystem, type System } from './system.js';
  */
 export function readPlantLog(path: string): AsyncGenerator<StoredPlant> {
   const from = absolute(path);
-  return withFile(nodeSystem, from, (file, size) => readPlants(from, file, size));
+  return withFile(nodeSystem, from, (file, end) =>
+    readPlants(from, file, { end, mayBeTorn: true }),
+  );
 }
 
 /** Checks every line of a log and changes nothing. A server may have the log open. */
@@ -62,12 +64,25 @@ async function* withFile<T>(
   }
 }
 
-/** Reads the plants of a log up to a byte offset. Returns the offset at which the last line ends that was read. */
+/** Up to where the plants of a log are read. */
+interface Extent {
+  /** A byte offset. */
+  readonly end: number;
+  /** Whether a write may be in progress there. Otherwise, a line ends at the offset. */
+  readonly mayBeTorn: boolean;
+}
+
+/**
+ * Reads the plants of a log.
+ *
+ * @throws PlantStoreError `damaged` at the first line that is not a record.
+ * @throws Error if the file ends before the extent does.
+ */
 export async function* readPlants(
   path: string,
   file: files.OpenFile,
-  end: number,
-): AsyncGenerator<StoredPlant, number> {
+  { end, mayBeTorn }: Extent,
+): AsyncGenerator<StoredPlant> {
   let read = 0;
   for await (const { offset, bytes, lines, torn, end: partEnd } of partsOf(file, end)) {
     if (lines.length === 0 && offset === 0 && !beginsAsLog(torn)) throw fileErrors.noLog();
@@ -77,7 +92,9 @@ export async function* readPlants(
       const json = bytes.toString('utf8', start, start + line.length);
       yield plantOf(line.id, JSON.parse(json) as StoredMembers);
     }
-    read = partEnd;
+    if (torn.length > 0 && !mayBeTorn)
+      throw storeErrors.damagedLine(path, partEnd, 'it was modified');
+    read = partEnd + torn.length;
   }
-  return read;
+  if (read < end) throw fileErrors.truncated();
 }

@@ -23,7 +23,12 @@ export function encodeRecord(plant: StoredPlant): string {
 }
 
 function encodeMembers(plant: StoredPlant): string {
-  return `{"id":${plant.id},${membersInJson(plant)}`;
+  return recordStart(plant.id) + membersInJson(plant);
+}
+
+/** What the record of a plant with an id begins with. */
+export function recordStart(id: bigint): string {
+  return `{"id":${id},`;
 }
 
 /**

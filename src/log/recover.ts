@@ -1,34 +1,30 @@
-import { pluralize, type Report } from '../report.js';
+import { pluralize } from '../report.js';
 import { checkLines, type CheckedPart, type ReadingOptions } from './check.js';
 import { fileErrors } from './errors.js';
-import { keepTorn, sizeOf, type FileId, type OpenFile } from './files.js';
-import type { IdIndex } from './ids.js';
+import { keepTorn, requireSameFile } from './files.js';
+import { createIdIndex, type IdIndex } from './ids.js';
 import { errorOfLine, type Line } from './lines.js';
+import type { OpenLog } from './open-log.js';
 import { NEWLINE } from './record.js';
-import type { System } from './system.js';
 
-/** What makes up a log that is open and locked. */
-export interface OpenLog {
-  readonly system: System;
-  readonly file: OpenFile;
-  readonly path: string;
-  /** To notice if the file at `path` is replaced. */
-  readonly fileId: FileId;
-  /** The ids of the plants in the file, once its lines have been read, with the byte offsets of their lines. */
+/** What a log holds. */
+export interface Recovered {
+  /** The ids of the plants, with the byte offsets of their lines. */
   readonly index: IdIndex;
-  readonly report: Report;
+  /** The byte offset at which the last line ends. */
+  readonly end: number;
 }
 
 /**
  * Checks every line of a log. Gives the last line its newline if it lacks only that, and cuts off the torn tail: what
- * an incomplete write has left after the last newline, and was never acknowledged. Resolves to the byte offset at which
- * the last line ends.
+ * an incomplete write has left after the last newline, and was never acknowledged.
  *
  * @throws PlantStoreError `damaged` if a line is not what was written. Nothing is changed then.
  * @throws Error if the file is not a log. Nothing is changed then.
  */
-export async function recover(log: OpenLog, options?: ReadingOptions): Promise<number> {
-  const { file, path, index } = log;
+export async function recover(log: OpenLog, options?: ReadingOptions): Promise<Recovered> {
+  const { file, path } = log;
+  const index = createIdIndex();
   let first: Line | undefined;
   let last: CheckedPart | undefined;
   for await (const checked of checkLines(file, index, options)) {
@@ -37,10 +33,10 @@ export async function recover(log: OpenLog, options?: ReadingOptions): Promise<n
     if (first && checked.isLog) throw errorOfLine(path, first);
     last = checked;
   }
-  if (!last) return 0;
+  if (!last) return { index, end: 0 };
   if (!last.isLog) throw fileErrors.noLog();
   if (last.torn.length > 0) await cutTornTail(log, last);
-  return last.lacksNewline ? addNewline(log, last) : last.end;
+  return { index, end: last.lacksNewline ? await addNewline(log, last) : last.end };
 }
 
 /**
@@ -50,12 +46,12 @@ export async function recover(log: OpenLog, options?: ReadingOptions): Promise<n
  */
 async function addNewline(log: OpenLog, { end }: CheckedPart): Promise<number> {
   const { system, file, path, fileId, report } = log;
-  if (sizeOf(system, path, fileId) !== end) throw fileErrors.changed();
+  if (requireSameFile(system, path, fileId) !== end) throw fileErrors.changed();
   try {
     await file.append(Buffer.of(NEWLINE));
   } catch (error) {
     // The page cache may hold the newline, although the disk does not, and the next process would rely on it.
-    if (sizeOf(system, path, fileId) === end + 1) await file.truncate(end);
+    if (requireSameFile(system, path, fileId) === end + 1) await file.truncate(end);
     throw error;
   }
   report(`${path}: the last line lacked its newline, which was added`);
@@ -71,7 +67,7 @@ async function cutTornTail(log: OpenLog, { end, torn }: CheckedPart): Promise<vo
   const { system, file, path, fileId, report } = log;
   const copy = await keepTorn(system, path, torn);
   // A process that has opened a hard link in another folder may have completed its write.
-  if (sizeOf(system, path, fileId) !== end + torn.length) throw fileErrors.changed();
+  if (requireSameFile(system, path, fileId) !== end + torn.length) throw fileErrors.changed();
   await file.truncate(end);
   const length = pluralize(torn.length, 'byte');
   report(`${path}: moved ${length} of an incomplete write to ${copy}`);

@@ -7,8 +7,8 @@ import * as files from './files.js';
 import { createIdIndex } from './ids.js';
 import { errorOfLine } from './lines.js';
 import { acquireLock } from './lock.js';
+import type { OpenLog } from './open-log.js';
 import { encodeRecord, NEWLINE } from './record.js';
-import type { OpenLog } from './recover.js';
 import type { System } from './system.js';
 
 export interface Repair {
@@ -87,7 +87,7 @@ async function repairFile(
     await files.linkFile(system, path, keptIn);
     // The lock is on an inode: before this repair took it, another one may have replaced the file.
     const torn = last.torn.length;
-    if (files.sizeOf(system, path, fileId) !== end + torn) throw fileErrors.changed();
+    if (files.requireSameFile(system, path, fileId) !== end + torn) throw fileErrors.changed();
     const rewritten = damaged - removed + Number(lacksNewline);
     repair = { plants, rewritten, removed, torn, keptIn };
     return path;

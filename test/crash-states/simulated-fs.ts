@@ -131,7 +131,7 @@ export function createMachine(
   }
 
   /** Appends to a file: the log never writes anywhere else. */
-  async function write(fd: number, given: Buffer): Promise<{ readonly bytesWritten: number }> {
+  async function write(fd: number, given: Buffer): Promise<number> {
     const { ino = 0, flags = 0 } = openFiles[fd] ?? {};
     if (machine.room === 0) throw systemError('ENOSPC', 'write');
     // A copy, because the caller may use its buffer again.
@@ -147,7 +147,7 @@ export function createMachine(
       throw systemError('EIO', 'write');
     }
     if (dsyncIsDurable && flags & O_DSYNC) world = flushed(world, ino, effect);
-    return { bytesWritten: bytes.length };
+    return bytes.length;
   }
 
   function statOf(ino: number): unknown {
@@ -165,7 +165,7 @@ export function createMachine(
     fchown: async () => undefined,
     async read(from: number, buffer: Buffer, position: number) {
       await takeTime();
-      return { bytesRead: fileIn(world.visible, inoOfOpen(from)).copy(buffer, 0, position) };
+      return fileIn(world.visible, inoOfOpen(from)).copy(buffer, 0, position);
     },
     write,
     ftruncate: (descriptor: number, size: number) => truncate(inoOfOpen(descriptor), size),

@@ -126,6 +126,21 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
     t.notOk(log.poisoned.aborted);
   });
 
+const POISON_REPORT = /; no plant is stored until the log is opened again$/;
+
+t.test('a full disk that was reported too often hides no other report', async (t) => {
+  const { fs, log, reports } = await openWithFaults(t);
+  for (const plant of manyPlants(6)) {
+    failNext(fs, 'write', { fails: 'ENOSPC' });
+    await t.rejects(log.add(plant), UNAVAILABLE);
+    await log.add(plant);
+  }
+  t.equal(reports.splice(0).length, 10);
+  failNext(fs, 'write', { fails: 'EIO' });
+  await t.rejects(log.add(REED), UNAVAILABLE);
+  t.match(reports, exactly(POISON_REPORT));
+});
+
 t.test('a disk that is full again and again is reported at most 10 times in 10 s', async (t) => {
   let now = 0;
   t.intercept(performance, 'now', { value: () => now });
@@ -136,10 +151,9 @@ t.test('a disk that is full again and again is reported at most 10 times in 10 s
     await log.add(plant);
     now += 1_250;
   }
-  t.match(reports.slice(10), exactly('dropped 6 more reports', FULL_REPORT, ROOM_REPORT));
+  t.match(reports.splice(0).slice(10), exactly('dropped 6 more reports', FULL_REPORT, ROOM_REPORT));
 });
 
-const POISON_REPORT = /; no plant is stored until the log is opened again$/;
 const PARTIAL = { writes: 9, fails: 'ENOSPC' };
 /** Faults of the next operation of each kind. */
 const poisons: Record<string, Readonly<Record<string, Fault>>> = {
@@ -205,6 +219,8 @@ for (const [what, fault] of Object.entries(failedWrites))
         t.ok(log.poisoned.aborted);
         const left = encodeRecord(FERN).slice(0, fault.writes ?? 0);
         t.equal(content(), order === 'after' ? left + OTHER_LINE : OTHER_LINE + left);
+        // Waits for the mark.
+        await log.close();
       },
     );
 
@@ -245,6 +261,24 @@ t.test('while a write hangs, plants are refused; at its end, its own are stored'
   t.equal(await log.add(MOSS), 'created');
   t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
   t.notOk(log.poisoned.aborted);
+});
+
+t.test('each write has 10 s of its own, also one that follows another at once', async (t) => {
+  const { fs, log, reports } = await openWithFaults(t);
+  const [first, second] = [createGate(), createGate()];
+  Object.assign(fs.faults, { 'write 1': { hangs: first }, 'write 2': { hangs: second } });
+  const fern = log.add(FERN);
+  await first.reached;
+  const ivy = log.add(IVY);
+  await fs.expire(9_999);
+  first.open();
+  await fern;
+  await second.reached;
+  await fs.expire(9_999);
+  await log.check();
+  second.open();
+  t.equal(await ivy, 'created');
+  t.strictSame(reports, []);
 });
 
 t.test('the cut that undoes a failed write has what is left of its 10 s', async (t) => {
@@ -324,6 +358,8 @@ t.test('a plant is not acknowledged if its log is poisoned while it is written',
   await t.rejects(log.add(FERN), UNAVAILABLE);
   gate.open();
   await written;
+  // Waits for the mark.
+  await log.close();
 });
 
 t.test(
@@ -364,9 +400,7 @@ t.test('a line may have the length limit of a record, but not one byte more', as
     ...nodeSystem,
     // The disk need not keep a line of 128 MiB.
     write: async (descriptor, bytes) =>
-      bytes.length < MAX_RECORD_BYTES
-        ? nodeSystem.write(descriptor, bytes)
-        : { bytesWritten: bytes.length },
+      bytes.length < MAX_RECORD_BYTES ? nodeSystem.write(descriptor, bytes) : bytes.length,
   };
   const log = await openLog(system, logAt(t), { report: ignore });
   const tooLong = plantOfLine(2n, MAX_RECORD_BYTES + 1);

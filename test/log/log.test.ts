@@ -1,16 +1,12 @@
 import { execFileSync } from 'node:child_process';
 import {
-  appendFileSync,
-  copyFileSync,
   existsSync,
   lstatSync,
   readdirSync,
   readFileSync,
-  renameSync,
   rmSync,
   statSync,
   symlinkSync,
-  truncateSync,
   writeFileSync,
 } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
@@ -18,25 +14,18 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { MODIFIED } from '../../dist/log/errors.js';
-import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
-import { readPlantLog } from '../../dist/log/read.js';
-import { verifyLog } from '../../dist/log/read.js';
-import { encodeRecord } from '../../dist/log/record.js';
-import { repairLog } from '../../dist/log/repair.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
-import { exactly } from '../helpers/exactly.js';
-import { FERN, IVY, MOSS, REED } from '../helpers/plants.js';
+import { openLog, openPlantLog } from '../../dist/log/log.js';
+import { readPlantLog } from '../../dist/log/read.js';
+import { encodeRecord } from '../../dist/log/record.js';
+import { FERN, IVY, MOSS } from '../helpers/plants.js';
 import { collect } from '../helpers/stores.js';
-import { hasty } from './lock-support.js';
 import {
   failNext,
   faultyFileSystem,
-  filesIn,
   holdNext,
   ignore,
   isPending,
-  LOCKED,
   logAt,
   logOf,
   openWithFaults,
@@ -202,128 +191,6 @@ t.test('only a regular file can be a log', async (t) => {
 });
 
 const STORED = logOf([MOSS, IVY]);
-
-/** What another process may do to the file of an open log, by which plants are lost. */
-const LOSSES: Record<string, (path: string) => void> = {
-  'truncated to nothing': (path) => truncateSync(path),
-  'truncated by one byte': (path) => truncateSync(path, statSync(path).size - 1),
-  removed: (path) => rmSync(path),
-  renamed: (path) => renameSync(path, `${path}.old`),
-  'replaced by a copy'(path) {
-    renameSync(path, `${path}.old`);
-    copyFileSync(`${path}.old`, path);
-  },
-  'replaced by a link'(path) {
-    renameSync(path, `${path}.old`);
-    symlinkSync('/dev/null', path);
-  },
-};
-
-/** What another process may add to it, by which no plant is lost. */
-const ADDITIONS: typeof LOSSES = {
-  extended: (path) => appendFileSync(path, encodeRecord(REED)),
-  'extended by a NUL byte': (path) => truncateSync(path, statSync(path).size + 1),
-};
-
-/** The message that names the steps before a marked log is opened again. */
-const marked = (path: string): string =>
-  `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with the command "verify", and then remove ${path}.modified`;
-
-/** How the change is noticed. */
-const NOTICES: Record<string, (log: PlantLog) => Promise<unknown>> = {
-  'a plant is added': (log) => log.add(REED),
-  'a stored plant is added again': (log) => log.add(MOSS),
-  'it is closed': (log) => log.close(),
-};
-
-for (const [what, change] of Object.entries({ ...LOSSES, ...ADDITIONS }))
-  for (const [when, notice] of Object.entries(NOTICES))
-    t.test(`a log that was ${what} while open is marked when ${when}`, async (t) => {
-      const { fs, log, path, reports } = await openWithFaults(t, {}, { content: STORED });
-      change(path);
-      const left = { ...filesIn(dirname(path)), 'plants.jsonl.modified': '' };
-      const noticed = await notice(log).catch((error: unknown) => error);
-      if (noticed === 'unchanged' && what in ADDITIONS) {
-        t.notOk(log.poisoned.aborted, 'the stored plant is there');
-        return;
-      }
-      t.match(log.poisoned.reason, { ...UNAVAILABLE, cause: { code: MODIFIED } });
-      if (noticed) t.equal(noticed, log.poisoned.reason);
-      for (const plant of [FERN, MOSS]) await t.rejects(log.add(plant), UNAVAILABLE);
-      t.match(reports, exactly(/: the (?:file|line at byte 0) was modified/));
-      await log.close();
-      t.equal(fs.openFiles, 0);
-      await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
-      t.strictSame(filesIn(dirname(path)), left, 'nothing else was written');
-    });
-
-t.test('a marked log can be verified, repaired and read, but not opened', async (t) => {
-  const path = logAt(t, `x\n${STORED.toString('latin1')}`);
-  writeFileSync(`${path}.modified`, '');
-  await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
-  for await (const { damaged } of verifyLog(nodeSystem, path)) t.equal(damaged.length, 1);
-  t.match(await repairLog(nodeSystem, path), { plants: 2, removed: 1 });
-  t.strictSame(await collect(readPlantLog(path)), [MOSS, IVY]);
-  await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
-  rmSync(`${path}.modified`);
-  const log = await openPlantLog(path);
-  t.equal(log.size, 2);
-  await log.close();
-});
-
-t.test('the mark is beside the real file, and found by every path', async (t) => {
-  const folder = t.testdir({ real: { 'plants.jsonl': STORED }, other: { 'plants.jsonl': '' } });
-  const [real, link] = [join(folder, 'real', 'plants.jsonl'), join(folder, 'link')];
-  symlinkSync(real, link);
-  const log = await openPlantLog(link, { report: ignore });
-  rmSync(real);
-  await log.close();
-  t.strictSame(readdirSync(dirname(real)), ['plants.jsonl.modified']);
-  await t.rejects(openPlantLog(link), { ...UNAVAILABLE, message: marked(real) });
-  rmSync(real);
-  symlinkSync(join('..', 'other', 'plants.jsonl'), real);
-  await t.rejects(openPlantLog(real), { ...UNAVAILABLE, message: marked(real) });
-});
-
-t.test('a process that waits for a lock finds the mark that its holder leaves', async (t) => {
-  const holder = await openPlantLog(logAt(t, STORED), { report: ignore });
-  const system: System = {
-    ...nodeSystem,
-    async sleep() {
-      truncateSync(holder.path);
-      await holder.close();
-    },
-  };
-  await t.rejects(openLog(system, holder.path), { ...UNAVAILABLE, message: marked(holder.path) });
-});
-
-t.test('a log is closed only once it is marked', async (t) => {
-  const { fs, log, path } = await openWithFaults(t, {}, { content: STORED });
-  truncateSync(path);
-  const gate = holdNext(fs, 'open');
-  await t.rejects(log.add(FERN), UNAVAILABLE);
-  const closing = log.close();
-  await gate.reached;
-  t.ok(await isPending(closing));
-  await t.rejects(openLog(hasty(), path), LOCKED);
-  gate.open();
-  await closing;
-  t.ok(existsSync(`${path}.modified`));
-});
-
-t.test('a mark that cannot be left is reported', async (t) => {
-  const { fs, log, path, reports } = await openWithFaults(t, {}, { content: STORED });
-  truncateSync(path);
-  failNext(fs, 'open', { fails: 'ENOSPC' });
-  await log.close();
-  t.match(
-    reports,
-    exactly(
-      /: the file was modified/,
-      `${path}.modified: no space left on device (ENOSPC); without this file, nothing keeps the log from being opened again`,
-    ),
-  );
-});
 
 t.test('a log whose volume was replaced by a copy is never written to again', async (t) => {
   const path = logAt(t, logOf([MOSS]));
