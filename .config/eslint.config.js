@@ -61,7 +61,7 @@ export default defineConfig(
     rules: { 'no-restricted-globals': ['error', 'process', 'Date'] },
   },
   wall(
-    ['src/{channels,plant,plant-json,range,report,store,store-contract,system-error}.ts'],
+    ['src/{channels,plant,plant-json,options,report,store,store-contract,system-error}.ts'],
     ['http', 'log', 'postgres', 'program'],
   ),
   wall(['src/index.ts'], ['postgres', 'program']),

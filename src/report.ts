@@ -1,3 +1,5 @@
+import { checkFunction } from './options.js';
+
 /**
  * Called with a message for the operator, in one sentence, and the error behind it if there is one.
  * A message may name files and hosts; it never contains a token.
@@ -17,7 +19,7 @@ export const reportToConsole: Report = (message, cause) => {
  * @throws TypeError if `report` is not a function.
  */
 export function guardReport(report: Report = reportToConsole): Report {
-  if (typeof report !== 'function') throw new TypeError('report: must be a function');
+  checkFunction('report', report);
   // An async function is a Report, too; its promise may reject.
   const given: (...args: Parameters<Report>) => unknown = report;
   async function send(message: string, cause?: unknown): Promise<void> {

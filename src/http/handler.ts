@@ -3,7 +3,7 @@ import { readBody } from './body.js';
 import { Budget, memoryForHead } from './budget.js';
 import { contentFailure } from './content.js';
 import { Failure, failures } from './failures.js';
-import { MAX_REFUSED_BYTES, resolveLimits, type PlantHandlerLimits } from './limits.js';
+import { MAX_REFUSED_BYTES, resolveLimits, type GivenLimits } from './limits.js';
 import { parsedPlant } from './parsed-body.js';
 import { protocolFailure } from './protocol.js';
 import { releaseWhenFlushed } from './release.js';
@@ -16,7 +16,7 @@ import { PlantStoreError, type PlantStore } from '../store.js';
 /**
  * The options of {@link createPlantHandler}, resolved once when it is called.
  */
-export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
+export interface PlantHandlerOptions extends GivenLimits {
   /** The store that plants are added to. The handler never closes it. */
   readonly store: PlantStore;
   /**
@@ -28,7 +28,7 @@ export interface PlantHandlerOptions extends Partial<PlantHandlerLimits> {
    * Called with `(message, cause)` on internal errors, and when no memory is left: about 10 times in 10 seconds
    * at most. Default: `console.error`.
    */
-  readonly report?: Report;
+  readonly report?: Report | undefined;
 }
 
 /**

@@ -1,4 +1,4 @@
-import { checkRange } from '../range.js';
+import { checkInteger } from '../options.js';
 
 /**
  * The limits of a request handler. Each is an integer of at least 1.
@@ -19,6 +19,11 @@ export interface PlantHandlerLimits {
    */
   readonly bodyTimeoutMs: number;
 }
+
+/** Limits as a caller may give them: `undefined`, as a limit that is missing, stands for the default. */
+export type GivenLimits = {
+  readonly [Name in keyof PlantHandlerLimits]?: PlantHandlerLimits[Name] | undefined;
+};
 
 /** The default of each limit. */
 export const DEFAULT_LIMITS: PlantHandlerLimits = {
@@ -69,11 +74,11 @@ export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
  *
  * @throws RangeError if a limit is not an integer in its range, or `maxBufferedBytes` less than eight bodies.
  */
-export function resolveLimits(options: Partial<PlantHandlerLimits>): PlantHandlerLimits {
+export function resolveLimits(options: GivenLimits): PlantHandlerLimits {
   const limits = { ...DEFAULT_LIMITS };
   for (const name of Object.keys(limits) as (keyof PlantHandlerLimits)[]) {
     limits[name] = options[name] ?? DEFAULT_LIMITS[name];
-    checkRange(name, limits[name], MAX_LIMITS[name]);
+    checkInteger(name, limits[name], MAX_LIMITS[name]);
   }
   if (limits.maxBufferedBytes < MIN_BUFFERED_BODIES * limits.maxBodyBytes)
     throw new RangeError('maxBufferedBytes: must be at least eight times maxBodyBytes');

@@ -7,9 +7,9 @@ import { beginsAsLog, beginsAsRecord, NEWLINE } from './record.js';
 /** How the lines of a log are read. */
 export interface ReadingOptions {
   /** Called while lines are read, with the number of bytes read and the size of the file. */
-  readonly onProgress?: (bytes: number, totalBytes: number) => void;
+  readonly onProgress?: ((bytes: number, totalBytes: number) => void) | undefined;
   /** Aborted to stop reading. The call then rejects with an error whose `cause` is the reason of the signal. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Lines that were read together and checked. */

@@ -30,7 +30,7 @@ export interface PlantLogOptions extends ReadingOptions {
    * again (10 times in 10 seconds at most), when a write hangs or returns, when the log is
    * poisoned, and when it cannot be marked. Default: `console.error`.
    */
-  readonly report?: Report;
+  readonly report?: Report | undefined;
 }
 
 /**

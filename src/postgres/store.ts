@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events';
 
+import { checkInteger } from '../options.js';
 import type { StoredPlant } from '../plant.js';
-import { checkRange } from '../range.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { createConnector, type Connection } from './connection.js';
@@ -24,20 +24,20 @@ export interface PostgresStoreOptions {
    */
   readonly url: string;
   /** Instead of the password in the URL. A function is called when the server asks for it. */
-  readonly password?: Password;
+  readonly password?: Password | undefined;
   /** The number of connections, each with one statement in flight: at most 1000. Default: 2. */
-  readonly connections?: number;
+  readonly connections?: number | undefined;
   /**
    * How long connecting, and the response to each statement, may take, in ms: at most 2147483647. The server cancels a
    * statement after two fifths of it. Default: 5000.
    */
-  readonly timeoutMs?: number;
+  readonly timeoutMs?: number | undefined;
   /**
    * Called with `(message, cause)` when the table is created, when the database is away, when plants are stored again,
    * and when the database refuses a plant. Refusals are reported at most 10 times in 10 seconds, and so is all else.
    * Default: `console.error`.
    */
-  readonly report?: Report;
+  readonly report?: Report | undefined;
 }
 
 /** The defaults of {@link PostgresStoreOptions}. */
@@ -93,8 +93,8 @@ export interface PostgresStore extends PlantStore {
  */
 export async function openPostgresStore(options: PostgresStoreOptions): Promise<PostgresStore> {
   const { password, connections = DEFAULTS.connections, timeoutMs = DEFAULTS.timeoutMs } = options;
-  checkRange('connections', connections, 1_000);
-  checkRange('timeoutMs', timeoutMs, 2_147_483_647);
+  checkInteger('connections', connections, 1_000);
+  checkInteger('timeoutMs', timeoutMs, 2_147_483_647);
   if (!['undefined', 'string', 'function'].includes(typeof password))
     throw new TypeError('password: must be a string or a function');
   const report = limitRate(options.report);
