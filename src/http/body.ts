@@ -106,7 +106,7 @@ type Take = (chunk: Buffer | string) => Failure | undefined;
 /** Calls `take` with each chunk of a body that has arrived. Returns the failure if it returns one. */
 function readNow(req: HttpRequest, take: Take): Failure | undefined {
   let failure: Failure | undefined;
-  while (true) {
+  for (;;) {
     const chunk = req.read() as Buffer | string | null;
     if (chunk === null) return failure;
     failure ??= take(chunk);

@@ -74,7 +74,7 @@ export const failures = {
   inexact: content(400, `body: ${REPLACED}`),
   conflict: content(409, 'id: belongs to a different plant; send another id'),
   tooLarge: (bytes: number) => content(413, `body: must not be larger than ${bytes} bytes`),
-  mediaType: content(415, 'there must be one Content-Type, application/json in UTF-8'),
+  mediaType: content(415, 'send JSON in UTF-8, with one line Content-Type: application/json'),
   contentCoding: content(415, 'body: must not be encoded; leave out Content-Encoding'),
   malformed: http(400, 'the request must be well-formed HTTP/1.1'),
   host: http(400, 'the request must name one host, as a name or an address with an optional port'),

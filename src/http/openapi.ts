@@ -9,17 +9,47 @@ const json = (schema: keyof typeof schemas) => ({
   'application/json': { schema: { $ref: `#/components/schemas/${schema}` } },
 });
 
+interface Header {
+  readonly description: string;
+  readonly schema: { readonly type: 'integer' | 'string' };
+}
+
+/** The headers that failures have. */
+const HEADERS: Readonly<Record<string, Header>> = {
+  Allow: { description: 'The method of the path', schema: { type: 'string' } },
+  'Retry-After': {
+    description: 'After how many seconds to send the request again',
+    schema: { type: 'integer' },
+  },
+  'WWW-Authenticate': {
+    description: 'The Bearer scheme (RFC 6750)',
+    schema: { type: 'string' },
+  },
+};
+
+interface Response {
+  readonly description: string;
+  readonly headers?: Readonly<Record<string, Header>>;
+  readonly content: ReturnType<typeof json>;
+}
+
 /**
- * The 200 and, for each status of a failure, the Error. Functions return failures of the status 400, as others have.
+ * The response of each status: Plant for 200, Error for every status that a failure has. Failures that are functions
+ * are skipped: they have status 400, and so have constant ones.
  */
-const responses: Record<string, { description: string; content: ReturnType<typeof json> }> = {
+const responses: Record<string, Response> = {
   200: { description: 'plant response', content: json('Plant') },
 };
 for (const failure of Object.values(failures))
   if (failure instanceof Failure) {
     const { status } = failure;
     const description = status === 400 ? 'unexpected error' : String(STATUS_CODES[status]);
-    responses[status] = { description, content: json('Error') };
+    const headers = Object.entries(HEADERS).filter(([name]) => name in failure.headers);
+    responses[status] = {
+      description,
+      ...(headers.length > 0 && { headers: Object.fromEntries(headers) }),
+      content: json('Error'),
+    };
   }
 
 /**
@@ -40,7 +70,9 @@ export const openapi = {
     version: '1.0.0',
     description:
       'Stores plants. A 200 means that the plant is stored durably; a request that got no 200 is ' +
-      'always safe to retry.',
+      'always safe to retry. The status of a request whose content cannot be stored is 400, and ' +
+      '`error` says why: 400 the body is not JSON, 409 the id belongs to a different plant, 413 ' +
+      'the body is too large, 415 it is of another media type or encoded, 422 it is not a plant.',
     contact: { name: 'Plant Store authors' },
     license: { name: 'MIT', identifier: 'MIT' },
   },

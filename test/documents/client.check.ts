@@ -17,7 +17,7 @@ const typescript = createRequire(import.meta.url)('typescript') as typeof import
 const PACKAGE = fileURLToPath(new URL('../..', import.meta.url));
 
 /** A client that sends any id exactly. */
-const EXACT_CLIENT = `${block('Clients', 'ts')}\n${block('Ids beyond 2^53', 'ts')}`;
+const EXACT_CLIENT = `${block('Generated clients', 'ts')}\n${block('Ids beyond 2^53', 'ts')}`;
 
 /** Runs a client, which imports no types then, against a service on a port. Resolves to its exports. */
 async function runClient(t: Test, port: number, code: string): Promise<Record<string, unknown>> {
@@ -31,13 +31,13 @@ async function runClient(t: Test, port: number, code: string): Promise<Record<st
 
 t.test('a typed client is generated from the document as its document says', async (t) => {
   const programs = {
-    'client.ts': block('Clients', 'ts'),
+    'client.ts': block('Generated clients', 'ts'),
     'exact.ts': EXACT_CLIENT,
-    'mistake.ts': block('Clients', 'ts').replace('id: 7', "id: 'seven'"),
+    'mistake.ts': block('Generated clients', 'ts').replace('id: 7', "id: 'seven'"),
   };
   const node_modules = { 'plant-store': t.fixture('symlink', PACKAGE) };
   const folder = t.testdir({ node_modules, ...programs });
-  const command = block('Clients', 'sh').trim().split(' ');
+  const command = block('Generated clients', 'sh').trim().split(' ');
   t.strictSame(command.splice(0, 2), ['npx', 'openapi-typescript']);
   const bin = new URL(
     '../../test/package/consumers/typescript-5.9/node_modules/openapi-typescript/bin/cli.js',

@@ -104,12 +104,14 @@ function fragmentsOf(document: string): string[] {
 const WITH_PROGRAMS = [
   'README.md',
   '.github/EMBEDDING.md',
+  'src/http/README.md',
   'src/log/README.md',
   'src/postgres/README.md',
 ] as const;
 
 /** How blocks begin that the tests of the package or of the log run. */
-const OTHERS = /^(?:server\.ext|\/\/ jest\.config\.cjs|const reviver)/;
+const OTHERS =
+  /^(?:server\.ext|\/\/ jest\.config\.cjs|const reviver|import createClient|const bodySerializer)/;
 
 t.test('each program of these documents is a part of one that is compiled and run', async (t) => {
   const beginning = block('Embedding', 'ts');

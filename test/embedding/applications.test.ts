@@ -142,7 +142,7 @@ t.test('fastify-plugins: plants alone are limited, and a page can read the 429',
     answer = await send('fastify-plugins', { headers: { Origin: ORIGIN } });
   const headers = { ...READABLE, 'retry-after': /^\d+$/ };
   t.match(answer, { status: 429, headers });
-  t.strictSame(Object.keys(JSON.parse(answer?.body ?? '')), ['error', 'message']);
+  t.strictSame(Object.keys(JSON.parse(answer?.body ?? '') as object), ['error', 'message']);
   t.match(await send('fastify-plugins', { target: '/plants?a=b' }), { status: 429 });
   t.match(await send('fastify-plugins', get), { status: 200 });
 });

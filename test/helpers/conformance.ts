@@ -10,7 +10,7 @@ export interface Received {
 }
 
 /**
- * Throws unless the OpenAPI document describes an answer: its status, its media type and its body. An answer to a HEAD
+ * Throws unless the OpenAPI document describes an answer: its status, its headers and its body. An answer to a HEAD
  * has no body.
  */
 export function conforms({ status, headers, body }: Received, method = 'POST'): void {
@@ -21,12 +21,17 @@ export function conforms({ status, headers, body }: Received, method = 'POST'): 
   if (headers['content-type'] !== mediaType)
     throw new Error(`an answer with the status ${status} is not ${mediaType}`);
 
+  for (const name of Object.keys(response.headers ?? {}))
+    if (!(name.toLowerCase() in headers))
+      throw new Error(`an answer with the status ${status} has no ${name}`);
+
   if (method === 'HEAD' && body === '') return;
   const [valid, faults] = bodyOf(status, mediaType).Errors(JSON.parse(body));
   if (!valid) throw new Error(`status ${status}, ${body}: ${JSON.stringify(faults)}`);
 }
 
 interface Response {
+  readonly headers?: object;
   readonly content: Readonly<Record<string, unknown>>;
 }
 

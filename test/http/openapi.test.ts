@@ -2,6 +2,8 @@ import { Validator } from '@seriousme/openapi-schema-validator';
 import t from 'tap';
 
 import { ErrorSchema, NewPlantSchema, openapi, PlantSchema } from '../../dist/index.js';
+import { Failure, failures } from '../../dist/http/failures.js';
+import { rows } from '../helpers/documents.js';
 import { exactly } from '../helpers/exactly.js';
 
 t.test('the document is valid OpenAPI 3.1', async (t) => {
@@ -12,6 +14,23 @@ t.test('the document is valid OpenAPI 3.1', async (t) => {
 
 const json = (schema: string) => ({
   'application/json': { schema: { $ref: `#/components/schemas/${schema}` } },
+});
+
+t.test('the document describes the headers and the codes of failures', async (t) => {
+  const described = Object.entries(openapi.paths['/plants'].post.responses)
+    .filter(([, { headers }]) => headers)
+    .map(([status, { headers }]) => [status, Object.keys(headers ?? {})] as const);
+  t.strictSame(described, [
+    ['401', ['WWW-Authenticate']],
+    ['405', ['Allow']],
+    ['503', ['Retry-After']],
+  ]);
+  const headers = Object.values(failures).flatMap((failure) =>
+    failure instanceof Failure ? Object.keys(failure.headers) : [],
+  );
+  t.strictSame(new Set(headers), new Set(described.flatMap(([, names]) => names)));
+  const codes = rows('Answers').flatMap(([, status, error]) => (status === '400' ? error : []));
+  for (const code of codes) t.match(openapi.info.description, ` ${code} `);
 });
 
 t.test('the document matches the interface', async (t) => {
