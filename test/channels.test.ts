@@ -15,6 +15,7 @@ import {
 } from '../dist/index.js';
 import { STOP_TIMES } from '../dist/program/server/stop.js';
 import { anyAnswer, connect, exchange, message, TOKEN } from './helpers/client.js';
+import { rows } from './helpers/documents.js';
 import { exactly } from './helpers/exactly.js';
 import { FERN, inJson, IVY, MOSS } from './helpers/plants.js';
 import { listen, listenTo, serve, startPlantServer } from './helpers/service.js';
@@ -48,6 +49,31 @@ const batches = (seen: readonly Observed<CommitMessage>[]): unknown[][] =>
 /** The number that a client has given to a request. */
 const numberOf = (request: unknown): string =>
   String((request as IncomingMessage | undefined)?.headers['x-number']);
+
+/** The members of the messages, and whether a message may lack one. */
+const OF_RESPONSES: Readonly<Record<keyof ResponseMessage, '' | '?'>> = {
+  request: '?',
+  response: '?',
+  status: '',
+  error: '',
+};
+const OF_COMMITS: Readonly<Record<keyof CommitMessage, '' | '?'>> = {
+  store: '',
+  plants: '',
+  bytes: '?',
+  durationMs: '',
+  error: '?',
+};
+
+t.test('the documented messages have all members', async (t) => {
+  const list = (members: object) =>
+    Object.entries(members)
+      .map(([name, mark]) => name + String(mark))
+      .join(', ');
+  const [responses, commits] = rows('Channels').map(([, message]) => message);
+  t.match(responses, `\`{ ${list(OF_RESPONSES)} }\``);
+  t.match(commits, `\`{ ${list(OF_COMMITS)} }\``);
+});
 
 t.test('what is called or published for a request is so in its asynchronous context', async (t) => {
   const seen = observeResponses(t);
@@ -102,7 +128,7 @@ t.test('what is called or published for a request is so in its asynchronous cont
   ];
   t.strictSame([...calls, ...published].sort(), [...expected, ...expected].sort());
   for (const { message, context } of seen) {
-    t.strictSame(Object.keys(message), ['request', 'response', 'status', 'error']);
+    t.strictSame(Object.keys(message), Object.keys(OF_RESPONSES));
     t.equal(message.request, context);
     t.equal((message.response as ServerResponse | undefined)?.req, context);
   }

@@ -168,6 +168,43 @@ t.test('the table of answers lists the numbers and the headers of every failure'
   t.strictSame([...new Set(shown)].toSorted(), [...new Set(given)].toSorted());
 });
 
+/** What the table of answers says of each failure. */
+const CONDITIONS: Readonly<Record<keyof typeof failures, string>> = {
+  notPlant: 'the body is JSON, but not a plant',
+  inexact: 'U+FFFD in decoded text',
+  conflict: 'the id belongs to a _different_ plant',
+  tooLarge: 'the body is larger than the limit',
+  mediaType: 'not `application/json`',
+  contentCoding: 'a `Content-Encoding` other than `identity`',
+  malformed: 'malformed HTTP',
+  host: 'a malformed `Host`',
+  http10TransferCoding: 'HTTP/1.0 with a transfer coding',
+  manyAuthorizations: 'more than one `Host` or `Authorization`',
+  noToken: 'token missing',
+  wrongToken: 'or wrong',
+  notFound: 'unknown path',
+  method: '`/plants` with another method',
+  timeout: 'the request did not arrive in time',
+  chunkExtensions: 'chunk extensions too large',
+  expectation: 'an expectation other than `100-continue`',
+  headersTooLarge: 'header section too large, or more than 100 header lines',
+  internal: 'internal error',
+  consumed: 'a body that a parser has consumed',
+  transferCoding: 'a transfer coding other than `chunked`',
+  overloaded: 'overloaded',
+  unavailable: 'the store cannot write',
+};
+
+t.test('the table of answers says when each failure is sent', async (t) => {
+  for (const [name, condition] of Object.entries(CONDITIONS)) {
+    const failure = failures[name as keyof typeof failures];
+    const { status, error } = failure instanceof Failure ? failure : (SAMPLES[name]?.at(-1) ?? {});
+    const row = rows('Answers').find(([text]) => text?.includes(condition)) ?? [];
+    t.match(row[1], new RegExp(`^${status}\\b`), name);
+    t.equal(row[2], String(error), name);
+  }
+});
+
 t.test('a message names only settings that exist', async (t) => {
   const names = all.flatMap(({ message }) => message.match(/PLANT_STORE_\w+/g) ?? []);
   t.ok(names.length > 0);

@@ -2,9 +2,11 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
+import { queryObjects } from 'node:v8';
 
 import t, { type Test } from 'tap';
 
+import { Reservation } from '../../dist/http/budget.js';
 import { resolveLimits } from '../../dist/http/limits.js';
 import { createPlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
@@ -13,6 +15,8 @@ import { FERN, FERN_JSON, inJson } from '../helpers/plants.js';
 import { expireAtOnce, isReleased, listen, listenTo, serve } from '../helpers/service.js';
 import { gatedStore, storeOf, type GatedStore } from '../helpers/stores.js';
 import { nextClose, plantOfSize } from './support.js';
+
+const NO_TOKEN = message({ headers: { Authorization: undefined } });
 
 t.test('a limit that is omitted has its default', async (t) => {
   const options: object = { maxBodyBytes: 5, bodyTimeoutMs: undefined };
@@ -193,6 +197,21 @@ t.test('a connection that is kept collects neither listeners nor timers', async 
   t.strictSame(warnings(), [], 'there were never too many');
   t.strictSame(listeners(), before, 'no more than after the first one');
   t.equal(timers(), timersBefore, 'the times to read a body and to flush a response are over');
+});
+
+t.test('a connection that is kept holds nothing of responses that were flushed', async (t) => {
+  const { port, handler } = await serve(t);
+  const client = await connect(t, port);
+  const before = queryObjects(Reservation, { format: 'count' });
+  const count = 300;
+  // The refusals are ready first, and are queued behind the response to the plant.
+  client.send(Buffer.concat([message(), ...Array<Buffer>(count).fill(NO_TOKEN)]));
+  for (let n = 0; n <= count; n++) await client.answer();
+  await isReleased({ handler });
+  // What has just run may still be on the stack.
+  await new Promise(setImmediate);
+  const held = queryObjects(Reservation, { format: 'count' }) - before;
+  t.ok(held < count / 10, `${held} of ${count}`);
 });
 
 t.test('a client that does not read its answer for 30 s is closed, its memory freed', async (t) => {
