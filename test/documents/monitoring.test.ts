@@ -17,6 +17,7 @@ import { ENV, SERVER, start } from '../helpers/program.js';
 interface Rule {
   readonly alert: string;
   readonly expr: string;
+  readonly labels: { readonly severity: string };
 }
 
 const FILE = readFileSync('src/program/deploy/plant-store.rules.yml', 'utf8');
@@ -41,9 +42,8 @@ t.test('Prometheus accepts the configurations and the rules', { skip: noPromtool
   promtool(t, 'check', 'config', join(cwd, 'machine.yml'), join(cwd, 'pods.yml'));
 });
 
-t.test('each alert has a severity, a summary, and a sentence that says what to do', async (t) => {
+t.test('each alert has a summary, and a sentence that says what to do', async (t) => {
   const documented = {
-    labels: { severity: /^(?:critical|warning)$/ },
     annotations: { summary: /\S/, description: /^[A-Z][^.]+\.$/ },
   };
   t.match(rules, exactly(...rules.map(() => documented)));
@@ -112,25 +112,39 @@ const NORMAL = {
 
 const ABSENT = 'PlantStoreAbsent';
 
-/** For each alert, a series, its values in the incident, and values that look like it but are normal. */
-const INCIDENTS: Readonly<Record<string, readonly [keyof typeof NORMAL, string, string]>> = {
-  PlantStoreDown: [UP, changing(1, 0), '1x39 0 1x38'],
-  [ABSENT]: [UP, '1x39 stale', '1x39 stale 1x38'],
-  PlantStoreRestarts: [STARTED, '5x39 601 612 624x37', changing(5, 601)],
-  PlantStoreCommitsFail: [FAILURES, changing(0, 1), steady(9)],
-  PlantStoreCommitsSlow: [IN_128_MS, growing(989), growing(991)],
-  PlantStoreUnavailable: [RESPONSES_503, growingLater(50), growingLater(5)],
-  PlantStoreInternalErrors: [RESPONSES_500, changing(0, 1), steady(9)],
-  PlantStoreConnectionsDropped: [DROPPED, changing(3, 4), steady(9)],
-  PlantStoreMemoryNearlyUsedUp: [BUFFERED, changing(0, 950), '0x39 950x1 100x37'],
-  PlantStoreEventLoopBusy: [ACTIVE, growing(13.6), growing(13.4)],
-  PlantStoreFileSystemNearlyFull: [AVAILABLE, changing(500, 99), changing(500, 101)],
-};
+/**
+ * For each alert, its severity, a series, the values of the series in the incident, and values that look like it but
+ * are normal. Plants are refused, or soon will be, in a critical incident.
+ */
+const INCIDENTS: Readonly<Record<string, readonly [string, keyof typeof NORMAL, string, string]>> =
+  {
+    PlantStoreDown: ['critical', UP, changing(1, 0), '1x39 0 1x38'],
+    [ABSENT]: ['critical', UP, '1x39 stale', '1x39 stale 1x38'],
+    PlantStoreRestarts: ['critical', STARTED, '5x39 601 612 624x37', changing(5, 601)],
+    PlantStoreCommitsFail: ['critical', FAILURES, changing(0, 1), steady(9)],
+    PlantStoreCommitsSlow: ['warning', IN_128_MS, growing(989), growing(991)],
+    PlantStoreUnavailable: ['critical', RESPONSES_503, growingLater(50), growingLater(5)],
+    PlantStoreInternalErrors: ['warning', RESPONSES_500, changing(0, 1), steady(9)],
+    PlantStoreConnectionsDropped: ['critical', DROPPED, changing(3, 4), steady(9)],
+    PlantStoreMemoryNearlyUsedUp: ['warning', BUFFERED, changing(0, 950), '0x39 950x1 100x37'],
+    PlantStoreEventLoopBusy: ['warning', ACTIVE, growing(13.6), growing(13.4)],
+    PlantStoreFileSystemNearlyFull: ['warning', AVAILABLE, changing(500, 99), changing(500, 101)],
+  };
 
-/** An instance for each incident, named after its alert, and one for what only looks like it. */
-const INSTANCES = Object.entries(INCIDENTS).flatMap(([alert, [series, incident, normal]]) => [
-  { name: alert, fires: true, series, values: incident },
-  { name: `not ${alert}`, fires: false, series, values: normal },
+/** What other programs export, too, and whose rules therefore name the job. */
+const SHARED: readonly string[] = [UP, STARTED, ACTIVE];
+const JOB = 'plant-store';
+
+/**
+ * An instance for each incident, named after its alert, one for what only looks like it, and one of another job with
+ * the incident.
+ */
+const INSTANCES = Object.entries(INCIDENTS).flatMap(([alert, [, series, incident, normal]]) => [
+  { name: alert, job: JOB, fires: true, series, values: incident },
+  { name: `not ${alert}`, job: JOB, fires: false, series, values: normal },
+  ...(SHARED.includes(series)
+    ? [{ name: `${alert} elsewhere`, job: 'another', fires: false, series, values: incident }]
+    : []),
 ]);
 
 /** The labels of an alert that has fired in the instance of its name. */
@@ -141,9 +155,9 @@ const labelsOf = (alert: string): string =>
 function fire(instances: typeof INSTANCES): object {
   return {
     interval: SCRAPED,
-    input_series: instances.flatMap(({ name, series, values }) =>
+    input_series: instances.flatMap(({ name, job, series, values }) =>
       Object.entries({ ...NORMAL, [series]: values }).map(([each, values]) => ({
-        series: each.replace('{', `{job="plant-store",instance="${name}",`),
+        series: each.replace('{', `{job="${job}",instance="${name}",`),
         values,
       })),
     ),
@@ -159,13 +173,20 @@ function fire(instances: typeof INSTANCES): object {
   };
 }
 
+t.test('each alert has the severity of its incident', async (t) => {
+  t.strictSame(
+    rules.map(({ alert, labels }) => [alert, labels.severity]),
+    Object.entries(INCIDENTS).map(([alert, [severity]]) => [alert, severity]),
+  );
+});
+
 t.test('each alert fires in its incident only, and in time', { skip: noPromtool }, async (t) => {
-  const alerts = rules.map(({ alert }) => alert);
-  t.strictSame(Object.keys(INCIDENTS), alerts);
-  // Nothing is absent while another instance is there.
+  // Nothing is absent while another instance of the job is there.
   const isAlone = ({ name }: { name: string }) => name.endsWith(ABSENT);
   const others = INSTANCES.filter((instance) => !isAlone(instance));
-  const tests = [others, ...INSTANCES.filter(isAlone).map((instance) => [instance])].map(fire);
+  const elsewhere = others.filter(({ job }) => job !== JOB);
+  const alone = INSTANCES.filter(isAlone).map((instance) => [instance, ...elsewhere]);
+  const tests = [others, ...alone].map(fire);
   const options = { rule_files: ['rules.yml'], evaluation_interval: EVALUATED, tests };
   const cwd = t.testdir({ 'rules.yml': FILE, 'tests.json': JSON.stringify(options) });
   promtool(t, 'test', 'rules', join(cwd, 'tests.json'));
