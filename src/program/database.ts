@@ -15,17 +15,23 @@ const RETRY_MS = 3_000;
  */
 export async function openDatabase(
   url: string,
-  settings: StoreSettings,
+  settings: Omit<StoreSettings, 'PLANT_STORE_FILE' | 'PLANT_STORE_DATABASE_URL'>,
   ifAway: 'try again' | 'fail',
   stop: AbortSignal,
 ) {
   const { isTransient, openPostgresStore } = await importPostgres();
-  const { PLANT_STORE_DATABASE_PASSWORD_FILE: password } = settings;
+  const {
+    PLANT_STORE_DATABASE_PASSWORD_FILE: password,
+    PLANT_STORE_DATABASE_CONNECTIONS: connections,
+    ...unused
+  } = settings;
+  // Only compiles if no setting is left over: each one has to have an effect.
+  unused satisfies Record<string, never>;
   for (;;) {
     try {
       const store = await openPostgresStore({
         url,
-        connections: settings.PLANT_STORE_DATABASE_CONNECTIONS,
+        connections,
         ...(password && { password }),
         // Without the cause, whose stack adds nothing.
         report: (message) => reportToConsole(message),

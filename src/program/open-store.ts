@@ -23,9 +23,9 @@ export async function openStore(
   ifAway: 'try again' | 'fail',
   stop: AbortSignal,
 ): Promise<OpenStore> {
-  const { PLANT_STORE_FILE: file, PLANT_STORE_DATABASE_URL: url } = settings;
+  const { PLANT_STORE_FILE: file, PLANT_STORE_DATABASE_URL: url, ...others } = settings;
   if (url !== undefined)
-    return namingSetting('PLANT_STORE_DATABASE_URL', openDatabase(url, settings, ifAway, stop));
+    return namingSetting('PLANT_STORE_DATABASE_URL', openDatabase(url, others, ifAway, stop));
   const opening = openPlantLog(file, { onProgress: reportProgress(file), signal: stop });
   const log = await namingSetting('PLANT_STORE_FILE', withRemedy(file, opening));
   return { store: log, place: `log: ${log.path}`, log };

@@ -1,7 +1,10 @@
 import { generateKeyPairSync, sign } from 'node:crypto';
 
-/** A key and a certificate for `localhost` that is its own authority (RFC 5280, RFC 8410). */
-export function selfSigned(): { readonly key: string; readonly cert: string } {
+/**
+ * A key and a certificate for `localhost` that is its own authority (RFC 5280, RFC 8410). It is valid from 2000 until
+ * the beginning of another year.
+ */
+export function selfSigned(untilYear = 2100): { readonly key: string; readonly cert: string } {
   const { publicKey, privateKey } = generateKeyPairSync('ed25519');
   const ed25519 = sequence(der(0x06, Buffer.from([0x2b, 0x65, 0x70])));
   const commonName = sequence(
@@ -11,7 +14,7 @@ export function selfSigned(): { readonly key: string; readonly cert: string } {
   const name = sequence(der(0x31, commonName));
   const validity = sequence(
     der(0x18, Buffer.from('20000101000000Z')),
-    der(0x18, Buffer.from('21000101000000Z')),
+    der(0x18, Buffer.from(`${untilYear}0101000000Z`)),
   );
   const version3 = der(0xa0, der(0x02, Buffer.from([2])));
   const serial = der(0x02, Buffer.from([1]));

@@ -119,6 +119,19 @@ export async function readTls(certPath: string, keyPath: string): Promise<TlsMat
   return { cert, key };
 }
 
+/**
+ * Until when a certificate is valid, for the operator: it is served even after that.
+ *
+ * @example validityOf(tls) // 'valid until 2027-01-31T12:00:00.000Z'
+ */
+export function validityOf({ cert }: TlsMaterial): string {
+  const { validTo } = new X509Certificate(cert);
+  /* eslint-disable no-restricted-globals -- Certificates are compared with the wall clock. */
+  const end = new Date(validTo);
+  return `${end.getTime() < Date.now() ? 'expired at' : 'valid until'} ${end.toISOString()}`;
+  /* eslint-enable no-restricted-globals */
+}
+
 async function readPem(path: string, what: string, use: (pem: Buffer) => unknown): Promise<Buffer> {
   const pem = await readFile(path);
   try {

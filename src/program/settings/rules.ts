@@ -4,7 +4,7 @@ import { MIN_BUFFERED_BODIES } from '../../http/limits.js';
 import { collectProblems, SettingsError } from './error.js';
 import { readTls, readTokensIfPresent, type TlsMaterial } from './files.js';
 import { readSettings, type Environment, type SettingsRead } from './read.js';
-import { SETTING_NAMES, type Settings } from './table.js';
+import { SETTING_NAMES, type Settings, type StoreSettings } from './table.js';
 
 /** Where the bearer tokens come from. */
 export type TokenSource =
@@ -16,8 +16,12 @@ export type TokenSource =
 /** Where a server listens; `fd` is an inherited socket, in which connections wait while the program restarts. */
 export type Address = { readonly host: string; readonly port: number } | { readonly fd: number };
 
-/** All settings, and what follows from them. */
-export interface ServerSettings extends Settings {
+/** The settings that {@link Address} and {@link TokenSource} follow from. */
+type Resolved =
+  'PLANT_STORE_HOST' | 'PLANT_STORE_PORT' | 'PLANT_STORE_TOKEN' | 'PLANT_STORE_TOKEN_FILE';
+
+/** The settings of the server, apart from those of its store, and what follows from several. */
+export interface ServerSettings extends Omit<Settings, Resolved | keyof StoreSettings> {
   readonly address: Address;
   readonly tokenSource: TokenSource;
   readonly tls: TlsMaterial | undefined;
@@ -31,7 +35,9 @@ const FIRST_INHERITED = 3;
  *
  * @throws SettingsError with all problems.
  */
-export async function readServerSettings(environment: Environment): Promise<ServerSettings> {
+export async function readServerSettings(
+  environment: Environment,
+): Promise<ServerSettings & StoreSettings> {
   const read = await readSettings(environment, SETTING_NAMES);
   const { values, problems } = read;
   // The protocol of systemd, sd_listen_fds(3). The variables of another process have no effect.
@@ -50,7 +56,7 @@ export async function readServerSettings(environment: Environment): Promise<Serv
   const tokenSource = await findTokens(environment, read);
   if (problems.length > 0) throw new SettingsError(problems);
   const address = isInherited ? { fd: FIRST_INHERITED } : { host, port };
-  return { ...values, address, tokenSource, tls } as ServerSettings;
+  return { ...values, address, tokenSource, tls } as ServerSettings & StoreSettings;
 }
 
 /** Finds the certificate and its key. Adds to the problems if they cannot be used. */

@@ -280,7 +280,7 @@ function isTrusted(port: number, ca: string): Promise<boolean> {
 }
 
 t.test('SIGHUP renews the certificate, and open connections stay', async (t) => {
-  const [old, renewed] = [selfSigned(), selfSigned()];
+  const [old, renewed, expired] = [selfSigned(), selfSigned(2101), selfSigned(2001)];
   const cwd = t.testdir({ tokens: TOKEN, cert: old.cert, key: old.key });
   const env = {
     PLANT_STORE_TOKEN_FILE: 'tokens',
@@ -288,6 +288,7 @@ t.test('SIGHUP renews the certificate, and open connections stay', async (t) => 
     PLANT_STORE_TLS_KEY: 'key',
   };
   const program = await startHere(t, { cwd, env });
+  await program.says('stdout', /\ncertificate: .*cert, valid until 2100-01-01T00:00:00.000Z\n/);
   const kept = await openSocket(program.port, true);
 
   writeFileSync(join(cwd, 'cert'), renewed.cert);
@@ -303,13 +304,17 @@ t.test('SIGHUP renews the certificate, and open connections stay', async (t) => 
   program.send('SIGHUP');
   await program.says(
     'stderr',
-    /the tokens stay as they were\n.*cert: the certificate and its key were read again\n/,
+    /the tokens stay as they were\n.*cert: the certificate and its key were read again: valid until 2101-01-01T00:00:00.000Z\n/,
   );
   t.equal(await isTrusted(program.port, renewed.cert), true);
   t.equal(await isTrusted(program.port, old.cert), false);
   kept.write(message());
   const [answer] = (await once(kept, 'data')) as [Buffer];
   t.match(String(answer), / 200 OK\r\n/, 'on a connection that was there before');
+
+  for (const name of ['cert', 'key'] as const) writeFileSync(join(cwd, name), expired[name]);
+  program.send('SIGHUP');
+  await program.says('stderr', /cert: .* read again: expired at 2001-01-01T00:00:00.000Z\n/);
 });
 
 t.test('tokens of the environment are not printed, and SIGHUP cannot renew them', async (t) => {

@@ -9,10 +9,13 @@ import {
   type Environment,
 } from '../../../dist/program/settings/read.js';
 import { readServerSettings, type ServerSettings } from '../../../dist/program/settings/rules.js';
-import { NEEDS, SETTING_NAMES } from '../../../dist/program/settings/table.js';
+import { NEEDS, SETTING_NAMES, type Settings } from '../../../dist/program/settings/table.js';
 import { selfSigned } from '../../helpers/certificate.js';
 import { exactly } from '../../helpers/exactly.js';
 import { problemsOf } from '../../helpers/program.js';
+
+/** What is read includes the settings that others follow from. */
+type AllSettings = Settings & ServerSettings;
 
 const problemsIn = (environment: Environment): Promise<readonly string[]> =>
   problemsOf(readServerSettings(environment));
@@ -59,7 +62,11 @@ t.test('an integer must be in its range, and have digits only', async (t) => {
   for (const [name, [min, max, others]] of Object.entries(integers)) {
     for (const text of [`${max}`, `00${max}`]) {
       const settings = await readServerSettings({ ...others, [name]: text });
-      t.equal(settings[name as 'PLANT_STORE_PORT'], Number(text), `${name}=${text}`);
+      t.equal(
+        (settings as AllSettings)[name as 'PLANT_STORE_PORT'],
+        Number(text),
+        `${name}=${text}`,
+      );
     }
     const problem = `${name}: must be an integer between ${min} and ${max}`;
     for (const text of [`${min - 1}`, `${max + 1}`, `+${max}`, `${max}.0`, '1e3', '0x10'])
@@ -67,16 +74,16 @@ t.test('an integer must be in its range, and have digits only', async (t) => {
   }
 });
 
-const withTokens = (...tokens: readonly string[]): Partial<ServerSettings> => ({
+const withTokens = (...tokens: readonly string[]): Partial<AllSettings> => ({
   PLANT_STORE_TOKEN: tokens,
   tokenSource: { kind: 'variable', tokens },
 });
-const logAt = (file: string): Partial<ServerSettings> => ({
+const logAt = (file: string): Partial<AllSettings> => ({
   PLANT_STORE_FILE: resolve(file),
   tokenSource: { kind: 'new file', path: resolve(file, '../token') },
 });
 
-const accepted: Record<string, readonly [Environment, Partial<ServerSettings>]> = {
+const accepted: Record<string, readonly [Environment, Partial<AllSettings>]> = {
   'a relative path': [{ PLANT_STORE_FILE: 'log/of plants' }, logAt('log/of plants')],
   'a path that begins with ~ after a folder': [{ PLANT_STORE_FILE: './~log' }, logAt('~log')],
   'a token file': [
