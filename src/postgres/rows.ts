@@ -39,9 +39,10 @@ function rowOf(plant: NewPlant): object {
  *
  * @throws Error if the row is not a plant: other programs can write rows, too.
  */
-export function plantOfRow({ id, exact, ...columns }: Row): StoredPlant {
+export function plantOfRow({ id, name, tag, exact }: Row): StoredPlant {
   try {
-    const value: unknown = typeof exact === 'string' ? JSON.parse(exact) : withoutNulls(columns);
+    const value: unknown =
+      typeof exact === 'string' ? JSON.parse(exact) : withoutNulls({ name, tag });
     const members = Object(value) as Members;
     if (!areStoredMembers(members)) throw new Error(storedMemberFaults(members).join('; '));
     return plantOf(BigInt(String(id)), members);
@@ -50,6 +51,6 @@ export function plantOfRow({ id, exact, ...columns }: Row): StoredPlant {
   }
 }
 
-function withoutNulls(columns: Row): object {
+function withoutNulls(columns: object): object {
   return Object.fromEntries(Object.entries(columns).filter(([, value]) => value !== null));
 }

@@ -126,6 +126,20 @@ export const COMPARE: Statement = {
   FOR UPDATE OF stored`,
 };
 
+/**
+ * The rows with some ids. `FOR KEY SHARE` makes this a transaction that writes, as in {@link COMPARE}: a plant is not
+ * returned before a synchronous standby has it. Rows are locked in the order of ids, as everywhere.
+ */
+export const FIND: Statement = {
+  name: 'find',
+  text: `
+  SELECT id, name, tag, exact, ${LOSS} AS refusal
+  FROM plants
+  WHERE id = ANY ($1::bigint[])
+  ORDER BY id
+  FOR KEY SHARE`,
+};
+
 /** An `INSERT` of no plants, which fails if plants could not be inserted. */
 const INSERT_NONE = `
   WITH none AS (

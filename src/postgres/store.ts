@@ -1,12 +1,13 @@
 import { setMaxListeners } from 'node:events';
 
 import { checkInteger } from '../options.js';
-import type { StoredPlant } from '../plant.js';
+import { requireInt64, type StoredPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { createConnector, type Connection } from './connection.js';
 import { isTableMissing, messageOf, toStoreError } from './errors.js';
 import { createGroupCommit } from './group-commit.js';
+import { createLookup } from './lookup.js';
 import { readPages } from './read.js';
 import { rowsOf } from './rows.js';
 import { beginStoring, type Password } from './session.js';
@@ -61,6 +62,24 @@ export interface PostgresStore extends PlantStore {
    * been read, or if the database cannot be read or holds what is not a plant.
    */
   plants(): AsyncIterable<StoredPlant>;
+  /**
+   * Reads the plant with an id. Resolves to the plant, exactly as it was stored, or to `undefined` if no plant has the
+   * id. A plant whose `add` has not resolved yet may be missing; it is returned only once it is durable.
+   *
+   * Concurrent calls share one query, on a connection of their own. It takes as long as storing a plant, because it
+   * also waits for a synchronous standby.
+   *
+   * @throws {@link PlantStoreError} `unavailable` if the plant cannot be read: the store is closed, the database cannot
+   * be used, or the row is not a plant.
+   * @throws TypeError if the id is not a bigint, and RangeError if it is not an int64, even if the store is closed.
+   *
+   * @example
+   * ```ts
+   * const plant = await store.get(7n);
+   * console.log(plant === undefined ? 'there is no plant 7' : plant.name);
+   * ```
+   */
+  get(id: bigint): Promise<StoredPlant | undefined>;
   /**
    * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
    * setting or table would lose them. Concurrent checks share one statement, on a connection of their own. Stores
@@ -125,12 +144,17 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   }
   const reportRefusal = limitRate(options.report);
   const commit = createGroupCommit(all, { name, timeoutMs, report, reportRefusal });
+  const lookup = createLookup(createConnection(), name);
   const probe = createConnection();
   let checking: Promise<unknown> | undefined;
   return {
     name,
     ...commit,
     plants: () => readPages(createConnection(), PAGE_OF_PRIMARY, name),
+    async get(id) {
+      requireInt64(id);
+      return lookup(id);
+    },
     async check() {
       checking ??= probe.query(CHECK).finally(() => (checking = undefined));
       await checking.catch((cause: unknown) => Promise.reject(toStoreError(name, cause)));

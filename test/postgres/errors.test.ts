@@ -1,12 +1,14 @@
 import { getEventListeners } from 'node:events';
 import { createServer, type Socket } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
 import { PlantStoreError } from '../../dist/index.js';
-import { isTransient, openPostgresStore } from '../../dist/postgres/index.js';
+import { isTransient, openPostgresStore, readPostgresPlants } from '../../dist/postgres/index.js';
 import { beginStoring, openSession } from '../../dist/postgres/session.js';
 import { expireAtOnce, freePort, listen } from '../helpers/service.js';
+import { collect } from '../helpers/stores.js';
 
 /** Starts a stand-in for a server, and returns its host and port. */
 async function standIn(t: Test, answer: (socket: Socket) => void): Promise<string> {
@@ -84,10 +86,13 @@ t.test('of several hosts, each error is named, and one that is transient is enou
 
 t.test('the time for connecting, 5 s by default, is for all hosts together', async (t) => {
   const silent = await standIn(t, () => undefined);
-  const started = expireAtOnce(t, 2_500);
-  const url = `postgres://me@${silent},${silent}/plants`;
-  await t.rejects(openPostgresStore({ url }), { message: /timeout expired; / });
-  t.equal(started(), 2);
+  const started = expireAtOnce(t, 1_000);
+  const url = `postgres://me@${Array(5).fill(silent).join()}/plants`;
+  const message = /: (?:[^;]*timeout expired(?:; |$)){5}/;
+  await t.rejects(openPostgresStore({ url }), { message });
+  t.equal(started(), 5);
+  await t.rejects(collect(readPostgresPlants({ url })), { message });
+  t.equal(started(), 10);
 });
 
 t.test('a session that is not opened in time, or refused, leaves no listener', async (t) => {
@@ -110,4 +115,25 @@ t.test('a session that is not opened in time, or refused, leaves no listener', a
     await t.rejects(openSession(`postgres://me@${host}/plants`, options), { message });
     t.strictSame(getEventListeners(signal, 'abort'), []);
   }
+});
+
+t.test('a session that the server ends leaves no listener', async (t) => {
+  const { signal } = new AbortController();
+  const options = { password: '', connectMs: 60_000, queryMs: 60_000, signal };
+  // It lets everybody in, answers the first statement with an empty result, and hangs up.
+  const welcome = Buffer.from('R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I', 'latin1');
+  const done = Buffer.from(
+    '1\0\0\0\x042\0\0\0\x04n\0\0\0\x04C\0\0\0\x08SET\0Z\0\0\0\x05I',
+    'latin1',
+  );
+  const host = await standIn(t, (socket) => {
+    socket.write(welcome);
+    socket.once('data', () => socket.end(done));
+  });
+  const session = await openSession(`postgres://me@${host}/plants`, {
+    ...options,
+    begin: beginStoring(60_000),
+  });
+  for (let turns = 0; turns < 1_000_000 && !session.isClosed(); turns++) await nextTurn();
+  t.strictSame(getEventListeners(signal, 'abort'), []);
 });

@@ -4,7 +4,7 @@ import { readPostgresPlants } from '../../dist/postgres/index.js';
 import { FERN } from '../helpers/plants.js';
 import { freePort } from '../helpers/service.js';
 import { collect } from '../helpers/stores.js';
-import { begin, missing, startPair, trigger } from './cluster.js';
+import { begin, missing, startPair, succeeds, trigger, until } from './cluster.js';
 import { startLoad } from './load.js';
 import { addUntilStored, openStore } from './support.js';
 
@@ -95,21 +95,27 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
     }
   });
 
-  t.test('a plant whose acknowledgement was lost waits for the standby, too', async (t) => {
-    const store = await openStore(t, options);
-    await standby.stop();
-    const plant = { id: 400n, name: 'lost' };
-    const refused = t.rejects(store.add(plant), { code: 'unavailable' });
-    await waitsForStandby();
-    // The row becomes visible, and no standby has it.
-    await primary.sql(`SELECT pg_terminate_backend(pid) ${WAITING}`);
-    await refused;
-    t.equal((await primary.sql('SELECT FROM plants WHERE id = 400')).length, 1);
-    await t.rejects(store.add(plant), { code: 'unavailable' }, 'it is not called unchanged');
-    await standby.start();
-    t.equal(await addUntilStored(store, plant), 'unchanged');
-    await appearsOnStandby(400n);
-  });
+  t.test(
+    'a plant whose acknowledgement was lost waits for the standby, too; it is not read before',
+    async (t) => {
+      const store = await openStore(t, options);
+      await standby.stop();
+      const plant = { id: 400n, name: 'lost' };
+      const refused = t.rejects(store.add(plant), { code: 'unavailable' });
+      await waitsForStandby();
+      // The row becomes visible, and no standby has it.
+      await primary.sql(`SELECT pg_terminate_backend(pid) ${WAITING}`);
+      await refused;
+      t.equal((await primary.sql('SELECT FROM plants WHERE id = 400')).length, 1);
+      await t.rejects(store.add(plant), { code: 'unavailable' }, 'it is not called unchanged');
+      await t.rejects(store.get(plant.id), { code: 'unavailable' }, 'it is not read');
+      await standby.start();
+      await until(() => succeeds(store.get(plant.id)));
+      t.strictSame(await store.get(plant.id), plant);
+      t.equal(await addUntilStored(store, plant), 'unchanged');
+      await appearsOnStandby(400n);
+    },
+  );
 
   t.test('plants are not read from the standby, which may lack some', async (t) => {
     const store = await openStore(t, options);
