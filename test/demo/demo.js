@@ -6,7 +6,7 @@
  *
  * SIGKILL ends a process between any two instructions. What the process has written remains; what was only in its
  * memory is lost. So a server that answers before it writes fails here. SIGKILL does not show what a power cut takes
- * from the page cache: `npm run test:crash-states` and `npm run test:faults` do.
+ * from the page cache: `npm run check crash-states` and `npm run check faults` do.
  */
 
 import { spawn } from 'node:child_process';

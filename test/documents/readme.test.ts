@@ -1,5 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -125,13 +125,6 @@ t.test('each program of these documents is a part of one that is compiled and ru
     }
 });
 
-t.test('documents and comments are 120 columns wide, except tables', async (t) => {
-  for (const document of DOCUMENTS) t.notMatch(read(document), /^(?!\|).{121}/m, document);
-  for (const path of readdirSync('src', { encoding: 'utf8', recursive: true }))
-    if (path.endsWith('.ts'))
-      t.notMatch(readFileSync(`src/${path}`, 'utf8'), /^(?= *(?:\*|\/[*/])).{121}/m, path);
-});
-
 t.test('the paths that CONTRIBUTING.md names exist', async (t) => {
   const text = read('.github/CONTRIBUTING.md').replace(/^```[^]*?^```$/gm, '');
   const paths = codeSpans(text).filter((span) => /^[.\w/-]+\/[.\w-]*$/.test(span));
@@ -174,13 +167,24 @@ t.test('the commands of npm that the documents name exist', async (t) => {
   t.match(read('README.md'), '`npm ci && npm test`');
 });
 
-t.test('the commands of npm that run benchmarks have options of these', async (t) => {
-  const commands = read('test/bench/README.md').matchAll(/npm run (bench[\w:]*) -- (.*)$/gm);
-  for (const [command, name = '', options = ''] of commands) {
-    const source = readFileSync(scripts[name]?.split(' node ')[1] ?? '', 'utf8');
-    for (const [, option = ''] of options.matchAll(/--([\w-]+)/g))
-      t.match(source, ` ${option}: { type: `, command);
-  }
+t.test(
+  'the benchmarks that a document names exist, and have the options of its commands',
+  async (t) => {
+    const commands = read('test/bench/README.md').matchAll(/npm run bench (\w+)(?: -- (.*))?$/gm);
+    for (const [command, name = '', options = ''] of commands) {
+      const source = readFileSync(`test/bench/${name}.js`, 'utf8');
+      for (const [, option = ''] of options.matchAll(/--([\w-]+)/g))
+        t.match(source, ` ${option}: { type: `, command);
+    }
+  },
+);
+
+t.test('the groups of checks that a document names exist', async (t) => {
+  const groups = readFileSync('test/run', 'utf8').match(/^[\w-]+(?=\)(?: |$))/gm) ?? [];
+  const named = DOCUMENTS.flatMap((document) =>
+    [...read(document).matchAll(/npm run check ([\w-]+)/g)].map(([, name]) => name),
+  );
+  t.strictSame([...new Set(named), 'unit'].toSorted(), groups.toSorted());
 });
 
 t.test('the documented line of the log has all members of a record', async (t) => {

@@ -1,5 +1,5 @@
 /*
- * How long the tests run, from the environment. `short` is the default, `test:crash` and `test:crash-states`
+ * How long the tests run, from the environment. `short` is the default, the groups `crash` and `crash-states`
  * use `medium`. With `long`, many other tests try more, too.
  */
 const { TEST_LENGTH = 'short', TEST_SEED } = process.env;

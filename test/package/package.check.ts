@@ -12,6 +12,8 @@ import { DONE, launch } from '../helpers/program.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MODULES = join(ROOT, 'node_modules');
+const FRAMEWORKS = join(ROOT, 'test/embedding/node_modules');
+const TOOLS = join(ROOT, 'test/package/tools/node_modules');
 
 const PACKAGE = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
   readonly version: string;
@@ -52,6 +54,7 @@ const SCRIPTS = {
 t.setTimeout(1_800_000);
 
 const folder = t.testdir({
+  node_modules: t.fixture('symlink', FRAMEWORKS),
   clone: { node_modules: t.fixture('symlink', MODULES) },
   consumer: {
     'package.json': '{ "private": true, "type": "module" }',
@@ -211,9 +214,9 @@ t.test('an application installs the package as documented, and uses Hapi and Jes
 });
 
 t.test('publint and attw report no problem', async (t) => {
-  const publint = join(MODULES, 'publint/src/cli.js');
+  const publint = join(TOOLS, 'publint/src/cli.js');
   t.match(await run(clone, process.execPath, publint, '--strict', tarballPath), 'All good!');
-  const attw = join(MODULES, '@arethetypeswrong/cli/dist/index.js');
+  const attw = join(TOOLS, '@arethetypeswrong/cli/dist/index.js');
   await t.resolves(run(clone, process.execPath, attw, '--profile', 'esm-only', tarballPath));
 });
 
