@@ -7,9 +7,9 @@ import { copyPlant, MEMBERS, type NewPlant } from '../dist/plant.js';
 import { checkNewPlant, parseNewPlant, PlantFault } from '../dist/plant-json.js';
 import { anyString } from './helpers/any-plant.js';
 import { byLength, seed } from './helpers/effort.js';
+import { document } from './helpers/json-documents.js';
+import { judgeBody } from './helpers/oracle.js';
 import { FERN, inJson, OPTIONAL, PLAIN, PLANTS_OF_EACH_SHAPE } from './helpers/plants.js';
-import { document } from './hostile/documents.js';
-import { judgeBody } from './hostile/oracle.js';
 
 const ID_RULE = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
 const STRING_RULE = `${ID_RULE}, not a string`;

@@ -2,7 +2,7 @@
  * What it costs to open a store of many plants, for the log and for two databases with the same
  * plants:
  *
- *   npm run bench:growth -- [--plants 1000000,10000000,50000000] [--rounds 3] [--folder /tmp]
+ *   npm run bench growth -- [--plants 1000000,10000000,50000000] [--rounds 3] [--folder /tmp]
  *                           [--markdown FILE]
  *
  * 50 million plants take 7 GiB of disk. Every round opens every store in a new process, which then
@@ -142,7 +142,7 @@ Machine: ${model}, ${cpus().length} cores, ${whole(totalmem() / 2 ** 30)} GiB, L
 
 Measured with
 
-    npm run bench:growth -- --plants ${sizes} --rounds ${rounds}
+    npm run bench growth -- --plants ${sizes} --rounds ${rounds}
 `,
   );
 }

@@ -2,7 +2,7 @@
  * Measures the service beside what others would run, servers with group commit and one that stores nothing, or beside
  * another build of it:
  *
- *   npm run bench -- [--rounds 12] [--turns 2] [--seconds 1] [--connections 16,64,256,1024]
+ *   npm run bench http -- [--rounds 12] [--turns 2] [--seconds 1] [--connections 16,64,256,1024]
  *                    [--systems floor,plant-store,by-hand,../before/dist/server.js] [--folder /tmp]
  *                    [--markdown FILE] [--svg FILE]
  *
@@ -65,7 +65,7 @@ function readSettings(args) {
     seconds: count('seconds', values.seconds),
     connections: values.connections.split(',').map((text) => count('connections', text)),
     systems: values.systems.split(',').map(systemNamed),
-    command: ['npm run bench', ...(shown.length > 0 ? ['--', ...shown] : [])].join(' '),
+    command: ['npm run bench http', ...(shown.length > 0 ? ['--', ...shown] : [])].join(' '),
   };
 }
 

@@ -20,7 +20,6 @@ import { createLedger, type Ledger, type Plant } from '../helpers/load.js';
 import { missing } from '../helpers/needs.js';
 import { PATIENT, settingsFor, start, stopCleanly } from '../helpers/program.js';
 import { injecting } from '../helpers/strace.js';
-import { record } from './exchange.js';
 import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB, watchMemory } from './memory.js';
 
 /** The default of `PLANT_STORE_MAX_BUFFERED`, in MiB. */
@@ -49,6 +48,14 @@ const HEAD =
   'POST /plants HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n' +
   `${'x'.repeat(34)}: ${'x'.repeat(42)}\r\n`.repeat(MAX_HEADER_LINES - 2) +
   '\r\n';
+/** Records the answer to a plant: it is stored, or refused because the program is busy or its client was late. */
+function record(ledger: Ledger, plant: Plant, answer: Answer | undefined): void {
+  ledger.record(plant, answer?.status ?? 'no answer');
+  if (!answer) return;
+  if (answer.status === 200) assert.equal(answer.body, JSON.stringify({ ...plant, id: undefined }));
+  else assert.ok([408, 503].includes(answer.status), `${answer.status} ${answer.body}`);
+}
+
 assert.ok(HEAD.length <= CONNECTION_LIMITS.maxHeaderSize);
 
 /** The number of heads that a connection pipelines. */

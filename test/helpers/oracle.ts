@@ -14,7 +14,7 @@ const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
 };
 
 /** The plant in a body, or the `error` of the 400 that answers it. */
-export type Verdict = NewPlant | typeof NOT_JSON | typeof NOT_A_PLANT;
+type Verdict = NewPlant | typeof NOT_JSON | typeof NOT_A_PLANT;
 
 const NOT_JSON = 400;
 const NOT_A_PLANT = 422;

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 
 import { isRequired, MEMBERS, type Member } from '../../dist/plant.js';
-import { OPTIONAL } from '../helpers/plants.js';
+import { OPTIONAL } from './plants.js';
 
 /* Bodies: plants in JSON, valid or almost valid, other JSON, and damaged JSON. */
 
@@ -10,7 +10,7 @@ type Text = fc.Arbitrary<string>;
 const joined = (...parts: Text[]): Text => fc.tuple(...parts).map((texts) => texts.join(''));
 
 /** One of these mostly, the other one rarely. */
-export const mostly = <T>(
+const mostly = <T>(
   weight: number,
   usual: fc.Arbitrary<T>,
   other: fc.Arbitrary<T>,
