@@ -1,28 +1,39 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { EventEmitter } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { Readable } from 'node:stream';
 
 import t, { type Test } from 'tap';
 
 import { resolveLimits, type PlantHandlerLimits } from '../../dist/http/limits.js';
 import { protocolFailure } from '../../dist/http/protocol.js';
-import type { HttpRequest } from '../../dist/http/request.js';
 import { DEFAULTS } from '../../dist/postgres/store.js';
 import { limitRate } from '../../dist/report.js';
 
 const DIST = new URL('../../dist/', import.meta.url);
 
+/** The entry points of the package. */
+const ENTRIES = ['index', 'postgres/index'];
+
+const DEFAULT = /Default: ([^*]+)\.\s+\*\/\s+(?:readonly )?(\w+)/g;
+
 /** The members of the published types that name their defaults, as `file member`, each with its default. */
 function documentedDefaults(): Record<string, string> {
-  const files = readdirSync(DIST, { encoding: 'utf8', recursive: true });
-  const types = files.filter((file) => file.endsWith('.d.ts') && !file.startsWith('program/'));
-  return Object.fromEntries(
-    types.flatMap((file) => {
-      const text = readFileSync(new URL(file, DIST), 'utf8').replace(/\n\s+\* /g, ' ');
-      return Array.from(
-        text.matchAll(/Default: ([^*]+)\.\s+\*\/\s+(?:readonly )?(\w+)/g),
-        (found) => [`${file.slice(0, -5)} ${found[2]}`, String(found[1]).replaceAll('`', '')],
-      );
-    }),
+  const textOf = (file: string): string => readFileSync(new URL(`${file}.d.ts`, DIST), 'utf8');
+  const found = ENTRIES.flatMap((entry) =>
+    Array.from(textOf(entry).matchAll(/^export .*\{(.*)\} from '(.*)\.js'/gm)).flatMap(
+      ([, names = '', path = '']) => {
+        const file = join(dirname(entry), path);
+        const text = textOf(file).replace(/\n\s+\* /g, ' ');
+        const interfaces = Array.from(text.matchAll(/^export interface (\w+) [^]*?^\}/gm));
+        return interfaces
+          .filter(([, name = '']) => names.match(/\w+/g)?.includes(name))
+          .flatMap(([body]) => Array.from(body.matchAll(DEFAULT)))
+          .map(([, value = '', member]) => [`${file} ${member}`, value.replaceAll('`', '')]);
+      },
+    ),
   );
+  return Object.fromEntries(found) as Record<string, string>;
 }
 
 type Check = (t: Test, documented: string) => void;
@@ -46,8 +57,9 @@ const isConsole: Check = (t, documented) => {
 
 /** HTTP/1.0 would need no Host, and a version other than 1 be refused. */
 const isVersion: Check = (t, documented) => {
+  const socket = new EventEmitter();
   const failureOf = (version?: object, host?: object): unknown =>
-    protocolFailure({ headers: { ...host }, ...version } as HttpRequest);
+    protocolFailure(Object.assign(new Readable(), { headers: { ...host }, socket, ...version }));
   const [named, host] = [{ httpVersion: documented }, { host: 'localhost' }];
   t.equal(failureOf(), failureOf(named), 'without Host');
   t.not(failureOf(), failureOf({ httpVersion: '1.0' }), 'without Host');
