@@ -41,6 +41,7 @@ const APPLICATIONS: Readonly<Record<string, readonly [target: string, elsewhere:
   fastify: ['/plants', WITH_FASTIFY],
   'fastify-plugins': ['/plants', WITH_FASTIFY],
   'fastify-middie': ['/garden/plants', WITH_FASTIFY],
+  get: ['/plants', WITH_EXPRESS],
   hono: ['/plants', /^404 Not Found$/],
   koa: ['/plants', /^Not Found$/],
   'koa-parser': ['/plants', /^Not Found$/],
@@ -88,6 +89,23 @@ for (const [name, preflight] of Object.entries(PREFLIGHTS))
     }
     t.match(await send(name, { method: 'OPTIONS', headers, body: '' }), preflight);
   });
+
+t.test('get: a plant is read by its exact id', async (t) => {
+  const get = (id: unknown) =>
+    send('get', { method: 'GET', target: `/plants/${String(id)}`, body: '' });
+  for (const id of [2n ** 63n - 1n, -(2n ** 63n), 0n]) {
+    const body = `{"id":${id},"name":"ivy","tag":"x"}`;
+    t.match(await send('get', { body }), { status: 200 });
+    t.match(await get(id), {
+      status: 200,
+      body,
+      headers: { 'content-type': /^application\/json/ },
+    });
+  }
+  for (const id of [2n ** 63n, -(2n ** 63n) - 1n, '7.0', '0x7', 'ivy', ' 7', '1e0', '9'.repeat(20)])
+    t.match(await get(encodeURIComponent(String(id))), { status: 400, body: '"error":400' });
+  t.match(await get(1234567), { status: 404, body: '"error":404' });
+});
 
 t.test('a client that the application has authenticated needs no token', async (t) => {
   for (const [Cookie, status] of [
