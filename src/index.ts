@@ -1,5 +1,5 @@
-// Loads the types of Node, which the published declarations use. Without this reference, an application
-// would have to name them in `types` of its tsconfig.
+// Loads the types of Node, which the published declarations use. Without this reference, an
+// application would have to name them in `types` of its tsconfig.
 /// <reference types="node" preserve="true" />
 export type { CommitMessage } from './channels.js';
 export { ErrorSchema, type ErrorBody } from './http/failures.js';

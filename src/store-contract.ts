@@ -10,9 +10,11 @@ interface StoreCheck {
   /** The promise, in words. */
   readonly name: string;
   /**
-   * Opens an empty store, checks the promise, and closes the store, even if it has not kept the promise.
+   * Opens an empty store, checks the promise, and closes the store, even if it has not kept the
+   * promise.
    *
-   * @throws AssertionError of `node:assert` if the store does not keep the promise; what `openEmptyStore` throws.
+   * @throws AssertionError of `node:assert` if the store does not keep the promise; what
+   * `openEmptyStore` throws.
    */
   readonly check: (openEmptyStore: () => PlantStore | Promise<PlantStore>) => Promise<void>;
 }
@@ -31,7 +33,10 @@ function fernsOf(member: keyof NewPlant, values: readonly unknown[]): NewPlant[]
   return values.map((value) => ({ ...FERN, [member]: value }));
 }
 
-/** For each member, plants that differ only in it: one with each value and, if it is optional, one without it. */
+/**
+ * For each member, plants that differ only in it: one with each value and, if it is optional, one
+ * without it.
+ */
 const DIFFERENT = MEMBERS.map((member) =>
   fernsOf(member, isRequired(member) ? VALUES : [...VALUES, undefined]),
 );
@@ -51,7 +56,8 @@ const CONFLICT = 'PlantStoreError: conflict';
 const UNAVAILABLE = 'PlantStoreError: unavailable';
 
 /**
- * What `add` resolves to, or the class of the error that it rejects with; of a {@link PlantStoreError} also the code.
+ * What `add` resolves to, or the class of the error that it rejects with. For a
+ * {@link PlantStoreError}, the code follows.
  */
 async function outcomeOf(store: PlantStore, plant: unknown): Promise<unknown> {
   try {
@@ -62,11 +68,11 @@ async function outcomeOf(store: PlantStore, plant: unknown): Promise<unknown> {
   }
 }
 
-/** Checks the outcomes of plants. Those that are expected are in the order of `toSorted`: capital letters first. */
+/** Checks that the outcomes of plants are the expected ones, in any order. */
 function compare(plants: unknown[], outcomes: unknown[], expected: string[]): void {
   const [shown, actual] = [plants, outcomes].map((each) => inspect(each, { maxStringLength: 40 }));
   const message = `${shown}: expected ${expected.join(' and ')}, not ${actual}`;
-  deepEqual(outcomes.toSorted(), expected, message);
+  deepEqual(outcomes.toSorted(), expected.toSorted(), message);
 }
 
 /** Adds plants at the same time, and checks their outcomes as {@link compare} does. */
@@ -125,7 +131,7 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
   },
 
   async 'of two plants with one id that are added at the same time, one is a conflict'(store) {
-    await expect(store, [FERN, { ...FERN, name: 'ivy' }], CONFLICT, 'created');
+    await expect(store, [FERN, { ...FERN, name: 'ivy' }], 'created', CONFLICT);
   },
 
   async 'close waits for pending plants'(store) {
@@ -147,17 +153,18 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
 };
 
 /**
- * Checks of what a {@link PlantStore} promises, for any test runner: one test for each. `openEmptyStore`
- * returns an empty store, or a promise of one, for each check.
+ * Checks of what a {@link PlantStore} promises, for any test runner: one test for each.
+ * `openEmptyStore` returns an empty store, or a promise of one, for each check.
  *
- * - **Ids** and the other members are checked by every store, even once it is closed, with a TypeError or
- *   RangeError. If `add` calls `copyPlant` first, that is done.
- * - **Time:** an `add` may take any time; neither a check nor the handler has a time limit. As long as it
- *   is pending, its client gets no response, the memory of its request stays reserved, even if the
- *   client has closed the connection, and `close` waits. A store that hangs therefore fills
+ * - **Ids** and the other members are checked by every store, even once it is closed, with a
+ *   TypeError or RangeError. If `add` calls `copyPlant` first, that is done.
+ * - **Time:** an `add` may take any time; neither a check nor the handler has a time limit. As long
+ *   as it is pending, its client gets no response, the memory of its request stays reserved, even
+ *   if the client has closed the connection, and `close` waits. A store that hangs therefore fills
  *   `maxBufferedBytes`: then the handler answers plants with 503. A store needs a time limit of its
- *   own, shorter than that of its clients, and then rejects with `unavailable`; the plant may still be
- *   stored, as a retry is safe. A check of a store that hangs ends only with the time limit of the runner.
+ *   own, shorter than that of its clients, and then rejects with `unavailable`; the plant may still
+ *   be stored, as a retry is safe. A check of a store that hangs ends only with the time limit of
+ *   the runner.
  * - **Durability** is not checked: test that a store that is opened again still has its plants.
  *
  * @example With `node:test`:

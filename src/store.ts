@@ -24,8 +24,8 @@ export interface PlantStore {
    * @throws {@link PlantStoreError} `conflict` if the id belongs to a different plant;
    * `unavailable` if the plant cannot be stored at the moment, or if it is unknown whether it was
    * stored. Adding the same plant again is always safe.
-   * @throws TypeError or RangeError if it is not a plant, as `copyPlant` does, even if the store is closed;
-   * RangeError also if it is too large for the store.
+   * @throws TypeError or RangeError if `copyPlant` rejects the plant, which is checked even after
+   * `close`; RangeError also if the plant is too large for the store.
    */
   add(plant: NewPlant): Promise<'created' | 'unchanged'>;
 
@@ -33,8 +33,8 @@ export interface PlantStore {
    * Waits for the pending plants, then releases the store. Plants that are added later are refused
    * as `unavailable`. Closing a store again does nothing.
    *
-   * @throws {@link PlantStoreError} `unavailable` if the store cannot be released. What `add` has resolved for is
-   * durable nevertheless.
+   * @throws {@link PlantStoreError} `unavailable` if the store cannot be released. What `add` has
+   * resolved for is durable nevertheless.
    */
   close(): Promise<void>;
 }
@@ -46,13 +46,15 @@ export interface PlantStore {
  * - `unavailable`: the plant was not stored, or it is unknown whether it was. Retry later: the same
  *   plant is never stored twice. If the log is poisoned, open it again first.
  * - `damaged`: a line of the log was altered or is incomplete. Opening the log fails; reading it
- *   stops at that line. The command `plant-store verify` lists the damaged lines. `plant-store repair`
- *   rewrites those that hold a plant, unless they repeat an id, removes the others, and keeps the old
- *   log.
- * - `locked`: a process has the log open, and has kept it open for 3 s. Stop it, or use `plant-store/postgres`,
- *   which several processes can share. If it is this process, use the log that it has opened.
+ *   stops at that line. The command `plant-store verify` lists the damaged lines. `plant-store
+ *   repair` rewrites those that hold a plant, unless they repeat an id, removes the others, and
+ *   keeps the old log.
+ * - `locked`: a process has the log open, and has kept it open for 3 s. Stop it, or use
+ *   `plant-store/postgres`, which several processes can share. If it is this process, use the log
+ *   that it has opened.
  *
- * `add` fails with the first two, opening a log with the last three, reading one with `unavailable` or `damaged`.
+ * `add` fails with the first two, opening a log with the last three, reading one with `unavailable`
+ * or `damaged`.
  *
  * @example What a caller does about each code:
  * ```ts

@@ -6,7 +6,10 @@ export function codeOf(error: unknown): unknown {
   return (error as { code?: unknown } | null | undefined)?.code;
 }
 
-/** Describes a system error without its system call and path: `permission denied (EACCES)`. For others, the message. */
+/**
+ * Describes a system error without its system call and path: `permission denied (EACCES)`. For
+ * others, the message.
+ */
 export function reasonOf(error: unknown): string {
   // The reason of an AbortSignal may be anything.
   const { errno, message = String(error) } = (error ?? {}) as Partial<NodeJS.ErrnoException>;

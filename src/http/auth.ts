@@ -22,9 +22,10 @@ export function tokenProblem(token: unknown): string | undefined {
 }
 
 /**
- * Creates a function that returns the failure of a request, unless that carries one of the tokens. Each of them is
- * compared with the presented token in constant time. How long that takes depends on the length of the presented token
- * only, which its sender knows. So the time reveals neither the length of an accepted token nor which one matched.
+ * Creates a function that returns the failure of a request, unless that carries one of the tokens.
+ * Each of them is compared with the presented token in constant time. How long that takes depends
+ * on the length of the presented token only, which its sender knows. So the time reveals neither
+ * the length of an accepted token nor which one matched.
  *
  * @throws TypeError if there is no token, one that is not valid, or more than {@link MAX_TOKENS}.
  */
@@ -39,8 +40,8 @@ export function createAuthenticator(tokens: readonly string[]) {
     const problem = tokenProblem(token);
     if (problem) throw new TypeError(`tokens: number ${index + 1} ${problem}`);
   }
-  // Padded with NULs, which no token contains. The presented token is compared with one NUL behind it, so that it does
-  // not match the beginning of a longer one.
+  // Padded with NULs, which no token contains. The presented token is compared with one NUL behind
+  // it, so that it does not match the beginning of a longer one.
   const accepted = tokens.map((token) =>
     Buffer.from(token.padEnd(MAX_TOKEN_LENGTH + 1, '\0'), 'latin1'),
   );

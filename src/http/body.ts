@@ -24,7 +24,8 @@ const NOTHING = Buffer.alloc(0);
 /**
  * Reads a body and the trailers to their end, and lets the request's reservation grow with them.
  *
- * @throws Failure if the body is too large, too slow, aborted, or if there is no memory left for it.
+ * @throws Failure if the body is too large, too slow, aborted, or if there is no memory left for
+ * it.
  */
 export async function readBody(
   req: HttpRequest,
@@ -39,7 +40,8 @@ export async function readBody(
     const needed = length + chunk.length;
     if (needed > limits.maxBodyBytes) return failures.tooLarge(limits.maxBodyBytes);
     if (needed > body.length) {
-      // Doubling the buffer bounds the copying, and a body that trickles in is not held as a million chunks.
+      // Doubling the buffer bounds the copying, and a body that trickles in is not held as a
+      // million chunks.
       const capacity = Math.min(Math.max(needed, 2 * body.length), limits.maxBodyBytes);
       const more = memoryForBody(capacity - body.length);
       if (!reservation.growBy(more)) return failures.overloaded;
@@ -52,10 +54,12 @@ export async function readBody(
   }
 
   req.on('error', ignore);
-  if (mayQueue(req)) await endOfTurn();
-  const failure = hasArrived(req)
-    ? readNow(req, take)
-    : await readChunks(req, limits.bodyTimeoutMs, take);
+  const isQueued = mayQueue(req);
+  if (isQueued) await endOfTurn();
+  const failure =
+    isQueued && hasArrived(req)
+      ? readNow(req, take)
+      : await readChunks(req, limits.bodyTimeoutMs, take);
   if (failure) {
     // The listeners on the request and the stack trace of the failure refer to this scope. They
     // would hold the body while the rest is drained, although its memory is not reserved any more.
@@ -68,17 +72,17 @@ export async function readBody(
 
 /** Whether node:http may queue a body until the end of the turn. */
 function mayQueue(req: HttpRequest): boolean {
-  // A request with `Expect` has to be resumed: the program sends 100 Continue on `resume`, and `readNow` never resumes.
-  // Without a 100, node:http closes the connection after the response (Node 20-26), although it may already have
-  // handled requests behind it.
+  // A request with `Expect` has to be resumed: the program sends 100 Continue on `resume`, and
+  // `readNow` never resumes. Without a 100, node:http closes the connection after the response
+  // (Node 20-26), although it may already have handled requests behind it.
   return req.headers.expect === undefined && declaredLength(req) <= MAX_QUEUED_BYTES;
 }
 
 let turn: Promise<void> | undefined;
 
 /**
- * Resolves after the current poll phase, once everything that has arrived has been parsed. All callers in one turn of
- * the event loop share one `setImmediate`.
+ * Resolves after the current poll phase, once everything that has arrived has been parsed. All
+ * callers in one turn of the event loop share one `setImmediate`.
  */
 function endOfTurn(): Promise<void> {
   turn ??= new Promise((resolve) => {
@@ -91,19 +95,22 @@ function endOfTurn(): Promise<void> {
 }
 
 /**
- * Whether all of a request has arrived, and can be read. HTTP/2's `complete` is true of an aborted request, too.
+ * Whether all of a request has arrived, and can be read. HTTP/2's `complete` is true of an aborted
+ * request, too.
  */
 function hasArrived(req: HttpRequest): boolean {
   return req.complete === true && !req.destroyed && !isHttp2(req);
 }
 
 /**
- * Takes a chunk, which is a string if the application has set an encoding. After it has returned a failure, it is not
- * called again.
+ * Takes a chunk, which is a string if the application has set an encoding. After it has returned a
+ * failure, it is not called again.
  */
 type Take = (chunk: Buffer | string) => Failure | undefined;
 
-/** Calls `take` with each chunk of a body that has arrived. Returns the failure if it returns one. */
+/**
+ * Calls `take` with each chunk of a body that has arrived. Returns the failure if it returns one.
+ */
 function readNow(req: HttpRequest, take: Take): Failure | undefined {
   let failure: Failure | undefined;
   for (;;) {
@@ -114,13 +121,13 @@ function readNow(req: HttpRequest, take: Take): Failure | undefined {
 }
 
 /**
- * Calls `take` with each chunk of a body that is still arriving. Resolves at its end, or to why it cannot be read: the
- * failure that `take` returns, or that the body is late or aborted.
+ * Calls `take` with each chunk of a body that is still arriving. Resolves at its end, or to why it
+ * cannot be read: the failure that `take` returns, or that the body is late or aborted.
  */
 function readChunks(req: HttpRequest, timeoutMs: number, take: Take): Promise<Failure | undefined> {
   return new Promise((resolve) => {
-    // After a pause of the process (SIGSTOP, a suspended machine), timers run before sockets are read. By the end of
-    // the turn, what had arrived in time has been read.
+    // After a pause of the process (SIGSTOP, a suspended machine), timers run before sockets are
+    // read. By the end of the turn, what had arrived in time has been read.
     const timer = setTimeout(() => setImmediate(settle, failures.timeout), timeoutMs);
     function settle(failure: Failure | undefined): void {
       clearTimeout(timer);
@@ -131,7 +138,8 @@ function readChunks(req: HttpRequest, timeoutMs: number, take: Take): Promise<Fa
       const failure = take(chunk);
       if (failure) settle(failure);
     }
-    // In HTTP/2, `end` is emitted even if the client has closed the request. After `end`, `close` has no effect.
+    // In HTTP/2, `end` is emitted even if the client has closed the request. After `end`, `close`
+    // has no effect.
     function onEnd(): void {
       const isWhole = req.readableEnded && !req.aborted;
       settle(isWhole ? undefined : failures.malformed);
@@ -147,8 +155,8 @@ function readChunks(req: HttpRequest, timeoutMs: number, take: Take): Promise<Fa
 }
 
 /**
- * Reads and drops the rest of a body within the bounds of {@link DRAIN}, so that a client that is still
- * sending gets to see its response. Resolves to whether the end of the body was reached.
+ * Reads and drops the rest of a body within the bounds of {@link DRAIN}, so that a client that is
+ * still sending gets to see its response. Resolves to whether the end of the body was reached.
  */
 export async function drainBody(req: HttpRequest): Promise<boolean> {
   if (!isStream(req)) return true;

@@ -4,9 +4,14 @@ import type { HttpRequest } from './request.js';
 export const REQUEST_COST = {
   /** The objects of a request and of its response, and its place in the queue. */
   objects: 3072,
-  /** A header line, in addition to its characters: its name and its value are strings in two tables. */
+  /**
+   * A header line, in addition to its characters: its name and its value are strings in two tables.
+   */
   line: 128,
-  /** How many times a body is held: as bytes, as text, as the strings of the plant, and in the response. */
+  /**
+   * How many times a body is held: as bytes, as text, as the strings of the plant, and in the
+   * response.
+   */
   bodyTimes: 4,
 } as const;
 
@@ -33,22 +38,28 @@ export class Budget {
 
   constructor(readonly max: number) {}
 
-  /** Reserves an amount, as {@link Reservation.growBy} does. Returns `undefined` if too little is left. */
+  /**
+   * Reserves an amount, as {@link Reservation.growBy} does. Returns `undefined` if too little is
+   * left.
+   */
   reserve(amount: number): Reservation | undefined {
     const reservation = new Reservation(this);
     return reservation.growBy(amount) ? reservation : undefined;
   }
 }
 
-/** What one request holds of a {@link Budget}. A class, because closures would be created for each request. */
+/**
+ * What one request holds of a {@link Budget}. A class, because closures would be created for each
+ * request.
+ */
 export class Reservation {
   private held = 0;
 
   constructor(private readonly budget: Budget) {}
 
   /**
-   * Grows by an amount, but never beyond the whole budget, so that a request fits at least when it is alone.
-   * Returns `false`, and stays as it is, if too little is left.
+   * Reserves `amount` more. A reservation is capped at the whole budget, so that any request fits
+   * while it is the only one. Returns `false`, and changes nothing, if too little is left.
    */
   growBy(amount: number): boolean {
     const { max, reserved } = this.budget;

@@ -2,7 +2,10 @@ import { failures, type Failure } from './failures.js';
 import type { PlantHandlerLimits } from './limits.js';
 import { declaredLength, isRepeated, type HttpRequest } from './request.js';
 
-/** Why the body of a request is refused before it is read: its media type, its codings, or its length. */
+/**
+ * Why the body of a request is refused before it is read: its media type, its codings, or its
+ * length.
+ */
 export function contentFailure(req: HttpRequest, limits: PlantHandlerLimits): Failure | undefined {
   const { headers } = req;
   if (isRepeated(req, 'content-type') || !isJson(headers['content-type']))
@@ -13,7 +16,9 @@ export function contentFailure(req: HttpRequest, limits: PlantHandlerLimits): Fa
   return undefined;
 }
 
-/** RFC 9110, section 8.3.1. RFC 8259 defines no parameters, so any are accepted but another charset. */
+/**
+ * RFC 9110, section 8.3.1. RFC 8259 defines no parameters, so any are accepted but another charset.
+ */
 const JSON_TYPE = /^application\/json[\t ]*(?:;|$)/i;
 const OTHER_CHARSET = /;[\t ]*charset=(?!"?utf-?8"?[\t ]*(?:;|$))/i;
 

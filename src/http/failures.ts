@@ -33,8 +33,8 @@ export const ErrorSchema = {
 export type ErrorBody = Readonly<XStatic<typeof ErrorSchema>>;
 
 /**
- * A response that is not a 200: status, `error`, message and headers travel together. Almost all failures are created
- * once, when this file is loaded, so their stack traces show nothing.
+ * A response that is not a 200: status, `error`, message and headers travel together. Almost all
+ * failures are created once, when this file is loaded, so their stack traces show nothing.
  */
 export class Failure extends Error {
   readonly body: string;
@@ -83,8 +83,8 @@ export const failures = {
   manyAuthorizations: http(400, 'the request must have one Authorization header, not more'),
   noToken: unauthorized('send a bearer token: Authorization: Bearer <token>'),
   wrongToken: unauthorized(
-    'the bearer token is not valid; the valid ones are in PLANT_STORE_TOKEN, in the token file, or in the ' +
-      'option tokens of the handler',
+    'the bearer token is not valid; the valid ones are in PLANT_STORE_TOKEN, in the token file, ' +
+      'or in the option tokens of the handler',
     ', error="invalid_token"',
   ),
   notFound: http(404, 'there is nothing at this path; plants are created at /plants'),

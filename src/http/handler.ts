@@ -20,24 +20,25 @@ export interface PlantHandlerOptions extends GivenLimits {
   /** The store that plants are added to. The handler never closes it. */
   readonly store: PlantStore;
   /**
-   * The bearer tokens that are accepted: 1 to 100, of at most 511 characters each (RFC 6750, section 2.1), but not the
-   * word Bearer.
+   * The bearer tokens that are accepted: 1 to 100, of at most 511 characters each (RFC 6750,
+   * section 2.1), but not the word Bearer.
    */
   readonly tokens: readonly string[];
   /**
-   * Called with `(message, cause)` on internal errors, and when no memory is left: about 10 times in 10 seconds
-   * at most. Default: `console.error`.
+   * Called with `(message, cause)` on internal errors, and when no memory is left: about 10 times
+   * in 10 seconds at most. Default: `console.error`.
    */
   readonly report?: Report | undefined;
 }
 
 /**
- * Responds to `POST /plants`. With `next`, every other request is passed on before anything else of it is looked at.
- * Without `next`, it is answered with 404 or 405 once its token is accepted.
+ * Responds to `POST /plants`. With `next`, every other request is passed on before anything else of
+ * it is looked at. Without `next`, it is answered with 404 or 405 once its token is accepted.
  *
- * The returned promise resolves once the response is ended or the connection destroyed, or once `next` has returned; if
- * `next` returns a promise, once that is fulfilled. It need not be awaited: the handler reports its own errors, throws
- * only what `next` throws, and its promise rejects only if the promise of `next` does.
+ * The returned promise resolves once the response is ended or the connection destroyed, or once
+ * `next` has returned; if `next` returns a promise, once that is fulfilled. It need not be awaited:
+ * the handler reports its own errors, throws only what `next` throws, and its promise rejects only
+ * if the promise of `next` does.
  *
  * @example
  * ```ts
@@ -57,16 +58,17 @@ export interface PlantHandler {
 }
 
 /**
- * Creates the request handler for a `node:http`, `node:https` or `node:http2` server, or for a framework
- * that passes on their requests and responses.
+ * Creates the request handler for a `node:http`, `node:https` or `node:http2` server, or for a
+ * framework that passes on their requests and responses.
  *
- * The handler has its own limits for the size of a body, for the time that a client takes, and for the
- * memory of all requests together. `store.add`, `report` and `next` run in the asynchronous context in
- * which the handler was called.
+ * The handler has its own limits for the size of a body, for the time that a client takes, and for
+ * the memory of all requests together. `store.add`, `report` and `next` run in the asynchronous
+ * context in which the handler was called.
  *
- * @throws TypeError if `store` is not a store, or is a promise of one; if there is no token, more than 100,
- * or one that is not valid (see `tokens`); or if `report` is not a function.
- * @throws RangeError if a limit is not an integer in its range, or `maxBufferedBytes` less than eight bodies.
+ * @throws TypeError if `store` is not a store, or is a promise of one; if there is no token, more
+ * than 100, or one that is not valid (see `tokens`); or if `report` is not a function.
+ * @throws RangeError if a limit is not an integer in its range, or `maxBufferedBytes` less than
+ * eight bodies.
  *
  * @example
  * ```ts
@@ -132,8 +134,9 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
   }
 
   /**
-   * Responds with a failure to a request that has no reservation of `memory`. Its head counts against
-   * `refusals` until the response is flushed. If no room is left there, destroys the connection instead.
+   * Responds with a failure to a request that has no reservation of `memory`. Its head counts
+   * against `refusals` until the response is flushed. If no room is left there, destroys the
+   * connection instead.
    */
   async function refuse(req: HttpRequest, res: HttpResponse, failure: Failure): Promise<void> {
     const reservation = refusals.reserve(memoryForHead(req));
@@ -148,7 +151,9 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     }
   }
 
-  /** Responds with the failure for an error, after reporting what the operator has to know of it. */
+  /**
+   * Responds with the failure for an error, after reporting what the operator has to know of it.
+   */
   async function fail(req: HttpRequest, res: HttpResponse, error: unknown): Promise<void> {
     const failure = failureOf(error);
     if (failure === failures.overloaded)
@@ -182,8 +187,9 @@ function failureOf(error: unknown): Failure {
 }
 
 /**
- * RFC 9112, section 3.2: an origin-form target or, as a server must accept too, an absolute-form one. Only the scheme
- * and the host are case-insensitive; Node 20 has no `(?i:)` for a part of an expression.
+ * RFC 9112, section 3.2: an origin-form target or, as a server must accept too, an absolute-form
+ * one. Only the scheme and the host are case-insensitive; Node 20 has no `(?i:)` for a part of an
+ * expression.
  */
 const PLANTS = /^(?:[Hh][Tt]{2}[Pp][Ss]?:\/\/[^/?#]*)?\/plants(?:\?|$)/;
 

@@ -7,20 +7,20 @@ export interface PlantHandlerLimits {
   /** The largest request body, in bytes: at most 67108864. Default: 1048576. */
   readonly maxBodyBytes: number;
   /**
-   * The memory reserved for all requests together, in bytes: at least eight times `maxBodyBytes`. A request
-   * reserves 3072 bytes, plus the size of its head, plus 128 bytes for each header line, plus four times the size of
-   * its body, or up to eight times if it arrives in pieces. Beyond the limit, plants are answered with 503.
-   * Default: 67108864.
+   * The memory reserved for all requests together, in bytes: at least eight times `maxBodyBytes`. A
+   * request reserves 3072 bytes, plus the size of its head, plus 128 bytes for each header line,
+   * plus four times the size of its body, or up to eight times if it arrives in pieces. Beyond the
+   * limit, plants are answered with 503. Default: 67108864.
    */
   readonly maxBufferedBytes: number;
   /**
-   * How long a client may take to send a body, and again to receive its response, in milliseconds: at
-   * most 2147483647. Default: 30000.
+   * How long a client may take to send a body, and again to receive its response, in milliseconds:
+   * at most 2147483647. Default: 30000.
    */
   readonly bodyTimeoutMs: number;
 }
 
-/** Limits as a caller may give them: `undefined`, as a limit that is missing, stands for the default. */
+/** Limits as a caller gives them: a limit that is missing or `undefined` has its default. */
 export type GivenLimits = {
   readonly [Name in keyof PlantHandlerLimits]?: PlantHandlerLimits[Name] | undefined;
 };
@@ -33,7 +33,8 @@ export const DEFAULT_LIMITS: PlantHandlerLimits = {
 };
 
 /**
- * The smallest budget, in bodies of the largest size: each reserves four times its size, so that one takes about half.
+ * The smallest budget, in bodies of the largest size: each reserves four times its size, so that
+ * one takes about half.
  */
 export const MIN_BUFFERED_BODIES = 8;
 
@@ -45,34 +46,39 @@ export const MAX_LIMITS: PlantHandlerLimits = {
 };
 
 /**
- * The largest number of header lines of a request, as in Apache httpd and Python's http.client. Clients
- * send about ten, and a proxy adds ten more.
+ * The largest number of header lines of a request, as in Apache httpd and Python's http.client.
+ * Clients send about ten, and a proxy adds ten more.
  */
 export const MAX_HEADER_LINES = 100;
 
 /**
- * The memory for requests that are refused before their bodies are read, most of them without a token, until their
- * bodies are drained and their responses flushed. It has room for 5,000 of the smallest, because one read of a socket
- * (64 KiB) can bring 3,640 of them.
+ * Bounds the memory of requests that are refused before their bodies are read; most of them carry no
+ * token. Each holds its share until its body is drained and its response flushed. There is room for
+ * 5,000 minimal requests; one 64 KiB read of a socket can bring 3,640.
  */
 export const MAX_REFUSED_BYTES = 16_777_216;
 
 /** The longest bearer token that can be configured, in characters. */
 export const MAX_TOKEN_LENGTH = 511;
 
-/** The largest number of tokens: each is compared on every request, before the client is authenticated. */
+/**
+ * The largest number of tokens: each is compared on every request, before the client is
+ * authenticated.
+ */
 export const MAX_TOKENS = 100;
 
 /**
- * How much of a refused request's body is read and dropped, and for how long, before the connection is
- * closed: a client that sends its whole body first would otherwise get a reset in place of the response.
+ * How much of a refused request's body is read and dropped, and for how long, before the connection
+ * is closed: a client that sends its whole body first would otherwise get a reset in place of the
+ * response. Tests replace these values.
  */
 export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
 
 /**
  * Checks the limits and fills in defaults.
  *
- * @throws RangeError if a limit is not an integer in its range, or `maxBufferedBytes` less than eight bodies.
+ * @throws RangeError if a limit is not an integer in its range, or `maxBufferedBytes` less than
+ * eight bodies.
  */
 export function resolveLimits(options: GivenLimits): PlantHandlerLimits {
   const limits = { ...DEFAULT_LIMITS };

@@ -34,8 +34,8 @@ interface Response {
 }
 
 /**
- * The response of each status: Plant for 200, Error for every status that a failure has. Failures that are functions
- * are skipped: they have status 400, and so have constant ones.
+ * The response of each status: Plant for 200, Error for every status that a failure has. Failures
+ * that are functions are skipped: they have status 400, and so have constant ones.
  */
 const responses: Record<string, Response> = {
   200: { description: 'plant response', content: json('Plant') },
@@ -54,8 +54,8 @@ for (const failure of Object.values(failures))
 
 /**
  * The interface of the service as an OpenAPI 3.1 document, with every response that it sends. The
- * package exports it as the file `plant-store/openapi.json`, too. It is an `OpenAPIV3_1.Document` of the
- * package `openapi-types`, which tools such as `@fastify/swagger` use.
+ * package exports it as the file `plant-store/openapi.json`, too. It is an `OpenAPIV3_1.Document`
+ * of the package `openapi-types`, which tools such as `@fastify/swagger` use.
  *
  * @example
  * ```ts

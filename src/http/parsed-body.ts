@@ -6,8 +6,8 @@ import { failures } from './failures.js';
 import type { HttpRequest } from './request.js';
 
 /**
- * Returns the plant in the `rawBody` or `body` of a request that a body parser has read, within the limits
- * of size and memory.
+ * Returns the plant in the `rawBody` or `body` of a request that a body parser has read, within the
+ * limits of size and memory.
  *
  * @throws Failure if there is neither, if it is text with U+FFFD, or if it exceeds a limit.
  * @throws PlantFault if it is not a plant.

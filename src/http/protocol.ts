@@ -10,7 +10,8 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
   // Names and values alternate.
   if (req.rawHeaders && req.rawHeaders.length > 2 * MAX_HEADER_LINES)
     return failures.headersTooLarge;
-  // RFC 9113, section 8.3.1: HTTP/2 has a pseudo-header field for the host, and no transfer codings.
+  // RFC 9113, section 8.3.1: HTTP/2 has a pseudo-header field for the host, and no transfer
+  // codings.
   if (isHttp2(req)) return undefined;
   // The parser of node:http accepts the versions 0.9 and 2.0, too.
   const { httpVersion = '1.1' } = req;
@@ -23,7 +24,8 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
   const { host, expect } = req.headers;
   if (isRepeated(req, 'host') || (host === undefined && !isHttp10)) return failures.host;
   if (!HOST.test(host ?? '')) return failures.host;
-  // RFC 9110, section 10.1.1. node:http takes a list that contains 100-continue for 100-continue alone.
+  // RFC 9110, section 10.1.1. node:http takes a list that contains 100-continue for 100-continue
+  // alone.
   if (expect !== undefined && !isHttp10 && expect.toLowerCase() !== '100-continue')
     return failures.expectation;
   return undefined;

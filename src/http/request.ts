@@ -3,8 +3,9 @@ import type { IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http';
 import type { Readable, Writable } from 'node:stream';
 
 /**
- * The part of a request that the handler uses: node:http's and node:http2's both have it. A request that
- * has not come over a connection, such as that of Hapi's `inject`, may lack what is optional here.
+ * The part of a request that the handler uses, which requests of node:http and node:http2 have in
+ * common. A request that has not come over a connection, such as one of Hapi's `inject`, may lack
+ * what is optional here.
  */
 export interface HttpRequest extends Readable {
   readonly method?: string | undefined;
@@ -32,7 +33,8 @@ export interface HttpRequest extends Readable {
 }
 
 /**
- * The part of a response that the handler uses: node:http's and node:http2's both have it.
+ * The part of a response that the handler uses, which responses of node:http and node:http2 have
+ * in common.
  */
 export interface HttpResponse extends Omit<Writable, 'cork' | 'uncork'> {
   cork?(): void;
@@ -45,17 +47,17 @@ export interface HttpResponse extends Omit<Writable, 'cork' | 'uncork'> {
 }
 
 /**
- * Whether a request was sent in HTTP/2. Its `httpVersion` cannot show that, because the parser of HTTP/1
- * accepts `HTTP/2.0` in a request line. But it accepts no header name with a colon, as all names of
- * pseudo-header fields have (RFC 9113, section 8.3).
+ * Whether a request was sent in HTTP/2. Its `httpVersion` cannot show that, because the parser of
+ * HTTP/1 accepts `HTTP/2.0` in a request line. But it rejects a header name with a colon,
+ * and the name of every pseudo-header field begins with one (RFC 9113, section 8.3).
  */
 export function isHttp2({ headers }: Pick<HttpRequest, 'headers'>): boolean {
   return ':method' in headers;
 }
 
 /**
- * Whether a header field, whose `name` is in lower case, has several lines. Of some fields, among them
- * Host, Authorization and Content-Type, `req.headers` has only the first line.
+ * Whether a header field, whose `name` is in lower case, has several lines. Of some fields, among
+ * them Host, Authorization and Content-Type, `req.headers` has only the first line.
  */
 export function isRepeated(
   { rawHeaders = [] }: Pick<HttpRequest, 'rawHeaders'>,
@@ -74,7 +76,7 @@ export function isStream(req: HttpRequest): boolean {
   return typeof req.resume === 'function';
 }
 
-/** Whether the body is not to be read from the stream: the application has read from it, or listens in order to. */
+/** Whether the application has read from the body, or has a listener that will read from it. */
 export function isReadElsewhere(req: HttpRequest): boolean {
   if (!isStream(req)) return true;
   // A body that has ended unread was empty.

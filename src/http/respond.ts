@@ -33,8 +33,8 @@ export async function sendFailure(
   // Not with `writeHead`: the server of the program reads it with `getHeader`.
   if (!keepsConnection(req, failure)) res.setHeader('Connection', 'close');
   write(req, res, failure);
-  // RFC 9113, section 8.1: in HTTP/2, a complete response may precede the end of the request. Ending
-  // it again does nothing.
+  // RFC 9113, section 8.1: in HTTP/2, a complete response may precede the end of the request.
+  // Ending it again does nothing.
   if (isHttp2(req)) res.end();
   if (await drainBody(req)) res.end();
   else res.destroy();
@@ -68,8 +68,9 @@ function write(
     res.flushHeaders?.();
     return;
   }
-  // The head and the body leave in one write when the response is uncorked. `res.end(body)` would need
-  // two, and so would a `res.end()` before the end of the tick, at which node:http writes by itself.
+  // The head and the body leave in one write when the response is uncorked. `res.end(body)` would
+  // need two, and so would a `res.end()` before the end of the tick, at which node:http writes by
+  // itself.
   res.cork?.();
   res.write(body);
   res.uncork?.();
