@@ -89,8 +89,10 @@ function begin(numbers: readonly number[], { looks }: LockOptions, left: readonl
           throw systemError(code, kind);
         };
         if (!socket) return { ENOENT: fail('ENOENT') };
-        if (kind === 'connect' && !socket.listens) return { ECONNREFUSED: fail('ECONNREFUSED') };
-        return { '': () => done(name, socket) };
+        if (kind !== 'connect') return { '': () => done(name, socket) };
+        if (!socket.listens) return { ECONNREFUSED: fail('ECONNREFUSED') };
+        // The queue of connections may be full.
+        return { '': () => done(name, socket), EAGAIN: fail('EAGAIN') };
       });
     }
 
