@@ -23,6 +23,8 @@ export interface Machine {
   failsToWrite: boolean;
   /** Whether operations take so long that they hang. */
   hangs: boolean;
+  /** Whether the permission model denies `fsync`. */
+  deniesSync: boolean;
   /** What the files in a folder hold, by their names, in latin1. */
   filesIn(path: string): Map<string, string>;
   inoOf(path: string): number | undefined;
@@ -65,6 +67,7 @@ export function createMachine(
   }
 
   async function sync(ino: number): Promise<void> {
+    if (machine.deniesSync) throw systemError('ERR_ACCESS_DENIED', 'fsync');
     await takeTime();
     await onOperation('sync');
     world = flushed(world, ino);
@@ -77,6 +80,12 @@ export function createMachine(
       ino = folder?.kind === 'folder' ? folder.entries.get(name) : undefined;
     }
     return ino;
+  }
+
+  function folderOf(ino: number): number {
+    for (const [folder, inode] of world.visible)
+      if (inode.kind === 'folder' && [...inode.entries.values()].includes(ino)) return folder;
+    throw systemError('ENOENT', `inode ${ino}`);
   }
 
   function find(path: string): number {
@@ -146,7 +155,11 @@ export function createMachine(
       world = withFailed(world, effect);
       throw systemError('EIO', 'write');
     }
-    if (dsyncIsDurable && flags & O_DSYNC) world = flushed(world, ino, effect);
+    if (dsyncIsDurable && flags & O_DSYNC) {
+      world = flushed(world, ino, effect);
+      // As on ext4, XFS and Btrfs, a durable write makes the entry of a new file durable.
+      if (machine.deniesSync) world = flushed(world, folderOf(ino));
+    }
     return bytes.length;
   }
 
@@ -206,6 +219,7 @@ export function createMachine(
     room: Infinity,
     failsToWrite: false,
     hangs: false,
+    deniesSync: false,
     filesIn(path) {
       const ino = inoOf(path);
       const entries = ino === undefined ? [] : [...folderIn(world.visible, ino)];

@@ -17,6 +17,8 @@ export interface Workload {
   readonly run: (process: Process) => Promise<unknown>;
   /** What a process does after it has recovered the log from a crash. */
   readonly goOn?: Workload['run'];
+  /** Whether it needs writes that are durable without `fsync`. */
+  readonly needsDsync?: boolean;
 }
 
 /** Its line is longer than a sector. */
@@ -42,6 +44,21 @@ function storing(...groups: readonly NewPlant[][]): Workload['run'] {
     for (const plants of groups) await send(process, log, plants);
     await log.close();
   };
+}
+
+async function replacing(process: Process): Promise<void> {
+  const { machine, knowledge } = process;
+  const log = await open(process);
+  await send(process, log, [IVY]);
+  // Its copy is a new file, as after a restore.
+  await createFile(machine.fs, `${LOG}.copy`, async (file) => {
+    await file.append(Buffer.from(lineOf(FERN) + lineOf(IVY), 'latin1'));
+    return LOG;
+  });
+  await send(process, log, [MOSS]);
+  ok(log.poisoned.aborted && !knowledge.acknowledged.has(MOSS.id), 'it was written to');
+  await log.close();
+  knowledge.isMarked = true;
 }
 
 export const workloads = {
@@ -89,20 +106,14 @@ export const workloads = {
     await send(process, log, [IVY, OAK]);
     await log.close();
   }),
-  'a log is replaced by a copy while it is open': onLog([FERN], '', async (process) => {
-    const { machine, knowledge } = process;
-    const log = await open(process);
-    await send(process, log, [IVY]);
-    // Its copy is a new file, as after a restore.
-    await createFile(machine.fs, `${LOG}.copy`, async (file) => {
-      await file.append(Buffer.from(lineOf(FERN) + lineOf(IVY), 'latin1'));
-      return LOG;
-    });
-    await send(process, log, [MOSS]);
-    ok(log.poisoned.aborted && !knowledge.acknowledged.has(MOSS.id), 'it was written to');
-    await log.close();
-    knowledge.isMarked = true;
-  }),
+  'a log is replaced by a copy while it is open': onLog([FERN], '', replacing),
+  'a log is replaced by a copy while it is open, and fsync is denied': {
+    ...onLog([FERN], '', async (process) => {
+      process.machine.deniesSync = true;
+      await replacing(process);
+    }),
+    needsDsync: true,
+  },
   'a damaged log is repaired, once a full disk has room': onLog(
     [FERN],
     'x\n{"id":9',
