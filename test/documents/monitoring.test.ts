@@ -88,6 +88,7 @@ const RESPONSES_500 = 'plant_store_http_responses_total{status="500"}';
 const RESPONSES_503 = 'plant_store_http_responses_total{status="503"}';
 const DROPPED = 'plant_store_connections_dropped_total{}';
 const BUFFERED = 'plant_store_buffered_bytes{}';
+const BUFFERED_LIMIT = 'plant_store_buffered_bytes_limit{}';
 const ACTIVE = 'nodejs_eventloop_time_seconds_total{state="active"}';
 const AVAILABLE = 'node_filesystem_avail_bytes{mountpoint="/var/lib/plant-store"}';
 
@@ -104,7 +105,7 @@ const NORMAL = {
   [RESPONSES_503]: steady(0),
   [DROPPED]: steady(3),
   [BUFFERED]: steady(0),
-  'plant_store_buffered_bytes_limit{}': steady(1000),
+  [BUFFERED_LIMIT]: steady(1000),
   [ACTIVE]: growing(1),
   [AVAILABLE]: steady(500),
   'node_filesystem_size_bytes{mountpoint="/var/lib/plant-store"}': steady(1000),
@@ -120,6 +121,7 @@ const INCIDENTS: Readonly<Record<string, readonly [string, keyof typeof NORMAL, 
   {
     PlantStoreDown: ['critical', UP, changing(1, 0), '1x39 0 1x38'],
     [ABSENT]: ['critical', UP, '1x39 stale', '1x39 stale 1x38'],
+    PlantStoreNotServing: ['critical', BUFFERED_LIMIT, '_x79', '_x15 1000x63'],
     PlantStoreRestarts: ['critical', STARTED, '5x39 601 612 624x37', changing(5, 601)],
     PlantStoreCommitsFail: ['critical', FAILURES, changing(0, 1), steady(9)],
     PlantStoreCommitsSlow: ['warning', IN_128_MS, growing(989), growing(991)],
@@ -131,8 +133,6 @@ const INCIDENTS: Readonly<Record<string, readonly [string, keyof typeof NORMAL, 
     PlantStoreFileSystemNearlyFull: ['warning', AVAILABLE, changing(500, 99), changing(500, 101)],
   };
 
-/** What other programs export, too, and whose rules therefore name the job. */
-const SHARED: readonly string[] = [UP, STARTED, ACTIVE];
 const JOB = 'plant-store';
 
 /**
@@ -142,9 +142,10 @@ const JOB = 'plant-store';
 const INSTANCES = Object.entries(INCIDENTS).flatMap(([alert, [, series, incident, normal]]) => [
   { name: alert, job: JOB, fires: true, series, values: incident },
   { name: `not ${alert}`, job: JOB, fires: false, series, values: normal },
-  ...(SHARED.includes(series)
-    ? [{ name: `${alert} elsewhere`, job: 'another', fires: false, series, values: incident }]
-    : []),
+  // node_exporter, which measures the file system, is a job of its own.
+  ...(series === AVAILABLE
+    ? []
+    : [{ name: `${alert} elsewhere`, job: 'another', fires: false, series, values: incident }]),
 ]);
 
 /** The labels of an alert that has fired in the instance of its name. */
