@@ -7,7 +7,7 @@ import { SettingsError } from '../settings/error.js';
 import type { Address } from '../settings/rules.js';
 
 /** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
-const BACKLOG = 4096;
+export const BACKLOG = 4096;
 
 /**
  * Makes a server listen, and resolves to its URL. The names of the settings for its host and port begin with `prefix`.
