@@ -1,5 +1,5 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
@@ -123,6 +123,19 @@ t.test('each program of these documents is a part of one that is compiled and ru
       // The document says that its examples begin with the lines of that file.
       if (/\bhandler\b/.test(code) && code !== beginning) t.match(quoted, " from './handler.js';");
     }
+});
+
+t.test('the maps of CONTRIBUTING.md have every folder of src/ and test/', async (t) => {
+  const text = read('.github/CONTRIBUTING.md');
+  for (const folder of ['src', 'test'])
+    for (const each of readdirSync(folder, { withFileTypes: true }))
+      // A folder of test/ with the name of one of src/ mirrors it.
+      if (each.isDirectory() && (folder === 'src' || !existsSync(join('src', each.name))))
+        t.match(
+          text,
+          new RegExp(`\\]\\(\\.\\./${folder}/${each.name}[/)]`),
+          `${folder}/${each.name}`,
+        );
 });
 
 t.test('the paths that CONTRIBUTING.md names exist', async (t) => {
