@@ -1,6 +1,5 @@
 /* A client whose types are generated from the OpenAPI document, as its document says. */
 import { execFileSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -24,8 +23,7 @@ async function runClient(t: Test, port: number, code: string): Promise<Record<st
   const { ModuleKind, ScriptTarget, transpile } = typescript;
   const options = { module: ModuleKind.ESNext, target: ScriptTarget.ES2023 };
   const client = transpile(code.replaceAll('8080', String(port)), options);
-  const path = join(t.testdirName, 'client.mjs'); // beside the log of the service
-  writeFileSync(path, client);
+  const path = join(t.testdir({ 'client.mjs': client }), 'client.mjs');
   return (await import(pathToFileURL(path).href)) as Record<string, unknown>;
 }
 

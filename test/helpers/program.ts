@@ -1,3 +1,10 @@
+/*
+ * The verbs of a process. To *launch* a program only starts it; to *follow* a process collects the output of one that
+ * another function has started. To *start* a program waits until it serves, as `serving` does for one that runs. To *run*
+ * it waits until it ends; `failsToRun` checks how. A program `says` a line, is sent a signal by `send`, and loses the
+ * reader of its output by `leave`. Functions whose names end in `Here` do the same in this process, which covers the
+ * source and saves 0.1 s.
+ */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
@@ -139,7 +146,10 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
   return follow(t, child);
 }
 
-/** A running program with pipes for its output. It is killed at the end of the test. */
+/**
+ * A running program with pipes for its output. It is killed at the end of the test. If it does not end with code 0, it
+ * prints what the program has written, which the runner shows beside a failure.
+ */
 export function follow(t: Test, child: ChildProcess): Process {
   const ended = new Promise<Ending>((resolve) =>
     child.once('close', (code, signal) => resolve({ code, signal })),
@@ -147,6 +157,13 @@ export function follow(t: Test, child: ChildProcess): Process {
   const { transcript, note } = createTranscript(ended);
   for (const output of ['stdout', 'stderr'] as const)
     child[output]?.setEncoding('utf8').on('data', (text: string) => note(output, text));
+  void ended.then(({ code, signal }) => {
+    if (code === 0) return;
+    const written = transcript.stdout + transcript.stderr;
+    process.stderr.write(
+      `${child.spawnfile} ended with ${signal ?? `code ${code}`}:\n${written}\n`,
+    );
+  });
   t.teardown(async () => {
     child.kill('SIGKILL');
     await ended;

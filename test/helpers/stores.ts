@@ -4,10 +4,11 @@ import { Readable } from 'node:stream';
 import type { Test } from 'tap';
 
 import { openPlantLog, type PlantLog, type PlantStore } from '../../dist/index.js';
+import { folderOutside } from './command.js';
 
-/** Opens a log in a folder of the test's own. */
+/** Opens a log, which is closed before its folder is removed. */
 export async function openNewLog(t: Test): Promise<PlantLog> {
-  const log = await openPlantLog(join(t.testdir(), 'plants.jsonl'));
+  const log = await openPlantLog(join(folderOutside(t), 'plants.jsonl'));
   t.teardown(() => log.close());
   return log;
 }

@@ -1,6 +1,5 @@
 /* The clients that the document shows try again, and end with a message that says what to change. */
 import { execFile } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { inspect, promisify } from 'node:util';
 
@@ -36,8 +35,7 @@ const CLIENTS: Readonly<Record<string, readonly [need: string, send: Send]>> = {
     (t, port, token) => {
       const call = `print(json.dumps(create_plant(json.loads('${PLANT}'), '${token}')))\n`;
       const code = block('Clients', 'python').replace('8080', String(port)) + call;
-      const path = join(t.testdirName, 'client.py'); // beside the log of the service
-      writeFileSync(path, code);
+      const path = join(t.testdir({ 'client.py': code }), 'client.py');
       return run('python3', path);
     },
   ],

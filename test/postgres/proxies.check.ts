@@ -10,6 +10,7 @@ import t, { type Test } from 'tap';
 
 import { selfSigned } from '../helpers/certificate.js';
 import { exchange, message, TOKEN } from '../helpers/client.js';
+import { folderOutside } from '../helpers/command.js';
 import { blocks } from '../helpers/documents.js';
 import { createClient, createLedger, startLoad } from '../helpers/load.js';
 import { DONE, follow, launch, start, type Process } from '../helpers/program.js';
@@ -55,7 +56,7 @@ t.test('behind nginx with TLS, plants are stored', { skip }, async (t) => {
   const port = await freePort();
   const { key, cert } = selfSigned();
   const program = await start(t, {
-    env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: `${t.testdir()}.jsonl` },
+    env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: join(folderOutside(t), 'plants.jsonl') },
   });
   const configuration = (blocks('Behind a proxy', 'nginx')[0] ?? '')
     .replace('127.0.0.1:8080', `127.0.0.1:${program.port}`)
