@@ -288,6 +288,17 @@ t.test('a disk that is too full for the text of a mark still keeps the file', as
   await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
 });
 
+t.test('the folder of a mark is synced after it, so that it survives a power cut', async (t) => {
+  const { fs, log, path } = await openWithFaults(t, {}, { content: STORED });
+  truncateSync(path);
+  const { length } = fs.operations;
+  await t.rejects(log.add(FERN), UNAVAILABLE);
+  await log.close();
+  const operations = fs.operations.slice(length);
+  t.ok(operations.includes('write'));
+  t.ok(operations.lastIndexOf('fsync') > operations.lastIndexOf('write'));
+});
+
 t.test('a mark is not written through a link', async (t) => {
   const { log, path, reports } = await openWithFaults(t, {}, { content: STORED });
   writeFileSync(`${path}.other`, 'kept');
