@@ -125,6 +125,20 @@ t.test('each program of these documents is a part of one that is compiled and ru
     }
 });
 
+t.test('each guarantee of SECURITY.md names the files of the tests that show it', async (t) => {
+  const [, list = ''] =
+    /^\*\*Guaranteed\b.*\n\n([^]*?)\n\n/m.exec(read('.github/SECURITY.md')) ?? [];
+  const guarantees = list.split(/\n(?=- )/);
+  t.ok(guarantees.length > 1);
+  for (const guarantee of guarantees) {
+    const files = codeSpans(guarantee).filter((span) =>
+      /^test\/.*\.(?:test|check)\.ts$/.test(span),
+    );
+    t.ok(files.length > 0, guarantee);
+    for (const file of files) t.ok(existsSync(file), file);
+  }
+});
+
 t.test('the maps of CONTRIBUTING.md have every folder of src/ and test/', async (t) => {
   const text = read('.github/CONTRIBUTING.md');
   for (const folder of ['src', 'test'])
