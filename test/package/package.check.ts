@@ -132,6 +132,24 @@ t.test('a user who lets npm run no scripts packs the same files', async (t) => {
   t.strictSame(names(withoutScripts), names(tarball));
 });
 
+t.test(
+  'each file that a packed document links is packed, except tests and what is about them',
+  async (t) => {
+    const paths = new Set(tarball.files.map(({ path }) => path));
+    const link = /\]\((?!https?:|#)([^)#]+)/g;
+    for (const document of paths)
+      if (document.endsWith('.md'))
+        for (const [, target = ''] of readFileSync(join(clone, document), 'utf8').matchAll(link)) {
+          const path = join(dirname(document), target);
+          if (/^(?:test\/|\.ci\/|\.github\/CONTRIBUTING\.md$)/.test(path)) continue;
+          t.ok(
+            [...paths].some((each) => each === path || each.startsWith(`${path}/`)),
+            `${document}: ${path}`,
+          );
+        }
+  },
+);
+
 t.test('npm runs no script when it installs the package', async (t) => {
   const installed = join(consumer, 'node_modules/plant-store/package.json');
   const { scripts } = JSON.parse(readFileSync(installed, 'utf8')) as { scripts: object };
