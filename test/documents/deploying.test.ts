@@ -188,7 +188,6 @@ t.test(
     const command = here(unit.get('ExecStart') ?? '').split(' ');
     const program = await serving(launch(t, { cwd: folder, env, under: AS_USER, command }), TOKEN);
     t.equal(program.plants, 1);
-    t.match(here(read('.github/DEPLOYING.md')), `its token in \`${join(state, 'token')}\``);
     t.ok(existsSync(join(state, 'token')));
 
     const [, reloadPod = ''] = /-- sh -c '(.* )1'\n$/.exec(RELOAD) ?? [];
@@ -314,7 +313,7 @@ t.test('units, pods and pm2 give the program enough time and memory', async (t) 
   const bytes = FIXED_MIB * 2 ** 20 + DEFAULT_LIMITS.maxBufferedBytes + 10e6 * 40;
   t.ok(bytes <= 2 ** 30, `${bytes} bytes, with the index of 10 million plants`);
   t.equal(directives(UNIT).get('MemoryMax'), '1G');
-  const [, killTimeout] = /`--kill-timeout (\d+)`/.exec(read('.github/DEPLOYING.md')) ?? [];
+  const [, killTimeout] = /`--kill-timeout (\d+)`/.exec(read('src/program/deploy/README.md')) ?? [];
   t.ok(SHUTDOWN_MS < Number(killTimeout));
   for (const container of CONTAINERS) {
     const seconds = at(container, '/lifecycle/preStop/sleep/seconds') as number;
@@ -372,7 +371,7 @@ t.test(
       ...SECRETS,
     });
     cpSync(FOLDER, cwd, { recursive: true });
-    const commands = read('.github/DEPLOYING.md')
+    const commands = read('src/program/deploy/README.md')
       .match(/(?<=^```sh\n)(?:docker|kubectl) [^]*?(?=^```$)/gm)
       ?.join('')
       // Each is run, although the one before it fails.

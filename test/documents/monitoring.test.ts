@@ -67,7 +67,7 @@ const { scrape_interval: SCRAPED, evaluation_interval: EVALUATED } = (
   parse(block('Prometheus', 'yaml')) as { readonly global: Readonly<Record<string, string>> }
 ).global;
 /** How soon a critical alert fires. A scrape and an evaluation may come that much later than the change. */
-const [, WITHIN] = /alert fires within (\d+) seconds/.exec(read('.github/MONITORING.md')) ?? [];
+const [, WITHIN] = /alert fires within (\d+) seconds/.exec(read('src/program/MONITORING.md')) ?? [];
 const FIRES_SECONDS = Number(WITHIN) - parseInt(String(SCRAPED)) - parseInt(String(EVALUATED));
 
 /*

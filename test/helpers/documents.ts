@@ -4,14 +4,14 @@ import { readdirSync, readFileSync } from 'node:fs';
 export const DOCUMENTS = [
   'README.md',
   '.github/CONTRIBUTING.md',
-  '.github/DEPLOYING.md',
   '.github/EMBEDDING.md',
-  '.github/MONITORING.md',
-  '.github/OPERATING.md',
   '.github/SECURITY.md',
   'src/http/README.md',
   'src/log/README.md',
   'src/postgres/README.md',
+  'src/program/MONITORING.md',
+  'src/program/README.md',
+  'src/program/deploy/README.md',
   'test/bench/README.md',
 ] as const;
 

@@ -73,7 +73,7 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
     if (isRoot) t.equal(String(statSync(program.log).uid), RUN_AS_USER);
     t.strictSame(await program.stop('SIGTERM'), DONE);
     const [, command = ''] =
-      /`node \/app\/dist\/server\.js (\w+)`/.exec(read('.github/DEPLOYING.md')) ?? [];
+      /`node \/app\/dist\/server\.js (\w+)`/.exec(read('src/program/deploy/README.md')) ?? [];
     const repair = [...AS_USER, process.execPath, join(image, script), command];
     t.match(await run(image, 'env', ...repair), 'no line is damaged');
   });

@@ -285,7 +285,7 @@ t.test('once it is installed, npx runs the program in any folder', async (t) => 
     run(folder, 'npx', '--no', '--prefix', consumer, 'plant-store', argument);
   t.equal(await npx(consumer, '--version'), `${PACKAGE.version}\n`);
   t.match(await npx('/', '--help'), /^Usage: plant-store /);
-  const [, script = ''] = /`node (node_modules\S+)`/.exec(read('.github/OPERATING.md')) ?? [];
+  const [, script = ''] = /`node (node_modules\S+)`/.exec(read('src/program/README.md')) ?? [];
   t.equal(await run(consumer, process.execPath, script, '--version'), `${PACKAGE.version}\n`);
 });
 
