@@ -101,7 +101,6 @@ function fragmentsOf(document: string): string[] {
 /** The documents with programs that other tests do not run. */
 const WITH_PROGRAMS = [
   'README.md',
-  '.github/EMBEDDING.md',
   'src/http/README.md',
   'src/log/README.md',
   'src/postgres/README.md',
@@ -112,7 +111,7 @@ const OTHERS =
   /^(?:server\.ext|\/\/ jest\.config\.cjs|const reviver|import createClient|const bodySerializer)/;
 
 t.test('each program of these documents is a part of one that is compiled and run', async (t) => {
-  const beginning = block('Embedding', 'ts');
+  const beginning = block('The handler in an application', 'ts');
   for (const document of WITH_PROGRAMS)
     for (const code of ['ts', 'js'].flatMap((tag) => blocksIn(read(document), tag))) {
       if (OTHERS.test(code)) continue;
@@ -162,7 +161,7 @@ t.test('the paths that CONTRIBUTING.md names exist', async (t) => {
 });
 
 t.test('the recipes that spell a path spell all paths of the OpenAPI document', async (t) => {
-  const parts = read('.github/EMBEDDING.md').match(/^```[^]*?^```$|^.+$/gm) ?? [];
+  const parts = read('src/http/README.md').match(/^```[^]*?^```$|^.+$/gm) ?? [];
   const recipes = parts.filter((part) => part.includes("'/plants'"));
   t.ok(recipes.length > 0);
   for (const recipe of recipes)

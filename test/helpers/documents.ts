@@ -4,7 +4,6 @@ import { readdirSync, readFileSync } from 'node:fs';
 export const DOCUMENTS = [
   'README.md',
   '.github/CONTRIBUTING.md',
-  '.github/EMBEDDING.md',
   '.github/SECURITY.md',
   'src/http/README.md',
   'src/log/README.md',

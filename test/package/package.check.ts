@@ -190,7 +190,7 @@ t.test('the compiler names each place that a member of a new type needs', async 
 
 /** An application with Hapi: its program begins as the document says. */
 const HAPI = `import { server as createServer } from '@hapi/hapi';
-  ${block('Embedding', 'ts')}
+  ${block('The handler in an application', 'ts')}
   const server = createServer();
   ${block('Hapi', 'ts')}
   await server.start();
