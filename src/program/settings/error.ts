@@ -1,6 +1,9 @@
 import { reasonOf } from '../../system-error.js';
 
-/** Why settings or arguments are not valid: all problems, one sentence each. The program ends with code 2. */
+/**
+ * Why settings or arguments are not valid: all problems, one sentence each. The program ends with
+ * code 2.
+ */
 export class SettingsError extends Error {
   override readonly name = 'SettingsError';
 
@@ -12,8 +15,13 @@ export class SettingsError extends Error {
   }
 }
 
-/** Resolves to what `read` returns. If it fails, throws its problems, each after `name`. */
-export async function naming<Result>(
+/**
+ * Resolves to what `read` returns.
+ *
+ * @throws SettingsError with the problems of `read` if it fails, each after `name`: the name of a
+ * setting or of a file.
+ */
+export async function nameProblems<Result>(
   name: string,
   read: () => Result | Promise<Result>,
 ): Promise<Result> {
@@ -26,14 +34,17 @@ export async function naming<Result>(
   }
 }
 
-/** As {@link naming}, but adds the problems to others, and resolves to `undefined`. */
+/**
+ * As {@link nameProblems}, but does not throw: it adds the problems to the given ones, and resolves
+ * to `undefined`.
+ */
 export async function collectProblems<Result>(
   problems: string[],
   name: string,
   read: () => Result | Promise<Result>,
 ): Promise<Result | undefined> {
   try {
-    return await naming(name, read);
+    return await nameProblems(name, read);
   } catch (error) {
     problems.push(...(error as SettingsError).problems);
     return undefined;

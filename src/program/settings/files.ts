@@ -9,7 +9,7 @@ import { MAX_TOKENS } from '../../http/limits.js';
 import { syncFolder } from '../../log/files.js';
 import { nodeSystem } from '../../log/system.js';
 import { codeOf, reasonOf } from '../../system-error.js';
-import { collectProblems, naming, SettingsError } from './error.js';
+import { collectProblems, nameProblems, SettingsError } from './error.js';
 
 /** 256 bits, which cannot be guessed. RFC 6750 prescribes no length. */
 const TOKEN_BYTES = 32;
@@ -21,8 +21,8 @@ export interface TlsMaterial {
 }
 
 /**
- * Returns tokens if all of them are valid, without empty ones. `noun` precedes the number of a token in its problem:
- * `line 2`.
+ * Checks tokens, and returns them without the empty ones. In the problem of a token, `noun`
+ * precedes its number: `line 2 is longer than 511 characters`.
  *
  * @throws SettingsError with the problem of each token, or only that there are too many.
  */
@@ -44,7 +44,7 @@ export function checkTokens(given: readonly string[], noun: 'line' | 'number'): 
  * @throws SettingsError with each problem of the file.
  */
 export async function readTokens(path: string, ifEmpty = 'holds no token') {
-  return naming(path, async () => {
+  return nameProblems(path, async () => {
     const lines = String(await readFile(path)).split('\n');
     const tokens = checkTokens(
       lines.map((line) => line.trim()),
@@ -55,7 +55,10 @@ export async function readTokens(path: string, ifEmpty = 'holds no token') {
   });
 }
 
-/** Reads the default token file, as {@link readTokens} does. Resolves to `undefined` if it is missing. */
+/**
+ * Reads the token file beside the log, as {@link readTokens} does. Resolves to `undefined` if it is
+ * missing.
+ */
 export async function readTokensIfPresent(path: string) {
   try {
     return await readTokens(path, 'holds no token; delete it, and the program creates another one');
@@ -68,8 +71,8 @@ export async function readTokensIfPresent(path: string) {
 const { O_CREAT, O_DSYNC, O_EXCL, O_WRONLY } = constants;
 
 /**
- * Creates a token file, mode 0600, with one random token, which is on the disk once this resolves. Does nothing if
- * another program or the operator has created it by now.
+ * Creates a token file, mode 0600, with one random token. The file is on the disk once this
+ * resolves. Does nothing if the file exists.
  *
  * @throws Error with the path if it cannot be created.
  */
@@ -90,7 +93,7 @@ export async function createTokenFile(path: string): Promise<void> {
  * @throws SettingsError if it cannot be read or is empty.
  */
 export async function readPassword(path: string): Promise<string> {
-  return naming(path, async () => {
+  return nameProblems(path, async () => {
     const password = String(await readFile(path)).replace(/\r?\n$/, '');
     if (password === '') throw new SettingsError(['holds no password']);
     return password;
@@ -98,9 +101,10 @@ export async function readPassword(path: string): Promise<string> {
 }
 
 /**
- * Reads a certificate, those that follow it, and its private key.
+ * Reads a certificate, its intermediate certificates, and its private key.
  *
- * @throws SettingsError with the problems of both files, or if they do not belong together.
+ * @throws SettingsError with the problems of both files, or if the key is not that of the
+ * certificate.
  */
 export async function readTls(certPath: string, keyPath: string): Promise<TlsMaterial> {
   const problems: string[] = [];
@@ -111,7 +115,7 @@ export async function readTls(certPath: string, keyPath: string): Promise<TlsMat
     readPem(keyPath, 'a private key', createPrivateKey),
   );
   if (!cert || !key) throw new SettingsError(problems);
-  // Node itself compares only keys of the same type.
+  // Node itself notices a wrong key only if it has the type of the right one.
   if (!new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)))
     throw new SettingsError([
       `${keyPath}: is not the private key of the first certificate in ${certPath}`,
@@ -120,7 +124,8 @@ export async function readTls(certPath: string, keyPath: string): Promise<TlsMat
 }
 
 /**
- * Until when a certificate is valid, for the operator: it is served even after that.
+ * Describes until when a certificate is valid, for the operator. An expired certificate is served,
+ * too.
  *
  * @example validityOf(tls) // 'valid until 2027-01-31T12:00:00.000Z'
  */
@@ -132,12 +137,17 @@ export function validityOf({ cert }: TlsMaterial): string {
   /* eslint-enable no-restricted-globals */
 }
 
-async function readPem(path: string, what: string, use: (pem: Buffer) => unknown): Promise<Buffer> {
+/** Reads a PEM file, and checks with `parse` that it holds `what`. */
+async function readPem(
+  path: string,
+  what: string,
+  parse: (pem: Buffer) => unknown,
+): Promise<Buffer> {
   const pem = await readFile(path);
   try {
-    use(pem);
+    parse(pem);
   } catch (cause) {
-    // OpenSSL would say: interrupted or cancelled.
+    // The message of OpenSSL would be: interrupted or cancelled.
     if (pem.includes('ENCRYPTED')) throw new Error('is encrypted; store it without a pass phrase');
     const { message } = cause as Error;
     throw new Error(`cannot be used as ${what} in PEM (OpenSSL: ${message})`, { cause });

@@ -4,7 +4,7 @@ import {
   NEEDS,
   SETTING_NAMES,
   SETTINGS,
-  STORE_NAMES,
+  STORE_SETTING_NAMES,
   type SettingName,
   type Settings,
   type StoreSettings,
@@ -13,8 +13,11 @@ import {
 /** The environment that settings are read from. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The values of the settings that could be parsed, and all problems. */
+/** What {@link readSettings} has found. */
 export interface SettingsRead {
+  /** The settings that the environment has, valid or not. */
+  readonly given: ReadonlySet<SettingName>;
+  /** The value or the default of each setting that is valid. */
   readonly values: Partial<Settings>;
   readonly problems: string[];
 }
@@ -25,13 +28,13 @@ export interface SettingsRead {
  * @throws SettingsError with all problems.
  */
 export async function readStoreSettings(environment: Environment): Promise<StoreSettings> {
-  const { values, problems } = await readSettings(environment, STORE_NAMES);
+  const { values, problems } = await readSettings(environment, STORE_SETTING_NAMES);
   if (problems.length > 0) throw new SettingsError(problems);
   return values as StoreSettings;
 }
 
 /**
- * Reads the absolute path of the log, for a command on it that names none.
+ * Reads the absolute path of the log, for a command that is run on a log but names none.
  *
  * @throws SettingsError with all problems, or if plants are kept in a database.
  */
@@ -43,12 +46,15 @@ export async function readLogPath(environment: Environment): Promise<string> {
   return (values as Settings).PLANT_STORE_FILE;
 }
 
-/** Reads some settings in the order of the table, and checks that each of them has an effect. */
+/**
+ * Reads the settings with these names, and collects their problems: values that are not valid, a
+ * setting without the one that it needs, and settings that exclude each other.
+ */
 export async function readSettings(
   environment: Environment,
   names: readonly SettingName[],
 ): Promise<SettingsRead> {
-  const problems = unknownNames(environment);
+  const problems = problemsOfUnknownNames(environment);
   const values: Partial<Record<SettingName, unknown>> = {};
   for (const name of names) {
     const { fallback, parse } = SETTINGS[name];
@@ -59,55 +65,58 @@ export async function readSettings(
       return parse(value, environment[name] !== undefined);
     });
   }
-  const given = names.filter((name) => environment[name] !== undefined);
+  const given = new Set(names.filter((name) => environment[name] !== undefined));
   for (const name of given) {
     const needed = NEEDS[name];
-    if (needed && !given.includes(needed)) problems.push(`${name}: needs ${needed}`);
+    if (needed && !given.has(needed)) problems.push(`${name}: needs ${needed}`);
   }
   for (const [one, other] of EXCLUSIVE)
-    if (given.includes(one) && given.includes(other))
+    if (given.has(one) && given.has(other))
       problems.push(`${one} and ${other}: must not be set together`);
-  return { values: values as Partial<Settings>, problems };
+  return { given, values: values as Partial<Settings>, problems };
 }
 
 /**
- * An env file keeps quotes, which a shell would have removed, and the CR of a CRLF line. Tokens may have white space
- * around.
+ * Refuses what an env file keeps and a shell would remove: quotes around a value, white space, and
+ * the CR of a CRLF line. Only PLANT_STORE_TOKEN may have white space around it.
+ *
+ * @throws Error whose message is the problem.
  */
 function checkEnds(name: SettingName, value: string): void {
   if (value.trim() === '') throw new Error('must not be empty; leave it out instead');
   const checked = name === 'PLANT_STORE_TOKEN' ? value.trim() : value;
   const [stray] = /^[\s"']|[\s"']$/.exec(checked) ?? [];
-  // Without the rest, which may be a secret.
+  // The message has only this character: the rest of the value may be a secret.
   if (stray !== undefined)
     throw new Error(`must not begin or end with ${JSON.stringify(stray)}, which an env file keeps`);
 }
 
-/** The problems of variables that look like settings but are none. */
-function unknownNames(environment: Environment): string[] {
-  // `Object.keys` would also read the values of variables that are not ours.
+/** The problems of variables whose names begin with PLANT_STORE_ but are not those of settings. */
+function problemsOfUnknownNames(environment: Environment): string[] {
+  // Not `Object.keys`, which inspects every variable: the program promises to read only its own
+  // (SECURITY.md).
   return Reflect.ownKeys(environment)
     .map(String)
     .filter((name) => name.startsWith('PLANT_STORE_') && !(name in SETTINGS))
     .map((name) => {
       const problem = `${name}: no such setting; the nearest ones are ${nearestSettings(name)}`;
-      // Kubernetes sets it, among others, for a Service named plant-store.
+      // For a Service named plant-store, Kubernetes sets PLANT_STORE_SERVICE_HOST, among others.
       return name.endsWith('_SERVICE_HOST')
         ? `${problem}; in Kubernetes, set enableServiceLinks: false`
         : problem;
     });
 }
 
-/** Names the three settings whose names are most like a name that is none of them. */
+/** The names of the three settings that are most like an unknown name, for a message about it. */
 export function nearestSettings(name: string): string {
   const byLikeness = SETTING_NAMES.toSorted((a, b) => likeness(name, b) - likeness(name, a));
   return byLikeness.slice(0, 3).join(', ');
 }
 
-/** Grows with the number of characters that two different words share at their beginnings and at their ends. */
+/** How many characters two different words share at their beginnings and at their ends. */
 function likeness(one: string, other: string): number {
   let [start, end] = [0, -1];
   while (one[start] === other[start]) start++;
   while (one.at(end) === other.at(end)) end--;
-  return start - end;
+  return start + (-1 - end);
 }

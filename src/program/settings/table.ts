@@ -3,12 +3,14 @@ import { dirname, resolve } from 'node:path';
 
 import { DEFAULT_LIMITS, MAX_LIMITS } from '../../http/limits.js';
 import { parseDatabaseUrl } from '../../postgres/url.js';
-import { naming } from './error.js';
+import { nameProblems } from './error.js';
 import { checkTokens, readPassword, readTokens } from './files.js';
 
 /**
- * Parses the text of a setting, which is that of its default unless `isGiven`. Returns the value, or a promise of it.
- * Throws its problem, without the name of the setting.
+ * Parses the text of a setting; `isGiven` is false for the text of the default. Returns the value,
+ * or a promise of it.
+ *
+ * @throws Error whose message is the problem; the caller adds the name of the setting.
  */
 type Parser<Value> = (value: string, isGiven: boolean) => Value | Promise<Value>;
 
@@ -22,7 +24,7 @@ function optional<Value>(about: string, parse: Parser<Value | undefined>) {
   return { fallback: undefined, about, parse };
 }
 
-/** The settings that say where plants are kept. */
+/** The settings that say where plants are kept: the only ones that commands read. */
 const STORE_SETTINGS = {
   PLANT_STORE_FILE: setting('data/plants.jsonl', 'the log; created if missing', logFile),
   PLANT_STORE_DATABASE_URL: optional(
@@ -71,13 +73,17 @@ export const SETTINGS = {
 
 export type SettingName = keyof typeof SETTINGS;
 export const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[];
+export const STORE_SETTING_NAMES = Object.keys(STORE_SETTINGS) as (keyof typeof STORE_SETTINGS)[];
 
-/** The values of all settings. */
+/** The values of all settings: what their parsers return. */
 export type Settings = {
   readonly [Name in SettingName]: Awaited<ReturnType<(typeof SETTINGS)[Name]['parse']>>;
 };
 
-/** The settings that have no effect without another one. */
+/** The values of the settings that say where plants are kept. */
+export type StoreSettings = Pick<Settings, keyof typeof STORE_SETTINGS>;
+
+/** Settings that have no effect alone, each with the setting that it needs. */
 export const NEEDS: Readonly<Partial<Record<SettingName, SettingName>>> = {
   PLANT_STORE_DATABASE_PASSWORD_FILE: 'PLANT_STORE_DATABASE_URL',
   PLANT_STORE_DATABASE_CONNECTIONS: 'PLANT_STORE_DATABASE_URL',
@@ -92,9 +98,6 @@ export const EXCLUSIVE: readonly (readonly [SettingName, SettingName])[] = [
   ['PLANT_STORE_TOKEN', 'PLANT_STORE_TOKEN_FILE'],
 ];
 
-export const STORE_NAMES = Object.keys(STORE_SETTINGS) as (keyof typeof STORE_SETTINGS)[];
-export type StoreSettings = Pick<Settings, keyof typeof STORE_SETTINGS>;
-
 /** Settings as `--help` shows them. */
 export function settingsHelp(): string {
   const width = Math.max(...SETTING_NAMES.map((name) => name.length));
@@ -104,9 +107,13 @@ export function settingsHelp(): string {
   }).join('\n');
 }
 
-/** A path, which no shell has expanded or cleaned. */
+/**
+ * Parses a path, and makes it absolute. No shell has expanded a path in an env file, or removed a
+ * comment behind it.
+ */
 function path(value: string): string {
-  // The content of a file, such as a private key, must not get into a message about a missing file.
+  // If the content of a file, such as a private key, is given in place of its path, it must not get
+  // into a message about a missing file.
   if (/[\0-\x1f]/.test(value)) throw new Error('must be a path, without control characters');
   if (/^~|^file:|\/$/i.test(value))
     throw new Error('must not begin with ~ or file:, or end with /');
@@ -115,15 +122,15 @@ function path(value: string): string {
 }
 
 /**
- * The path of a log. If it is given, its folder has to exist: if the folder were created, a path such as
- * `$HOME/plants.jsonl` in an env file, which no shell has expanded, would lead to a new, empty log, which gives stored
- * ids to other plants.
+ * Parses the path of a log. If the path is given, its folder has to exist. If the program created
+ * the folder, `$HOME/plants.jsonl` in an env file would name a new, empty log: no shell expands it.
+ * The new log would give ids that are stored in the old one to other plants.
  */
 async function logFile(value: string, isGiven: boolean): Promise<string> {
   const file = path(value);
   const folder = dirname(file);
-  // With `/.`, this fails for a file, too.
-  if (isGiven) await naming(`the folder ${folder} must exist`, () => stat(`${folder}/.`));
+  // Behind a file, `/.` makes this fail.
+  if (isGiven) await nameProblems(`the folder ${folder} must exist`, () => stat(`${folder}/.`));
   return file;
 }
 
@@ -140,7 +147,10 @@ function databaseUrl(value: string): string {
   return value;
 }
 
-/** Checks that the password can be read. Returns a function that reads it again, because it may change. */
+/**
+ * Checks that the password can be read. Resolves to a function that reads it again, because it may
+ * change.
+ */
 async function passwordFile(value: string): Promise<() => Promise<string>> {
   const read = () => readPassword(path(value));
   await read();
