@@ -23,7 +23,6 @@ export default defineConfig(
       '@typescript-eslint/no-confusing-void-expression': ['error', { ignoreArrowShorthand: true }],
       // An element of a buffer is a number; `as number` says so, `!` would say nothing.
       '@typescript-eslint/non-nullable-type-assertion-style': 'off',
-      '@typescript-eslint/only-throw-error': ['error', { allow: ['Failure'] }],
       // What was caught is passed on as it is.
       '@typescript-eslint/prefer-promise-reject-errors': [
         'error',
