@@ -9,14 +9,14 @@ import type { StoreSettings } from './settings/table.js';
 const RETRY_MS = 3_000;
 
 /**
- * Opens the database at a URL, and resolves to the store and its `place`. If no server can be reached, `'try again'`
- * reports why and retries, `'fail'` rejects. If `stop` is aborted before a server is reached, this rejects with its
- * reason, or with an error whose cause is the reason.
+ * Opens the database at a URL, and resolves to the store and where it is (`place`). If no server
+ * can be reached, `'retry'` reports why and tries again, `'fail'` rejects. If `stop` is aborted
+ * before a server is reached, this rejects with the reason of `stop`, or an error caused by it.
  */
 export async function openDatabase(
   url: string,
   settings: Omit<StoreSettings, 'PLANT_STORE_FILE' | 'PLANT_STORE_DATABASE_URL'>,
-  ifAway: 'try again' | 'fail',
+  ifUnreachable: 'retry' | 'fail',
   stop: AbortSignal,
 ) {
   const { isTransient, openPostgresStore } = await importPostgres();
@@ -33,13 +33,13 @@ export async function openDatabase(
         url,
         connections,
         ...(password && { password }),
-        // Without the cause, whose stack adds nothing.
+        // Without the cause: the stack of a database error does not help an operator.
         report: (message) => reportToConsole(message),
       });
       return { store, place: `database: ${store.name}` };
     } catch (error) {
       stop.throwIfAborted();
-      if (ifAway === 'fail' || !isTransient(error)) throw error;
+      if (ifUnreachable === 'fail' || !isTransient(error)) throw error;
       reportToConsole(`${reasonOf(error)}; trying again in ${RETRY_MS / 1_000} s`);
     }
     await delay(RETRY_MS, undefined, { signal: stop });
@@ -47,8 +47,10 @@ export async function openDatabase(
 }
 
 /**
- * Reads all plants in the database at a URL. Only reads: creates no table, for example. If no server can be reached, it
- * rejects. When `stop` is aborted, it rejects with an error whose cause is the reason.
+ * Reads all plants in the database at a URL. It changes nothing there: it does not create the
+ * table, for example.
+ *
+ * @throws Error if no server can be reached; once `stop` is aborted, Error caused by its reason.
  */
 export async function* readDatabase(
   url: string,
@@ -68,7 +70,7 @@ async function importPostgres() {
   try {
     return await import('../postgres/index.js');
   } catch (cause) {
-    // It may be missing, or be installed but broken.
+    // The package may be missing, or be installed but broken.
     const message = 'cannot load the package pg, which "npm install pg" installs';
     throw new Error(`${message}: ${reasonOf(cause)}`, { cause });
   }

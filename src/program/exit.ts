@@ -12,8 +12,9 @@ export function failWith(code: ExitCode, ...messages: readonly string[]): ExitCo
 }
 
 /**
- * Ends the process although a call to the system has not returned: `process.exit` would wait for it, and a
- * file system that hangs may never return. Process 1 of a container cannot kill itself, so it aborts.
+ * Ends the process at once, even if a system call has not returned. `process.exit` would wait for
+ * the call, which may never return from a file system that hangs. Process 1 of a container cannot
+ * kill itself, so it aborts.
  */
 export function killProcess(): void {
   process.kill(process.pid, 'SIGKILL');

@@ -24,25 +24,26 @@ SIGTERM and SIGINT stop the program once the requests in flight are answered. SI
 the token file, the certificate and its key again, but stops it if its input is a terminal.`;
 
 /**
- * Runs the program with the arguments of the process. The process ends once nothing is left to do: all output has been
- * taken, and no file operation is pending. `process.exit` is not used: it waits for a thread that a disk or a resolver
- * blocks, and meanwhile no timer or signal can end the process.
+ * Runs the program with the arguments of the process. The process ends by itself once all output
+ * has been taken and no file operation is pending. `process.exit` is not used: it waits for threads
+ * that a disk or a DNS lookup blocks, and no timer or signal can end the process while it waits.
  */
 export async function main(shutdown: Shutdown): Promise<void> {
-  // The program continues if the reader of a pipe closes it (EPIPE).
+  // If the reader of a pipe closes it, the program continues: without a listener, EPIPE ends it.
   process.stdout.on('error', () => undefined);
   process.stderr.on('error', () => undefined);
   process.exitCode = await runCommand(shutdown, process.argv.slice(2));
 }
 
-/** Runs a command, and resolves to its exit code. Reports why it fails, if it does. */
+/** Runs a command, and resolves to its exit code. If the command fails, reports why. */
 export async function runCommand(shutdown: Shutdown, args: readonly string[]): Promise<ExitCode> {
   try {
-    // On SIGHUP, only the server reads files again. A command ends, as by default.
+    // A command ends on SIGHUP, as a program without a listener would. The server does not.
     if (args.length > 0) shutdown.onHangup(shutdown.request);
     return await dispatch(args, shutdown);
   } catch (error) {
-    // Starts the time limit of the shutdown, unless a signal has: it may be that nobody reads the output.
+    // Starts the time limit of the shutdown, unless a signal has started it. Without a limit, a
+    // process whose output nobody reads would never end.
     shutdown.request();
     if (error instanceof SettingsError) return failWith(EXIT.usage, ...error.problems);
     if (isAbort(error, shutdown.requested))
@@ -67,7 +68,10 @@ async function dispatch(args: readonly string[], shutdown: Shutdown): Promise<Ex
   return command.run(shutdown, file);
 }
 
-/** Why an argument is refused. Names it without a value in it, which may be a token. */
+/**
+ * Why an argument is refused. Of an option, the message has only the name, without the value, which
+ * may be a token: `--port` of `--port=80`, `-p` of `-p80`, `PORT` of `PORT=80`.
+ */
 function problemOf(argument = ''): string {
   const isOption = /^-|=/.test(argument);
   if (!isOption) return `${argument}: no such command; see --help`;

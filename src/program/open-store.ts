@@ -4,7 +4,7 @@ import { openPlantLog, type PlantLog } from '../log/log.js';
 import type { StoredPlant } from '../plant.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import { openDatabase } from './database.js';
-import { PROGRAM, reportProgress } from './output.js';
+import { createReadingPrinter, PROGRAM } from './output.js';
 import { readLogPath } from './settings/read.js';
 import type { StoreSettings } from './settings/table.js';
 
@@ -13,25 +13,31 @@ export interface OpenStore {
   readonly store: PlantStore & { check(): Promise<void>; plants(): AsyncIterable<StoredPlant> };
   /** Where it keeps plants: `log: /srv/plants.jsonl`. */
   readonly place: string;
-  /** The store, if it is a log. */
+  /** The log, if the store is one. */
   readonly log?: PlantLog;
 }
 
-/** Opens the configured store. While a database cannot be reached, tries again or rejects, as `ifAway` says. */
+/**
+ * Opens the configured store. If it is a database that cannot be reached, `'retry'` tries again
+ * until `stop` is aborted, `'fail'` rejects.
+ */
 export async function openStore(
   settings: StoreSettings,
-  ifAway: 'try again' | 'fail',
+  ifUnreachable: 'retry' | 'fail',
   stop: AbortSignal,
 ): Promise<OpenStore> {
   const { PLANT_STORE_FILE: file, PLANT_STORE_DATABASE_URL: url, ...others } = settings;
   if (url !== undefined)
-    return namingSetting('PLANT_STORE_DATABASE_URL', openDatabase(url, others, ifAway, stop));
-  const opening = openPlantLog(file, { onProgress: reportProgress(file), signal: stop });
+    return namingSetting(
+      'PLANT_STORE_DATABASE_URL',
+      openDatabase(url, others, ifUnreachable, stop),
+    );
+  const opening = openPlantLog(file, { onProgress: createReadingPrinter(file), signal: stop });
   const log = await namingSetting('PLANT_STORE_FILE', withRemedy(file, opening));
   return { store: log, place: `log: ${log.path}`, log };
 }
 
-/** Runs a command on the given log, or else on the configured one. */
+/** Runs a command on the log at `file`, or, if no file is given, on the configured log. */
 export async function withLog<Result>(
   file: string | undefined,
   command: (path: string) => Promise<Result>,
@@ -41,7 +47,7 @@ export async function withLog<Result>(
   return namingSetting('PLANT_STORE_FILE', withRemedy(path, command(path)));
 }
 
-/** Puts the name of its setting before the error of a store that cannot be used. */
+/** Puts the name of the setting to change before the message of a store that cannot be used. */
 async function namingSetting<Result>(name: string, result: Promise<Result>): Promise<Result> {
   try {
     return await result;
@@ -51,13 +57,15 @@ async function namingSetting<Result>(name: string, result: Promise<Result>): Pro
   }
 }
 
-/** Adds to the error of a damaged log what an operator can do about it. */
+/** Adds what an operator can do to the message about a damaged log. */
 async function withRemedy<Result>(path: string, result: Promise<Result>): Promise<Result> {
   try {
     return await result;
   } catch (cause) {
     if (!(cause instanceof PlantStoreError && cause.code === 'damaged')) throw cause;
-    const remedy = `the log was not changed: run "${PROGRAM} verify ${path}" to list its damaged lines, then "${PROGRAM} repair ${path}" to repair them`;
+    const remedy =
+      `the log was not changed: run "${PROGRAM} verify ${path}" to list its damaged lines, ` +
+      `then "${PROGRAM} repair ${path}" to repair them`;
     throw new Error(`${cause.message}\n${remedy}`, { cause });
   }
 }

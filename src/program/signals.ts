@@ -6,10 +6,11 @@ import { killProcess } from './exit.js';
 /** How long the program may take to stop, in milliseconds: Docker sends SIGKILL after 10 s. */
 export const SHUTDOWN_MS = 9_500;
 
-/** Requests the end of the program, and handles SIGHUP until then. */
+/** How the parts of the program request its end, and learn that it is requested. */
 export interface Shutdown {
-  /** Aborted once the program has to end. After {@link SHUTDOWN_MS}, it is killed. */
+  /** Aborted when the program has to end. It is killed if it takes {@link SHUTDOWN_MS} longer. */
   readonly requested: AbortSignal;
+  /** Aborts `requested`. */
   readonly request: () => void;
   /** Sets the action for SIGHUP; runs it at once if a SIGHUP has already arrived. */
   readonly onHangup: (action: () => void) => void;
@@ -34,7 +35,7 @@ export function handleSignals(): Shutdown {
   const stopping = new AbortController();
   const requested = stopping.signal;
   const request = (): void => stopping.abort();
-  // Not referenced: it only fires if something keeps the process alive.
+  // The timer alone does not keep the process alive: it fires only if something else does.
   requested.addEventListener('abort', () => setTimeout(giveUp, SHUTDOWN_MS).unref());
 
   let killFrom = Infinity;
@@ -48,7 +49,7 @@ export function handleSignals(): Shutdown {
 
   let onHangup: (() => void) | undefined;
   let hasHungUp = false;
-  // Asked now: after the hangup, the standard input is no longer a terminal.
+  // Not when SIGHUP arrives: by then, the standard input is no longer a terminal.
   const hasTerminal = isatty(STDIN);
   process.on('SIGHUP', () => {
     if (hasTerminal) {
@@ -81,7 +82,7 @@ export function whenAborted(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Whether a signal is aborted, and its reason is the error, or a cause of it. */
+/** Whether an error is the reason for which `signal` was aborted, or was caused by it. */
 export function isAbort(error: unknown, signal: AbortSignal): boolean {
   return signal.aborted && isCausedBy(error, signal.reason);
 }

@@ -9,7 +9,7 @@ import { reasonOf } from '../../system-error.js';
 import { readDatabase } from '../database.js';
 import { EXIT, type ExitCode } from '../exit.js';
 import { withLog } from '../open-store.js';
-import { oncePerSecond } from '../output.js';
+import { createProgressPrinter } from '../output.js';
 import { readStoreSettings } from '../settings/read.js';
 
 const STDOUT = 1;
@@ -17,10 +17,12 @@ const STDOUT = 1;
 const CHUNK_LENGTH = 65_536;
 
 /**
- * The command `export`: prints all plants, one JSON object a line as `import` takes them, of the log at `file`, or else
- * of the configured log or database. A server may have the log open.
+ * The command `export`: prints all plants in the log at `file`, or, if no file is given, in the
+ * configured log or database. Each is a JSON object in a line, as `import` takes it. A server may
+ * have the log open.
  *
- * @throws Error if plants cannot be read or written, or once `stop` is aborted: then not all are printed.
+ * @throws Error if plants cannot be read or written, or if `stop` is aborted before all of them are
+ * printed.
  */
 export async function exportPlants(file: string | undefined, stop: AbortSignal): Promise<ExitCode> {
   if (file === undefined) {
@@ -36,7 +38,7 @@ async function printPlants(
   stop: AbortSignal,
 ): Promise<ExitCode> {
   const output = openOutput();
-  const report = oncePerSecond();
+  const printProgress = createProgressPrinter();
   let lines = '';
   let count = 0;
   for await (const plant of plants) {
@@ -46,7 +48,7 @@ async function printPlants(
     await output.write(lines);
     stop.throwIfAborted();
     lines = '';
-    report(() => `exporting: ${pluralize(count, 'plant')}`);
+    printProgress(() => `exporting: ${pluralize(count, 'plant')}`);
   }
   await output.write(lines);
   await output.close();
@@ -54,7 +56,7 @@ async function printPlants(
   return EXIT.done;
 }
 
-/** The standard output. Both functions reject unless it has taken all that was written. */
+/** The standard output. Both functions reject if it has not taken everything that was written. */
 interface Output {
   write(text: string): Promise<void>;
   close(): Promise<void>;
@@ -62,7 +64,7 @@ interface Output {
 
 function openOutput(): Output {
   if (!fstatSync(STDOUT).isFile()) return outputTo(process.stdout, () => Promise.resolve());
-  // Not process.stdout, which ignores partial writes, as to a full disk.
+  // Not process.stdout, which does not notice if a full disk takes only a part of a write.
   const file = createWriteStream('', { fd: STDOUT });
   // NFS, SMB and file systems in user space may report a full disk only when the file is closed.
   return outputTo(file, () => finished(file.end()));

@@ -6,59 +6,75 @@ import { reasonOf } from '../../system-error.js';
 
 /** The name of a file that means stdin. */
 const STDIN_NAME = '-';
-/** The lines that end in one chunk are read together: of 60 bytes each, 4,000. */
+/**
+ * How much of a file is read at once. All lines that end in one chunk are returned together: 4,000
+ * lines of 60 bytes, for example.
+ */
 const CHUNK_BYTES = 262_144;
 
-/** A line that is not blank, without its newline, and its number, from 1. */
+const BLANK = /^[ \t\r]*$/;
+
+/** A line, without its newline, and its number, from 1. */
 export interface Line {
   readonly number: number;
   readonly bytes: Buffer;
 }
 
 /**
- * Reads the lines of a file that are not blank, those that end in a chunk together. The last line may lack its newline.
+ * Reads the lines of a file that are not blank: for each chunk of the file, those that end in it.
+ * The last line may lack its newline.
  *
- * @throws Error if the file cannot be read, or if its first line that is not blank is no JSON object: then no line has
- * been yielded.
+ * @throws Error if the file cannot be read, or, before any line is yielded, if the first line is no
+ * JSON object; RangeError if a line is too long.
  */
 export async function* readLines(file: string, stop: AbortSignal): AsyncGenerator<readonly Line[]> {
   let count = 0;
   let isFirst = true;
-  /** The chunks that hold the beginning of a line. */
-  let begun: Buffer[] = [];
-  let begunBytes = 0;
+  /** The pieces of the line whose end has not been read, and how many bytes they have. */
+  let pieces: Buffer[] = [];
+  let pieceBytes = 0;
 
-  /** Ends the line that has begun. Returns it, unless it is blank. */
-  function endLine(rest: Buffer): Line[] {
-    const bytes = Buffer.concat([...begun, rest]);
-    [begun, begunBytes] = [[], 0];
+  /** Returns the line that ends with these bytes. */
+  function endLine(lastPiece: Buffer): Line {
+    const bytes = Buffer.concat([...pieces, lastPiece]);
+    [pieces, pieceBytes] = [[], 0];
     count++;
-    if (BLANK.test(bytes.toString('latin1'))) return [];
-    if (isFirst && !holdsObject(bytes))
+    return { number: count, bytes };
+  }
+
+  /** Returns the lines that are not blank. Checks the first line of the file that is not. */
+  function withoutBlank(lines: readonly Line[]): readonly Line[] {
+    const filled = lines.filter(({ bytes }) => !BLANK.test(bytes.toString('latin1')));
+    const [first] = filled;
+    if (isFirst && first && !holdsObject(first.bytes))
       throw new Error(
-        `${file}: line ${count} is not a JSON object; the file must be JSON lines, one plant a line; nothing was imported`,
+        `${file}: line ${first.number} is not a JSON object; the file must be JSON lines, ` +
+          'one plant a line; nothing was imported',
       );
-    isFirst = false;
-    return [{ number: count, bytes }];
+    if (first) isFirst = false;
+    return filled;
   }
 
   for await (const chunk of readChunks(file, stop)) {
-    let start = 0;
     const lines: Line[] = [];
-    for (let end; (end = chunk.indexOf(NEWLINE, start)) !== -1; start = end + 1)
-      lines.push(...endLine(chunk.subarray(start, end)));
-    yield lines;
-    begun.push(chunk.subarray(start));
-    begunBytes += chunk.length - start;
-    if (begunBytes > MAX_RECORD_BYTES)
+    let start = 0;
+    let end = chunk.indexOf(NEWLINE);
+    while (end !== -1) {
+      lines.push(endLine(chunk.subarray(start, end)));
+      start = end + 1;
+      end = chunk.indexOf(NEWLINE, start);
+    }
+    yield withoutBlank(lines);
+    pieces.push(chunk.subarray(start));
+    pieceBytes += chunk.length - start;
+    if (pieceBytes > MAX_RECORD_BYTES)
       throw new RangeError(
-        `${file}: line ${count + 1} is longer than ${MAX_RECORD_BYTES} bytes; nothing from there on was read`,
+        `${file}: line ${count + 1} is longer than ${MAX_RECORD_BYTES} bytes; ` +
+          'nothing from there on was read',
       );
   }
-  yield endLine(Buffer.alloc(0));
+  yield withoutBlank([endLine(Buffer.alloc(0))]);
 }
-
-const BLANK = /^[ \t\r]*$/;
 
 /** Whether a line is a JSON object, which a byte order mark may precede. */
 function holdsObject(line: Buffer): boolean {

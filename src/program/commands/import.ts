@@ -7,7 +7,7 @@ import { reasonOf } from '../../system-error.js';
 import { EXIT, type ExitCode } from '../exit.js';
 import { readLines, type Line } from './import-lines.js';
 import { openStore, type OpenStore } from '../open-store.js';
-import { oncePerSecond, printLine } from '../output.js';
+import { createProgressPrinter, printLine } from '../output.js';
 import { readStoreSettings } from '../settings/read.js';
 
 /** How many refused lines are listed; the others are counted. */
@@ -32,13 +32,16 @@ export async function importPlants(file: string, stop: AbortSignal): Promise<Exi
 type Target = Pick<OpenStore, 'log'> & { readonly store: PlantStore };
 
 /**
- * Adds the plants in a file to a store. If the first line that is not blank is no JSON object, the store is not opened.
- * Each line is a plant as `POST /plants` takes it, or a record of a log, whose `crc32` must match. Prints for the
- * first lines that are refused the number and the reason that the response would have, and the number of all. It can be
- * repeated: plants that were added before are compared.
+ * Adds the plants in a file to a store. Each line is a plant as `POST /plants` takes it, or a
+ * record of a log, whose `crc32` must match.
  *
- * @throws Error if the file cannot be read or does not hold JSON lines, or the first error of the store that is not
- * about a plant.
+ * For each of the first {@link MAX_LISTED} refused lines, prints its number, and why `POST /plants`
+ * would refuse the plant. At the end, prints how many lines were refused in total. The store is
+ * opened only once the file turns out to hold JSON lines. An import can be repeated: a plant that
+ * the store has already is unchanged.
+ *
+ * @throws Error if the file cannot be read or does not hold JSON lines; the first error of the
+ * store that is not about a plant.
  */
 export async function addPlants(
   file: string,
@@ -46,7 +49,7 @@ export async function addPlants(
   stop: AbortSignal,
 ): Promise<ExitCode> {
   const counts = { created: 0, unchanged: 0, refused: 0 };
-  const report = oncePerSecond();
+  const printProgress = createProgressPrinter();
   let target: Target | undefined;
   try {
     for await (const lines of readLines(file, stop)) {
@@ -60,27 +63,30 @@ export async function addPlants(
         else if (++counts.refused <= MAX_LISTED) await printLine(outcome.value.refusal);
       }
       if (failure) throw new Error(`${file}: ${failure.message}`, { cause: failure });
-      report(() => `importing ${file}: ${pluralize(counts.created + counts.unchanged, 'plant')}`);
+      printProgress(
+        () => `importing ${file}: ${pluralize(counts.created + counts.unchanged, 'plant')}`,
+      );
     }
-    // For a file without lines, too.
+    // No plant has opened the store if all lines are blank.
     target ??= await open();
   } finally {
     const { created, unchanged, refused } = counts;
     if (target)
       console.log(
-        `${file}: ${pluralize(created, 'plant')} imported, ${unchanged} unchanged, ${pluralize(refused, 'line')} refused`,
+        `${file}: ${pluralize(created, 'plant')} imported, ${unchanged} unchanged, ` +
+          `${pluralize(refused, 'line')} refused`,
       );
     await target?.store.close();
   }
-  // `close` notices if the log was modified meanwhile: it may lack these plants.
+  // `close` notices if the log was modified during the import: then it may lack these plants.
   target.log?.poisoned.throwIfAborted();
   return counts.refused === 0 ? EXIT.done : EXIT.failed;
 }
 
 /**
- * Adds the plant in a line. Resolves as `add` does, or to why the line is refused.
+ * Adds the plant in a line. Resolves to what `add` resolves to, or to why the line is refused.
  *
- * @throws Error with the number of the line, if the reason is not the line.
+ * @throws Error with the number of the line if the store fails for another reason.
  */
 async function addLine(
   store: PlantStore,

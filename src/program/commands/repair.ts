@@ -2,15 +2,15 @@ import { repairLog } from '../../log/repair.js';
 import { nodeSystem } from '../../log/system.js';
 import { pluralize } from '../../report.js';
 import { EXIT, type ExitCode } from '../exit.js';
-import { reportProgress } from '../output.js';
+import { createReadingPrinter } from '../output.js';
 
 /**
- * The command `repair`: rewrites damaged lines that hold a plant as records, and removes the others.
- * The old log is kept. If lines were removed, the exit code is that of a failure: they may have held
- * acknowledged plants.
+ * The command `repair`: rewrites damaged lines that hold a plant as records, and removes other
+ * damaged lines. The old log is kept. If lines were removed, the exit code is that of a failure,
+ * because they may have held acknowledged plants.
  */
 export async function repair(path: string, stop: AbortSignal): Promise<ExitCode> {
-  const onProgress = reportProgress(path);
+  const onProgress = createReadingPrinter(path);
   const repaired = await repairLog(nodeSystem, path, { onProgress, signal: stop });
   if (!repaired) {
     console.log(`${path}: no line is damaged; nothing was changed`);

@@ -10,9 +10,10 @@ import type { ServerSettings, TokenSource } from '../settings/rules.js';
 import { isAbort, whenAborted, type Shutdown } from '../signals.js';
 
 /**
- * Serves a store until a shutdown is requested; a log that is poisoned requests one, too. Resolves
- * to the exit code once the requests in flight are answered and the store is closed. `open` may
- * reject with the reason of the shutdown, or with an error caused by it.
+ * Serves the store that `open` opens, until a shutdown is requested. A poisoned log requests one.
+ * Resolves to the exit code once the requests in flight are answered and the store is closed.
+ * `open` is called after the monitor has started, so that it reports that the program is starting.
+ * If the shutdown is requested meanwhile, `open` rejects with its reason, or an error caused by it.
  */
 export async function serve(
   settings: ServerSettings,
@@ -26,10 +27,11 @@ export async function serve(
   if (!started) return EXIT.done;
   const { store, log, server, reload } = started;
 
-  // One at a time: several that hang would take all threads of libuv's pool, and stop the log.
-  let reloaded = Promise.resolve();
+  // One reload at a time: if each SIGHUP started one at once, several that hang would take all
+  // threads of libuv's pool, and stop the log.
+  let lastReload = Promise.resolve();
   shutdown.onHangup(() => {
-    reloaded = reloaded.then(reload);
+    lastReload = lastReload.then(reload);
   });
   if (log) void whenAborted(log.poisoned).then(shutdown.request);
   await whenAborted(requested);
@@ -39,8 +41,8 @@ export async function serve(
 }
 
 /**
- * Starts the monitor, opens the store, listens, and prints where. Rejects with the reason of
- * `stop`, or an error caused by it, if that is aborted before the store is open.
+ * Starts the monitor, opens the store, listens, and prints the addresses. If `stop` is aborted
+ * before the store is open, rejects with the reason of `stop`, or an error caused by it.
  */
 async function start(settings: ServerSettings, stop: AbortSignal, open: () => Promise<OpenStore>) {
   const {
@@ -67,7 +69,7 @@ async function start(settings: ServerSettings, stop: AbortSignal, open: () => Pr
     stop.throwIfAborted();
     const handler = createPlantHandler({
       store,
-      tokens: await tokensOf(tokenSource),
+      tokens: await resolveTokens(tokenSource),
       maxBodyBytes,
       maxBufferedBytes,
     });
@@ -80,7 +82,7 @@ async function start(settings: ServerSettings, stop: AbortSignal, open: () => Pr
     console.log(`plant-store listening on ${await server.listen(address)}`);
     console.log(place);
     if (log) console.log(`plants: ${log.size}`);
-    console.log(`token: ${nameOf(tokenSource)}`);
+    console.log(`token: ${describeSource(tokenSource)}`);
     if (tls && cert !== undefined) console.log(`certificate: ${cert}, ${validityOf(tls)}`);
     if (monitor) console.log(`monitor: ${monitor.url}`);
     monitor?.watch({
@@ -95,7 +97,7 @@ async function start(settings: ServerSettings, stop: AbortSignal, open: () => Pr
       }),
     });
 
-    /** Reads the token file, then the certificate and its key again. */
+    /** Reads the token file again, then the certificate and its key. */
     async function reload(): Promise<void> {
       if (tokenSource.kind === 'variable')
         report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
@@ -114,26 +116,27 @@ async function start(settings: ServerSettings, stop: AbortSignal, open: () => Pr
     }
     return { store, log, server, reload };
   } catch (error) {
-    // The connections of a database that is open would keep the process alive.
+    // The connections of an open database would keep the process alive.
     await store.close();
     throw error;
   }
 }
 
-/** Names where tokens come from, without the tokens. */
-function nameOf(source: TokenSource): string {
+/** Describes where tokens come from, without the tokens. */
+function describeSource(source: TokenSource): string {
   if (source.kind !== 'variable') return source.path;
   return `from PLANT_STORE_TOKEN (${pluralize(source.tokens.length, 'token')})`;
 }
 
-async function tokensOf(source: TokenSource): Promise<readonly string[]> {
+/** Returns the tokens of a source. Creates the token file if it has to be created. */
+async function resolveTokens(source: TokenSource): Promise<readonly string[]> {
   if (source.kind !== 'new file') return source.tokens;
   await createTokenFile(source.path);
   // Another program or the operator may have created it meanwhile.
   return readTokens(source.path);
 }
 
-/** Reports what a reload has done, or why it failed. Never rejects, so that the next reload works. */
+/** Reports what a reload has done, or why it failed. Never rejects: the next reload follows it. */
 async function reportReload(reload: () => Promise<string>, ifFailed: string): Promise<void> {
   report(await reload().catch((error: unknown) => `${reasonOf(error)}; ${ifFailed}`));
 }

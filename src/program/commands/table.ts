@@ -32,7 +32,7 @@ export const COMMANDS: readonly Command[] = [
     about: 'store plants: POST /plants with a bearer token',
     async run(shutdown) {
       const settings = await readServerSettings(process.env);
-      return serve(settings, shutdown, () => openStore(settings, 'try again', shutdown.requested));
+      return serve(settings, shutdown, () => openStore(settings, 'retry', shutdown.requested));
     },
   },
   {

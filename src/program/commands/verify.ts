@@ -3,11 +3,11 @@ import { verifyLog } from '../../log/read.js';
 import { nodeSystem } from '../../log/system.js';
 import { pluralize } from '../../report.js';
 import { EXIT, type ExitCode } from '../exit.js';
-import { printLine, reportProgress } from '../output.js';
+import { createReadingPrinter, printLine } from '../output.js';
 
 /** The command `verify`: checks every line of a log and prints the damaged ones. */
 export async function verify(path: string, signal: AbortSignal): Promise<ExitCode> {
-  const onProgress = reportProgress(path);
+  const onProgress = createReadingPrinter(path);
   let last: CheckedPart | undefined;
   let [damaged, newer] = [0, 0];
   for await (const part of verifyLog(nodeSystem, path, { onProgress, signal })) {

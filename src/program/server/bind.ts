@@ -6,11 +6,15 @@ import { codeOf, reasonOf } from '../../system-error.js';
 import { SettingsError } from '../settings/error.js';
 import type { Address } from '../settings/rules.js';
 
-/** The queue of connections to accept: Node's default of 511 is too short for a thousand at once. */
+/**
+ * How many connections may wait to be accepted. Node's default of 511 is too short if a thousand
+ * arrive at once.
+ */
 export const BACKLOG = 4096;
 
 /**
- * Makes a server listen, and resolves to its URL. The names of the settings for its host and port begin with `prefix`.
+ * Makes a server listen, and resolves to its URL. The settings for its host and port are
+ * `${prefix}HOST` and `${prefix}PORT`.
  *
  * @throws Error that names the setting to change; SettingsError for an inherited socket.
  */
@@ -26,14 +30,17 @@ export function bind(server: Server, address: Address, prefix: string): Promise<
         resolve(urlOf(bound, server instanceof TlsServer));
         return;
       }
-      // It would keep the process alive.
+      // A server that listens would keep the process alive.
       server.close();
       onError(new Error('it is not TCP'));
     });
   });
 }
 
-/** Blames the setting of the port if the port is in use, or for root only; otherwise that of the host. */
+/**
+ * An error that names the setting to change: the port if it is in use or reserved for root,
+ * otherwise the host.
+ */
 function bindError(cause: Error, address: Address, prefix: string): Error {
   const reason = reasonOf(cause);
   if ('fd' in address)

@@ -10,7 +10,7 @@ import { publishResponse } from '../../http/published.js';
  *
  * - If the latest request (that of `res`) is complete, the failure follows its response.
  * - If it is incomplete, the failure is its response, after those to earlier requests.
- * - If that response has begun, nothing is sent: the connection ends behind what was sent of it.
+ * - If the response to an incomplete request has begun, no failure can follow: the connection ends.
  */
 export function endAfterEarlier(
   socket: Duplex,
@@ -18,8 +18,8 @@ export function endAfterEarlier(
   failure: Failure,
 ): void {
   if (res?.req.complete) res.once('close', () => endWith(socket, failure));
-  // node:http emits `socket` once the responses before this one are sent, then writes the data
-  // buffered in this one: the microtask runs after that.
+  // Earlier responses are not sent yet. Once they are, node:http emits `socket`, then writes what
+  // this response has buffered. The microtask runs after that.
   else if (res && !res.socket)
     res.once('socket', () => queueMicrotask(() => endAfterEarlier(socket, res, failure)));
   else if (res?.headersSent) endGently(socket);

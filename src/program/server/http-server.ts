@@ -41,9 +41,15 @@ export interface PlantServer {
 export const CONNECTION_LIMITS = {
   /** A stop cannot end a handshake, so this must not be longer. Node's default is two minutes. */
   handshakeTimeout: STOP_TIMES.requestsMs,
-  /** For a head, from its first byte; for the first head on a connection, from when that was accepted. */
+  /**
+   * For a head, from its first byte. For the first head on a connection, from when the connection
+   * was accepted.
+   */
   headersTimeout: 10_000,
-  /** For a whole request: longer than the handler allows for a body, so that the handler responds first. */
+  /**
+   * For a whole request: longer than the handler allows for a body, so that the handler responds
+   * first.
+   */
   requestTimeout: 60_000,
   connectionsCheckingInterval: 1_000,
   /** Half of node:http's default: every client can make each connection hold this much. */
@@ -82,8 +88,9 @@ export function createPlantServer({
   let dropped = 0;
 
   server.on(tls ? 'secureConnection' : 'connection', (socket: Duplex) => {
-    // As node:http does by itself, node:https not. Before, a client that ended the connection
-    // during the handshake would keep it open until `handshakeTimeout`.
+    // node:http does this by itself, node:https does not. Not before the handshake is complete: a
+    // client that ended its side during the handshake would hold the connection until
+    // `handshakeTimeout`.
     socket.allowHalfOpen = true;
     connections.add(socket);
   });
@@ -95,13 +102,15 @@ export function createPlantServer({
   server.on('drop', () => {
     dropped++;
     report(
-      `overloaded: ${maxConnections} connections are open (PLANT_STORE_MAX_CONNECTIONS), more are closed at once`,
+      `overloaded: ${maxConnections} connections are open (PLANT_STORE_MAX_CONNECTIONS), ` +
+        'more are closed at once',
     );
   });
   server.on('request', handle);
   server.on('checkExpectation', handle);
   server.on('checkContinue', (req, res) => {
-    // The handler resumes the request to read its body, or, behind the head of a failure, to drain it.
+    // The handler resumes the request to read its body, or to drain it after the head of a failure:
+    // then it is too late for a 100 Continue.
     req.once('resume', () => {
       if (!res.headersSent) res.writeContinue();
     });

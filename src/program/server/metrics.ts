@@ -6,7 +6,10 @@ import type { PlantLog } from '../../log/log.js';
 import { VERSION } from '../version.js';
 import type { Handler } from './http-server.js';
 
-/** The values that the server, the handler and the log give at each scrape, once the program serves. */
+/**
+ * The values that are read from the server, the handler and the log at each scrape, once the
+ * program serves (`commands/serve.ts`).
+ */
 export interface Gauges {
   /** Connections that are open, and those that were closed on arrival because of the limit. */
   readonly open: number;
@@ -25,7 +28,7 @@ export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 /** The upper bounds of the buckets of a histogram, in seconds. */
 const BUCKETS = [...Array.from({ length: 15 }, (_, n) => 0.0005 * 2 ** n), Infinity];
 
-/** What each metric is. Its type follows from its name. */
+/** The description of each metric. Its type follows from its name: {@link typeOf}. */
 const HELP = {
   plant_store_http_requests_in_flight: 'Requests whose response is not decided',
   plant_store_http_responses_total: 'Responses, by status and error; a 200 has the error 0',
@@ -61,9 +64,16 @@ const METRIC_NAMES = Object.keys(HELP) as MetricName[];
 type Values = number | Iterable<Sample> | undefined;
 type Sample = readonly [suffix: string, value: number];
 
+export interface Metrics {
+  /** Returns a handler that does the same as the given one, and measures its requests. */
+  readonly measure: (handler: Handler) => Handler;
+  /** Writes all metrics in Prometheus' text format; without `gauges`, all but these. */
+  readonly render: (gauges: Gauges | undefined) => string;
+}
+
 /** Counts and measures requests, responses and commits from now on. */
-export function startMetrics() {
-  // A counter that appears with its first event would have no rate until the second one.
+export function startMetrics(): Metrics {
+  // All begin at 0: a counter that appears with its first event has no rate until the second one.
   const responses = new Map([
     [labelsOf(200, 0), 0],
     [labelsOf(500, 500), 0],
@@ -128,18 +138,14 @@ export function startMetrics() {
   }
 
   return {
-    /** Returns a handler that does the same as the given one, and measures its requests. */
-    measure:
-      (handler: Handler): Handler =>
-      (req, res) => {
-        inFlight.set(req, performance.now());
-        const handled = handler(req, res);
-        // Not every request gets a response.
-        void handled.then(() => inFlight.delete(req));
-        return handled;
-      },
-    /** Writes all metrics in Prometheus' text format. */
-    render: (gauges: Gauges | undefined): string => {
+    measure: (handler) => (req, res) => {
+      inFlight.set(req, performance.now());
+      const handled = handler(req, res);
+      // Not every request gets a response.
+      void handled.then(() => inFlight.delete(req));
+      return handled;
+    },
+    render(gauges) {
       const values = valuesOf(gauges);
       return METRIC_NAMES.map((name) => textOf(name, values[name])).join('');
     },

@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 
 import { bind } from './bind.js';
+import type { Handler } from './http-server.js';
 import { METRICS_TYPE, startMetrics, type Gauges } from './metrics.js';
 
 /** What the monitor watches while the program serves. */
@@ -13,17 +14,26 @@ export interface Watched {
 }
 
 /**
- * Each connection carries one request, and is closed after `connectionMs`: later than Prometheus gives up by
- * default (10 s).
+ * Each connection carries one request, and is closed after `connectionMs`. By default, Prometheus
+ * gives up before that, after 10 s.
  */
 export const MONITOR_LIMITS = { maxConnections: 100, connectionMs: 15_000 } as const;
 
+/** A server on a port of its own that reports the state of the program. */
+export interface Monitor {
+  readonly url: string;
+  /** Returns a handler that does the same as the given one, and measures its requests. */
+  readonly measure: (handler: Handler) => Handler;
+  /** To be called once the program serves. Until then, `/readyz` is `starting`. */
+  readonly watch: (watched: Watched) => void;
+}
+
 /**
- * Starts a server on a port of its own that reports the state of the program until the process ends.
+ * Starts the monitor, which runs until the process ends.
  *
  * @throws Error if it cannot listen on its host and port.
  */
-export async function startMonitor(host: string, port: number) {
+export async function startMonitor(host: string, port: number): Promise<Monitor> {
   const metrics = startMetrics();
   let watched: Watched | undefined;
 
@@ -38,7 +48,7 @@ export async function startMonitor(host: string, port: number) {
       () => true,
       () => false,
     );
-    // The program may have begun to stop meanwhile.
+    // The program may have begun to stop during the check.
     if (stop.aborted) return [503, 'stopping'];
     return canStore ? [200, 'ok'] : [503, 'unavailable'];
   }
@@ -64,14 +74,14 @@ export async function startMonitor(host: string, port: number) {
   });
 
   const url = await bind(server, { host, port }, 'PLANT_STORE_MONITOR_');
-  // It is never closed, so neither it nor its connections may keep the process alive.
+  // The monitor is never closed, so neither its server nor its connections may keep the process
+  // alive.
   server.unref();
 
   return {
     url,
     measure: metrics.measure,
-    /** To be called when the program begins to serve. */
-    watch(serving: Watched): void {
+    watch(serving) {
       watched = serving;
     },
   };

@@ -6,15 +6,15 @@ import { sendFailure } from '../../http/respond.js';
 import type { Connection, Connections } from './connections.js';
 
 /**
- * The times of {@link stopServer}, in milliseconds: together less than SHUTDOWN_MS, to close the
- * store in time. Tests replace them.
+ * The times of {@link stopServer}, in milliseconds. Together they are less than SHUTDOWN_MS, which
+ * leaves time to close the store. Tests replace them.
  */
 export const STOP_TIMES = {
-  /** For the requests in flight. */
+  /** How long requests in flight may take to get their responses. */
   requestsMs: 8_000,
-  /** To send 503 to the requests that remain. */
+  /** How long sending 503 to the remaining requests may take. */
   lastResponsesMs: 500,
-  /** How long a connection may be idle meanwhile: a request may be on its way. */
+  /** How long a connection may be idle: a request may be on its way. */
   idleMs: 500,
 } as const;
 
@@ -23,7 +23,7 @@ export const STOP_TIMES = {
  *
  * 1. At once, it stops listening, and the latest request of each connection becomes the last one.
  *    A connection is closed after its response.
- * 2. Until then, a connection without a request is closed once it has been idle for one to two
+ * 2. From then on, a connection without a request is closed once it has been idle for one to two
  *    `idleMs`.
  * 3. After `requestsMs`, each request that has no response yet gets a 503.
  * 4. After another `lastResponsesMs`, the remaining connections are destroyed.
@@ -58,9 +58,9 @@ function refuseUnanswered(connections: Connections): void {
 }
 
 /**
- * Returns a function that closes the connections that are idle, and were when it was called before.
- * `closeIdleConnections` keeps connections that have not sent a request yet (Node 20-24), or closes
- * them at once (Node 26).
+ * Returns a function that closes each connection that is idle, and was idle at the previous call.
+ * Not node:http's `closeIdleConnections`: it keeps connections that have not sent a request yet
+ * (Node 20-24), or closes them at once (Node 26).
  */
 function idleCloser(connections: Iterable<Connection>): () => void {
   const idle = new WeakSet<Connection>();
