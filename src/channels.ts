@@ -36,7 +36,7 @@ export interface CommitMessage {
 
 const commitChannel = channel('plant-store:commit');
 
-/** Publishes how a batch ended that began at `startedAt`, a time of `performance.now`. */
+/** Publishes the outcome of a batch that began at `startedAt`, a time of `performance.now`. */
 export function publishCommit(startedAt: number, outcome: Omit<CommitMessage, 'durationMs'>): void {
   const durationMs = performance.now() - startedAt;
   commitChannel.publish({ ...outcome, durationMs } satisfies CommitMessage);

@@ -12,9 +12,9 @@ export const reportToConsole: Report = (message, cause) => {
 };
 
 /**
- * Returns a `Report` that never throws, even if `report` throws or rejects. Its rate is not
- * limited: for reports that cannot repeat within seconds, such as that of the error that ends the
- * service.
+ * Returns a `Report` that never throws, even if `report` throws or rejects. It is for messages that
+ * cannot repeat within seconds, such as one about an error that ends the service, so their rate is
+ * not limited.
  *
  * @throws TypeError if `report` is not a function.
  */
@@ -38,9 +38,9 @@ export function guardReport(report: Report = reportToConsole): Report {
 export const REPORT_RATE = { count: 10, periodMs: 10_000 };
 
 /**
- * As {@link guardReport}, but drops the reports beyond {@link REPORT_RATE}. Their number is
- * reported before the first report of a later period. Each returned function has a limit of its
- * own, so reports of one kind cannot use up that of another.
+ * As {@link guardReport}, but drops the reports beyond {@link REPORT_RATE}. The number of dropped
+ * reports is reported before the first report of a later period. Each returned function has its own
+ * limit: callers that report different kinds of errors do not use up each other's.
  *
  * @throws TypeError if `report` is not a function.
  */
@@ -61,6 +61,6 @@ export function limitRate(report?: Report): Report {
 }
 
 /** Returns a count with its noun: `1 plant`, `2 plants`. */
-export function pluralize(count: number, thing: string): string {
-  return `${count} ${thing}${count === 1 ? '' : 's'}`;
+export function pluralize(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }

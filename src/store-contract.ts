@@ -19,7 +19,7 @@ interface StoreCheck {
   readonly check: (openEmptyStore: () => PlantStore | Promise<PlantStore>) => Promise<void>;
 }
 
-/** Values of a member that differ. */
+/** Values of a member, which a store has to keep apart. */
 const VALUES = [
   ...['fern', '', '\0', '\ud800', '\udfff', '\ufffd', 'é', 'e\u0301', '"\\\n'],
   ...['x'.repeat(1_048_576), 'x'.repeat(1_048_577)],
@@ -90,8 +90,9 @@ async function close(store: PlantStore): Promise<void> {
   await doesNotReject(async () => store.close());
 }
 
-const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> = {
-  async 'a new plant is created; with its id, the same is unchanged, and any other a conflict'(
+/** What a store promises: the words of each promise, and what checks it. */
+const PROMISES: Readonly<Record<string, (store: PlantStore) => Promise<void>>> = {
+  async 'a new plant is created, the same again is unchanged, another one with its id a conflict'(
     store,
   ) {
     let id = 0n;
@@ -153,11 +154,11 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
 };
 
 /**
- * Checks of what a {@link PlantStore} promises, for any test runner: one test for each.
- * `openEmptyStore` returns an empty store, or a promise of one, for each check.
+ * Checks of what a {@link PlantStore} promises, for any test runner: run each check as a test. A
+ * check calls `openEmptyStore` once, which returns an empty store or a promise of one.
  *
- * - **Ids** and the other members are checked by every store, even once it is closed, with a
- *   TypeError or RangeError. If `add` calls `copyPlant` first, that is done.
+ * - **Plants** are checked by the store: `add` rejects what is not a plant with a TypeError or
+ *   RangeError, even once the store is closed. An `add` that calls `copyPlant` first does that.
  * - **Time:** an `add` may take any time; neither a check nor the handler has a time limit. As long
  *   as it is pending, its client gets no response, the memory of its request stays reserved, even
  *   if the client has closed the connection, and `close` waits. A store that hangs therefore fills
@@ -165,7 +166,7 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
  *   own, shorter than that of its clients, and then rejects with `unavailable`; the plant may still
  *   be stored, as a retry is safe. A check of a store that hangs ends only with the time limit of
  *   the runner.
- * - **Durability** is not checked: test that a store that is opened again still has its plants.
+ * - **Durability** is not checked: test that a store still has its plants when it is opened again.
  *
  * @example With `node:test`:
  * ```ts
@@ -175,13 +176,13 @@ const promises: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
  * for (const { name, check } of storeContract) test(name, () => check(openEmptyStore));
  * ```
  */
-export const storeContract: readonly StoreCheck[] = Object.entries(promises).map(
-  ([name, expectKept]) => ({
+export const storeContract: readonly StoreCheck[] = Object.entries(PROMISES).map(
+  ([name, expectPromise]) => ({
     name,
     async check(openEmptyStore) {
       const store = await openEmptyStore();
       try {
-        await expectKept(store);
+        await expectPromise(store);
       } finally {
         await close(store);
       }

@@ -33,8 +33,8 @@ export interface PlantStore {
    * Waits for the pending plants, then releases the store. Plants that are added later are refused
    * as `unavailable`. Closing a store again does nothing.
    *
-   * @throws {@link PlantStoreError} `unavailable` if the store cannot be released. What `add` has
-   * resolved for is durable nevertheless.
+   * @throws {@link PlantStoreError} `unavailable` if the store cannot be released. The plants for
+   * which `add` has resolved are durable nevertheless.
    */
   close(): Promise<void>;
 }
@@ -53,8 +53,8 @@ export interface PlantStore {
  *   `plant-store/postgres`, which several processes can share. If it is this process, use the log
  *   that it has opened.
  *
- * `add` fails with the first two, opening a log with the last three, reading one with `unavailable`
- * or `damaged`.
+ * `add` fails with `conflict` or `unavailable`; opening a log with `unavailable`, `damaged` or
+ * `locked`; reading a log with `unavailable` or `damaged`.
  *
  * @example What a caller does about each code:
  * ```ts

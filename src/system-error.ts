@@ -7,15 +7,15 @@ export function codeOf(error: unknown): unknown {
 }
 
 /**
- * Describes a system error without its system call and path: `permission denied (EACCES)`. For
- * others, the message.
+ * Describes a system error without its system call and path: `permission denied (EACCES)`. Returns
+ * the message of other errors.
  */
 export function reasonOf(error: unknown): string {
   // The reason of an AbortSignal may be anything.
-  const { errno, message = String(error) } = (error ?? {}) as Partial<NodeJS.ErrnoException>;
-  const [code, words] = getSystemErrorMap().get(errno ?? 0) ?? [];
+  const { errno = 0, message = String(error) } = (error ?? {}) as Partial<NodeJS.ErrnoException>;
+  const [code, words] = getSystemErrorMap().get(errno) ?? [];
   if (words !== undefined) return `${words} (${code})`;
-  // Node has no words for some of them, such as EDQUOT: only the number is in the message.
-  const unnamed = Object.entries(constants.errno).find(([, value]) => value === -(errno ?? 0));
+  // Node has no words for some system errors, such as EDQUOT, and names them by number only.
+  const unnamed = Object.entries(constants.errno).find(([, value]) => value === -errno);
   return unnamed ? unnamed[0] : message;
 }

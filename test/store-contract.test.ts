@@ -58,7 +58,7 @@ const failsToCloseAgain: Mistake = (store) => {
 
 /** For each check, stores that it must find to be wrong. */
 const MISTAKES: Readonly<Record<string, Readonly<Record<string, Mistake>>>> = {
-  'a new plant is created; with its id, the same is unchanged, and any other a conflict': {
+  'a new plant is created, the same again is unchanged, another one with its id a conflict': {
     'stores nothing': adds(async () => 'unchanged'),
     'always says created': adds((store, plant) => store.add(plant).then(() => 'created')),
     'takes no tag for an empty one': changes(({ tag = '' }) => ({ tag })),

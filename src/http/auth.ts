@@ -22,10 +22,10 @@ export function tokenProblem(token: unknown): string | undefined {
 }
 
 /**
- * Creates a function that returns the failure of a request, unless that carries one of the tokens.
- * Each of them is compared with the presented token in constant time. How long that takes depends
- * on the length of the presented token only, which its sender knows. So the time reveals neither
- * the length of an accepted token nor which one matched.
+ * Creates a function that returns the failure of a request, or `undefined` if the request carries
+ * one of the tokens. Every token is compared with the presented one in constant time: the time
+ * depends only on the length of the presented token, which its sender knows. It reveals neither the
+ * length of an accepted token nor which token matched.
  *
  * @throws TypeError if there is no token, one that is not valid, or more than {@link MAX_TOKENS}.
  */

@@ -61,8 +61,8 @@ export async function readBody(
       ? readNow(req, take)
       : await readChunks(req, limits.bodyTimeoutMs, take);
   if (failure) {
-    // The listeners on the request and the stack trace of the failure refer to this scope. They
-    // would hold the body while the rest is drained, although its memory is not reserved any more.
+    // The listeners on the request and the stack trace of the failure refer to this scope. While
+    // the rest is drained, they would hold the body, whose memory is not reserved any more.
     body = NOTHING;
     throw failure;
   }

@@ -3,8 +3,8 @@ import type { PlantHandlerLimits } from './limits.js';
 import { declaredLength, isRepeated, type HttpRequest } from './request.js';
 
 /**
- * Why the body of a request is refused before it is read: its media type, its codings, or its
- * length.
+ * Why the body of a request is refused before it is read: because of its media type, its codings,
+ * or its length.
  */
 export function contentFailure(req: HttpRequest, limits: PlantHandlerLimits): Failure | undefined {
   const { headers } = req;
@@ -17,7 +17,8 @@ export function contentFailure(req: HttpRequest, limits: PlantHandlerLimits): Fa
 }
 
 /**
- * RFC 9110, section 8.3.1. RFC 8259 defines no parameters, so any are accepted but another charset.
+ * RFC 9110, section 8.3.1. RFC 8259 defines no parameters: all are ignored, but a charset other
+ * than UTF-8 is refused.
  */
 const JSON_TYPE = /^application\/json[\t ]*(?:;|$)/i;
 const OTHER_CHARSET = /;[\t ]*charset=(?!"?utf-?8"?[\t ]*(?:;|$))/i;

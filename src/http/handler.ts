@@ -32,8 +32,8 @@ export interface PlantHandlerOptions extends GivenLimits {
 }
 
 /**
- * Responds to `POST /plants`. With `next`, every other request is passed on before anything else of
- * it is looked at. Without `next`, it is answered with 404 or 405 once its token is accepted.
+ * Responds to `POST /plants`. With `next`, every other request is passed on, and only its path and
+ * method are looked at. Without `next`, it is answered with 404 or 405 once its token is accepted.
  *
  * The returned promise resolves once the response is ended or the connection destroyed, or once
  * `next` has returned; if `next` returns a promise, once that is fulfilled. It need not be awaited:
@@ -95,8 +95,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
 
   async function respond(req: HttpRequest, res: HttpResponse): Promise<void> {
     try {
-      // Behind a request with Upgrade, node:http loses the rest of the packet (Node 20-26), so the
-      // connection is closed after the response.
+      // node:http loses what arrives in one packet behind a request with Upgrade (Node 20-26), so
+      // the connection is closed after the response.
       if (req.headers.upgrade !== undefined && !res.headersSent)
         res.setHeader('Connection', 'close');
       const failure =
@@ -121,7 +121,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
         ? parsedPlant(req, limits, reservation)
         : parseNewPlant(await readBody(req, limits, reservation));
       const outcome: unknown = await store.add(plant);
-      // A store without types may hide an error.
+      // A store without types may resolve to something else instead of rejecting.
       if (outcome !== 'created' && outcome !== 'unchanged')
         throw new TypeError("store: add must resolve to 'created' or 'unchanged'");
       sendPlant(req, res, plant);
@@ -151,9 +151,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     }
   }
 
-  /**
-   * Responds with the failure for an error, after reporting what the operator has to know of it.
-   */
+  /** Reports an error if the operator has to know of it, then responds with its failure. */
   async function fail(req: HttpRequest, res: HttpResponse, error: unknown): Promise<void> {
     const failure = failureOf(error);
     if (failure === failures.overloaded)
@@ -193,7 +191,7 @@ function failureOf(error: unknown): Failure {
  */
 const PLANTS = /^(?:[Hh][Tt]{2}[Pp][Ss]?:\/\/[^/?#]*)?\/plants(?:\?|$)/;
 
-/** Why a request is none that creates a plant. */
+/** Why a request does not create a plant: its path or its method is another one. */
 export function routeFailure({ url = '', method }: HttpRequest): Failure | undefined {
   if (!PLANTS.test(url)) return failures.notFound;
   return method === 'POST' ? undefined : failures.method;

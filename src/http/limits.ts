@@ -33,8 +33,8 @@ export const DEFAULT_LIMITS: PlantHandlerLimits = {
 };
 
 /**
- * The smallest budget, in bodies of the largest size: each reserves four times its size, so that
- * one takes about half.
+ * The smallest value of `maxBufferedBytes`, in bodies of the largest size. A body reserves four
+ * times its size, so the largest body takes about half.
  */
 export const MIN_BUFFERED_BODIES = 8;
 
@@ -52,9 +52,9 @@ export const MAX_LIMITS: PlantHandlerLimits = {
 export const MAX_HEADER_LINES = 100;
 
 /**
- * Bounds the memory of requests that are refused before their bodies are read; most of them carry no
- * token. Each holds its share until its body is drained and its response flushed. There is room for
- * 5,000 minimal requests; one 64 KiB read of a socket can bring 3,640.
+ * Bounds the memory of requests that are refused before their bodies are read; most of them carry
+ * no token. Each request counts until its body is drained and its response flushed. There is room
+ * for 5,000 minimal requests; one read of a socket, of 64 KiB, can bring 3,640.
  */
 export const MAX_REFUSED_BYTES = 16_777_216;
 
@@ -68,9 +68,9 @@ export const MAX_TOKEN_LENGTH = 511;
 export const MAX_TOKENS = 100;
 
 /**
- * How much of a refused request's body is read and dropped, and for how long, before the connection
- * is closed: a client that sends its whole body first would otherwise get a reset in place of the
- * response. Tests replace these values.
+ * How much of the body of a refused request is read and dropped, and for how long, before the
+ * connection is closed. Otherwise a client that sends its whole body before it reads would get a
+ * reset in place of the response. Tests replace these values.
  */
 export const DRAIN = { maxBytes: 16_777_216, timeoutMs: 5_000 } as const;
 

@@ -35,7 +35,7 @@ interface Response {
 
 /**
  * The response of each status: Plant for 200, Error for every status that a failure has. Failures
- * that are functions are skipped: they have status 400, and so have constant ones.
+ * that are functions are skipped: their status is 400, which failures that are constants have, too.
  */
 const responses: Record<string, Response> = {
   200: { description: 'plant response', content: json('Plant') },

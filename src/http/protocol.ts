@@ -5,7 +5,7 @@ import { isHttp2, isRepeated, type HttpRequest } from './request.js';
 /** The characters of RFC 3986, sections 3.2.2 and 3.2.3. Nothing depends on which host is named. */
 const HOST = /^[\w.~!$&'()*+,;=:%[\]-]*$/;
 
-/** Why a request fails, whatever its path is: HTTP forbids it, or it has too many header lines. */
+/** Why a request fails at any path: HTTP forbids it, or it has too many header lines. */
 export function protocolFailure(req: HttpRequest): Failure | undefined {
   // Names and values alternate.
   if (req.rawHeaders && req.rawHeaders.length > 2 * MAX_HEADER_LINES)

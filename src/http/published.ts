@@ -9,8 +9,8 @@ import type { HttpRequest, HttpResponse } from './request.js';
  * and the 503 for a request that is cut off at shutdown.
  *
  * There is one message for each request that is answered. There is none for a request that is
- * passed to `next`, and none for an answer that cannot be sent: the connection is closed, by the
- * client or for lack of memory, or the application has begun the response itself. In an
+ * passed to `next`, and none for an answer that cannot be sent, because the connection is closed
+ * (by the client or for lack of memory) or the application has begun the response itself. In an
  * application, a message may announce an answer that node:http drops, because an earlier response
  * on the connection carried `Connection: close`.
  *

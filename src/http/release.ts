@@ -3,7 +3,7 @@ import { clearTimeout, setTimeout } from 'node:timers';
 import type { Reservation } from './budget.js';
 import type { HttpRequest, HttpResponse } from './request.js';
 
-/** The `release` of each response that is not flushed yet, by its connection. */
+/** By connection: what to call for each response that is not flushed yet. */
 const releasesBySocket = new WeakMap<object, Set<() => void>>();
 
 /**
