@@ -212,7 +212,7 @@ t.test('the groups of checks that a document names exist', async (t) => {
 });
 
 t.test('the documented line of the log has all members of a record', async (t) => {
-  const members = block('The log', 'text').matchAll(/"(\w+)":/g);
+  const members = block('The format', 'text').matchAll(/"(\w+)":/g);
   t.strictSame(
     [...members].map(([, name]) => name),
     ['id', ...MEMBERS, 'crc32'],
