@@ -182,9 +182,17 @@ export function membersInJson(plant: StoredMembers): string {
   for (const member of MEMBERS) {
     const value = plant[member];
     if (value === undefined) continue;
-    json += `${json && ','}"${member}":${JSON.stringify(value)}`;
+    json += `${json && ','}"${member}":${stringInJson(value)}`;
   }
   return json;
+}
+
+/** Characters that JSON escapes, and lone surrogates among others beyond ASCII. */
+const MAY_NEED_ESCAPE = /[^ !#-[\]-~]/;
+
+/** Returns what `JSON.stringify` does, which takes four times as long as this test (Node 24). */
+function stringInJson(value: string): string {
+  return MAY_NEED_ESCAPE.test(value) ? JSON.stringify(value) : `"${value}"`;
 }
 
 /**
