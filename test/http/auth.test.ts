@@ -38,7 +38,7 @@ t.test('a token that resembles an accepted one is refused', async (t) => {
   }
 });
 
-t.test('every token is compared in constant time, over the length of the sent one', async (t) => {
+t.test('every token is compared in constant time, over the length of the longest one', async (t) => {
   // Teardowns run in the reverse order.
   t.teardown(syncBuiltinESMExports);
   const calls = t.capture(crypto, 'timingSafeEqual', crypto.timingSafeEqual);
@@ -47,8 +47,7 @@ t.test('every token is compared in constant time, over the length of the sent on
   for (const token of [...accepted, 'x', 'none-of-them']) {
     judge(accepted, `Bearer ${token}`);
     const sizes = calls().map(({ args: [presented] }) => presented.byteLength);
-    // With a NUL behind it.
-    t.strictSame(sizes, Array(accepted.length).fill(token.length + 1), token);
+    t.strictSame(sizes, Array(accepted.length).fill('a-longer-one'.length), token);
   }
 });
 
