@@ -24,6 +24,8 @@ const JSON_TYPE = /^application\/json[\t ]*(?:;|$)/i;
 const OTHER_CHARSET = /;[\t ]*charset=(?!"?utf-?8"?[\t ]*(?:;|$))/i;
 
 function isJson(contentType = ''): boolean {
+  // What most clients send needs neither expression.
+  if (contentType === 'application/json') return true;
   return JSON_TYPE.test(contentType) && !OTHER_CHARSET.test(contentType);
 }
 
