@@ -2,7 +2,8 @@ import { damageReasons } from './errors.js';
 import { statRegularFile, type OpenFile } from './files.js';
 import type { IdIndex } from './ids.js';
 import { partsOf, type Line, type Part } from './lines.js';
-import { beginsAsLog, beginsAsRecord, NEWLINE } from './record.js';
+import { NEWLINE } from './encode.js';
+import { beginsAsLog, beginsAsRecord } from './record.js';
 
 /** How the lines of a log are read. */
 export interface ReadingOptions {

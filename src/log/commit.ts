@@ -8,11 +8,12 @@ import type { NewPlant } from '../plant.js';
 import { limitRate } from '../report.js';
 import type { PlantStoreError } from '../store.js';
 import { codeOf, reasonOf } from '../system-error.js';
+import { createRecordBuffer, type RecordBuffer } from './encode.js';
 import { fileErrors, MODIFIED, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import { leaveMarks } from './mark.js';
 import type { OpenLog } from './open-log.js';
-import { encodeRecord, MAX_RECORD_BYTES } from './record.js';
+import { MAX_RECORD_BYTES } from './record.js';
 import type { Recovered } from './recover.js';
 
 /** Plants are taken only in the state `open`. A commit that hangs may still return. */
@@ -67,20 +68,17 @@ interface Batch {
   readonly stored: Promise<'created'>;
   readonly resolve: (outcome: 'created') => void;
   readonly reject: (error: PlantStoreError) => void;
-  /** The lines of the plants, concatenated. */
-  lines: string;
-  /** The length of `lines` in UTF-8, in bytes. */
-  bytes: number;
+  readonly records: RecordBuffer;
 }
 
 interface BatchedPlant {
   readonly plant: NewPlant;
-  /** The byte offset of its line within `lines`. */
+  /** The byte offset of its record within the batch. */
   readonly start: number;
 }
 
 /**
- * A batch whose lines are longer than this takes no more plants. Without this limit, a batch could
+ * A batch whose records are longer than this takes no more plants. Without this limit, a batch could
  * take every waiting plant, and the first one would wait for the last byte.
  */
 const FULL_BATCH_BYTES = 4_194_304;
@@ -168,29 +166,31 @@ export function createCommitter(log: OpenLog, { index, end: start }: Recovered):
   async function commit(batch: Batch): Promise<PlantStoreError | undefined> {
     const startedAt = performance.now();
     const error = state.is === 'poisoned' ? state.error : await writeBatch(batch);
-    const { plants, bytes } = batch;
-    const stored = error ? { plants: 0, bytes: 0, error } : { plants: plants.size, bytes };
+    const { plants, records } = batch;
+    const stored = error
+      ? { plants: 0, bytes: 0, error }
+      : { plants: plants.size, bytes: records.length };
     publishCommit(startedAt, { store: path, ...stored });
     return error;
   }
 
   /** Resolves to the reason why the plants of a batch were not stored, if so. */
-  async function writeBatch({ plants, lines, bytes }: Batch): Promise<PlantStoreError | undefined> {
+  async function writeBatch({ plants, records }: Batch): Promise<PlantStoreError | undefined> {
     try {
       requireSize(end);
     } catch (error) {
       return poison(error);
     }
     try {
-      await file.append(Buffer.from(lines));
+      await file.append(records.bytes());
     } catch (cause) {
-      return undoWrite(cause, lines);
+      return undoWrite(cause, records.bytes());
     }
     if (state.is === 'hanging') report(`${path}: the write has returned; plants are stored again`);
     if (isFull) reportRoom(`${path}: there is room again`);
     isFull = false;
     for (const [id, { start }] of plants) index.add(id, end + start);
-    end += bytes;
+    end += records.length;
     // Another process has modified the file during the write.
     return state.is === 'poisoned' ? state.error : undefined;
   }
@@ -201,11 +201,10 @@ export function createCommitter(log: OpenLog, { index, end: start }: Recovered):
    * the first ones. If anything else follows the end, another process writes to the file: nothing
    * is cut then. Resolves to the reason why the plants were not stored.
    */
-  async function undoWrite(cause: unknown, lines: string): Promise<PlantStoreError> {
+  async function undoWrite(cause: unknown, written: Buffer): Promise<PlantStoreError> {
     // Another process has modified the file during the write.
     if (state.is === 'poisoned') return state.error;
     try {
-      const written = Buffer.from(lines);
       const left = Buffer.alloc(written.length);
       const bytesRead = await file.read(left, end);
       if (left.compare(written, 0, bytesRead, 0, bytesRead) !== 0) throw fileErrors.changed();
@@ -254,15 +253,17 @@ export function createCommitter(log: OpenLog, { index, end: start }: Recovered):
       return undefined;
     },
     append(plant) {
-      const line = encodeRecord(plant);
-      const bytes = Buffer.byteLength(line);
-      if (bytes > MAX_RECORD_BYTES) throw storeErrors.tooLarge();
-      if (!filling) batches.push((filling = createBatch()));
-      const { plants, stored } = filling;
-      plants.set(plant.id, { plant, start: filling.bytes });
-      filling.lines += line;
-      filling.bytes += bytes;
-      if (filling.bytes > FULL_BATCH_BYTES) filling = undefined;
+      const batch = filling ?? createBatch();
+      const { plants, records, stored } = batch;
+      const start = records.length;
+      records.add(plant);
+      if (records.length - start > MAX_RECORD_BYTES) {
+        records.truncate(start);
+        throw storeErrors.tooLarge();
+      }
+      plants.set(plant.id, { plant, start });
+      if (batch !== filling) batches.push(batch);
+      filling = records.length > FULL_BATCH_BYTES ? undefined : batch;
       running ??= run();
       return stored;
     },
@@ -298,5 +299,5 @@ function createBatch(): Batch {
   const stored = new Promise<'created'>((...settle) => {
     [resolve, reject] = settle;
   });
-  return { plants: new Map(), stored, resolve, reject, lines: '', bytes: 0 };
+  return { plants: new Map(), stored, resolve, reject, records: createRecordBuffer() };
 }

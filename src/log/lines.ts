@@ -6,14 +6,8 @@ import type { PlantStoreError } from '../store.js';
 import { crc32 } from './crc32.js';
 import { damageReasons, fileErrors, storeErrors } from './errors.js';
 import type { OpenFile } from './files.js';
-import {
-  CRC32_MEMBER,
-  isTornRecord,
-  MAX_RECORD_BYTES,
-  NEWLINE,
-  parseLine,
-  PLAIN_RECORD,
-} from './record.js';
+import { CRC32_MEMBER, NEWLINE } from './encode.js';
+import { isTornRecord, MAX_RECORD_BYTES, parseLine, PLAIN_RECORD } from './record.js';
 
 /** A line of a log. It is a record unless it has a `damage`. */
 export interface Line {

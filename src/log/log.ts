@@ -19,7 +19,8 @@ import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
 import type { OpenLog } from './open-log.js';
 import { readPlants } from './read.js';
-import { encodeRecord, parseLine, recordStart } from './record.js';
+import { encodeRecord, recordStart } from './encode.js';
+import { parseLine } from './record.js';
 import { recover, type Recovered } from './recover.js';
 import { nodeSystem, type System } from './system.js';
 

@@ -1,7 +1,8 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 
 import { parseObject, type ParsedObject, type PlantFault } from '../plant-json.js';
-import { membersInJson, membersPattern, type StoredPlant } from '../plant.js';
+import { membersPattern, type StoredPlant } from '../plant.js';
+import { CRC32_MEMBER, encodeMembers, encodeRecord } from './encode.js';
 import { damageReasons } from './errors.js';
 
 /**
@@ -9,27 +10,9 @@ import { damageReasons } from './errors.js';
  * body fits.
  */
 export const MAX_RECORD_BYTES = 134_217_728;
-export const NEWLINE = 0x0a;
 
 const ID_START = Buffer.from('{"id":');
-/** Precedes the checksum of a record. No string contains it: in JSON, its quotes would be escaped. */
-export const CRC32_MEMBER = ',"crc32":';
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');
-
-/** Returns the record of a plant: its line in the log, with its newline. */
-export function encodeRecord(plant: StoredPlant): string {
-  const members = encodeMembers(plant);
-  return `${members}${CRC32_MEMBER}${zlibCrc32(members)}}\n`;
-}
-
-function encodeMembers(plant: StoredPlant): string {
-  return recordStart(plant.id) + membersInJson(plant);
-}
-
-/** What the record of a plant with an id begins with. */
-export function recordStart(id: bigint): string {
-  return `{"id":${id},`;
-}
 
 /**
  * The layout of a record without escapes, as almost all are. Its groups are the id, which may be out

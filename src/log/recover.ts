@@ -5,7 +5,7 @@ import { keepTorn, requireSameFile } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { errorOfLine, type Line } from './lines.js';
 import type { OpenLog } from './open-log.js';
-import { NEWLINE } from './record.js';
+import { NEWLINE } from './encode.js';
 
 /** What a log holds. */
 export interface Recovered {

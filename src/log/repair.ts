@@ -8,7 +8,7 @@ import { createIdIndex } from './ids.js';
 import { errorOfLine } from './lines.js';
 import { acquireLock } from './lock.js';
 import type { OpenLog } from './open-log.js';
-import { encodeRecord, NEWLINE } from './record.js';
+import { encodeRecord, NEWLINE } from './encode.js';
 import type { System } from './system.js';
 
 export interface Repair {

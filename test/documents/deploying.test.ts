@@ -14,7 +14,7 @@ import t, { type Test } from 'tap';
 import { parseAllDocuments } from 'yaml';
 
 import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
-import { encodeRecord } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/encode.js';
 import { DEFAULTS } from '../../dist/postgres/store.js';
 import { EXIT } from '../../dist/program/exit.js';
 import { readServerSettings } from '../../dist/program/settings/rules.js';

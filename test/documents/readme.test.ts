@@ -17,7 +17,8 @@ import {
 } from '../../dist/http/limits.js';
 import { openapi } from '../../dist/index.js';
 import { HANG_MS } from '../../dist/log/commit.js';
-import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/encode.js';
+import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { MEMBERS } from '../../dist/plant.js';
 import { CONNECTION_LIMITS } from '../../dist/program/server/http-server.js';
 import { MONITOR_LIMITS } from '../../dist/program/server/monitor.js';

@@ -4,7 +4,8 @@ import { appendFileSync, existsSync, truncateSync, writeFileSync } from 'node:fs
 import t from 'tap';
 
 import { openLog } from '../../dist/log/log.js';
-import { encodeRecord, MAX_RECORD_BYTES } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/encode.js';
+import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../helpers/exactly.js';

@@ -17,7 +17,7 @@ import t from 'tap';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { readPlantLog } from '../../dist/log/read.js';
-import { encodeRecord } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/encode.js';
 import { FERN, IVY, MOSS } from '../helpers/plants.js';
 import { collect } from '../helpers/stores.js';
 import {

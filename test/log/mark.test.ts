@@ -19,7 +19,7 @@ import t, { type Test } from 'tap';
 import { MODIFIED } from '../../dist/log/errors.js';
 import { openLog, openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { readPlantLog, verifyLog } from '../../dist/log/read.js';
-import { encodeRecord } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/encode.js';
 import { repairLog } from '../../dist/log/repair.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { exactly } from '../helpers/exactly.js';

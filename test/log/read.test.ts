@@ -6,7 +6,7 @@ import t from 'tap';
 import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { verifyLog } from '../../dist/log/read.js';
 import { readPlantLog } from '../../dist/log/read.js';
-import { encodeRecord } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/encode.js';
 import { nodeSystem } from '../../dist/log/system.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { example } from '../embedding/application.js';

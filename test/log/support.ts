@@ -10,7 +10,7 @@ import type { Test } from 'tap';
 
 import type { OpenFile } from '../../dist/log/files.js';
 import { openLog, type PlantLog } from '../../dist/log/log.js';
-import { encodeRecord } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/encode.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import type { NewPlant } from '../../dist/plant.js';
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { encodeRecord } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/encode.js';
 import { FERN } from '../helpers/plants.js';
 
 const LOG_MODULE = new URL('../../dist/log/log.js', import.meta.url).href;

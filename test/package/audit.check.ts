@@ -16,7 +16,7 @@ import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 import ts from 'typescript';
 
-import { encodeRecord } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/encode.js';
 import { selfSigned } from '../helpers/certificate.js';
 import { statusWith } from '../helpers/client.js';
 import { folderOutside, INSTALL_SCRIPTS, run } from '../helpers/command.js';

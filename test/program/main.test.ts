@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url';
 
 import t from 'tap';
 
-import { encodeRecord } from '../../dist/log/record.js';
+import { encodeRecord } from '../../dist/log/encode.js';
 import { PROGRAM } from '../../dist/program/output.js';
 import { FERN, IVY } from '../helpers/plants.js';
 import {

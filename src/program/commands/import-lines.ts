@@ -1,7 +1,8 @@
 import { createReadStream } from 'node:fs';
 import { addAbortSignal } from 'node:stream';
 
-import { MAX_RECORD_BYTES, NEWLINE } from '../../log/record.js';
+import { NEWLINE } from '../../log/encode.js';
+import { MAX_RECORD_BYTES } from '../../log/record.js';
 import { reasonOf } from '../../system-error.js';
 
 /** The name of a file that means stdin. */

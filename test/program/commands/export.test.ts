@@ -3,7 +3,7 @@ import { join } from 'node:path';
 
 import t from 'tap';
 
-import { encodeRecord } from '../../../dist/log/record.js';
+import { encodeRecord } from '../../../dist/log/encode.js';
 import { PROGRAM } from '../../../dist/program/output.js';
 import {
   ENV,

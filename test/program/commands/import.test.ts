@@ -5,7 +5,8 @@ import { gzipSync } from 'node:zlib';
 import t, { type Test } from 'tap';
 
 import { openPlantLog, readPlantLog } from '../../../dist/index.js';
-import { encodeRecord, MAX_RECORD_BYTES } from '../../../dist/log/record.js';
+import { encodeRecord } from '../../../dist/log/encode.js';
+import { MAX_RECORD_BYTES } from '../../../dist/log/record.js';
 import { addPlants } from '../../../dist/program/commands/import.js';
 import { block } from '../../helpers/documents.js';
 import { exactly } from '../../helpers/exactly.js';

@@ -21,7 +21,7 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { openPlantLog } from '../../../dist/index.js';
-import { encodeRecord } from '../../../dist/log/record.js';
+import { encodeRecord } from '../../../dist/log/encode.js';
 import { serve } from '../../../dist/program/commands/serve.js';
 import type { OpenStore } from '../../../dist/program/open-store.js';
 import { bind } from '../../../dist/program/server/bind.js';

@@ -5,7 +5,7 @@ import { setImmediate } from 'node:timers/promises';
 
 import t from 'tap';
 
-import { encodeRecord } from '../../../dist/log/record.js';
+import { encodeRecord } from '../../../dist/log/encode.js';
 import { nodeSystem } from '../../../dist/log/system.js';
 import { FERN, IVY, MOSS } from '../../helpers/plants.js';
 import {

@@ -1,0 +1,98 @@
+// The global is a getter, which takes time for each plant.
+import { Buffer } from 'node:buffer';
+
+import { membersInJson, type StoredPlant } from '../plant.js';
+import { crc32 } from './crc32.js';
+
+export const NEWLINE = 0x0a;
+/** Precedes the checksum of a record. No string contains it: in JSON, its quotes are escaped. */
+export const CRC32_MEMBER = ',"crc32":';
+
+const CRC32_BYTES = Buffer.from(CRC32_MEMBER);
+const CLOSING_BRACE = 0x7d;
+const ZERO = 0x30;
+/** The most bytes that follow the members of a record: a checksum, a brace and a newline. */
+const MAX_END_BYTES = CRC32_BYTES.length + '4294967295}\n'.length;
+/** Enough for a batch of a hundred ordinary plants. */
+const FIRST_BYTES = 8_192;
+
+/** Records that are encoded one behind the other: the lines of the log, with their newlines. */
+export interface RecordBuffer {
+  /** The length of the records, in bytes. */
+  readonly length: number;
+  /** The records. They stay where they are until more are added. */
+  bytes(): Buffer;
+  /** Encodes the record of a plant behind the others. */
+  add(plant: StoredPlant): void;
+  /** Removes the records behind a length, which `length` had before. */
+  truncate(length: number): void;
+}
+
+/**
+ * Creates an empty buffer. Encoding into it takes 0.7 µs less for each plant than joining strings,
+ * because the checksum is computed from these bytes, and does not become a string (Node 24).
+ */
+export function createRecordBuffer(): RecordBuffer {
+  let buffer = Buffer.allocUnsafeSlow(FIRST_BYTES);
+  let view = new DataView(buffer.buffer);
+  let length = 0;
+
+  function makeRoom(bytes: number): void {
+    if (length + bytes <= buffer.length) return;
+    // Doubled, so that copying takes time linear in the length.
+    const larger = Buffer.allocUnsafeSlow(Math.max(2 * buffer.length, length + bytes));
+    buffer.copy(larger, 0, 0, length);
+    buffer = larger;
+    view = new DataView(larger.buffer);
+  }
+
+  return {
+    get length() {
+      return length;
+    },
+    bytes: () => buffer.subarray(0, length),
+    add(plant) {
+      const members = encodeMembers(plant);
+      makeRoom(Buffer.byteLength(members) + MAX_END_BYTES);
+      let end = length + buffer.write(members, length);
+      const sum = crc32(view, length, end);
+      buffer.set(CRC32_BYTES, end);
+      end = writeDigits(sum, buffer, end + CRC32_BYTES.length);
+      buffer[end++] = CLOSING_BRACE;
+      buffer[end++] = NEWLINE;
+      length = end;
+    },
+    truncate(shorter) {
+      length = shorter;
+    },
+  };
+}
+
+/** Writes a number in decimal. Returns the index behind its last digit. */
+function writeDigits(number: number, buffer: Buffer, start: number): number {
+  let end = start + 1;
+  for (let power = 10; number >= power; power *= 10) end++;
+  let rest = number;
+  for (let at = end - 1; at >= start; at--) {
+    buffer[at] = ZERO + (rest % 10);
+    rest = Math.floor(rest / 10);
+  }
+  return end;
+}
+
+/** Returns the record of a plant. */
+export function encodeRecord(plant: StoredPlant): string {
+  const records = createRecordBuffer();
+  records.add(plant);
+  return records.bytes().toString();
+}
+
+/** Returns the bytes of a record that its checksum is computed from, as text. */
+export function encodeMembers(plant: StoredPlant): string {
+  return recordStart(plant.id) + membersInJson(plant);
+}
+
+/** What the record of a plant with an id begins with. */
+export function recordStart(id: bigint): string {
+  return `{"id":${id},`;
+}
