@@ -38,9 +38,7 @@ export function readBody(
   req.on('error', ignore);
   if (!mayQueue(req)) return collectBody(req, limits, reservation);
   return endOfTurn().then(() =>
-    hasArrived(req)
-      ? takeBody(req, limits, reservation)
-      : collectBody(req, limits, reservation),
+    hasArrived(req) ? takeBody(req, limits, reservation) : collectBody(req, limits, reservation),
   );
 }
 

@@ -38,18 +38,21 @@ t.test('a token that resembles an accepted one is refused', async (t) => {
   }
 });
 
-t.test('every token is compared in constant time, over the length of the longest one', async (t) => {
-  // Teardowns run in the reverse order.
-  t.teardown(syncBuiltinESMExports);
-  const calls = t.capture(crypto, 'timingSafeEqual', crypto.timingSafeEqual);
-  syncBuiltinESMExports();
-  const accepted = ['first', 'a-longer-one', 'last'];
-  for (const token of [...accepted, 'x', 'none-of-them']) {
-    judge(accepted, `Bearer ${token}`);
-    const sizes = calls().map(({ args: [presented] }) => presented.byteLength);
-    t.strictSame(sizes, Array(accepted.length).fill('a-longer-one'.length), token);
-  }
-});
+t.test(
+  'every token is compared in constant time, over the length of the longest one',
+  async (t) => {
+    // Teardowns run in the reverse order.
+    t.teardown(syncBuiltinESMExports);
+    const calls = t.capture(crypto, 'timingSafeEqual', crypto.timingSafeEqual);
+    syncBuiltinESMExports();
+    const accepted = ['first', 'a-longer-one', 'last'];
+    for (const token of [...accepted, 'x', 'none-of-them']) {
+      judge(accepted, `Bearer ${token}`);
+      const sizes = calls().map(({ args: [presented] }) => presented.byteLength);
+      t.strictSame(sizes, Array(accepted.length).fill('a-longer-one'.length), token);
+    }
+  },
+);
 
 t.test('a header without a bearer token counts as no credentials', async (t) => {
   const others = [
