@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 import type { Failure } from '../../http/failures.js';
@@ -7,8 +8,10 @@ import { endAfterEarlier } from './end-connection.js';
 /** An open connection. */
 export interface Connection {
   readonly socket: Duplex;
-  /** The latest response, until it is closed: an idle connection holds no request in memory. */
+  /** The latest response, until it is sent: an idle connection holds no request in memory. */
   latest: ServerResponse | undefined;
+  /** Since when the connection waits for its next request; `Infinity` before and during one. */
+  idleSince: number;
   /** How many requests have been handled. */
   requests: number;
   /** Whether a failure that is no response to a request ends the connection. */
@@ -25,12 +28,14 @@ export interface Connection {
  * - the connection takes no more responses, because one of these two has been sent.
  */
 export interface Connections extends Iterable<Connection> {
-  add(socket: Duplex): void;
+  add(socket: Socket): void;
   get(socket: Duplex): Connection | undefined;
   /** Notes a request, and returns whether it is to be handled: false behind the last one. */
   accept(req: IncomingMessage, res: ServerResponse): boolean;
   /** Ends a connection with a failure, after the responses to earlier requests. */
   end(connection: Connection, failure: Failure): void;
+  /** Closes each connection that has waited for its next request for longer than `ms`. */
+  closeIdle(ms: number): void;
   /** The latest response of each connection, if it has not begun. */
   unanswered(): Iterable<ServerResponse>;
   /** Makes the latest request of each connection the last one, or the next one if there is none. */
@@ -48,8 +53,23 @@ export function trackConnections(): Connections {
   return {
     [Symbol.iterator]: () => connections.values(),
     add(socket) {
-      connections.set(socket, { socket, latest: undefined, requests: 0, isEnding: false });
+      const connection: Connection = {
+        socket,
+        latest: undefined,
+        idleSince: Infinity,
+        requests: 0,
+        isEnding: false,
+      };
+      connections.set(socket, connection);
       socket.once('close', () => connections.delete(socket));
+      // node:http calls this with `keepAliveTimeout` once all responses are sent, and with 0 when
+      // the next request arrives. Its two timers for each request take 1 µs (Node 24).
+      socket.setTimeout = (ms) => {
+        const isIdle = ms > 0;
+        if (isIdle) connection.latest = undefined;
+        connection.idleSince = isIdle ? performance.now() : Infinity;
+        return socket;
+      };
     },
     get: (socket) => connections.get(socket),
     accept(req, res) {
@@ -57,9 +77,6 @@ export function trackConnections(): Connections {
       if (!connection || hasHadLast(connection)) return false;
       connection.latest = res;
       connection.requests++;
-      res.on('close', () => {
-        if (connection.latest === res) connection.latest = undefined;
-      });
       if (isFinishing) makeLast(res);
       return true;
     },
@@ -68,6 +85,11 @@ export function trackConnections(): Connections {
       if (connection.isEnding) return;
       connection.isEnding = true;
       endAfterEarlier(connection.socket, connection.latest, failure);
+    },
+    closeIdle(ms) {
+      const now = performance.now();
+      for (const { socket, idleSince } of connections.values())
+        if (now - idleSince > ms) socket.destroy();
     },
     unanswered,
     finish() {

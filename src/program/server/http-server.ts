@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import type { Duplex } from 'node:stream';
+import type { Socket } from 'node:net';
 import { promisify } from 'node:util';
 
 import { failures, type Failure } from '../../http/failures.js';
@@ -56,6 +56,9 @@ export const CONNECTION_LIMITS = {
   maxHeaderSize: 8_192,
 } as const;
 
+/** How often idle connections are looked for, in milliseconds: that much later they are closed. */
+const IDLE_SWEEP_MS = 1_000;
+
 /** The failures for errors of node:http's parser, by their codes. */
 const PARSER_FAILURES: ReadonlyMap<unknown, Failure> = new Map([
   ['HPE_HEADER_OVERFLOW', failures.headersTooLarge],
@@ -87,12 +90,22 @@ export function createPlantServer({
   const connections = trackConnections();
   let dropped = 0;
 
-  server.on(tls ? 'secureConnection' : 'connection', (socket: Duplex) => {
+  server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => {
     // node:http does this by itself, node:https does not. Not before the handshake is complete: a
     // client that ended its side during the handshake would hold the connection until
     // `handshakeTimeout`.
     socket.allowHalfOpen = true;
     connections.add(socket);
+  });
+
+  server.once('listening', () => {
+    // An immediate runs after everything that has arrived has been read.
+    const sweep = setInterval(
+      () => setImmediate(connections.closeIdle, keepAliveMs),
+      IDLE_SWEEP_MS,
+    );
+    sweep.unref();
+    server.once('close', () => clearInterval(sweep));
   });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {

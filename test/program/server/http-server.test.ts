@@ -486,6 +486,44 @@ t.test('neither an idle connection nor one that has ended holds memory', async (
   t.equal(sockets[0]?.deref(), undefined);
 });
 
+t.test(
+  'a connection is kept for keepAliveMs after a response, and closed soon after',
+  async (t) => {
+    let now = 0;
+    t.intercept(performance, 'now', { value: () => now });
+    mock.timers.enable({ apis: ['setInterval'] });
+    t.teardown(() => mock.timers.reset());
+    const store = gatedStore();
+    const server = await start(t, { store, keepAliveMs: 5_000 });
+    const refuses = async (client: Client): Promise<void> => {
+      client.send(message(wrongToken));
+      await answers(t, client, [401], 'on an open connection');
+    };
+    const sweepAt = async (ms: number): Promise<void> => {
+      now = ms;
+      mock.timers.tick(1_000);
+      await setImmediate();
+    };
+    const connected = () => connect(t, server.port);
+    const [idle, used, busy, unused] = [
+      await connected(),
+      await connected(),
+      await connected(),
+      await connected(),
+    ];
+    for (const client of [idle, used, busy]) await refuses(client);
+    busy.send(message());
+    await store.arrived(1);
+    await sweepAt(5_000);
+    await refuses(used);
+    await sweepAt(5_001);
+    await ends(t, idle, 'idle for too long');
+    for (const client of [used, unused]) await refuses(client);
+    store.letGo();
+    t.match(await busy.answer(), { status: 200 }, 'a request in flight');
+  },
+);
+
 t.test('stop accepts no connections, and closes those that are idle', async (t) => {
   const server = await start(t);
   const { port } = server;
@@ -498,12 +536,12 @@ t.test('stop accepts no connections, and closes those that are idle', async (t) 
 });
 
 t.test('a TLS handshake that ends during a stop leaves time for a request', async (t) => {
+  mock.timers.enable({ apis: ['setInterval'] });
+  t.teardown(() => mock.timers.reset());
   const tls = tlsMaterial();
   const server = await start(t, { tls });
   const { socket } = await connect(t, server.port);
   while ((await server.connections()).open === 0) await setImmediate();
-  mock.timers.enable({ apis: ['setInterval'] });
-  t.teardown(() => mock.timers.reset());
   const stopped = server.stop();
   const client = connectSecurely({ socket, ca: tls.cert, servername: 'localhost' });
   // A ticket follows a handshake that the server has completed.
@@ -544,14 +582,14 @@ t.test('stop answers requests in flight, and those on their way, as the last one
 });
 
 t.test('a client that does not read its answer delays no stop beyond 8.5 s', async (t) => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  t.teardown(() => mock.timers.reset());
   const handler: PlantServerOptions['handler'] = async (_req, res) => void res.end(LARGE);
   const server = await startPlantServer(t, { handler });
   const client = await connect(t, server.port);
   client.send(message());
   await once(client.socket, 'data');
   client.socket.pause();
-  mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
-  t.teardown(() => mock.timers.reset());
   let hasStopped = false;
   const stopped = server.stop().then(() => (hasStopped = true));
   mock.timers.tick(8_499);
