@@ -88,6 +88,9 @@ export async function openSession(
   // and waits for it, only if the server asks for a password.
   if (password !== undefined) Object.assign(client, { password });
   else if (new URL(url).password === '') Object.assign(client, { password: noPassword });
+  // Before 8.23.1, pg does not pass the host to `tls.connect`. If it is an IP address, Node would
+  // then accept a certificate for `localhost` instead.
+  Object.assign(client.ssl, { host: client.host });
   signal.addEventListener('abort', close);
   // Without a listener, an `error` event would end the process.
   client.on('error', close);
