@@ -94,3 +94,14 @@ t.test('.ci/run fails if a step fails, and has no other if npm test fails', { sk
   t.equal(first.status, 1);
   t.strictSame(stepsOf(first.stdout), ['FAILED  npm test']);
 });
+
+t.test('.ci/run tests the oldest pg that may be installed', async (t) => {
+  const { peerDependencies } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+    readonly peerDependencies: Readonly<Record<string, string>>;
+  };
+  const [, ...oldest] = /^pg (.+)\|test_on_pg (.+)$/m.exec(readFileSync('.ci/run', 'utf8')) ?? [];
+  t.strictSame(
+    oldest.map((release) => `^${release}`),
+    [peerDependencies.pg, peerDependencies.pg],
+  );
+});
