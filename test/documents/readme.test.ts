@@ -273,10 +273,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
   t.strictSame(shown, [
     ['`maxBodyBytes`, `PLANT_STORE_MAX_BODY`', MAX_LIMITS.maxBodyBytes],
     ['memory reserved for a request', ...Object.values(REQUEST_COST)],
-    [
-      'memory of requests that are refused before their bodies are read, until their responses are flushed',
-      MAX_REFUSED_BYTES,
-    ],
+    ['memory of refused requests, until their responses are flushed', MAX_REFUSED_BYTES],
     ['rest of the body of a refused request', DRAIN.maxBytes, DRAIN.timeoutMs],
     ['token', MAX_TOKEN_LENGTH, MAX_TOKENS],
     ['header lines of a request', MAX_HEADER_LINES],
