@@ -223,7 +223,7 @@ t.test('the documented line of the log has all members of a record', async (t) =
 t.test('the command that runs one test names one that exists', async (t) => {
   const command = /^TAP_GREP='(.+)' node \.(\S+)\.js$/m;
   const [, name = '', file = ''] = command.exec(block('Running one test', 'sh')) ?? [];
-  t.match(readFileSync(`${file}.ts`, 'utf8'), new RegExp(`t\\.test\\('.*${name}`));
+  t.match(readFileSync(`${file}.ts`, 'utf8'), new RegExp(`t\\.test\\(\\s*'.*${name}`));
 });
 
 t.test('the table of options lists every option and its default', async (t) => {
