@@ -6,6 +6,7 @@ import t from 'tap';
 import { parseAllDocuments } from 'yaml';
 
 import { BACKLOG } from '../../dist/program/server/bind.js';
+import { exactly } from '../helpers/exactly.js';
 
 const FOLDER = 'src/program/deploy';
 
@@ -41,7 +42,7 @@ t.test('no pod can gain rights, or change the files of its image', async (t) => 
         securityContext: {
           allowPrivilegeEscalation: false,
           readOnlyRootFilesystem: true,
-          capabilities: { drop: ['ALL'] },
+          capabilities: { drop: exactly('ALL') },
         },
       });
   }
