@@ -28,6 +28,16 @@ t.test('the metrics are valid, also before the program serves', { skip: noPromto
   }
 });
 
+t.test('a metric with buckets is a histogram, a total a counter, any other a gauge', async (t) => {
+  const text = render(GAUGES);
+  const types = [...text.matchAll(/^# TYPE (\S+) (.*)$/gm)].map(([, name = '', type]) => {
+    const expected = name.endsWith('_total') ? 'counter' : 'gauge';
+    t.equal(type, text.includes(`\n${name}_bucket{`) ? 'histogram' : expected, name);
+    return type;
+  });
+  t.strictSame(new Set(types), new Set(['gauge', 'counter', 'histogram']));
+});
+
 /** A request that has begun. */
 function begin(): { request: IncomingMessage; end: () => Promise<void> } {
   const request = new IncomingMessage(new Socket());
