@@ -204,26 +204,16 @@ function endOfString(text: string, open: number): number {
 
 /** The index of the comma or brace that ends the value of a member. */
 function endOfValue(text: string, start: number): number {
+  let at = start;
   let depth = 0;
-  for (let at = start; ; at++)
-    switch (text.charCodeAt(at)) {
-      case QUOTE:
-        at = endOfString(text, at);
-        break;
-      case OPENING_BRACE:
-      case OPENING_BRACKET:
-        depth++;
-        break;
-      case CLOSING_BRACKET:
-        depth--;
-        break;
-      case CLOSING_BRACE:
-        if (depth === 0) return at;
-        depth--;
-        break;
-      case COMMA:
-        if (depth === 0) return at;
-    }
+  for (;;) {
+    const code = text.charCodeAt(at);
+    if (depth === 0 && (code === COMMA || code === CLOSING_BRACE)) return at;
+    if (code === QUOTE) at = endOfString(text, at);
+    else if (code === OPENING_BRACE || code === OPENING_BRACKET) depth++;
+    else if (code === CLOSING_BRACE || code === CLOSING_BRACKET) depth--;
+    at++;
+  }
 }
 
 const MAX_ID_DIGITS = String(MAX_ID).length;
