@@ -2,6 +2,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { constants, type BigIntStats } from 'node:fs';
 import { dirname } from 'node:path';
 
+import type { Report } from '../report.js';
 import { codeOf } from '../system-error.js';
 import { fileErrors, toStoreError } from './errors.js';
 import type { System } from './system.js';
@@ -125,6 +126,20 @@ export async function statRegularFile(file: OpenFile): Promise<BigIntStats> {
  * number.
  */
 export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
+
+/** The file of a log that is open and locked, as the parts of the log share it. */
+export interface OpenLog {
+  readonly system: System;
+  readonly file: OpenFile;
+  /** The path of the file, absolute and without symbolic links. */
+  readonly path: string;
+  /** This path, and the path that was given, if it leads here through a symbolic link. */
+  readonly paths: readonly string[];
+  /** Identifies the file, to notice if another one has its path. */
+  readonly fileId: FileId;
+  /** Never throws. Its rate is not limited. */
+  readonly report: Report;
+}
 
 /**
  * Returns the size of the file at `path`, in bytes.

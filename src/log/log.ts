@@ -17,7 +17,6 @@ import * as files from './files.js';
 import { lineAt } from './lines.js';
 import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
-import type { OpenLog } from './open-log.js';
 import { readPlants } from './read.js';
 import { encodeRecord, recordStart } from './encode.js';
 import { parseLine } from './record.js';
@@ -165,7 +164,7 @@ export async function openLog(
   }
 }
 
-function createLog(log: OpenLog, recovered: Recovered, lock: Lock): PlantLog {
+function createLog(log: files.OpenLog, recovered: Recovered, lock: Lock): PlantLog {
   const { file, path } = log;
   const { index } = recovered;
   const committer = createCommitter(log, recovered);

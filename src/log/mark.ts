@@ -3,7 +3,6 @@ import { dirname } from 'node:path';
 import { codeOf, reasonOf } from '../system-error.js';
 import { storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import type { OpenLog } from './open-log.js';
 import type { System } from './system.js';
 
 /*
@@ -25,7 +24,7 @@ const TEXT =
  * Marks a log at all of its paths, durably. Reports each failure; resolves to whether there was
  * none.
  */
-export async function leaveMarks(log: OpenLog): Promise<boolean> {
+export async function leaveMarks(log: files.OpenLog): Promise<boolean> {
   const { system, paths, report } = log;
   let areLeft = true;
   for (const path of paths) {

@@ -1,10 +1,9 @@
 import { pluralize } from '../report.js';
 import { checkLines, type CheckedPart, type ReadingOptions } from './check.js';
 import { fileErrors } from './errors.js';
-import { keepTorn, requireSameFile } from './files.js';
+import { keepTorn, requireSameFile, type OpenLog } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { errorOfLine, type Line } from './lines.js';
-import type { OpenLog } from './open-log.js';
 import { NEWLINE } from './encode.js';
 
 /** What a log holds. */

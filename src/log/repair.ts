@@ -7,7 +7,6 @@ import * as files from './files.js';
 import { createIdIndex } from './ids.js';
 import { errorOfLine } from './lines.js';
 import { acquireLock } from './lock.js';
-import type { OpenLog } from './open-log.js';
 import { encodeRecord, NEWLINE } from './encode.js';
 import type { System } from './system.js';
 
@@ -61,7 +60,7 @@ export async function repairLog(
 }
 
 async function repairFile(
-  { system, file, path, fileId }: Pick<OpenLog, 'system' | 'file' | 'path' | 'fileId'>,
+  { system, file, path, fileId }: Pick<files.OpenLog, 'system' | 'file' | 'path' | 'fileId'>,
   options?: ReadingOptions,
 ): Promise<Repair | undefined> {
   let repair: Repair | undefined;
