@@ -93,7 +93,7 @@ async function collectBody(
 /** Whether node:http may queue a body until the end of the turn. */
 function mayQueue(req: HttpRequest): boolean {
   // A request with `Expect` has to be resumed: the program sends 100 Continue on `resume`, and
-  // `readNow` never resumes. Without a 100, node:http closes the connection after the response
+  // `takeBody` never resumes. Without a 100, node:http closes the connection after the response
   // (Node 20-26), although it may already have handled requests behind it.
   return req.headers.expect === undefined && declaredLength(req) <= MAX_QUEUED_BYTES;
 }

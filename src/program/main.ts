@@ -16,9 +16,9 @@ Settings are environment variables:
 
 ${settingsHelp()}
 
-Plants are kept in the log, or in a database if its URL is set. Without a setting for tokens, those
-in the file token beside the log are accepted; if it is missing, it is created with a random token.
-A database needs such a setting.
+Plants are kept in the log, or in a database if its URL is set. Without PLANT_STORE_TOKEN and
+PLANT_STORE_TOKEN_FILE, the tokens are in the file token beside the log; if that file is missing, it
+is created with a random token. With a database, one of the two must be set.
 
 SIGTERM and SIGINT stop the program once the requests in flight are answered. SIGHUP makes it read
 the token file, the certificate and its key again, but stops it if its input is a terminal.`;

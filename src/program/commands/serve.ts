@@ -3,7 +3,7 @@ import { pluralize, reportToConsole as report } from '../../report.js';
 import { reasonOf } from '../../system-error.js';
 import { EXIT, type ExitCode } from '../exit.js';
 import type { OpenStore } from '../open-store.js';
-import { createPlantServer } from '../server/http-server.js';
+import { createPlantServer, type PlantServer } from '../server/http-server.js';
 import { startMonitor } from '../server/monitor.js';
 import { createTokenFile, readTls, readTokens, validityOf } from '../settings/files.js';
 import type { ServerSettings, TokenSource } from '../settings/rules.js';
@@ -12,8 +12,8 @@ import { isAbort, whenAborted, type Shutdown } from '../signals.js';
 /**
  * Serves the store that `open` opens, until a shutdown is requested. A poisoned log requests one.
  * Resolves to the exit code once the requests in flight are answered and the store is closed.
- * `open` is called after the monitor has started, so that it reports that the program is starting.
- * If the shutdown is requested meanwhile, `open` rejects with its reason, or an error caused by it.
+ * `open` is called after the monitor has started, which reports meanwhile that the program is
+ * starting. It may reject with the reason of the shutdown, or with an error caused by the reason.
  */
 export async function serve(
   settings: ServerSettings,
@@ -25,7 +25,8 @@ export async function serve(
     if (!isAbort(error, requested)) throw error;
   });
   if (!started) return EXIT.done;
-  const { store, log, server, reload } = started;
+  const { server, reload } = started;
+  const { store, log } = started.opened;
 
   // One reload at a time: if each SIGHUP started one at once, several that hang would take all
   // threads of libuv's pool, and stop the log.
@@ -40,11 +41,23 @@ export async function serve(
   return log?.poisoned.aborted ? EXIT.failed : EXIT.done;
 }
 
+/** What a start has opened. */
+interface Started {
+  readonly opened: OpenStore;
+  readonly server: PlantServer;
+  /** Reads the token file again, then the certificate and its key. Never rejects. */
+  readonly reload: () => Promise<void>;
+}
+
 /**
  * Starts the monitor, opens the store, listens, and prints the addresses. If `stop` is aborted
  * before the store is open, rejects with the reason of `stop`, or an error caused by it.
  */
-async function start(settings: ServerSettings, stop: AbortSignal, open: () => Promise<OpenStore>) {
+async function start(
+  settings: ServerSettings,
+  stop: AbortSignal,
+  open: () => Promise<OpenStore>,
+): Promise<Started> {
   const {
     address,
     tokenSource,
@@ -64,7 +77,8 @@ async function start(settings: ServerSettings, stop: AbortSignal, open: () => Pr
 
   const monitor =
     monitorPort === undefined ? undefined : await startMonitor(monitorHost, monitorPort);
-  const { store, place, log } = await open();
+  const opened = await open();
+  const { store, place, log } = opened;
   try {
     stop.throwIfAborted();
     const handler = createPlantHandler({
@@ -97,7 +111,6 @@ async function start(settings: ServerSettings, stop: AbortSignal, open: () => Pr
       }),
     });
 
-    /** Reads the token file again, then the certificate and its key. */
     async function reload(): Promise<void> {
       if (tokenSource.kind === 'variable')
         report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
@@ -114,7 +127,7 @@ async function start(settings: ServerSettings, stop: AbortSignal, open: () => Pr
           return `${cert}: the certificate and its key were read again: ${validityOf(renewed)}`;
         }, 'the certificate stays as it was');
     }
-    return { store, log, server, reload };
+    return { opened, server, reload };
   } catch (error) {
     // The connections of an open database would keep the process alive.
     await store.close();

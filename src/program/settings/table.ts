@@ -54,7 +54,7 @@ export const SETTINGS = {
   ),
   PLANT_STORE_MAX_BUFFERED: setting(
     `${DEFAULT_LIMITS.maxBufferedBytes}`,
-    'bytes for requests; at least eight bodies',
+    'memory for requests in bytes; at least eight bodies',
     integer(1, MAX_LIMITS.maxBufferedBytes),
   ),
   PLANT_STORE_MAX_CONNECTIONS: setting('10000', 'connections at a time', integer(1, 1_000_000)),
