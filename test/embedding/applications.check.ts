@@ -4,13 +4,7 @@ import { join } from 'node:path';
 import fastify, { type InjectOptions } from 'fastify';
 import t from 'tap';
 
-import {
-  createPlantHandler,
-  openapi,
-  type HttpRequest,
-  type HttpResponse,
-  type PlantHandler,
-} from '../../dist/index.js';
+import { openapi } from '../../dist/index.js';
 import {
   anyAnswer,
   connect,
@@ -21,12 +15,10 @@ import {
   type Answer,
   type Message,
 } from '../helpers/client.js';
-import { exactly } from '../helpers/exactly.js';
 import { FERN_JSON } from '../helpers/plants.js';
 import { changeTimers, DONE } from '../helpers/program.js';
-import { isReleased } from '../helpers/service.js';
-import { storeOf } from '../helpers/stores.js';
 import { startApplication, startHere, type Application } from './application.js';
+import { expectAnswers } from './injected.js';
 
 const logPathOf = ({ cwd }: Application): string => join(cwd, 'data/plants.jsonl');
 
@@ -165,72 +157,12 @@ t.test('fastify-plugins: plants alone are limited, and a page can read the 429',
   t.match(await send('fastify-plugins', get), { status: 200 });
 });
 
-const HEADERS: Readonly<Record<string, string>> = {
-  host: 'localhost',
-  authorization: `Bearer ${TOKEN}`,
-  'content-type': 'application/json',
-};
-/** A request that has not come over a connection. It lacks some of what those of node:http have. */
-const INJECTED = { method: 'POST', url: '/plants', headers: HEADERS, body: FERN_JSON };
-
-type Inject = (handler: PlantHandler, sent: typeof INJECTED) => Promise<string>;
-
-/** How tools for tests create a request and a response. Each resolves to the body of the answer. */
-const TOOLS: Readonly<Record<string, Inject>> = {
-  async 'inject of Fastify'(handler, { body, ...head }) {
+t.test('the handler answers inject of Fastify', async (t) => {
+  await expectAnswers(t, async (handler, { body, ...head }) => {
     const app = fastify();
     app.addHook('onRequest', ({ raw }, reply) => void handler(raw, reply.raw));
     return (await app.inject({ ...head, payload: body } as InjectOptions)).body;
-  },
-  async 'objects that are no streams, as those of node-mocks-http'(handler, sent) {
-    let body = '';
-    const res = {
-      writableEnded: false,
-      getHeader: () => undefined,
-      setHeader: () => undefined,
-      writeHead: () => undefined,
-      write: (text: string) => (body += text),
-      end: () => (res.writableEnded = true),
-    };
-    await handler({ ...sent, socket: {} } as object as HttpRequest, res as object as HttpResponse);
-    return res.writableEnded ? body : 'the response is not ended';
-  },
-};
-
-const created = storeOf(async () => 'created');
-
-for (const [tool, inject] of Object.entries(TOOLS))
-  t.test(`the handler answers ${tool}`, async (t) => {
-    const report = (message: string) => t.fail(message);
-    const maxBodyBytes = Buffer.byteLength(FERN_JSON);
-    const options = { store: created, tokens: [TOKEN], report, maxBodyBytes };
-    const handler = createPlantHandler(options);
-    const rows: readonly [error: number | undefined, parts: Partial<typeof INJECTED>][] = [
-      [undefined, {}],
-      [401, { headers: { host: 'localhost' } }],
-      [413, { body: `${FERN_JSON} ` }],
-      [422, { body: '{}' }],
-      [undefined, { headers: { ...HEADERS, upgrade: 'h2c' } }],
-    ];
-    for (const [expected, parts] of rows) {
-      const body = await inject(handler, { ...INJECTED, ...parts });
-      const { error } = JSON.parse(body) as { error?: number };
-      t.equal(error, expected, body);
-    }
-    // Memory is released once a response is flushed.
-    await isReleased({ handler });
   });
-
-t.test('the promise resolves even if neither a response nor a socket works', async (t) => {
-  const shown = t.capture(console, 'error', () => undefined);
-  const handler = createPlantHandler({ store: created, tokens: [TOKEN] });
-  const res: object = { getHeader: () => undefined };
-  await handler({ ...INJECTED, socket: {} } as object as HttpRequest, res as HttpResponse);
-  t.match(
-    shown.args().map(String),
-    exactly(/^plant-store: a request failed,/, /^plant-store: a response could not be sent,/),
-    'reported to stderr by default',
-  );
 });
 
 for (const name of ['http', 'express', 'fastify'])

@@ -4,7 +4,14 @@ import { text } from 'node:stream/consumers';
 
 import t, { type Test } from 'tap';
 
-import { PlantStoreError, type PlantHandler, type PlantHandlerOptions } from '../../dist/index.js';
+import {
+  createPlantHandler,
+  PlantStoreError,
+  type HttpRequest,
+  type HttpResponse,
+  type PlantHandler,
+  type PlantHandlerOptions,
+} from '../../dist/index.js';
 import {
   anyAnswer,
   chunkedMessage,
@@ -17,7 +24,8 @@ import {
 import { exactly } from '../helpers/exactly.js';
 import { FERN, FERN_JSON } from '../helpers/plants.js';
 import { isReleased, listen, serve, type Service } from '../helpers/service.js';
-import { gatedStore } from '../helpers/stores.js';
+import { gatedStore, storeOf } from '../helpers/stores.js';
+import { expectAnswers, INJECTED } from './injected.js';
 
 type Application = (handler: PlantHandler, req: IncomingMessage, res: ServerResponse) => void;
 
@@ -293,3 +301,37 @@ for (const [about, [application, request]] of Object.entries(ENDS))
     t.equal(log.size, 0);
     t.strictSame(reported, []);
   });
+
+t.test(
+  'the handler answers objects that are no streams, as those of node-mocks-http',
+  async (t) => {
+    await expectAnswers(t, async (handler, request) => {
+      let body = '';
+      const res = {
+        writableEnded: false,
+        getHeader: () => undefined,
+        setHeader: () => undefined,
+        writeHead: () => undefined,
+        write: (text: string) => (body += text),
+        end: () => (res.writableEnded = true),
+      };
+      const req: object = { ...request, socket: {} };
+      await handler(req as HttpRequest, res as object as HttpResponse);
+      return res.writableEnded ? body : 'the response is not ended';
+    });
+  },
+);
+
+t.test('the promise resolves even if neither a response nor a socket works', async (t) => {
+  const shown = t.capture(console, 'error', () => undefined);
+  const store = storeOf(async () => 'created');
+  const handler = createPlantHandler({ store, tokens: [TOKEN] });
+  const req: object = { ...INJECTED, socket: {} };
+  const res: object = { getHeader: () => undefined };
+  await handler(req as HttpRequest, res as HttpResponse);
+  t.match(
+    shown.args().map(String),
+    exactly(/^plant-store: a request failed,/, /^plant-store: a response could not be sent,/),
+    'reported to stderr by default',
+  );
+});
