@@ -75,7 +75,7 @@ async function dispatch(args: readonly string[], shutdown: Shutdown): Promise<Ex
 function problemOf(argument = ''): string {
   const isOption = /^-|=/.test(argument);
   if (!isOption) return `${argument}: no such command; see --help`;
-  const [option = ''] = /^-[^-]|^[^=]*/.exec(argument) ?? [];
+  const option = argument.replace(/^(-[^-]|[^=]*).*/s, '$1');
   const word = option.replace(/^-+/, '').replaceAll('-', '_').toUpperCase();
   const setting = word.replace(/^(PLANT_STORE_)?/, 'PLANT_STORE_');
   const instead =

@@ -11,7 +11,6 @@ import {
   exchange,
   message,
   refusesConnections,
-  TOKEN,
   type Answer,
   type Message,
 } from '../helpers/client.js';

@@ -363,6 +363,21 @@ t.test('a plant is not acknowledged if its log is poisoned while it is written',
   await log.close();
 });
 
+t.test('what a failed write has left is not cut if its log is poisoned meanwhile', async (t) => {
+  const { fs, log, path, content } = await openWithFaults(t);
+  await log.add(FERN);
+  const gate = holdNext(fs, 'write', { writes: 9, fails: 'ENOSPC' });
+  const written = t.rejects(log.add(IVY), { ...UNAVAILABLE, message: /was modified/ });
+  await gate.reached;
+  const changed = content().replace('"id":7', '"id":1');
+  writeFileSync(path, changed);
+  await t.rejects(log.add(FERN), UNAVAILABLE);
+  gate.open();
+  await written;
+  await log.close();
+  t.equal(content(), changed + lineOf(IVY).slice(0, 9));
+});
+
 t.test(
   'a log that is poisoned is marked, too, if its file is emptied before it is closed',
   async (t) => {

@@ -1,10 +1,11 @@
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { constants, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/encode.js';
+import { nodeSystem } from '../../dist/log/system.js';
 import { FERN } from '../helpers/plants.js';
 
 const LOG_MODULE = new URL('../../dist/log/log.js', import.meta.url).href;
@@ -47,4 +48,15 @@ t.test('a log works in a process in which an agent has wrapped node:fs', async (
     },
   );
   t.equal(readFileSync(path, 'utf8'), encodeRecord(FERN));
+});
+
+t.test('a read or a write that fails rejects with the error of the system', async (t) => {
+  const path = join(t.testdir({ 'plants.jsonl': encodeRecord(FERN) }), 'plants.jsonl');
+  const writable = await nodeSystem.open(path, constants.O_WRONLY);
+  const read = nodeSystem.read(writable, Buffer.alloc(1), 0);
+  await t.rejects(read, { code: 'EBADF', syscall: 'read' });
+  const readable = await nodeSystem.open(path, constants.O_RDONLY);
+  const written = nodeSystem.write(readable, Buffer.alloc(1));
+  await t.rejects(written, { code: 'EBADF', syscall: 'write' });
+  for (const descriptor of [writable, readable]) await nodeSystem.close(descriptor);
 });
