@@ -15,7 +15,7 @@ const USED = `
   import type { Plant, PlantHandlerLimits, PlantHandlerOptions, PlantLog } from 'plant-store';
   import type { PlantLogOptions, PlantStore, PlantStoreErrorCode, Report } from 'plant-store';
   import type { ResponseMessage } from 'plant-store';
-  import { isTransient, openPostgresStore } from 'plant-store/postgres';
+  import { isTransient, openPostgresStore, readPostgresPlants } from 'plant-store/postgres';
   import type { Password, PostgresStore, PostgresStoreOptions } from 'plant-store/postgres';
 `;
 /** What they leave to the application. Some of it is declared by others. */

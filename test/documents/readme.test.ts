@@ -20,6 +20,7 @@ import { HANG_MS } from '../../dist/log/commit.js';
 import { encodeRecord } from '../../dist/log/encode.js';
 import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { MEMBERS } from '../../dist/plant.js';
+import { EXIT } from '../../dist/program/exit.js';
 import { CONNECTION_LIMITS } from '../../dist/program/server/http-server.js';
 import { MONITOR_LIMITS } from '../../dist/program/server/monitor.js';
 import { STOP_TIMES } from '../../dist/program/server/stop.js';
@@ -295,6 +296,25 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['the same, with TLS', TLS_KIB],
     ['the same, with a larger body limit', PER_BODY_BYTE],
   ]);
+});
+
+t.test('the symptoms have the messages and all exit codes of the program', async (t) => {
+  const paths = readdirSync('src', { encoding: 'utf8', recursive: true });
+  const source = paths
+    .filter((path) => path.endsWith('.ts'))
+    .map((path) => readFileSync(join('src', path), 'utf8'))
+    .join('');
+  const ended = rows('After it has ended').map(([code = '']) => code);
+  const symptoms = [...rows('While it runs').map(([symptom = '']) => symptom), ...ended];
+  const messages = symptoms.flatMap((symptom) => [...symptom.matchAll(/"(.+?)"/g)]);
+  t.ok(messages.length > 0);
+  for (const [, message = ''] of messages)
+    for (const part of message.split('…')) t.ok(source.includes(part), message);
+  for (const code of Object.values(EXIT))
+    t.ok(
+      ended.some((each) => parseInt(each) === code),
+      String(code),
+    );
 });
 
 t.test('tokens rotate, and the log is copied, with the documented commands', async (t) => {
