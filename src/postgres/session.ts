@@ -80,6 +80,7 @@ export async function openSession(
     ssl: false,
     sslnegotiation: 'postgres',
     connectionString: url,
+    // Ends a reading, whose statements have no time limit, if the machine of the server is lost.
     keepAlive: true,
     connectionTimeoutMillis: connectMs,
     ...(queryMs !== undefined && { query_timeout: queryMs }),

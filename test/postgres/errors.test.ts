@@ -5,8 +5,10 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 
 import { PlantStoreError } from '../../dist/index.js';
+import { createConnector } from '../../dist/postgres/connection.js';
 import { isTransient, openPostgresStore, readPostgresPlants } from '../../dist/postgres/index.js';
 import { beginStoring, openSession } from '../../dist/postgres/session.js';
+import { INSERT } from '../../dist/postgres/statements.js';
 import { expireAtOnce, freePort, listen } from '../helpers/service.js';
 import { collect } from '../helpers/stores.js';
 
@@ -25,6 +27,23 @@ function refusing(t: Test, code: string): Promise<string> {
   const head = Buffer.from('E\0\0\0\0');
   head.writeInt32BE(fields.length + 4, 1);
   return standIn(t, (socket) => socket.end(Buffer.concat([head, fields])));
+}
+
+/** Lets a client in. */
+const WELCOME = Buffer.from('R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I', 'latin1');
+/** Answers a statement with no rows. */
+const DONE = Buffer.from('1\0\0\0\x042\0\0\0\x04n\0\0\0\x04C\0\0\0\x08SET\0Z\0\0\0\x05I', 'latin1');
+
+/** Starts one that answers the first statements of each client, and hangs up at the next one. */
+async function answering(t: Test, statements: number) {
+  let clients = 0;
+  const host = await standIn(t, (socket) => {
+    clients++;
+    socket.write(WELCOME);
+    let left = statements;
+    socket.on('data', () => (left-- > 0 ? socket.write(DONE) : socket.end()));
+  });
+  return { host, clients: () => clients };
 }
 
 /** How openPostgresStore fails with these hosts and parameters of the URL. */
@@ -104,9 +123,7 @@ t.test('a session that is not opened in time, or refused, leaves no listener', a
     begin: beginStoring(60_000),
     signal,
   };
-  // It lets everybody in, but runs no statement.
-  const welcome = Buffer.from('R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I', 'latin1');
-  const hanging = await standIn(t, (socket) => socket.write(welcome));
+  const hanging = await standIn(t, (socket) => socket.write(WELCOME));
   expireAtOnce(t, 60_000);
   for (const [host, message] of [
     [hanging, 'Query read timeout'],
@@ -120,15 +137,9 @@ t.test('a session that is not opened in time, or refused, leaves no listener', a
 t.test('a session that the server ends leaves no listener', async (t) => {
   const { signal } = new AbortController();
   const options = { password: '', connectMs: 60_000, queryMs: 60_000, signal };
-  // It lets everybody in, answers the first statement with an empty result, and hangs up.
-  const welcome = Buffer.from('R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I', 'latin1');
-  const done = Buffer.from(
-    '1\0\0\0\x042\0\0\0\x04n\0\0\0\x04C\0\0\0\x08SET\0Z\0\0\0\x05I',
-    'latin1',
-  );
   const host = await standIn(t, (socket) => {
-    socket.write(welcome);
-    socket.once('data', () => socket.end(done));
+    socket.write(WELCOME);
+    socket.once('data', () => socket.end(DONE));
   });
   const session = await openSession(`postgres://me@${host}/plants`, {
     ...options,
@@ -136,4 +147,49 @@ t.test('a session that the server ends leaves no listener', async (t) => {
   });
   for (let turns = 0; turns < 1_000_000 && !session.isClosed(); turns++) await nextTurn();
   t.strictSame(getEventListeners(signal, 'abort'), []);
+});
+
+/** Creates connections to stand-ins, which close at the end of the test. */
+function connector(t: Test, ...hosts: readonly string[]) {
+  const ending = new AbortController();
+  t.teardown(() => ending.abort());
+  return createConnector(
+    hosts.map((host) => new URL(`postgres://me@${host}/plants`)),
+    {
+      password: '',
+      connectMs: 60_000,
+      queryMs: 60_000,
+      begin: beginStoring(60_000),
+      signal: ending.signal,
+    },
+  );
+}
+
+const LOST = { message: 'Connection terminated unexpectedly' };
+
+t.test(
+  'a statement whose answer was lost may have run, and is sent to no other host',
+  async (t) => {
+    const first = await answering(t, 1);
+    const second = await answering(t, 2);
+    const connection = connector(t, first.host, second.host)();
+    await t.rejects(connection.query(INSERT, '[]'), LOST);
+    t.equal(second.clients(), 0);
+    t.strictSame(await connection.query(INSERT, '[]'), [], 'the next one is');
+    t.strictSame([first.clients(), second.clients()], [1, 1]);
+  },
+);
+
+t.test('a host that one connection has left is not tried again by the others', async (t) => {
+  const first = await answering(t, 2);
+  const second = await answering(t, 0);
+  const third = await answering(t, 2);
+  const createConnection = connector(t, first.host, second.host, third.host);
+  const connections = [createConnection(), createConnection()];
+  for (const connection of connections) await connection.query(INSERT, '[]');
+  for (const connection of connections) {
+    await t.rejects(connection.query(INSERT, '[]'), LOST);
+    await connection.query(INSERT, '[]');
+  }
+  t.strictSame([first.clients(), second.clients(), third.clients()], [2, 1, 2]);
 });

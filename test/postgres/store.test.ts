@@ -1,6 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { execFile } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { existsSync, readFileSync } from 'node:fs';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
@@ -18,6 +19,9 @@ import { FERN, IVY, MOSS, PLANTS_OF_EACH_SHAPE, plantsNamed } from '../helpers/p
 import { collect } from '../helpers/stores.js';
 import { begin, missing, query, startCluster, trigger, until } from './cluster.js';
 import { openStore, plantsFrom } from './support.js';
+
+/** The TCP sockets of this machine, and their timers, if it runs Linux. */
+const SOCKETS = '/proc/net/tcp';
 
 t.test('an option that is not valid is refused', async (t) => {
   const url = 'postgres://user:secret@host/plants';
@@ -183,6 +187,24 @@ t.test('on PostgreSQL', { skip: missing() }, async (t) => {
     t.equal(await store.add(FERN), 'created');
     t.strictSame(store.reports, []);
   });
+
+  const noSockets = existsSync(SOCKETS) ? false : `there is no ${SOCKETS}`;
+  t.test(
+    'connections are kept alive, so that a lost machine ends them',
+    { skip: noSockets },
+    async (t) => {
+      await openStore(t, { url: await cluster.createSchema(), connections: 1 });
+      const port = cluster.port.toString(16).toUpperCase().padStart(4, '0');
+      // To this port, established: the timer 02 is that of keepalive, and 01 sends something again.
+      const connection = new RegExp(`:${port} 01 \\S+ (0[02]):`);
+      let timer: string | undefined;
+      await until(() => {
+        timer = connection.exec(readFileSync(SOCKETS, 'utf8'))?.[1];
+        return timer !== undefined;
+      });
+      t.equal(timer, '02');
+    },
+  );
 
   t.test('by default, a store reports to the console', async (t) => {
     const reported = t.capture(console, 'error', () => undefined);
