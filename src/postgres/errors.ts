@@ -43,7 +43,8 @@ export function faultOf(error: unknown): Fault {
 
 /** The message of an error. Node leaves it empty if none of the addresses of a host can be reached. */
 export function messageOf(error: unknown): string {
-  const { message } = error as Error;
+  // The reason of an AbortSignal may be anything.
+  const { message = String(error) } = (error ?? {}) as Partial<Error>;
   if (message || !(error instanceof AggregateError)) return message;
   return error.errors.map(messageOf).join('; ');
 }

@@ -91,6 +91,17 @@ t.test('an error is transient if it may pass by itself', async (t) => {
   t.notOk(isTransient(undefined));
 });
 
+t.test('a reading that is aborted rejects with the reason, whatever that is', async (t) => {
+  const url = 'postgres://me@127.0.0.1/plants';
+  const reasons = { null: null, stop: 'stop', over: new Error('over') };
+  for (const [words, reason] of Object.entries(reasons)) {
+    const reading = collect(readPostgresPlants({ url, signal: AbortSignal.abort(reason) }));
+    const error: unknown = await reading.catch((error: unknown) => error);
+    t.match(error, { code: 'unavailable', message: `127.0.0.1:5432/plants: ${words}` });
+    t.equal((error as Error).cause, reason);
+  }
+});
+
 t.test('of several hosts, each error is named, and one that is transient is enough', async (t) => {
   const away = `127.0.0.1:${await freePort()}`;
   const password = await refusing(t, '28P01');
