@@ -43,6 +43,7 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
           return await session.query(statement, ...values);
         } catch (error) {
           options.signal.throwIfAborted();
+          // A session that cannot be opened has run no statement, so another host may be tried.
           switch (isSent ? faultOf(error) : 'server') {
             case 'rows':
               throw new RefusedRows(error);

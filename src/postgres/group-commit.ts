@@ -95,7 +95,8 @@ export function createGroupCommit(
     const deadline = performance.now() + timeoutMs;
     let parts = [batch];
     while (parts.length > 0) {
-      // Not stored at once: each refusal may take long, and the other parts must not wait for those of this one.
+      // All parts of one size before their halves: each refusal may take long, and the plants that
+      // are not refused must not wait for all refusals of another part.
       const halves = [];
       for (const part of parts)
         if (performance.now() < deadline) halves.push(...(await storePart(connection, part)));
@@ -126,7 +127,7 @@ export function createGroupCommit(
       isAway = false;
     } catch (error) {
       failure = error instanceof RefusedRows ? error.cause : error;
-      if (failure === error) beAway(left, failure);
+      if (!(error instanceof RefusedRows)) beAway(left, failure);
       else if (left.length === 1) refuse(left, failure);
       else return halvesOf(left);
     } finally {

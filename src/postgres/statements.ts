@@ -5,8 +5,8 @@ export interface Statement {
 }
 
 /*
- * Each statement that stores or checks plants returns a column `refusal`: why nothing may be acknowledged, or null. All
- * rows of a result have the same.
+ * Each statement that stores or checks plants returns a column `refusal`: why nothing may be
+ * acknowledged, or null. The value is the same in all rows of a result.
  */
 
 /**
