@@ -138,7 +138,8 @@ const PROMISES: Readonly<Record<string, (store: PlantStore) => Promise<void>>> =
   async 'close waits for pending plants'(store) {
     const added = outcomeOf(store, FERN);
     await close(store);
-    // A decorator of a store may pass on the end of an `add` some microtasks later.
+    // Not a comparison of which one ends first: a decorator of a store may pass on the end of an
+    // `add` some microtasks later. By the next turn of the event loop, `add` has ended.
     compare([FERN], [await Promise.race([added, nextTurn('pending')])], ['created']);
   },
 

@@ -58,7 +58,8 @@ async function dispatch(args: readonly string[], shutdown: Shutdown): Promise<Ex
   if (name === 'help' || args.includes('--help') || args.includes('-h')) return print(HELP);
   if (name === '--version') return print(VERSION);
   const command = COMMANDS.find((each) => each.name === name);
-  if (!command) throw new SettingsError([problemOf(name)]);
+  // Without a name, there is a command: the server.
+  if (!command) throw new SettingsError([problemOf(String(name))]);
   const option = rest.find((argument) => /^-./.test(argument));
   if (option !== undefined) throw new SettingsError([problemOf(option)]);
   const [file, ...more] = rest;
@@ -72,7 +73,7 @@ async function dispatch(args: readonly string[], shutdown: Shutdown): Promise<Ex
  * Why an argument is refused. Of an option, the message has only the name, without the value, which
  * may be a token: `--port` of `--port=80`, `-p` of `-p80`, `PORT` of `PORT=80`.
  */
-function problemOf(argument = ''): string {
+function problemOf(argument: string): string {
   const isOption = /^-|=/.test(argument);
   if (!isOption) return `${argument}: no such command; see --help`;
   const option = argument.replace(/^(-[^-]|[^=]*).*/s, '$1');

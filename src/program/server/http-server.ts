@@ -56,7 +56,10 @@ export const CONNECTION_LIMITS = {
   maxHeaderSize: 8_192,
 } as const;
 
-/** How often idle connections are looked for, in milliseconds: that much later they are closed. */
+/**
+ * The interval at which idle connections are closed, in milliseconds. A connection may stay open
+ * for that much longer than `keepAliveMs`.
+ */
 const IDLE_SWEEP_MS = 1_000;
 
 /** The failures for errors of node:http's parser, by their codes. */

@@ -178,7 +178,10 @@ function createHistogram() {
       const bucket = buckets.find(({ bound }) => seconds <= bound);
       if (bucket) bucket.count++;
     },
-    /** The samples; `label`, such as `status="200"`, is added to each of them. */
+    /**
+     * The samples. A `label`, such as `status="200"`, is the only one of `_sum` and `_count`, and
+     * precedes `le` in a bucket.
+     */
     *samples(label?: string): Generator<Sample> {
       const inBucket = label === undefined ? '' : `${label},`;
       const alone = label === undefined ? '' : `{${label}}`;

@@ -59,6 +59,7 @@ export async function readServerSettings(
   const tls = await readTlsIfSet(read);
   const tokenSource = await findTokens(read);
   if (problems.length > 0) throw new SettingsError(problems);
+  // Without problems, every setting has its value.
   const address = isInherited ? { fd: FIRST_INHERITED } : { host, port };
   return { ...values, address, tokenSource, tls } as ServerSettings & StoreSettings;
 }
