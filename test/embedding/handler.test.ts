@@ -17,7 +17,7 @@ import {
   chunkedMessage,
   connect,
   exchange,
-  isFailure,
+  expectFailure,
   message,
   TOKEN,
 } from '../helpers/client.js';
@@ -214,7 +214,7 @@ for (const [about, [status, reason]] of Object.entries(REASONS))
       client.send(message());
       if (status === undefined) await client.closed;
       else {
-        isFailure(t, await client.answer(), { status }, about);
+        expectFailure(t, await client.answer(), { status }, about);
         t.strictSame(reported, status === 500 ? [reason] : []);
       }
       t.equal(handler.bufferedBytes(), 0, 'its memory is released');

@@ -194,7 +194,7 @@ export interface Expected {
 }
 
 /** Checks that an answer is the expected failure, and that its body is an Error. */
-export function isFailure(t: Test, answer: Answer, expected: Expected, about: string): void {
+export function expectFailure(t: Test, answer: Answer, expected: Expected, about: string): void {
   const { status, error = status, headers = {} } = expected;
   const body = JSON.parse(answer.body) as Record<string, unknown>;
   t.match({ ...answer, body }, { status, headers, body: { error } }, about);

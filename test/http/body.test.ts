@@ -16,7 +16,7 @@ import {
   connect,
   eventOrClose,
   exchange,
-  isFailure,
+  expectFailure,
   message,
   type Client,
 } from '../helpers/client.js';
@@ -39,12 +39,12 @@ t.test('a body of the limit is stored, one byte more refused, however it is spli
     client.send(chunkedMessage(...chunks));
     t.equal((await client.answer()).status, 200, `split at ${at}`);
     const answer = await exchange(t, port, chunkedMessage(...chunks, ' '));
-    isFailure(t, answer, tooLarge, `split at ${at}, one byte more`);
+    expectFailure(t, answer, tooLarge, `split at ${at}, one byte more`);
   }
   client.send(message({ body }), message({ body: `${body} ` }));
   t.equal((await client.answer()).status, 200, 'with a Content-Length');
   const answer = await client.answer();
-  isFailure(t, answer, tooLarge, 'with a Content-Length, one byte more');
+  expectFailure(t, answer, tooLarge, 'with a Content-Length, one byte more');
   t.match(answer.body, `${size} bytes`, 'the message has the limit');
 });
 
@@ -54,7 +54,12 @@ t.test('of a refused body, a bounded rest is read, so that a client gets the ans
   const most = message({ body: Buffer.alloc(DRAIN.maxBytes, ' ') });
   const client = await connect(t, port);
   client.send(most, message());
-  isFailure(t, await client.answer(), { status: 400, error: 413 }, 'as large as can be drained');
+  expectFailure(
+    t,
+    await client.answer(),
+    { status: 400, error: 413 },
+    'as large as can be drained',
+  );
   t.equal((await client.answer()).status, 200, 'the connection can be used again');
 
   const endless = Buffer.alloc(5 * DRAIN.maxBytes, ' ');
@@ -67,7 +72,7 @@ t.test('of a refused body, a bounded rest is read, so that a client gets the ans
     const client = await connect(t, port);
     client.send(request);
     const headers = { connection: 'close' };
-    isFailure(t, await client.answer(), { status: 400, error: 413, headers }, about);
+    expectFailure(t, await client.answer(), { status: 400, error: 413, headers }, about);
     await client.closed;
     const { bytesRead } = await serverSide;
     t.ok(bytesRead > DRAIN.maxBytes, `${about}: not closed before the bound`);
@@ -80,7 +85,7 @@ t.test('a connection is kept after a refused body that has arrived in chunks', a
   const client = await connect(t, port);
   client.send(chunkedMessage('{}'));
   const kept = { status: 400, error: 422, headers: { connection: 'keep-alive' } };
-  isFailure(t, await client.answer(), kept, 'the body is no plant');
+  expectFailure(t, await client.answer(), kept, 'the body is no plant');
 });
 
 t.test('a client that stops within its body is answered after 30 s, closed after 5', async (t) => {
@@ -95,7 +100,7 @@ t.test('a client that stops within its body is answered after 30 s, closed after
   ] as const) {
     const client = await connect(t, service.port);
     client.send(request);
-    isFailure(t, await client.answer(), expected, about);
+    expectFailure(t, await client.answer(), expected, about);
     await client.closed;
     await isReleased(service);
   }
@@ -204,7 +209,7 @@ t.test('a body that arrives slowly gets no more time', async (t) => {
   client.send(declaring(1_000_000));
   const trickle = setInterval(() => client.send(' '), 5);
   t.teardown(() => clearInterval(trickle));
-  isFailure(t, await client.answer(), { status: 408 }, 'while it is arriving');
+  expectFailure(t, await client.answer(), { status: 408 }, 'while it is arriving');
 });
 
 t.test('a client that leaves within its body stores nothing and releases its memory', async (t) => {

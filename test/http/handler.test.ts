@@ -11,7 +11,7 @@ import {
   CHUNKED,
   connect,
   exchange,
-  isFailure,
+  expectFailure,
   message,
   TOKEN,
   type Expected,
@@ -93,7 +93,7 @@ for (const [n, [condition, fault, expected]] of FAILURES.entries())
     client.send(message(withAll([fault, { target: `/plants?${MARKER}`, headers }])));
     const answer = await client.answer();
     const connection = { connection: 'keep-alive', ...expected.headers };
-    isFailure(t, answer, { ...expected, headers: connection }, condition);
+    expectFailure(t, answer, { ...expected, headers: connection }, condition);
     t.notMatch(answer.text.toLowerCase(), MARKER, "tells nothing of the client's or the store's");
     t.notMatch(answer.text, TOKEN, 'contains no token');
     t.strictSame(reported, expected.status === 500 ? [FAULT] : [], 'only a 500 is reported');
@@ -129,7 +129,7 @@ t.test('a plant is acknowledged only if the store says that it is stored', async
   // As of a wrapper in JavaScript that has logged an error, or lacks a `return`.
   const store = storeOf(() => Promise.resolve() as never);
   const { port, reported } = await serve(t, { store });
-  isFailure(t, await exchange(t, port, message()), { status: 500 }, 'it is a fault');
+  expectFailure(t, await exchange(t, port, message()), { status: 500 }, 'it is a fault');
   t.match(reported, exactly({ name: 'TypeError', message: /^store: add must resolve to / }));
 });
 

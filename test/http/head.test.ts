@@ -7,7 +7,7 @@ import {
   CHUNKED,
   connect,
   exchange,
-  isFailure,
+  expectFailure,
   message,
   TOKEN,
   type Message,
@@ -23,7 +23,7 @@ t.test('a part of the head decides whether a plant is stored', async (t) => {
     for (const value of refused) {
       client.send(message(request(value)));
       const headers = { connection: 'keep-alive' };
-      isFailure(t, await client.answer(), { headers, ...expected }, `${about}: "${value}"`);
+      expectFailure(t, await client.answer(), { headers, ...expected }, `${about}: "${value}"`);
     }
     const before = log.size;
     for (const [n, value] of stored.entries()) {
@@ -83,7 +83,7 @@ t.test('a faulty version or framing is refused without waiting for the body', as
   ] as const) {
     const headers = { ...CHUNKED, Connection: 'keep-alive', 'Transfer-Encoding': coding };
     const request = inVersion(version, { headers, body: '1000\r\nx' });
-    isFailure(t, await exchange(t, port, request), malformed, `${version}, ${coding}`);
+    expectFailure(t, await exchange(t, port, request), malformed, `${version}, ${coding}`);
   }
   const afterParser = createServer((req, res) => {
     req.resume().on('end', () => handler(Object.assign(req, { body: {} }), res));
@@ -91,5 +91,5 @@ t.test('a faulty version or framing is refused without waiting for the body', as
   const headers = { ...CHUNKED, Connection: 'keep-alive' };
   const parsed = inVersion('1.0', { headers, body: chunk('') });
   const answer = await exchange(t, await listen(t, afterParser), parsed);
-  isFailure(t, answer, malformed, 'after a body parser has read the body');
+  expectFailure(t, answer, malformed, 'after a body parser has read the body');
 });

@@ -10,7 +10,15 @@ import { Reservation } from '../../dist/http/budget.js';
 import { resolveLimits } from '../../dist/http/limits.js';
 import { createPlantHandler } from '../../dist/index.js';
 import { REPORT_RATE } from '../../dist/report.js';
-import { chunk, CHUNKED, connect, exchange, isFailure, message, TOKEN } from '../helpers/client.js';
+import {
+  chunk,
+  CHUNKED,
+  connect,
+  exchange,
+  expectFailure,
+  message,
+  TOKEN,
+} from '../helpers/client.js';
 import { FERN, FERN_JSON, inJson } from '../helpers/plants.js';
 import { expireAtOnce, isReleased, listen, listenTo, serve } from '../helpers/service.js';
 import { gatedStore, storeOf, type GatedStore } from '../helpers/stores.js';
@@ -94,7 +102,7 @@ async function refuses(
   const stored = store.arrived(plants + 1).then(() => undefined);
   const answer = await Promise.race([exchange(t, port, request), stored]);
   const overloaded = { status: 503, headers: { 'retry-after': '1' } };
-  if (answer) isFailure(t, answer, overloaded, about);
+  if (answer) expectFailure(t, answer, overloaded, about);
   else t.fail(`${about}: it is not refused`);
 }
 

@@ -24,7 +24,7 @@ import {
   CHUNKED,
   chunkedMessage,
   connect,
-  isFailure,
+  expectFailure,
   message,
   type Message,
   TOKEN,
@@ -53,7 +53,7 @@ async function answers(t: Test, client: Client, expected: Answers, about: string
   for (const each of expected) {
     const answer = await client.answer();
     if (each === 200) t.match(answer, { status: 200, body: /^\{"name":"/ }, about);
-    else isFailure(t, answer, typeof each === 'number' ? { status: each } : each, about);
+    else expectFailure(t, answer, typeof each === 'number' ? { status: each } : each, about);
   }
 }
 
@@ -402,7 +402,12 @@ t.test('late handshakes end, late requests get 408, and nothing behind is stored
   } as const;
   for (const [what, [client, sent]] of Object.entries(clients)) {
     client.socket.allowHalfOpen = true;
-    isFailure(t, await client.answer(), { status: 408, headers: { connection: 'close' } }, what);
+    expectFailure(
+      t,
+      await client.answer(),
+      { status: 408, headers: { connection: 'close' } },
+      what,
+    );
     client.send(late.subarray(sent), late);
     await lives(t, await connect(t, port), 'the server');
     client.socket.end();
