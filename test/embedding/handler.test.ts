@@ -23,7 +23,7 @@ import {
 } from '../helpers/client.js';
 import { exactly } from '../helpers/exactly.js';
 import { FERN, FERN_JSON } from '../helpers/plants.js';
-import { isReleased, listen, serve, type Service } from '../helpers/service.js';
+import { untilReleased, listen, serve, type Service } from '../helpers/service.js';
 import { gatedStore, storeOf } from '../helpers/stores.js';
 import { expectAnswers, INJECTED } from './injected.js';
 
@@ -257,7 +257,7 @@ for (const [what, [application, isReported]] of Object.entries(SPOILING))
       t.notMatch(await text(socket), /\r\n0\r\n\r\n$/);
     }
     t.equal(reported.length > 0, isReported);
-    await isReleased({ handler });
+    await untilReleased({ handler });
   });
 
 t.test('a setHeader that throws closes the connection of a request with Upgrade', async (t) => {
@@ -297,7 +297,7 @@ for (const [about, [application, request]] of Object.entries(ENDS))
     socket.write(request);
     if (application === callOnClose) socket.end();
     await closed;
-    await isReleased({ handler });
+    await untilReleased({ handler });
     t.equal(log.size, 0);
     t.strictSame(reported, []);
   });

@@ -10,7 +10,7 @@ import { PlantStoreError, type PlantHandlerOptions } from '../../dist/index.js';
 import { TOKEN } from '../helpers/client.js';
 import { conforms, type Received } from '../helpers/conformance.js';
 import { FERN_JSON } from '../helpers/plants.js';
-import { isReleased, listen, serve, type Service } from '../helpers/service.js';
+import { untilReleased, listen, serve, type Service } from '../helpers/service.js';
 import { gatedStore } from '../helpers/stores.js';
 
 const { NGHTTP2_NO_ERROR, NGHTTP2_CANCEL } = http2.constants;
@@ -132,7 +132,7 @@ t.test('a stream that is reset within its body stores nothing', async (t) => {
     ];
     socket.write(Buffer.from([...length, ...type, ...stream, 0, 0, 0, code]));
     await closed;
-    await isReleased(service);
+    await untilReleased(service);
     t.equal(service.log.size, 0, `code ${code}`);
   }
 });
@@ -155,7 +155,7 @@ for (const [how, leave] of Object.entries(LEAVES))
       leave(stream);
       await closed;
       store.letGo();
-      await isReleased(service);
+      await untilReleased(service);
       t.strictSame(service.reported, [], 'while its plant is stored');
     }
 
@@ -167,7 +167,7 @@ for (const [how, leave] of Object.entries(LEAVES))
     const closed = once(response, 'close');
     leave(stream);
     await closed;
-    await isReleased(service);
+    await untilReleased(service);
   });
 
 t.test('a request that the application destroys does not end the process', async (t) => {

@@ -3,7 +3,7 @@ import type { Test } from 'tap';
 import { createPlantHandler, type PlantHandler } from '../../dist/index.js';
 import { TOKEN } from '../helpers/client.js';
 import { FERN_JSON } from '../helpers/plants.js';
-import { isReleased } from '../helpers/service.js';
+import { untilReleased } from '../helpers/service.js';
 import { storeOf } from '../helpers/stores.js';
 
 const HEADERS: Readonly<Record<string, string>> = {
@@ -42,5 +42,5 @@ export async function expectAnswers(t: Test, inject: Inject): Promise<void> {
     t.equal(error, expected, body);
   }
   // Memory is released once a response is flushed.
-  await isReleased({ handler });
+  await untilReleased({ handler });
 }

@@ -114,6 +114,6 @@ export async function serve(t: Test, options: Partial<PlantHandlerOptions> = {})
 }
 
 /** Resolves once no memory is reserved for requests. */
-export async function isReleased({ handler }: Pick<Service, 'handler'>): Promise<void> {
+export async function untilReleased({ handler }: Pick<Service, 'handler'>): Promise<void> {
   while (handler.bufferedBytes() > 0) await new Promise(setImmediate);
 }

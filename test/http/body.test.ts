@@ -21,7 +21,7 @@ import {
   type Client,
 } from '../helpers/client.js';
 import { FERN_JSON } from '../helpers/plants.js';
-import { expireAtOnce, isReleased, listen, serve } from '../helpers/service.js';
+import { expireAtOnce, untilReleased, listen, serve } from '../helpers/service.js';
 import { gatedStore, storeOf } from '../helpers/stores.js';
 import { declaring, nextClose, plantOfSize } from './support.js';
 
@@ -102,7 +102,7 @@ t.test('a client that stops within its body is answered after 30 s, closed after
     client.send(request);
     expectFailure(t, await client.answer(), expected, about);
     await client.closed;
-    await isReleased(service);
+    await untilReleased(service);
   }
   t.equal(drains(), 3);
   t.equal(service.log.size, 0);
@@ -227,7 +227,7 @@ t.test('a client that leaves within its body stores nothing and releases its mem
       await once(server, 'request');
       socket[leave]();
       await serverSide;
-      await isReleased({ handler });
+      await untilReleased({ handler });
     }
   t.equal(log.size, 0);
 });

@@ -20,7 +20,7 @@ import {
   TOKEN,
 } from '../helpers/client.js';
 import { FERN, FERN_JSON, inJson } from '../helpers/plants.js';
-import { expireAtOnce, isReleased, listen, listenTo, serve } from '../helpers/service.js';
+import { expireAtOnce, untilReleased, listen, listenTo, serve } from '../helpers/service.js';
 import { gatedStore, storeOf, type GatedStore } from '../helpers/stores.js';
 import { nextClose, plantOfSize } from './support.js';
 
@@ -149,7 +149,7 @@ t.test('the memory of all requests is limited, and reaching the limit is reporte
   t.match(reports.at(-1), /^overloaded: requests hold \d+ of \d+ bytes \(maxBufferedBytes, /);
   store.letGo();
   for (const { status } of await Promise.all(waiting)) t.equal(status, 200);
-  await isReleased({ handler });
+  await untilReleased({ handler });
 });
 
 const plant = (id: bigint): Buffer => message({ body: inJson({ ...FERN, id }) });
@@ -215,7 +215,7 @@ t.test('a connection that is kept holds nothing of responses that were flushed',
   // The refusals are ready first, and are queued behind the response to the plant.
   client.send(Buffer.concat([message(), ...Array<Buffer>(count).fill(NO_TOKEN)]));
   for (let n = 0; n <= count; n++) await client.answer();
-  await isReleased({ handler });
+  await untilReleased({ handler });
   // What has just run may still be on the stack.
   await new Promise(setImmediate);
   const held = queryObjects(Reservation, { format: 'count' }) - before;
@@ -240,7 +240,7 @@ t.test('a client that does not read its answer for 30 s is closed, its memory fr
   client.send(message());
   const { bytesWritten } = await serverSide;
   t.ok(bytesWritten > 10_000, 'after the 200 has begun');
-  await isReleased({ handler });
+  await untilReleased({ handler });
 });
 
 t.test('memory is released after 30 s even if a connection does not emit close', async (t) => {
