@@ -10,7 +10,7 @@ import {
   connect,
   exchange,
   message,
-  refusesConnections,
+  untilRefused,
   type Answer,
   type Message,
 } from '../helpers/client.js';
@@ -172,7 +172,7 @@ for (const name of ['http', 'express', 'fastify'])
     client.send(request.subarray(0, -Buffer.byteLength(FERN_JSON)));
     t.equal((await client.answer()).status, 100, 'it has arrived');
     application.send('SIGTERM');
-    await refusesConnections(t, application.port);
+    await untilRefused(t, application.port);
     client.send(FERN_JSON);
     const printed = () => application.ended.then(() => application.stderr);
     t.match(await client.answer().catch(printed), { status: 200 });

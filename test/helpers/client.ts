@@ -162,7 +162,7 @@ function parseAnswer(bytes: Buffer, method?: string): Answer | undefined {
 }
 
 /** Resolves once no server listens on a port any more. */
-export async function refusesConnections(t: Test, port: number): Promise<void> {
+export async function untilRefused(t: Test, port: number): Promise<void> {
   for (;;)
     try {
       const { socket } = await connect(t, port);

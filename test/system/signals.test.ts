@@ -9,14 +9,7 @@ import { setImmediate } from 'node:timers/promises';
 
 import t, { type Test } from 'tap';
 
-import {
-  anyAnswer,
-  connect,
-  exchange,
-  message,
-  refusesConnections,
-  TOKEN,
-} from '../helpers/client.js';
+import { anyAnswer, connect, exchange, message, untilRefused, TOKEN } from '../helpers/client.js';
 import {
   beforeImports,
   changeTimers,
@@ -103,7 +96,7 @@ t.test('closing the terminal stops the program', { skip }, async (t) => {
   });
   terminal.send('SIGKILL');
   t.match(await says(/SIGHUP: (.*)\n/), /^stopping, because the standard input is a terminal$/);
-  await refusesConnections(t, port);
+  await untilRefused(t, port);
 });
 
 t.test('a silent connection to the monitor does not delay a stop', async (t) => {
@@ -123,7 +116,7 @@ t.test('signals that come at the same time are one, as a Ctrl-C under npm', asyn
   client.send(message(), message().subarray(0, -1));
   t.match(await client.answer(), { status: 200, headers: { connection: 'keep-alive' } });
   program.send('SIGINT');
-  await refusesConnections(t, program.port);
+  await untilRefused(t, program.port);
   program.send('SIGINT');
   program.send('SIGTERM');
   client.send(message().subarray(-1));
@@ -156,7 +149,7 @@ t.test('a second signal after 0.1 s ends the program, even if the disk hangs', a
   const preload = changeTimers('ms > 9_000 ? ms : 2 ** 30');
   const program = await startHanging(t, { preload });
   program.send('SIGTERM');
-  await refusesConnections(t, program.port);
+  await untilRefused(t, program.port);
   // Until then, all signals count as one.
   const again = setInterval(() => program.send('SIGINT'), 100);
   t.teardown(() => clearInterval(again));
