@@ -8,7 +8,7 @@ import t, { type Test } from 'tap';
 import { DRAIN } from '../../dist/http/limits.js';
 import { PlantStoreError, type PlantHandlerOptions } from '../../dist/index.js';
 import { TOKEN } from '../helpers/client.js';
-import { conforms, type Received } from '../helpers/conformance.js';
+import { expectConformance, type Received } from '../helpers/conformance.js';
 import { FERN_JSON } from '../helpers/plants.js';
 import { untilReleased, listen, serve, type Service } from '../helpers/service.js';
 import { gatedStore } from '../helpers/stores.js';
@@ -61,7 +61,7 @@ async function http2Answer(stream: http2.ClientHttp2Stream, method?: string): Pr
   ];
   const status = headers[':status'];
   const body = await text(stream);
-  conforms({ status, headers, body }, method);
+  expectConformance({ status, headers, body }, method);
   return { status, headers, body };
 }
 

@@ -4,7 +4,7 @@ import { connect as connectSecurely } from 'node:tls';
 
 import type { Test } from 'tap';
 
-import { conforms } from './conformance.js';
+import { expectConformance } from './conformance.js';
 import { FERN_JSON } from './plants.js';
 
 /** The token that the documented handler accepts, too. */
@@ -61,7 +61,7 @@ export interface Answer {
 const CONTINUE = 100;
 
 /** Accepts any answer: for those that an application gives, not the handler. */
-export const anyAnswer: typeof conforms = () => undefined;
+export const anyAnswer: typeof expectConformance = () => undefined;
 
 /** A connection of a client with as much of HTTP as a test needs. */
 export interface Client {
@@ -76,7 +76,7 @@ export interface Client {
   readonly closed: Promise<void>;
 }
 
-export async function connect(t: Test, port: number, check = conforms): Promise<Client> {
+export async function connect(t: Test, port: number, check = expectConformance): Promise<Client> {
   const socket = connectTo(port, '127.0.0.1');
   t.teardown(() => socket.destroy());
   let received = Buffer.alloc(0);
@@ -177,7 +177,7 @@ export async function exchange(
   t: Test,
   port: number,
   request: Buffer,
-  check = conforms,
+  check = expectConformance,
 ): Promise<Answer> {
   const client = await connect(t, port, check);
   client.send(request);

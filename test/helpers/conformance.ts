@@ -13,7 +13,7 @@ export interface Received {
  * Throws unless the OpenAPI document describes an answer: its status, its headers and its body. An answer to a HEAD
  * has no body.
  */
-export function conforms({ status, headers, body }: Received, method = 'POST'): void {
+export function expectConformance({ status, headers, body }: Received, method = 'POST'): void {
   const response = responses[status];
   if (!response) throw new Error(`the OpenAPI document has no answer with the status ${status}`);
 
