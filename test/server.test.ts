@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 
 import t from 'tap';
 
-import { failsToRun, MISUSED, run } from './helpers/program.js';
+import { expectFailedRun, MISUSED, run } from './helpers/program.js';
 
 /** A preload: the program takes its Node for another release. */
 const release = (node: string): string =>
@@ -14,7 +14,7 @@ t.test('a release that cannot run the program is reported, with those that can',
   };
   for (const node of ['20.18.3', '21.7.3', '22.11.0']) {
     const sentence = `needs Node ${engines.node}; this is Node ${node}`;
-    await failsToRun(t, MISUSED, [sentence], { preload: release(node) });
+    await expectFailedRun(t, MISUSED, [sentence], { preload: release(node) });
   }
 });
 

@@ -1,7 +1,7 @@
 /*
  * The verbs of a process. To *launch* a program only starts it; to *follow* a process collects the output of one that
- * another function has started. To *start* a program waits until it serves, as `serving` does for one that runs. To *run*
- * it waits until it ends; `failsToRun` checks how. A program `says` a line, is sent a signal by `send`, and loses the
+ * another function has started. To *start* a program waits until it serves, as `untilServing` does for one that runs. To *run*
+ * it waits until it ends; `expectFailedRun` checks how. A program `says` a line, is sent a signal by `send`, and loses the
  * reader of its output by `leave`. Functions whose names end in `Here` do the same in this process, which covers the
  * source and saves 0.1 s.
  */
@@ -230,7 +230,7 @@ export async function run(
 }
 
 /** Checks that the program fails, and writes these sentences to stderr and nothing else. */
-export async function failsToRun(
+export async function expectFailedRun(
   t: Test,
   code: number,
   sentences: readonly string[],
@@ -349,12 +349,12 @@ export const runHere = (t: Test, options: Options): Promise<Process & Ending> =>
   run(t, options, launchHere);
 
 /** Checks that a command fails in this process, and writes these sentences to stderr and nothing else. */
-export const failsHere = (
+export const expectFailedRunHere = (
   t: Test,
   code: number,
   sentences: readonly string[],
   options: Options,
-): Promise<void> => failsToRun(t, code, sentences, options, launchHere);
+): Promise<void> => expectFailedRun(t, code, sentences, options, launchHere);
 
 /** The problems for which settings or their files are refused; none if they are read. */
 export async function problemsOf(reading: Promise<unknown>): Promise<readonly string[]> {

@@ -15,8 +15,8 @@ import {
   beforeImports,
   DONE,
   FAILED,
-  failsHere,
-  failsToRun,
+  expectFailedRunHere,
+  expectFailedRun,
   launch,
   launchHere,
   run,
@@ -35,7 +35,7 @@ t.test('if pg is missing or broken, the program says why, and what to install', 
   const env = { PLANT_STORE_DATABASE_URL: 'postgres://plants@db/plants', PLANT_STORE_TOKEN: 'a' };
   const preload = beforeImports(`if (specifier === 'pg') throw new Error('not found')`);
   const problem = 'cannot load the package pg, which "npm install pg" installs: not found';
-  await failsToRun(t, FAILED, [problem], { env, preload });
+  await expectFailedRun(t, FAILED, [problem], { env, preload });
 });
 
 t.test('with a database', { skip: missing() }, async (t) => {
@@ -70,7 +70,9 @@ t.test('with a database', { skip: missing() }, async (t) => {
       const name = `127.0.0.1:${cluster.port}/postgres`;
       await cluster.configure('SET fsync = off');
       const reason = 'fsync=off can lose plants';
-      await failsHere(t, FAILED, [`PLANT_STORE_DATABASE_URL: ${name}: ${reason}`], { env });
+      await expectFailedRunHere(t, FAILED, [`PLANT_STORE_DATABASE_URL: ${name}: ${reason}`], {
+        env,
+      });
       await cluster.configure('RESET fsync');
       const program = await start(t, { env }, launch);
       await program.says('stdout', /^token: from PLANT_STORE_TOKEN \(1 token\)\n/m);
@@ -133,7 +135,7 @@ t.test('with a database', { skip: missing() }, async (t) => {
   t.test('a start that fails leaves no connection, which would keep it from ending', async (t) => {
     const port = await listen(t, createServer());
     const inUse = `PLANT_STORE_PORT: cannot listen on 127.0.0.1, port ${port}: address already in use (EADDRINUSE)`;
-    await failsToRun(t, FAILED, [inUse], { env: { ...env, PLANT_STORE_PORT: `${port}` } });
+    await expectFailedRun(t, FAILED, [inUse], { env: { ...env, PLANT_STORE_PORT: `${port}` } });
   });
 
   t.test('export prints the plants of the database as import takes them', async (t) => {

@@ -15,7 +15,7 @@ import {
   DONE,
   ENV,
   FAILED,
-  failsHere,
+  expectFailedRunHere,
   HASTY,
   launchHere,
   MISUSED,
@@ -69,7 +69,7 @@ for (const [args, problem] of Object.entries({
   import: `import: needs a file; ${SEE}`,
 }))
   t.test(`${args}: refused, and no value is repeated: it may be a token`, async (t) => {
-    await failsHere(t, MISUSED, [problem], { args: args.split(' ') });
+    await expectFailedRunHere(t, MISUSED, [problem], { args: args.split(' ') });
   });
 
 t.test('a damaged log is refused unchanged, with the commands that help', async (t) => {

@@ -8,7 +8,7 @@ import { PROGRAM } from '../../../dist/program/output.js';
 import {
   ENV,
   FAILED,
-  failsHere,
+  expectFailedRunHere,
   INTERRUPTED,
   launch,
   launchHere,
@@ -47,7 +47,7 @@ t.test('export prints plants in order, and import makes the same log of them', a
 t.test('an export of a file that is no log fails', async (t) => {
   const cwd = t.testdir({ 'notes.txt': 'some text' });
   const fault = `${join(cwd, 'notes.txt')}: it is not a log of plants; nothing was changed`;
-  await failsHere(t, FAILED, [fault], { args: ['export', 'notes.txt'], cwd });
+  await expectFailedRunHere(t, FAILED, [fault], { args: ['export', 'notes.txt'], cwd });
 });
 
 t.test('an export that cannot read all plants fails', async (t) => {
@@ -59,7 +59,7 @@ t.test('an export that cannot read all plants fails', async (t) => {
   t.match(stderr, `"${PROGRAM} repair ${path}"`);
   const database = { PLANT_STORE_DATABASE_URL: 'postgres://plants@127.0.0.1:1/plants' };
   const away = 'PLANT_STORE_DATABASE_URL: 127.0.0.1:1/plants: connect ECONNREFUSED 127.0.0.1:1';
-  await failsHere(t, FAILED, [away], { args: ['export'], env: database });
+  await expectFailedRunHere(t, FAILED, [away], { args: ['export'], env: database });
 });
 
 /** A log whose export is larger than what a pipe holds. */

@@ -11,7 +11,14 @@ import { addPlants } from '../../../dist/program/commands/import.js';
 import { block } from '../../helpers/documents.js';
 import { exactly } from '../../helpers/exactly.js';
 import { FERN, FERN_JSON, inJson, IVY } from '../../helpers/plants.js';
-import { FAILED, failsHere, INTERRUPTED, launchHere, run, runHere } from '../../helpers/program.js';
+import {
+  FAILED,
+  expectFailedRunHere,
+  INTERRUPTED,
+  launchHere,
+  run,
+  runHere,
+} from '../../helpers/program.js';
 import { stepClock } from '../../helpers/service.js';
 import { collect, storeOf } from '../../helpers/stores.js';
 
@@ -149,7 +156,7 @@ t.test('a file that cannot be read is named, and what came before is stored', as
     folder: 'illegal operation on a directory (EISDIR)',
   };
   for (const [file, reason] of Object.entries(reasons))
-    await failsHere(t, FAILED, [`${file}: ${reason}`], { cwd, args: ['import', file] });
+    await expectFailedRunHere(t, FAILED, [`${file}: ${reason}`], { cwd, args: ['import', file] });
   t.strictSame(readdirSync(cwd), ['folder', 'long'], 'nothing is created');
   truncateSync(join(cwd, 'long'), MAX_RECORD_BYTES + 100);
   t.match(await runHere(t, { cwd, args: ['import', 'long'] }), {

@@ -33,8 +33,8 @@ import {
   DONE,
   ENV,
   FAILED,
-  failsHere,
-  failsToRun,
+  expectFailedRunHere,
+  expectFailedRun,
   launch,
   MISUSED,
   problemsOf,
@@ -123,12 +123,12 @@ t.test('an address on which the program cannot listen is named, and the code is 
   } as const;
   for (const [name, [value, fault]] of Object.entries(faults)) {
     const env = { ...ENV, PLANT_STORE_MONITOR_PORT: '0', [name]: value };
-    await failsHere(t, FAILED, [`${name}: ${fault}`], { env });
+    await expectFailedRunHere(t, FAILED, [`${name}: ${fault}`], { env });
   }
   const same = `${await freePort()}`;
   const env = { ...ENV, PLANT_STORE_MONITOR_PORT: same, PLANT_STORE_PORT: same };
   const taken = `PLANT_STORE_PORT: ${inUse.replace(`${port}`, same)}`;
-  await failsHere(t, FAILED, [taken], { env });
+  await expectFailedRunHere(t, FAILED, [taken], { env });
 });
 
 t.test('an inherited socket must be a listening TCP socket', async (t) => {
@@ -143,7 +143,7 @@ t.test('an inherited socket must be a listening TCP socket', async (t) => {
   t.teardown(() => listener.close());
   await once(listener, 'listening');
   const { _handle } = listener as Server & { readonly _handle: { readonly fd: number } };
-  await failsToRun(t, MISUSED, ['LISTEN_FDS: cannot listen on descriptor 3: it is not TCP'], {
+  await expectFailedRun(t, MISUSED, ['LISTEN_FDS: cannot listen on descriptor 3: it is not TCP'], {
     cwd: t.testdir(),
     env: { ...ENV, LISTEN_FDS: '1' },
     under: ['env', '-u', 'PLANT_STORE_PORT'],
@@ -222,7 +222,7 @@ t.test('a log that was emptied and not used since is served by no later start', 
   truncateSync(log);
   t.strictSame(await program.stop('SIGTERM'), { code: FAILED, signal: null });
   const message = `PLANT_STORE_FILE: ${log}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with the command "verify", and then remove ${log}.modified`;
-  await failsHere(t, FAILED, [message], { cwd });
+  await expectFailedRunHere(t, FAILED, [message], { cwd });
   t.equal(readFileSync(log, 'utf8'), '');
 });
 

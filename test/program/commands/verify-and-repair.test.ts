@@ -11,7 +11,7 @@ import { FERN, IVY, MOSS } from '../../helpers/plants.js';
 import {
   ENV,
   FAILED,
-  failsHere,
+  expectFailedRunHere,
   INTERRUPTED,
   launch,
   launchHere,
@@ -137,7 +137,8 @@ t.test('a log that a server has open can be verified, not repaired or served', a
     value: (onExpiry: () => void) => startTimer(onExpiry, 0),
   });
   const sentence = `${log}: a process has the log open ("fuser ${log}" shows which one); one log serves one process, PostgreSQL serves several`;
-  for (const args of [[], ['repair']]) await failsHere(t, FAILED, [sentence], { args, cwd });
+  for (const args of [[], ['repair']])
+    await expectFailedRunHere(t, FAILED, [sentence], { args, cwd });
 });
 
 t.test('a missing log is named, with its setting if that has named it', async (t) => {
@@ -145,8 +146,12 @@ t.test('a missing log is named, with its setting if that has named it', async (t
   const fault = `${cwd}/none: no such file or directory (ENOENT)`;
   const env = { PLANT_STORE_FILE: 'none', PLANT_STORE_PORT: 'wrong' };
   for (const command of ['verify', 'repair', 'export']) {
-    await failsHere(t, FAILED, [fault], { args: [command, 'none'], cwd });
-    await failsHere(t, FAILED, [`PLANT_STORE_FILE: ${fault}`], { args: [command], cwd, env });
+    await expectFailedRunHere(t, FAILED, [fault], { args: [command, 'none'], cwd });
+    await expectFailedRunHere(t, FAILED, [`PLANT_STORE_FILE: ${fault}`], {
+      args: [command],
+      cwd,
+      env,
+    });
   }
 });
 
