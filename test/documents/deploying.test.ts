@@ -26,7 +26,7 @@ import { block, blocks, read, settingsIn } from '../helpers/documents.js';
 import { exactly } from '../helpers/exactly.js';
 import { missing } from '../helpers/needs.js';
 import { IVY } from '../helpers/plants.js';
-import { DONE, launch, launchHere, runHere, serving, startHere } from '../helpers/program.js';
+import { DONE, launch, launchHere, runHere, untilServing, startHere } from '../helpers/program.js';
 import { freePort } from '../helpers/service.js';
 import { FIXED_MIB } from '../hostile/memory.js';
 
@@ -132,7 +132,7 @@ t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async 
   const program = launch(t, { cwd, command: ['sh', '-euc', `exec ${given}`] });
   await program.says('stderr', /^Listening on /);
   t.equal((await fetch(`http://127.0.0.1:${port}/plants`)).status, 401);
-  const { url, log } = await serving(program);
+  const { url, log } = await untilServing(program);
   t.match(url, `http://127.0.0.1:${port}`);
   t.equal(log, join(cwd, file), 'settings reach it');
 });
@@ -186,7 +186,10 @@ t.test(
     t.match(block('Prometheus', 'yaml'), `127.0.0.1:${settings.PLANT_STORE_MONITOR_PORT}'`);
     const env = { ...settings, PLANT_STORE_MONITOR_PORT: '0', NODE_V8_COVERAGE: '' };
     const command = here(unit.get('ExecStart') ?? '').split(' ');
-    const program = await serving(launch(t, { cwd: folder, env, under: AS_USER, command }), TOKEN);
+    const program = await untilServing(
+      launch(t, { cwd: folder, env, under: AS_USER, command }),
+      TOKEN,
+    );
     t.equal(program.plants, 1);
     t.ok(existsSync(join(state, 'token')));
 

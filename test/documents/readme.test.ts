@@ -39,7 +39,7 @@ import {
 } from '../helpers/documents.js';
 import { missing } from '../helpers/needs.js';
 import { inJson, IVY, MOSS } from '../helpers/plants.js';
-import { launch, runHere, serving, start } from '../helpers/program.js';
+import { launch, runHere, untilServing, start } from '../helpers/program.js';
 import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB } from '../hostile/memory.js';
 import { lineOf } from '../log/support.js';
 
@@ -321,7 +321,7 @@ t.test('tokens rotate, and the log is copied, with the documented commands', asy
   const cwd = t.testdir({ dist: DIST });
   const [starting = '', operating = ''] = blocks('Tokens and certificates', 'sh');
   const script = `${starting}echo "$PID" >&2; wait "$PID"`;
-  const program = await serving(launch(t, { cwd, command: ['sh', '-euc', script] }));
+  const program = await untilServing(launch(t, { cwd, command: ['sh', '-euc', script] }));
   const [PID = ''] = await program.says('stderr', /^\d+(?=\n)/);
   t.teardown(() => process.kill(Number(PID)));
   // As some editors leave it.

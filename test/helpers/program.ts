@@ -250,11 +250,11 @@ const FIRST_LINES =
 
 /** Starts the program and resolves once it accepts requests. */
 export async function start(t: Test, options: LaunchOptions): Promise<Program> {
-  return serving(launch(t, options), options.env?.PLANT_STORE_TOKEN);
+  return untilServing(launch(t, options), options.env?.PLANT_STORE_TOKEN);
 }
 
 /** Resolves once a program serves. */
-export async function serving(program: Process, givenToken?: string): Promise<Program> {
+export async function untilServing(program: Process, givenToken?: string): Promise<Program> {
   const { groups = {} } = await program.says('stdout', FIRST_LINES);
   const { url = '', log = '', token = '' } = groups;
   const tokens = givenToken ?? readFileSync(token, 'utf8');
@@ -341,7 +341,7 @@ function collectOutput(note: ReturnType<typeof createTranscript>['note']): () =>
 
 /** Serves in this process; resolves once requests are accepted. */
 export async function startHere(t: Test, options: Options = {}): Promise<Program> {
-  return serving(launchHere(t, options), (options.env ?? ENV).PLANT_STORE_TOKEN);
+  return untilServing(launchHere(t, options), (options.env ?? ENV).PLANT_STORE_TOKEN);
 }
 
 /** Runs a command in this process to its end. */

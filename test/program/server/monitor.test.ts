@@ -17,7 +17,14 @@ import {
 import { connect, exchange, message } from '../../helpers/client.js';
 import { scrape } from '../../helpers/metrics.js';
 import { inJson, IVY } from '../../helpers/plants.js';
-import { DONE, ENV, launchHere, serving, startHere, type Program } from '../../helpers/program.js';
+import {
+  DONE,
+  ENV,
+  launchHere,
+  untilServing,
+  startHere,
+  type Program,
+} from '../../helpers/program.js';
 import { freePort } from '../../helpers/service.js';
 import { createGate, isPending, type Gate } from '../../log/support.js';
 
@@ -230,7 +237,7 @@ t.test('the program is starting, ready, and stopping', async (t) => {
   t.notOk(starting.has('plant_store_log_plants'));
 
   opening.open();
-  const served = await serving(program, ENV.PLANT_STORE_TOKEN);
+  const served = await untilServing(program, ENV.PLANT_STORE_TOKEN);
   t.equal(await state(), 'ok');
 
   const client = await connect(t, served.port);
