@@ -43,7 +43,7 @@ function outcomeOf(parse: () => NewPlant): NewPlant | Fault {
 const read = (text: string | Buffer) => outcomeOf(() => parseNewPlant(Buffer.from(text)));
 
 /** Checks that texts are all read as the same plant, or all have the same fault. */
-function areRead(t: Test, expected: object, texts: readonly string[]): void {
+function expectRead(t: Test, expected: object, texts: readonly string[]): void {
   t.strictSame(
     texts.map((text) => [text, read(text)]),
     texts.map((text) => [text, expected]),
@@ -111,7 +111,7 @@ t.test('a number of 200,000 digits is read exactly', async (t) => {
 
 t.test('the id is found wherever it is in the object', async (t) => {
   const id = 2n ** 53n + 1n;
-  areRead(t, { id, name: 'fern' }, [
+  expectRead(t, { id, name: 'fern' }, [
     `{"id":${id},"name":"fern"}`,
     `{"name":"fern","id":${id}}`,
     `{"name":"fern","a":{"id":1},"id":${id},"b":[{"id":2}]}`,
@@ -125,9 +125,9 @@ t.test('the id is found wherever it is in the object', async (t) => {
 });
 
 t.test('a repeated member of a plant is refused, even if its name is escaped', async (t) => {
-  const isRepeated = (member: string, texts: readonly string[]): void =>
-    areRead(t, { kind: 'json', message: `${member}: must not be given twice` }, texts);
-  isRepeated('id', [
+  const expectRepeated = (member: string, texts: readonly string[]): void =>
+    expectRead(t, { kind: 'json', message: `${member}: must not be given twice` }, texts);
+  expectRepeated('id', [
     '{"id":1,"id":1,"name":"fern"}',
     '{"id":1,"name":"fern","\\u0069d":2}',
     '{"\\u0069\\u0064":1,"id":2,"name":"fern"}',
@@ -137,7 +137,7 @@ t.test('a repeated member of a plant is refused, even if its name is escaped', a
   for (const member of MEMBERS) {
     const code = member.charCodeAt(0).toString(16).padStart(4, '0');
     const escaped = `\\u${code}${member.slice(1)}`;
-    isRepeated(member, [
+    expectRepeated(member, [
       `{"id":1,"${member}":"a","${member}":"b"}`,
       `{"${member}":"a","id":1,"${escaped}":"b"}`,
     ]);
@@ -163,13 +163,13 @@ t.test('members that a plant does not have are allowed, even twice, and not stor
     t.strictSame(outcome, plant, name);
     t.equal(Object.getPrototypeOf(outcome), Object.prototype, `${name}: a plain object`);
   }
-  areRead(t, plant, [
+  expectRead(t, plant, [
     '{"id":1,"name":"fern","a":1,"a":{"id":2,"id":3,"name":4}}',
     '{"a":[{"tag":1},{"tag":2,"tag":3}],"id":1,"name":"fern"}',
     '{"a":"{\\"id\\":1,\\"id\\":2}","id":1,"name":"fern"}',
   ]);
   // Members are not inherited.
-  areRead(t, invalid(ID_RULE, NAME_RULE), ['{"__proto__":{"id":1,"name":"fern"}}']);
+  expectRead(t, invalid(ID_RULE, NAME_RULE), ['{"__proto__":{"id":1,"name":"fern"}}']);
 });
 
 /** JSON of a string in which every UTF-16 unit is escaped. */
@@ -188,7 +188,7 @@ function comesBack(text: string): boolean {
 
 t.test('name and tag can be any strings, and are read unchanged', async (t) => {
   // No tag is not an empty tag.
-  areRead(t, { id: 1n, name: '' }, ['{"id":1,"name":""}']);
+  expectRead(t, { id: 1n, name: '' }, ['{"id":1,"name":""}']);
   t.ok(comesBack('","id":2,"name":"'));
   t.ok(comesBack('farn\u{1f33f}'.repeat(12_800)));
   t.doesNotThrow(() => fc.assert(fc.property(anyString, comesBack)));
@@ -220,7 +220,7 @@ t.test('the message lists every fault of a NewPlant', async (t) => {
     );
   for (const { members, faults } of bodies) {
     const text = `{${members.join()}}`;
-    if (faults.length > 0) areRead(t, invalid(...faults), [text]);
+    if (faults.length > 0) expectRead(t, invalid(...faults), [text]);
     else t.notOk('kind' in read(text), text);
   }
 });
@@ -240,14 +240,14 @@ t.test('a body that is not JSON in UTF-8 is refused, without any of its text', a
     const body = Buffer.from(`{"id":1,"name":"${name}"}`, 'latin1');
     t.strictSame(read(body), notJson('is not UTF-8'), hex);
   }
-  areRead(t, notJson('ends too early'), ['']);
-  areRead(t, notJson('is not valid at position 7'), ['{"id":1']);
-  areRead(t, notJson('is not valid at position 8'), ['{"id":1,}']);
-  areRead(t, notJson('is not valid at position 23'), [`${plant}\n${plant}`]);
-  areRead(t, notJson('is not valid'), ['secret', 'secret JSON at position 5']);
-  areRead(t, BYTE_ORDER_MARK, [`\ufeff${plant}`, '\ufeff{}', '\ufeffx', '\ufeff']);
+  expectRead(t, notJson('ends too early'), ['']);
+  expectRead(t, notJson('is not valid at position 7'), ['{"id":1']);
+  expectRead(t, notJson('is not valid at position 8'), ['{"id":1,}']);
+  expectRead(t, notJson('is not valid at position 23'), [`${plant}\n${plant}`]);
+  expectRead(t, notJson('is not valid'), ['secret', 'secret JSON at position 5']);
+  expectRead(t, BYTE_ORDER_MARK, [`\ufeff${plant}`, '\ufeff{}', '\ufeffx', '\ufeff']);
   // Within a string, it is a character.
-  areRead(t, { id: 1n, name: '\ufeff' }, ['{"id":1,"name":"\ufeff"}']);
+  expectRead(t, { id: 1n, name: '\ufeff' }, ['{"id":1,"name":"\ufeff"}']);
 });
 
 t.test('JSON with any depth of nesting is read or refused', async (t) => {

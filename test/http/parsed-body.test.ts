@@ -38,7 +38,7 @@ const FORMS: Readonly<Record<string, unknown>> = {
 };
 
 /** Checks that a plant is read, and that it counts as a body of this size in the limit and in the budget. */
-function isRead(t: Test, left: Left, plant: object, size: number): void {
+function expectRead(t: Test, left: Left, plant: object, size: number): void {
   const budget = new Budget(10_000);
   t.strictSame(plantIn(left, size, budget), plant);
   t.match(plantIn(left, size - 1), { error: 413 }, 'one byte more than the limit');
@@ -50,14 +50,14 @@ function isRead(t: Test, left: Left, plant: object, size: number): void {
 t.test('a plant is read exactly from bytes in any form', async (t) => {
   for (const [form, bytes] of Object.entries(FORMS))
     await t.test(form, async (t) => {
-      isRead(t, { body: bytes }, PLANT, BYTES.length);
-      isRead(t, { rawBody: bytes, body: { id: 8, name: 'x' } }, PLANT, BYTES.length);
+      expectRead(t, { body: bytes }, PLANT, BYTES.length);
+      expectRead(t, { rawBody: bytes, body: { id: 8, name: 'x' } }, PLANT, BYTES.length);
     });
 });
 
 t.test('a parsed plant counts with the bytes of its members in JSON', async (t) => {
   const body = { id: 7, name: 'f\u00e4rn\0', tag: 'x' };
-  isRead(t, { body }, { ...body, id: 7n }, '"name":"f__rn\\u0000","tag":"x"'.length);
+  expectRead(t, { body }, { ...body, id: 7n }, '"name":"f__rn\\u0000","tag":"x"'.length);
 });
 
 t.test('what is not a plant, or may not be what was sent, is refused', async (t) => {

@@ -51,7 +51,7 @@ t.test('every line is found, with its id if it is a record', async (t) => {
 });
 
 /** Checks that what is read together are whole lines, which add up to all of a file. */
-async function checkParts(t: Test, content: string, maxBytesRead = Infinity): Promise<void> {
+async function expectParts(t: Test, content: string, maxBytesRead = Infinity): Promise<void> {
   const parts = await partsIn(fileOf(content, maxBytesRead));
   const about = `${content.length} bytes, ${maxBytesRead} at a time`;
   t.equal(parts.map(([, bytes]) => bytes).join(''), content, about);
@@ -67,15 +67,15 @@ t.test('the parts of a file add up to all of it, however few bytes a read return
   const lengths = [2, 0, 1.2, 3.5, 0, 0.5].map((chunks) => chunks * CHUNK_BYTES);
   const plants = plantsNamed(...lengths.map((length) => 'x'.repeat(length)));
   for (const maxBytesRead of [10_000, CHUNK_BYTES - 1, 3 * CHUNK_BYTES, Infinity])
-    await checkParts(t, `${logOf(plants).toString('latin1')}torn`, maxBytesRead);
+    await expectParts(t, `${logOf(plants).toString('latin1')}torn`, maxBytesRead);
   for (const maxBytesRead of [1, 2, 7, 64])
-    await checkParts(t, `${LINE}\n${LINE}torn`, maxBytesRead);
+    await expectParts(t, `${LINE}\n${LINE}torn`, maxBytesRead);
 });
 
 t.test('a line may start or end anywhere around a chunk boundary', async (t) => {
   for (const size of [CHUNK_BYTES, 2 * CHUNK_BYTES, 4 * CHUNK_BYTES])
     for (let over = -3; over <= 3; over++)
-      await checkParts(t, `${'x'.repeat(size + over - 1)}\n${LINE}${LINE}`);
+      await expectParts(t, `${'x'.repeat(size + over - 1)}\n${LINE}${LINE}`);
 });
 
 t.test('no read is longer for a long line before it', async (t) => {

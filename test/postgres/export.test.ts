@@ -100,7 +100,7 @@ t.test('plants are read from a database', { skip: missing() }, async (t) => {
       process.getActiveResourcesInfo().filter((each) => each.startsWith('TCPSocket')).length;
     const before = sockets();
     /** Checks it once the event loop has had the time to close a socket. */
-    async function areAsBefore(what: string): Promise<void> {
+    async function expectAsBefore(what: string): Promise<void> {
       for (let turns = 0; turns < 1_000 && sockets() > before; turns++) await nextTurn();
       t.equal(sockets(), before, what);
     }
@@ -108,15 +108,15 @@ t.test('plants are read from a database', { skip: missing() }, async (t) => {
     const none = { code: 'unavailable', message: /is not a plant/ };
     for (const read of readings) {
       t.equal((await collect(read())).length, 1);
-      await areAsBefore('it has ended');
+      await expectAsBefore('it has ended');
       for await (const { id } of read()) {
         t.equal(id, 1n);
         break;
       }
-      await areAsBefore('it was abandoned');
+      await expectAsBefore('it was abandoned');
       await query(url, `UPDATE plants SET exact = '{}'`);
       await t.rejects(collect(read()), none);
-      await areAsBefore('it has failed');
+      await expectAsBefore('it has failed');
       await query(url, 'UPDATE plants SET exact = NULL');
     }
     await cluster.finds(`SELECT FROM pg_stat_activity

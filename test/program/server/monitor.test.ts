@@ -88,19 +88,19 @@ t.test('readiness follows the store, also while the program stops', async (t) =>
   let check = SERVING.check;
   const stopping = new AbortController();
   const url = await startWatching({ check: () => check(), stop: stopping.signal });
-  const isReady = async (status: number, body: string): Promise<void> => {
+  const expectReady = async (status: number, body: string): Promise<void> => {
     t.match(await get(`${url}/readyz`), { status, body: RegExp(`^${body}$`) });
     t.match(await get(`${url}/livez`), { status: 200, body: /^ok$/ });
   };
   const fails = (): Promise<void> => Promise.reject(new Error('secret'));
   check = fails;
-  await isReady(503, 'unavailable');
+  await expectReady(503, 'unavailable');
   check = SERVING.check;
-  await isReady(200, 'ok');
+  await expectReady(200, 'ok');
   check = () => setImmediate().then(() => stopping.abort());
-  await isReady(503, 'stopping');
+  await expectReady(503, 'stopping');
   check = fails;
-  await isReady(503, 'stopping');
+  await expectReady(503, 'stopping');
 });
 
 t.test('a connection carries one request', async (t) => {
