@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import { allOutcomes, keyOf, reachable, type Effect, type Outcomes } from './disk.js';
-import { LOG, recover, type Process } from './invariants.js';
+import { LOG, recover, type SimulatedProcess } from './invariants.js';
 import { copyOf, keyOfKnowledge, type Knowledge } from './knowledge.js';
 import { createMachine } from './simulated-fs.js';
 import type { Workload } from './workloads.js';
@@ -18,7 +18,7 @@ export interface CrashState {
 
 /** A moment at which a process may crash. */
 export interface Moment {
-  readonly process: Process;
+  readonly process: SimulatedProcess;
   readonly trail: readonly string[];
   /** The operation in progress. */
   readonly operation: string;
@@ -92,7 +92,7 @@ export async function explore(
 
   async function crashEverywhere(
     { world, knowledge, trail }: CrashState,
-    work: (process: Process) => Promise<unknown>,
+    work: (process: SimulatedProcess) => Promise<unknown>,
   ): Promise<void> {
     const isLast = trail.length === crashes;
     const next: CrashState[] = [];
@@ -111,7 +111,7 @@ export async function explore(
       crash(operation, inFlight);
     }
     const machine = createMachine(world, { dsyncIsDurable, onOperation });
-    const process: Process = { machine, knowledge: copyOf(knowledge) };
+    const process: SimulatedProcess = { machine, knowledge: copyOf(knowledge) };
     try {
       await work(process);
       if (!isLast) crash('the end');

@@ -16,18 +16,18 @@ export const LOG = '/srv/garden/data/plants.jsonl';
 const MARK = `${LOG}.modified`;
 
 /** A process that uses a log. */
-export interface Process {
+export interface SimulatedProcess {
   readonly machine: Machine;
   readonly knowledge: Knowledge;
 }
 
-export function open({ machine: { fs } }: Process): Promise<PlantLog> {
+export function open({ machine: { fs } }: SimulatedProcess): Promise<PlantLog> {
   return openLog(fs, LOG, { report: () => undefined });
 }
 
 /** Sends plants as clients do, and checks the answers. */
 export async function send(
-  { knowledge: { sent, acknowledged } }: Process,
+  { knowledge: { sent, acknowledged } }: SimulatedProcess,
   log: PlantLog,
   plants: readonly NewPlant[],
 ): Promise<void> {
@@ -58,7 +58,7 @@ function codeOf(error: unknown): string {
  * Starts a process after a crash, and checks that the log has kept every promise. Clients send all
  * plants again that were not acknowledged, and a new one.
  */
-export async function recover(process: Process, newPlant: NewPlant): Promise<void> {
+export async function recover(process: SimulatedProcess, newPlant: NewPlant): Promise<void> {
   const { machine, knowledge } = process;
   const { sent, acknowledged, kept } = knowledge;
   const before = read(process);
@@ -90,7 +90,7 @@ export async function recover(process: Process, newPlant: NewPlant): Promise<voi
 }
 
 /** A marked log is not opened. An operator removes the mark. */
-async function checkMark(process: Process): Promise<void> {
+async function checkMark(process: SimulatedProcess): Promise<void> {
   const { machine, knowledge } = process;
   const isMarked = machine.inoOf(MARK) !== undefined;
   ok(isMarked || !knowledge.isMarked, 'the mark was lost');
@@ -104,7 +104,10 @@ async function checkMark(process: Process): Promise<void> {
  * Removes the damaged lines and the torn tail. A log with such lines cannot be opened before. If no
  * plant would be left, an operator moves the log away.
  */
-async function repair(process: Process, { bytes, lines, damaged }: Reading): Promise<void> {
+async function repair(
+  process: SimulatedProcess,
+  { bytes, lines, damaged }: Reading,
+): Promise<void> {
   const { machine, knowledge } = process;
   const [first] = damaged;
   const refusal = `${LOG}: line ${first?.number}, at byte ${first?.offset}: `;
@@ -120,7 +123,7 @@ async function repair(process: Process, { bytes, lines, damaged }: Reading): Pro
   checkKept(process);
 }
 
-async function moveAway({ machine: { fs } }: Process): Promise<void> {
+async function moveAway({ machine: { fs } }: SimulatedProcess): Promise<void> {
   await fs.rename(LOG, `${LOG}.moved`);
   await syncFolder(fs, dirname(LOG));
 }
@@ -135,7 +138,7 @@ interface Reading {
   readonly tail: string;
 }
 
-function read({ machine, knowledge: { sent } }: Process): Reading {
+function read({ machine, knowledge: { sent } }: SimulatedProcess): Reading {
   const bytes = machine.filesIn(dirname(LOG)).get(basename(LOG)) ?? '';
   const texts = bytes.split(/(?<=\n)/);
   let tail = bytes.endsWith('\n') ? '' : (texts.pop() ?? '');
@@ -182,7 +185,7 @@ function hasHoleIn({ offset, bytes }: WriteEffect, start: number, line: string):
 }
 
 /** Torn tails and damaged lines are in the log until they are in another file. */
-function checkKept({ machine, knowledge: { kept } }: Process): void {
+function checkKept({ machine, knowledge: { kept } }: SimulatedProcess): void {
   const bytes = [...machine.filesIn(dirname(LOG)).values()].join('|');
   for (const text of kept) ok(bytes.includes(text), `${shown(text)} was not kept`);
 }
@@ -190,7 +193,7 @@ function checkKept({ machine, knowledge: { kept } }: Process): void {
 const NAMES = /^plants\.jsonl(?:\.(?:torn|damaged)-[0-9a-f]{16}|\.copy|\.moved)?$/;
 
 /** There are no files but the log, those that its document names, and a copy that an operator began. */
-function checkNames({ machine }: Process): void {
+function checkNames({ machine }: SimulatedProcess): void {
   for (const name of machine.filesIn(dirname(LOG)).keys()) ok(NAMES.test(name), `${name} was left`);
 }
 

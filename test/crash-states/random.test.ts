@@ -10,7 +10,7 @@ import type { NewPlant } from '../../dist/plant.js';
 import { byLength, seed as first } from '../helpers/effort.js';
 import { explore, killsAt, powerCutsAt, type CrashState, type Moment } from './crash.js';
 import { randomOutcome } from './disk.js';
-import { open, send, type Process } from './invariants.js';
+import { open, send, type SimulatedProcess } from './invariants.js';
 import { createRandom, type Random } from './random.js';
 import { onLog, onNothing, type Workload } from './workloads.js';
 
@@ -25,7 +25,7 @@ function randomWorkload(random: Random): Workload {
   const ids = Array.from({ length: random.below(4) }, (_, id) => id);
   const plants = ids.map((id) => randomPlant(random, BigInt(id)));
   const tail = random.pick(['', '', '{"id":3,"na', '\0'.repeat(700)]);
-  const use = (process: Process): Promise<void> => useLog(process, random);
+  const use = (process: SimulatedProcess): Promise<void> => useLog(process, random);
   const workload = random.chance(0.2) ? onNothing(use) : onLog(plants, tail, use);
   return { ...workload, goOn: use };
 }
@@ -38,7 +38,7 @@ function crashesAt(moment: Moment, random: Random): CrashState[] {
 }
 
 /** Opens a log several times, and sends it plants, while the disk may be full, fail or hang. */
-async function useLog(process: Process, random: Random): Promise<void> {
+async function useLog(process: SimulatedProcess, random: Random): Promise<void> {
   const { machine } = process;
   for (let opened = random.below(3); opened > 0; opened--) {
     const log = await open(process);

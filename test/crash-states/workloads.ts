@@ -6,7 +6,7 @@ import { repairLog } from '../../dist/log/repair.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { FERN, IVY, MOSS } from '../helpers/plants.js';
 import { lineOf, untilAvailable } from '../log/support.js';
-import { LOG, open, send, type Process } from './invariants.js';
+import { LOG, open, send, type SimulatedProcess } from './invariants.js';
 import { knowledgeOf, type Knowledge } from './knowledge.js';
 import { worldWith, type World } from './world.js';
 
@@ -14,7 +14,7 @@ import { worldWith, type World } from './world.js';
 export interface Workload {
   readonly start: World;
   readonly knowledge: Knowledge;
-  readonly run: (process: Process) => Promise<unknown>;
+  readonly run: (process: SimulatedProcess) => Promise<unknown>;
   /** What a process does after it has recovered the log from a crash. */
   readonly goOn?: Workload['run'];
   /** Whether it needs writes that are durable without `fsync`. */
@@ -46,7 +46,7 @@ function storing(...groups: readonly NewPlant[][]): Workload['run'] {
   };
 }
 
-async function replacing(process: Process): Promise<void> {
+async function replacing(process: SimulatedProcess): Promise<void> {
   const { machine, knowledge } = process;
   const log = await open(process);
   await send(process, log, [IVY]);

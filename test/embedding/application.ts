@@ -38,7 +38,7 @@ export async function startApplication(t: Test, name: string, more = ''): Promis
  * Starts a program of `test/embedding/examples/` in this process, which does not wait for its end. Its log is in the working
  * directory, and is that of all programs that import `handler.ts`.
  */
-export async function startHere(t: Test, name: string): Promise<number> {
+export async function startApplicationHere(t: Test, name: string): Promise<number> {
   const listening = new Promise<Server>((resolve) => {
     t.intercept(HttpServer.prototype, 'listen', {
       value(this: Server, _port: unknown, onListening: () => void): Server {

@@ -16,7 +16,7 @@ import {
 } from '../helpers/client.js';
 import { FERN_JSON } from '../helpers/plants.js';
 import { changeTimers, DONE } from '../helpers/program.js';
-import { startApplication, startHere, type Application } from './application.js';
+import { startApplication, startApplicationHere, type Application } from './application.js';
 import { expectAnswers } from './injected.js';
 
 const logPathOf = ({ cwd }: Application): string => join(cwd, 'data/plants.jsonl');
@@ -40,7 +40,7 @@ const APPLICATIONS: Readonly<Record<string, readonly [target: string, elsewhere:
 
 process.chdir(t.testdir());
 const PORTS: Record<string, number> = {};
-for (const name of Object.keys(APPLICATIONS)) PORTS[name] = await startHere(t, name);
+for (const name of Object.keys(APPLICATIONS)) PORTS[name] = await startApplicationHere(t, name);
 
 /** Sends a request to an application, and accepts any answer. */
 function send(name: string, parts: Message): Promise<Answer> {

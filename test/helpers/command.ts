@@ -6,14 +6,14 @@ import { promisify } from 'node:util';
 
 import type { Test } from 'tap';
 
-const execute = promisify(execFile);
+const executeFile = promisify(execFile);
 
 /** Runs a command to its end and resolves to its stdout; rejects with what it was, how it ended and all its output. */
-export async function run(cwd: string, command: string, ...args: string[]): Promise<string> {
+export async function execute(cwd: string, command: string, ...args: string[]): Promise<string> {
   // An option of env(1) that removes a variable with which npx changes every child.
   const line = ['env', '-u', 'npm_config_package', command, ...args];
   try {
-    return (await execute('env', line.slice(1), { cwd, maxBuffer: Infinity })).stdout;
+    return (await executeFile('env', line.slice(1), { cwd, maxBuffer: Infinity })).stdout;
   } catch (error) {
     const { code, signal, stdout, stderr } = error as ExecFileException;
     // tap prints these, but not the message of an error whose code is a number.

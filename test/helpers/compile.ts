@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-import { run } from './command.js';
+import { execute } from './command.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const CONSUMERS = join(ROOT, 'test/package/consumers');
@@ -47,7 +47,7 @@ export async function typeFaults(folder: string, compilation: Compilation): Prom
   };
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
   try {
-    return await run(folder, process.execPath, join(TYPESCRIPT[release], 'bin/tsc'));
+    return await execute(folder, process.execPath, join(TYPESCRIPT[release], 'bin/tsc'));
   } catch (error) {
     return (error as { stdout: string }).stdout;
   }

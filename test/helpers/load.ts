@@ -26,7 +26,7 @@ export interface Ledger {
   /** A plant with a new id and a name of about `bytes` bytes. */
   next(bytes?: number): Plant;
   /** Sends a plant and records the outcome. */
-  post(port: number, plant: Plant, client?: Client): Promise<Outcome>;
+  post(port: number, plant: Plant, client?: LoadClient): Promise<Outcome>;
   /** Records that a plant was sent, and the outcome. */
   record(plant: Plant, outcome: Outcome): void;
   /**
@@ -97,18 +97,18 @@ function plantsIn(log: Buffer): Map<number, Plant> {
 }
 
 /** How requests are sent: over connections that are kept, or each over one of its own. */
-export interface Client {
+export interface LoadClient {
   readonly agent: HttpAgent;
   readonly request: typeof httpRequest;
 }
 
-export function createClient({ isSecure = false, keepAlive = false } = {}): Client {
+export function createClient({ isSecure = false, keepAlive = false } = {}): LoadClient {
   return isSecure
     ? { agent: new TlsAgent({ keepAlive, rejectUnauthorized: false }), request: tlsRequest }
     : { agent: new HttpAgent({ keepAlive }), request: httpRequest };
 }
 
-function send({ agent, request }: Client, port: number, plant: Plant): Promise<Outcome> {
+function send({ agent, request }: LoadClient, port: number, plant: Plant): Promise<Outcome> {
   const headers = { Authorization: `Bearer ${TOKEN}`, 'Content-Type': 'application/json' };
   const options = { host: '127.0.0.1', port, agent, method: 'POST', path: '/plants', headers };
   return new Promise((resolve) => {
@@ -127,7 +127,7 @@ export interface LoadOptions {
   /** The length of the name of every tenth plant, in bytes. */
   readonly bytes?: number;
   /** Default: 32 that keep their connections. */
-  readonly clients?: readonly Client[];
+  readonly clients?: readonly LoadClient[];
 }
 
 /** Clients that each send one plant after another until connections are refused, or they are stopped. */
@@ -150,7 +150,7 @@ export function startLoad(ledger: Ledger, port: number, options: LoadOptions = {
   let onRefusal = (): void => undefined;
   const refused = new Promise<void>((resolve) => (onRefusal = resolve));
 
-  async function sendPlants(client: Client): Promise<void> {
+  async function sendPlants(client: LoadClient): Promise<void> {
     while (left-- > 0) {
       const plant = ledger.next(left % 10 === 0 ? bytes : undefined);
       const outcome = await ledger.post(port, plant, client);

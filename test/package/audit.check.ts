@@ -19,7 +19,7 @@ import ts from 'typescript';
 import { encodeRecord } from '../../dist/log/encode.js';
 import { selfSigned } from '../helpers/certificate.js';
 import { statusWith } from '../helpers/client.js';
-import { folderOutside, INSTALL_SCRIPTS, run } from '../helpers/command.js';
+import { folderOutside, INSTALL_SCRIPTS, execute } from '../helpers/command.js';
 import { block, codeSpans, read, rows } from '../helpers/documents.js';
 import { exactly } from '../helpers/exactly.js';
 import { scrape } from '../helpers/metrics.js';
@@ -61,17 +61,17 @@ t.test(
     for (const name of ['package.json', 'package-lock.json', '.npmrc', 'dist'])
       cpSync(join(ROOT, name), join(folder, name), { recursive: true });
     const [install = '', list = '', sbom = ''] = INSTALLED.trim().split('\n');
-    await run(folder, 'env', 'npm_config_prefer_offline=true', 'sh', '-c', install);
+    await execute(folder, 'env', 'npm_config_prefer_offline=true', 'sh', '-c', install);
     const packages = readdirSync(join(folder, 'node_modules')).filter(
       (name) => !name.startsWith('.'),
     );
     t.strictSame(packages, ['typebox']);
     t.match(
-      await run(folder, 'sh', '-c', list),
+      await execute(folder, 'sh', '-c', list),
       new RegExp(`^\\S+ \\S+\n\\S+ typebox@${version}\n`),
     );
-    t.match(JSON.parse(await run(folder, 'sh', '-c', sbom)), { components: { length: 1 } });
-    await run(folder, process.execPath, 'dist/server.js', '--version');
+    t.match(JSON.parse(await execute(folder, 'sh', '-c', sbom)), { components: { length: 1 } });
+    await execute(folder, process.execPath, 'dist/server.js', '--version');
   },
 );
 
@@ -189,7 +189,7 @@ t.test('a plant is deleted with its line, and then its id can be used again', as
   const line = (id: bigint): string => encodeRecord({ ...FERN, id });
   const cwd = t.testdir({ data: { 'plants.jsonl': line(70n) + line(7n) + line(8n) } });
   const command = /`(sed .*)`/.exec(read('.github/SECURITY.md'))?.[1] ?? '';
-  await run(cwd, 'sh', '-c', command);
+  await execute(cwd, 'sh', '-c', command);
   t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), line(70n) + line(8n));
   const program = await start(t, { cwd });
   t.equal(program.plants, 2);

@@ -14,10 +14,10 @@ import { fileURLToPath } from 'node:url';
 import t from 'tap';
 
 import { exchange, message, TOKEN } from '../helpers/client.js';
-import { folderOutside, run } from '../helpers/command.js';
+import { folderOutside, execute } from '../helpers/command.js';
 import { blocks, read, settingsIn } from '../helpers/documents.js';
 import { DONE, launch, start } from '../helpers/program.js';
-import { missing, startCluster } from '../postgres/cluster.js';
+import { missingForServers, startCluster } from '../postgres/cluster.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const [, BUILD = '', FINAL = ''] = fileOf('Dockerfile').split(/^FROM .*$/m);
@@ -51,13 +51,13 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
   cpSync(ROOT, app, { recursive: true, filter: (path) => !left.includes(basename(path)) });
   const env = ['npm_config_prefer_offline=true', 'NODE_ENV=production'];
   for (const [, step = ''] of BUILD.matchAll(/^RUN (.*)$/gm))
-    await run(app, 'env', ...env, 'sh', '-euc', step);
+    await execute(app, 'env', ...env, 'sh', '-euc', step);
   for (const [, from = '', to = ''] of FINAL.matchAll(/^COPY --from=build \/app\/(\S+) (\S+)$/gm))
     cpSync(join(app, from), join(image, to), { recursive: true });
   const [, data = ''] = /^VOLUME (.*)$/m.exec(FINAL) ?? [];
   for (const [, step = ''] of FINAL.matchAll(/^RUN (.*)$/gm)) {
     const here = step.replaceAll(data, join(image, data)).replace('node:node', `${UID}:${UID}`);
-    await run(image, 'sh', '-euc', isRoot ? here : here.replace(/ && chown .*/, ''));
+    await execute(image, 'sh', '-euc', isRoot ? here : here.replace(/ && chown .*/, ''));
   }
   const [, command = '[]'] = /^CMD (.*)$/m.exec(FINAL) ?? [];
   const [, script = ''] = JSON.parse(command) as string[];
@@ -75,10 +75,10 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
     const [, command = ''] =
       /`node \/app\/dist\/server\.js (\w+)`/.exec(read('src/program/deploy/README.md')) ?? [];
     const repair = [...AS_USER, process.execPath, join(image, script), command];
-    t.match(await run(image, 'env', ...repair), 'no line is damaged');
+    t.match(await execute(image, 'env', ...repair), 'no line is damaged');
   });
 
-  await t.test('PostgreSQL', { skip: missing() }, async (t) => {
+  await t.test('PostgreSQL', { skip: missingForServers() }, async (t) => {
     const cluster = await startCluster(t);
     const [, secrets = ''] = /--volume \S+:(\S+):ro/.exec(WITH_POSTGRES) ?? [];
     const env = settingsIn(FINAL + WITH_POSTGRES.replaceAll(secrets, join(image, secrets)));

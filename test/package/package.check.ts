@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 
 import { storeContract } from '../../dist/store-contract.js';
-import { folderOutside, INSTALL_SCRIPTS, run } from '../helpers/command.js';
+import { folderOutside, INSTALL_SCRIPTS, execute } from '../helpers/command.js';
 import { NEWEST_TYPES, typeFaults, type Compilation } from '../helpers/compile.js';
 import { block, blocks, EXAMPLES, read } from '../helpers/documents.js';
 import { DONE, launch } from '../helpers/program.js';
@@ -91,18 +91,18 @@ t.equal(ci, 'npm ci --include=dev', 'which .ci/run runs, without NODE_ENV');
 
 /** Packs the clone with a command, which may begin with settings. Resolves to the names in the tarball. */
 async function packWith(...command: readonly string[]): Promise<Tarball> {
-  const packed = await run(clone, 'env', ...command, '--json');
+  const packed = await execute(clone, 'env', ...command, '--json');
   return (JSON.parse(packed.slice(packed.indexOf('[\n'))) as [Tarball])[0];
 }
 
-await run(clone, 'env', WITHOUT_SCRIPTS, ...build.split(' '));
+await execute(clone, 'env', WITHOUT_SCRIPTS, ...build.split(' '));
 const withoutScripts = await packWith(WITHOUT_SCRIPTS, ...pack.split(' '));
 // What an earlier build has left.
 writeFileSync(join(clone, 'dist/removed.js'), '');
 const tarball = await packWith(...pack.split(' '));
 const tarballPath = join(clone, tarball.filename);
 const install = ['install', '--offline', '--install-links', '--ignore-scripts'];
-await run(consumer, 'npm', ...install, tarballPath, join(MODULES, 'typebox'));
+await execute(consumer, 'npm', ...install, tarballPath, join(MODULES, 'typebox'));
 
 const MODULE_NAMES = readdirSync(join(ROOT, 'src'), { encoding: 'utf8', recursive: true })
   .filter((name) => name.endsWith('.ts'))
@@ -163,7 +163,7 @@ t.test('the contract of a store runs without this repository, under node:test', 
   writeFileSync(join(outside, 'package.json'), '{ "type": "module" }');
   for (const name of ['store.js', 'store.test.js'])
     cpSync(join(ROOT, '.test/embedding/examples', name), join(outside, name));
-  const output = await run(outside, process.execPath, '--test', '--test-reporter=tap');
+  const output = await execute(outside, process.execPath, '--test', '--test-reporter=tap');
   t.match(output, `# pass ${storeContract.length}\n`);
   t.match(output, '# fail 0\n');
 });
@@ -179,7 +179,7 @@ t.test('the compiler names each place that a member of a new type needs', async 
   );
   writeFileSync(path, extended);
   const tsc = join(MODULES, 'typescript/bin/tsc');
-  const compiled = run(cwd, process.execPath, tsc, '--noEmit');
+  const compiled = execute(cwd, process.execPath, tsc, '--noEmit');
   const output = await compiled.catch((error: unknown) => (error as { stdout: string }).stdout);
   const named = [...output.matchAll(/^src\/(\S+)\(\d+,\d+\): error/gm)].map(([, file]) => file);
   t.strictSame(
@@ -223,33 +223,33 @@ t.test('an application installs the package as documented, and uses Hapi and Jes
   for (const [name, content] of Object.entries(files))
     writeFileSync(join(application, name), content);
   const install = INSTALL.trim().replace('/path/to/plant-store', clone);
-  const output = await run(application, 'sh', '-c', `${install} --prefer-offline 2>&1`);
+  const output = await execute(application, 'sh', '-c', `${install} --prefer-offline 2>&1`);
   t.match(output, 'added ');
   t.notMatch(output, 'npm warn');
-  await run(application, 'npm', 'install', '--prefer-offline', ...PINNED);
-  t.equal(await run(application, process.execPath, 'hapi.mjs'), '200 404\n');
-  await run(application, 'npx', 'jest');
+  await execute(application, 'npm', 'install', '--prefer-offline', ...PINNED);
+  t.equal(await execute(application, process.execPath, 'hapi.mjs'), '200 404\n');
+  await execute(application, 'npx', 'jest');
 });
 
 t.test('publint and attw report no problem', async (t) => {
   const publint = join(TOOLS, 'publint/src/cli.js');
-  t.match(await run(clone, process.execPath, publint, '--strict', tarballPath), 'All good!');
+  t.match(await execute(clone, process.execPath, publint, '--strict', tarballPath), 'All good!');
   const attw = join(TOOLS, '@arethetypeswrong/cli/dist/index.js');
-  await t.resolves(run(clone, process.execPath, attw, '--profile', 'esm-only', tarballPath));
+  await t.resolves(execute(clone, process.execPath, attw, '--profile', 'esm-only', tarballPath));
 });
 
 /** The path of a release of Node, which npx installs. */
 async function nodeOf(release: string): Promise<string> {
   const npx = ['--yes', `--package=node@${release}`, '--', 'node', '-p', 'process.execPath'];
-  return (await run(clone, 'npx', ...npx)).trim();
+  return (await execute(clone, 'npx', ...npx)).trim();
 }
 
 t.test('every supported release of Node can import and require the exports', async (t) => {
   for (const release of ['20.19.0', '22.12.0', '22', '24', '26']) {
     const node = await nodeOf(release);
-    t.equal(await run(consumer, node, 'import.mjs'), `${EXPORTS}\n`, release);
-    t.equal(await run(consumer, node, 'require.cjs'), `${EXPORTS}\n`, release);
-    t.match(await run(consumer, node, 'document.cjs'), /^3\.1\./, release);
+    t.equal(await execute(consumer, node, 'import.mjs'), `${EXPORTS}\n`, release);
+    t.equal(await execute(consumer, node, 'require.cjs'), `${EXPORTS}\n`, release);
+    t.match(await execute(consumer, node, 'document.cjs'), /^3\.1\./, release);
   }
 });
 
@@ -282,15 +282,15 @@ for (const compilation of COMPILATIONS)
 
 t.test('once it is installed, npx runs the program in any folder', async (t) => {
   const npx = (folder: string, argument: string): Promise<string> =>
-    run(folder, 'npx', '--no', '--prefix', consumer, 'plant-store', argument);
+    execute(folder, 'npx', '--no', '--prefix', consumer, 'plant-store', argument);
   t.equal(await npx(consumer, '--version'), `${PACKAGE.version}\n`);
   t.match(await npx('/', '--help'), /^Usage: plant-store /);
   const [, script = ''] = /`node (node_modules\S+)`/.exec(read('src/program/README.md')) ?? [];
-  t.equal(await run(consumer, process.execPath, script, '--version'), `${PACKAGE.version}\n`);
+  t.equal(await execute(consumer, process.execPath, script, '--version'), `${PACKAGE.version}\n`);
 });
 
 t.test('npm start builds and serves even if npm runs no other script', async (t) => {
-  await run(clone, 'rm', '-r', 'dist');
+  await execute(clone, 'rm', '-r', 'dist');
   const env = { npm_config_ignore_scripts: 'true' };
   const program = launch(t, { cwd: clone, env, command: ['npm', 'start'] });
   await program.says('stdout', /^token: /m);
@@ -319,13 +319,13 @@ t.test('npm builds the package as a member of a workspace', async (t) => {
   const workspace = '{ "private": true, "workspaces": ["packages/*"] }';
   const files = { 'package.json': workspace, ...SCRIPTS };
   for (const [name, content] of Object.entries(files)) writeFileSync(join(root, name), content);
-  await run(root, 'npm', 'install', '--prefer-offline');
-  t.equal(await run(root, process.execPath, 'import.mjs'), `${EXPORTS}\n`);
+  await execute(root, 'npm', 'install', '--prefer-offline');
+  t.equal(await execute(root, process.execPath, 'import.mjs'), `${EXPORTS}\n`);
 });
 
 t.test('a build without TypeScript says what to install', async (t) => {
   const path = `PATH=${dirname(process.execPath)}:/usr/bin:/bin`;
-  const failed: unknown = await run(clone, 'env', path, '.config/build').catch(
+  const failed: unknown = await execute(clone, 'env', path, '.config/build').catch(
     (error: unknown) => error,
   );
   t.match(failed, { status: 1, stderr: 'npm ci --include=dev' });
@@ -334,12 +334,12 @@ t.test('a build without TypeScript says what to install', async (t) => {
 t.test('npm installs the package from its git address, and it can be imported', async (t) => {
   const repository = writeSources(t);
   const git = ['-c', 'user.name=plants', '-c', 'user.email=plants@example.org'];
-  await run(repository, 'git', 'init', '--quiet');
-  await run(repository, 'git', 'add', '--all');
-  await run(repository, 'git', ...git, 'commit', '--quiet', '--message=all');
+  await execute(repository, 'git', 'init', '--quiet');
+  await execute(repository, 'git', 'add', '--all');
+  await execute(repository, 'git', ...git, 'commit', '--quiet', '--message=all');
   const application = t.testdir({ 'package.json': '{ "private": true }', ...SCRIPTS });
-  await run(application, 'npm', 'install', '--prefer-offline', `git+file://${repository}`);
-  t.equal(await run(application, process.execPath, 'import.mjs'), `${EXPORTS}\n`);
+  await execute(application, 'npm', 'install', '--prefer-offline', `git+file://${repository}`);
+  t.equal(await execute(application, process.execPath, 'import.mjs'), `${EXPORTS}\n`);
 });
 
 t.test("under Yarn's Plug'n'Play, the program and an application open a log", async (t) => {
@@ -361,7 +361,7 @@ t.test("under Yarn's Plug'n'Play, the program and an application open a log", as
     'YARN_ENABLE_IMMUTABLE_INSTALLS=0',
   ];
   const npx = ['npx', '--yes', '--package=@yarnpkg/cli-dist@4.18.1', '--', 'yarn'];
-  const yarn = (...args: string[]) => run(cwd, 'env', ...settings, ...npx, ...args);
+  const yarn = (...args: string[]) => execute(cwd, 'env', ...settings, ...npx, ...args);
   await yarn('install');
   await yarn('plant-store', 'import', 'plants.jsonl');
   t.equal(await yarn('node', 'plants-of-log.js'), '7n fern undefined\n');
@@ -372,7 +372,7 @@ t.test('a Node that is too old says which one is needed, before it builds', asyn
     const path = `PATH=${dirname(await nodeOf(release))}:${process.env.PATH}`;
     const stderr = `plant-store: needs Node ^20.19 || >=22.12; this is Node ${release}\n`;
     for (const command of [['node', 'dist/server.js'], ['.config/build']]) {
-      const failed: unknown = await run(clone, 'env', path, ...command).catch(
+      const failed: unknown = await execute(clone, 'env', path, ...command).catch(
         (error: unknown) => error,
       );
       t.match(failed, { status: 2, stdout: /^$/, stderr }, command.join(' '));

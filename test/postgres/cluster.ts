@@ -53,7 +53,7 @@ function idOfPostgres(option: string): number {
 export const USER = isRoot ? { uid: idOfPostgres('-u'), gid: idOfPostgres('-g') } : undefined;
 
 /** Why tests with these commands cannot run on this machine, or false. */
-export function missing(...commands: readonly string[]): string | false {
+export function missingForServers(...commands: readonly string[]): string | false {
   const absent = ['initdb', 'pg_ctl', ...commands].filter((command) => !find(command));
   if (absent.length > 0) return `not installed: ${absent.join(', ')}`;
   return USER?.uid === 0 && 'there is no user postgres to run the servers as';

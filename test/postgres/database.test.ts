@@ -26,7 +26,7 @@ import {
   type Process,
 } from '../helpers/program.js';
 import { freePort, listen } from '../helpers/service.js';
-import { missing, startCluster, until } from './cluster.js';
+import { missingForServers, startCluster, until } from './cluster.js';
 
 const SECRET = 'pa:ss/w@rd%,';
 const CHANGED = 'another-S3cret';
@@ -38,7 +38,7 @@ t.test('if pg is missing or broken, the program says why, and what to install', 
   await expectFailedRun(t, FAILED, [problem], { env, preload });
 });
 
-t.test('with a database', { skip: missing() }, async (t) => {
+t.test('with a database', { skip: missingForServers() }, async (t) => {
   const cluster = await startCluster(t, 'host all client all scram-sha-256\n');
   await cluster.sql(
     `CREATE ROLE client LOGIN PASSWORD '${SECRET}'; CREATE SCHEMA AUTHORIZATION client`,

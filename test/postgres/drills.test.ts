@@ -9,70 +9,75 @@ import { exchange, message } from '../helpers/client.js';
 import { blocks } from '../helpers/documents.js';
 import { FERN, inJson } from '../helpers/plants.js';
 import { follow } from '../helpers/program.js';
-import { missing, startCluster } from './cluster.js';
+import { missingForServers, startCluster } from './cluster.js';
 
-t.test('a copy is restored, and plants move there and back', { skip: missing() }, async (t) => {
-  const cluster = await startCluster(t);
-  const [start = ''] = blocks('Tokens and certificates', 'sh');
-  const [backup = '', restore = ''] = blocks('Backup', 'sh');
-  const [toPostgres = '', back = ''] = blocks('Moving to PostgreSQL, and back', 'sh');
+t.test(
+  'a copy is restored, and plants move there and back',
+  { skip: missingForServers() },
+  async (t) => {
+    const cluster = await startCluster(t);
+    const [start = ''] = blocks('Tokens and certificates', 'sh');
+    const [backup = '', restore = ''] = blocks('Backup', 'sh');
+    const [toPostgres = '', back = ''] = blocks('Moving to PostgreSQL, and back', 'sh');
 
-  const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')), password: 'a-secret' });
-  const env = { ...process.env, PLANT_STORE_PORT: '0' };
-  const child = spawn('sh', ['-u'], { cwd, env, stdio: 'pipe', detached: true });
-  const shell = follow(t, child);
-  // The programs that the shell has started.
-  t.teardown(() => {
-    if (child.exitCode === null) process.kill(-Number(child.pid), 'SIGKILL');
-  });
-  const type = (commands: string): unknown => child.stdin.write(commands);
+    const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')), password: 'a-secret' });
+    const env = { ...process.env, PLANT_STORE_PORT: '0' };
+    const child = spawn('sh', ['-u'], { cwd, env, stdio: 'pipe', detached: true });
+    const shell = follow(t, child);
+    // The programs that the shell has started.
+    t.teardown(() => {
+      if (child.exitCode === null) process.kill(-Number(child.pid), 'SIGKILL');
+    });
+    const type = (commands: string): unknown => child.stdin.write(commands);
 
-  /** Resolves, once the programs have served this many times, to what the latest one has printed. */
-  async function serves(times: number): Promise<string> {
-    const printed = new RegExp(`(?:[^]*?^token: .*\\n){${times}}`, 'm');
-    const [text] = await shell.says('stdout', printed);
-    return text.slice(text.lastIndexOf('plant-store listening'));
-  }
+    /** Resolves, once the programs have served this many times, to what the latest one has printed. */
+    async function serves(times: number): Promise<string> {
+      const printed = new RegExp(`(?:[^]*?^token: .*\\n){${times}}`, 'm');
+      const [text] = await shell.says('stdout', printed);
+      return text.slice(text.lastIndexOf('plant-store listening'));
+    }
 
-  /** Stores a plant in the program that has printed `lines`. Resolves to the status. */
-  async function post(lines: string, id: bigint): Promise<number> {
-    const [, port] = / on .*:(\d+)\n/.exec(lines) ?? [];
-    const Authorization = `Bearer ${readFileSync(join(cwd, 'data/token'), 'utf8').trim()}`;
-    const body = inJson({ ...FERN, id });
-    return (await exchange(t, Number(port), message({ headers: { Authorization }, body }))).status;
-  }
+    /** Stores a plant in the program that has printed `lines`. Resolves to the status. */
+    async function post(lines: string, id: bigint): Promise<number> {
+      const [, port] = / on .*:(\d+)\n/.exec(lines) ?? [];
+      const Authorization = `Bearer ${readFileSync(join(cwd, 'data/token'), 'utf8').trim()}`;
+      const body = inJson({ ...FERN, id });
+      return (await exchange(t, Number(port), message({ headers: { Authorization }, body })))
+        .status;
+    }
 
-  type(start);
-  const first = await serves(1);
-  for (const id of [1n, 2n]) t.equal(await post(first, id), 200);
-  type(backup);
-  await shell.says('stdout', /backup\.jsonl: 2 plants, .*, 0 damaged lines\n/);
-  t.equal(await post(first, 3n), 200);
+    type(start);
+    const first = await serves(1);
+    for (const id of [1n, 2n]) t.equal(await post(first, id), 200);
+    type(backup);
+    await shell.says('stdout', /backup\.jsonl: 2 plants, .*, 0 damaged lines\n/);
+    t.equal(await post(first, 3n), 200);
 
-  type(restore);
-  const restored = await serves(2);
-  t.match(restored, '\nplants: 2\n');
-  t.match(readFileSync(join(cwd, 'plants.replaced.jsonl'), 'utf8'), '{"id":3,');
+    type(restore);
+    const restored = await serves(2);
+    t.match(restored, '\nplants: 2\n');
+    t.match(readFileSync(join(cwd, 'plants.replaced.jsonl'), 'utf8'), '{"id":3,');
 
-  type(toPostgres.replace(/postgres:\S+/, 'postgres://plants@127.0.0.1:1/plants'));
-  await shell.says('stderr', /PLANT_STORE_DATABASE_URL: .*ECONNREFUSED/);
-  t.equal(await post(restored, 3n), 200, 'the log is still served');
-  // A plant that is stored once the lines are counted is imported after the program has ended.
-  const [count = '', copy = ''] = toPostgres
-    .replace(/postgres:\S+/, cluster.url)
-    .split(/(?<=^COUNT=.*\n)/m);
-  type(`${count}echo counted\n`);
-  await shell.says('stdout', /^counted$/m);
-  t.equal(await post(restored, 4n), 200);
-  type(copy);
-  const moved = await serves(3);
-  t.match(shell.stdout, /-: 3 plants imported, .*\n.*\n-: 1 plant imported, 0 unchanged, /);
-  t.equal(await post(moved, 5n), 200);
+    type(toPostgres.replace(/postgres:\S+/, 'postgres://plants@127.0.0.1:1/plants'));
+    await shell.says('stderr', /PLANT_STORE_DATABASE_URL: .*ECONNREFUSED/);
+    t.equal(await post(restored, 3n), 200, 'the log is still served');
+    // A plant that is stored once the lines are counted is imported after the program has ended.
+    const [count = '', copy = ''] = toPostgres
+      .replace(/postgres:\S+/, cluster.url)
+      .split(/(?<=^COUNT=.*\n)/m);
+    type(`${count}echo counted\n`);
+    await shell.says('stdout', /^counted$/m);
+    t.equal(await post(restored, 4n), 200);
+    type(copy);
+    const moved = await serves(3);
+    t.match(shell.stdout, /-: 3 plants imported, .*\n.*\n-: 1 plant imported, 0 unchanged, /);
+    t.equal(await post(moved, 5n), 200);
 
-  type(back);
-  const last = await serves(4);
-  t.match(last, '/data/moved.jsonl\nplants: 5\n');
-  t.equal(await post(last, 6n), 200);
-  type('kill "$PID" && wait "$PID" && exit\n');
-  t.strictSame(await shell.ended, { code: 0, signal: null });
-});
+    type(back);
+    const last = await serves(4);
+    t.match(last, '/data/moved.jsonl\nplants: 5\n');
+    t.equal(await post(last, 6n), 200);
+    type('kill "$PID" && wait "$PID" && exit\n');
+    t.strictSame(await shell.ended, { code: 0, signal: null });
+  },
+);

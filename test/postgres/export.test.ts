@@ -6,7 +6,7 @@ import t from 'tap';
 import { readPostgresPlants } from '../../dist/postgres/index.js';
 import { FAILED, INTERRUPTED, launchHere, runHere } from '../helpers/program.js';
 import { collect } from '../helpers/stores.js';
-import { begin, missing, query, startCluster } from './cluster.js';
+import { begin, missingForServers, query, startCluster } from './cluster.js';
 import { openStore } from './support.js';
 
 const TABLE = 'CREATE TABLE plants (id bigint PRIMARY KEY, name text, tag text, exact text)';
@@ -25,7 +25,7 @@ const NO_PLANTS: Record<string, RegExp> = {
   [`'', NULL, ''`]: /JSON/,
 };
 
-t.test('plants are read from a database', { skip: missing() }, async (t) => {
+t.test('plants are read from a database', { skip: missingForServers() }, async (t) => {
   const cluster = await startCluster(t);
   const args = ['export'];
   const envOf = (url: string) => ({ PLANT_STORE_DATABASE_URL: url });

@@ -1,12 +1,12 @@
 import t from 'tap';
 
 import { exactly } from '../helpers/exactly.js';
-import { missing, query, startCluster, succeeds, until } from './cluster.js';
-import { startLoad } from './load.js';
+import { missingForServers, query, startCluster, succeeds, until } from './cluster.js';
+import { startStoreLoad } from './load.js';
 import { startProxy } from './proxy.js';
 import { addUntilStored, openStore, plantsFrom } from './support.js';
 
-t.test('while the database is away', { skip: missing() }, async (t) => {
+t.test('while the database is away', { skip: missingForServers() }, async (t) => {
   const cluster = await startCluster(t);
 
   const DROP =
@@ -29,7 +29,7 @@ t.test('while the database is away', { skip: missing() }, async (t) => {
       // Long where it is not waited for, so that no plant is refused because the machine is busy.
       const timeoutMs = what === 'the server hangs' ? 2_000 : 60_000;
       const store = await openStore(t, { url, timeoutMs });
-      const load = startLoad([store]);
+      const load = startStoreLoad([store]);
       await load.proceeds();
       await fail(url);
       await until(() => store.reports.length > 0);

@@ -7,14 +7,14 @@ import { addUntilStored } from './support.js';
 const CLIENTS = 64;
 
 /** Clients that add new plants all the time. */
-export interface Load {
+export interface StoreLoad {
   /** Resolves once as many more plants are acknowledged as there are usually in a moment. */
   proceeds(): Promise<void>;
   /** Ends the load, and checks that the database holds every plant that was acknowledged. */
   losesNothing(t: Test, url: string): Promise<void>;
 }
 
-export function startLoad(stores: readonly PlantStore[]): Load {
+export function startStoreLoad(stores: readonly PlantStore[]): StoreLoad {
   const acknowledged: NewPlant[] = [];
   let isOver = false;
   let id = 1_000n;

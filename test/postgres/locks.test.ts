@@ -2,7 +2,7 @@ import t from 'tap';
 
 import { exactly } from '../helpers/exactly.js';
 import { FERN, IVY } from '../helpers/plants.js';
-import { begin, missing, query, startCluster, trigger } from './cluster.js';
+import { begin, missingForServers, query, startCluster, trigger } from './cluster.js';
 import { addUntilStored, openStore, plantsFrom, refusedOf } from './support.js';
 
 const LOCK_TIMEOUT = { code: 'unavailable', message: /lock timeout$/ };
@@ -17,7 +17,7 @@ const FAILING: Record<string, string> = {
 for (const code of ['P0001', '26000', '55P03', '57014'])
   FAILING[code] = `RAISE 'a weed' USING ERRCODE = '${code}'`;
 
-t.test('what is refused refuses no other plant', { skip: missing() }, async (t) => {
+t.test('what is refused refuses no other plant', { skip: missingForServers() }, async (t) => {
   const cluster = await startCluster(t);
 
   /** How many statements the server has ended for a reason. */

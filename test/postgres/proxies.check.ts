@@ -17,7 +17,7 @@ import { DONE, follow, launch, start, type Process } from '../helpers/program.js
 import { freePort } from '../helpers/service.js';
 import {
   find,
-  missing,
+  missingForServers,
   query,
   serverFolder,
   startCluster,
@@ -43,7 +43,7 @@ http {
 }
 `;
 
-const skip = missing('nginx');
+const skip = missingForServers('nginx');
 
 /** Starts nginx with a configuration of the server. */
 function startNginx(t: Test, configuration: string, files: Record<string, string> = {}): void {
@@ -115,7 +115,7 @@ t.test('behind nginx, restarts, kills and overload refuse no request', { skip },
   t.strictSame([...ledger.outcomes.keys()], [200]);
 });
 
-t.test('through PgBouncer in session mode', { skip: missing('pgbouncer') }, async (t) => {
+t.test('through PgBouncer in session mode', { skip: missingForServers('pgbouncer') }, async (t) => {
   const cluster = await startCluster(t);
   const port = await freePort();
   const settings = join(serverFolder(t), 'pgbouncer.ini');

@@ -4,7 +4,7 @@ import type { NewPlant } from '../../dist/index.js';
 import { codeOf } from '../../dist/system-error.js';
 import { IVY } from '../helpers/plants.js';
 import { collect } from '../helpers/stores.js';
-import { missing, startCluster } from './cluster.js';
+import { missingForServers, startCluster } from './cluster.js';
 import { openStore } from './support.js';
 
 const PLANTS: NewPlant[] = [
@@ -51,7 +51,7 @@ async function meansTheSame(t: Test, settings: string, url: string): Promise<voi
 /** How many roles share the settings. Those with the same name, which are neighbours, are not of the same role. */
 const ROLES = 16;
 
-t.test('settings of the role', { skip: missing() }, async (t) => {
+t.test('settings of the role', { skip: missingForServers() }, async (t) => {
   // With some of them, a statement seems so costly that it would be compiled, which takes seconds.
   const cluster = await startCluster(t);
   await cluster.configure('SET jit_above_cost = -1');

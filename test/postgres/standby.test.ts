@@ -4,11 +4,11 @@ import { readPostgresPlants } from '../../dist/postgres/index.js';
 import { FERN } from '../helpers/plants.js';
 import { freePort } from '../helpers/service.js';
 import { collect } from '../helpers/stores.js';
-import { begin, missing, startPair, succeeds, trigger, until } from './cluster.js';
-import { startLoad } from './load.js';
+import { begin, missingForServers, startPair, succeeds, trigger, until } from './cluster.js';
+import { startStoreLoad } from './load.js';
 import { addUntilStored, openStore } from './support.js';
 
-t.test('with a synchronous standby', { skip: missing() }, async (t) => {
+t.test('with a synchronous standby', { skip: missingForServers() }, async (t) => {
   const { primary, standby } = await startPair(t);
   const ports = [standby.port, await freePort(), primary.port];
   const url = `postgres://postgres@${ports.map((port) => `127.0.0.1:${port}`).join()}/postgres`;
@@ -145,7 +145,7 @@ t.test('with a synchronous standby', { skip: missing() }, async (t) => {
 
   t.test('the standby is promoted under load, and no acknowledged plant is lost', async (t) => {
     const stores = await Promise.all([1, 2].map(() => openStore(t, { url, timeoutMs: 1_000 })));
-    const load = startLoad(stores);
+    const load = startStoreLoad(stores);
     await load.proceeds();
     await primary.stop('immediate');
     await standby.promote();

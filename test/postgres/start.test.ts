@@ -9,7 +9,7 @@ import { selfSigned } from '../helpers/certificate.js';
 import { block } from '../helpers/documents.js';
 import { FERN } from '../helpers/plants.js';
 import { freePort } from '../helpers/service.js';
-import { missing, query, startCluster, USER } from './cluster.js';
+import { missingForServers, query, startCluster, USER } from './cluster.js';
 import { openStore } from './support.js';
 
 const SECRET = 'pa:ss/w@rd%,';
@@ -18,7 +18,7 @@ const TABLE =
   'CREATE TABLE plants (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text)';
 const GRANT = 'GRANT SELECT, INSERT, UPDATE (exact) ON plants TO PUBLIC';
 
-t.test('opening a store', { skip: missing() }, async (t) => {
+t.test('opening a store', { skip: missingForServers() }, async (t) => {
   const cluster = await startCluster(t, 'host all +clients all scram-sha-256\n');
   await cluster.sql('CREATE ROLE clients');
   let clients = 0;

@@ -17,7 +17,7 @@ import { codeOf } from '../../dist/system-error.js';
 import { exactly } from '../helpers/exactly.js';
 import { FERN, IVY, MOSS, PLANTS_OF_EACH_SHAPE, plantsNamed } from '../helpers/plants.js';
 import { collect } from '../helpers/stores.js';
-import { begin, missing, query, startCluster, trigger, until } from './cluster.js';
+import { begin, missingForServers, query, startCluster, trigger, until } from './cluster.js';
 import { openStore, plantsFrom } from './support.js';
 
 /** The TCP sockets of this machine, and their timers, if it runs Linux. */
@@ -38,7 +38,7 @@ t.test('an option that is not valid is refused', async (t) => {
     await t.rejects(openPostgresStore({ url, ...options }), { name, message });
 });
 
-t.test('on PostgreSQL', { skip: missing() }, async (t) => {
+t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
   const cluster = await startCluster(t);
 
   t.test('the contract of a store, whatever parsers others have given to pg', async (t) => {

@@ -2,7 +2,7 @@ import t from 'tap';
 
 import { openPostgresStore } from '../../dist/postgres/index.js';
 import { FERN, IVY } from '../helpers/plants.js';
-import { missing, query, startCluster } from './cluster.js';
+import { missingForServers, query, startCluster } from './cluster.js';
 import { addUntilStored, openStore } from './support.js';
 
 const TABLE =
@@ -35,7 +35,7 @@ const LOUD: Record<string, [change: string, message: RegExp]> = {
   ],
 };
 
-t.test('the table and its server', { skip: missing() }, async (t) => {
+t.test('the table and its server', { skip: missingForServers() }, async (t) => {
   const cluster = await startCluster(t);
 
   async function created(sql: string): Promise<string> {

@@ -13,7 +13,7 @@ import {
   createClient,
   createLedger,
   startLoad,
-  type Client,
+  type LoadClient,
   type Ledger,
 } from '../helpers/load.js';
 import { asModule, launch, PATIENT, SERVER, type Process } from '../helpers/program.js';
@@ -65,7 +65,7 @@ async function startParent(
 /** Ends the program with a signal under load, several times, and resolves to what was acknowledged. */
 async function restartUnderLoad(
   parent: Parent,
-  clients: readonly Client[],
+  clients: readonly LoadClient[],
   signal: NodeJS.Signals,
   restarts: number,
 ): Promise<Ledger> {
@@ -81,7 +81,7 @@ async function restartUnderLoad(
 }
 
 /** Clients of which every other one keeps its connection. */
-const clients = (isSecure: boolean): readonly Client[] =>
+const clients = (isSecure: boolean): readonly LoadClient[] =>
   Array.from({ length: CLIENTS }, (_, n) => createClient({ isSecure, keepAlive: n % 2 === 0 }));
 
 t.test('a socket outlives the program', { skip }, async (t) => {
