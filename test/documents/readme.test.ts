@@ -336,42 +336,6 @@ t.test('tokens rotate, and the log is copied, with the documented commands', asy
   t.match(await shell(backup, cwd), 'backup.jsonl: 1 plant, ');
 });
 
-/** The log of an installation, and its backup, as the documents name them. */
-const INSTALLED = {
-  '/opt/plant-store': '.',
-  '/var/lib/plant-store': 'data',
-  '/var/backups': '.',
-};
-
-t.test(
-  'the daily backup prints nothing but what is damaged, and keeps the last copy',
-  async (t) => {
-    const ivy = encodeRecord(IVY);
-    const cwd = t.testdir({ dist: DIST, data: { 'plants.jsonl': ivy } });
-    let script = block('A backup every day', 'sh');
-    for (const [path, here] of Object.entries(INSTALLED)) script = script.replaceAll(path, here);
-    t.equal(await shell(script, cwd), '');
-    t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), ivy);
-    writeFileSync(join(cwd, 'data/plants.jsonl'), `${ivy}x\n`);
-    await t.rejects(shell(script, cwd), { code: 1, stdout: /^line 2, byte \d+: / });
-    t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), ivy);
-  },
-);
-
-t.test(
-  'the plants that were stored since a backup return with the documented command',
-  async (t) => {
-    const [ivy, moss] = [encodeRecord(IVY), encodeRecord(MOSS)];
-    const cwd = t.testdir({
-      dist: DIST,
-      data: { 'plants.jsonl': ivy },
-      'plants.replaced.jsonl': `${ivy}${moss}`,
-    });
-    await shell(block('The newest plants', 'sh'), cwd);
-    t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), `${ivy}${moss}`);
-  },
-);
-
 t.test(
   'SQLite reads a log with the command of its document',
   { skip: missing('sqlite3') },
