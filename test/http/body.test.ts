@@ -48,6 +48,32 @@ t.test('a body of the limit is stored, one byte more refused, however it is spli
   t.match(answer.body, `${size} bytes`, 'the message has the limit');
 });
 
+t.test('a body in chunks is refused once it does not fit into the memory', async (t) => {
+  const size = 10_000;
+  const store = gatedStore();
+  const { port } = await serve(t, { store, maxBodyBytes: size, maxBufferedBytes: 8 * size });
+  const body = plantOfSize(size);
+  const first = await connect(t, port);
+  first.send(message({ body }));
+  await store.arrived(1);
+  expectFailure(t, await exchange(t, port, chunkedMessage(body)), { status: 503 }, 'in chunks');
+  store.letGo();
+  t.equal((await first.answer()).status, 200);
+});
+
+t.test('a body that has arrived, but is decoded or larger than declared, is refused', async (t) => {
+  const { handler } = await serve(t, { maxBodyBytes: 5, maxBufferedBytes: 40 });
+  const server = createServer((req, res) => {
+    req.headers['content-length'] = '5';
+    if (req.headers['x-decoded'] !== undefined) req.setEncoding('utf8');
+    void handler(req, res);
+  });
+  const port = await listen(t, server);
+  expectFailure(t, await exchange(t, port, message()), { status: 400, error: 413 }, 'larger');
+  const decoded = message({ headers: { 'X-Decoded': '' } });
+  expectFailure(t, await exchange(t, port, decoded), { status: 500 }, 'decoded');
+});
+
 t.test('of a refused body, a bounded rest is read, so that a client gets the answer', async (t) => {
   t.intercept(DRAIN, 'maxBytes', { value: 1_000_000 });
   const { port, server } = await serve(t, { maxBodyBytes: 100 });
