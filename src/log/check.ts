@@ -1,15 +1,17 @@
 import { damageReasons } from './errors.js';
 import { statRegularFile, type OpenFile } from './files.js';
 import type { IdIndex } from './ids.js';
-import { partsOf, type Line, type Part } from './lines.js';
 import { NEWLINE } from './encode.js';
-import { beginsAsLog, beginsAsRecord } from './record.js';
+import { areOfLog, partsOf, type Line, type Part } from './lines.js';
 
 /** How the lines of a log are read. */
 export interface ReadingOptions {
   /** Called while lines are read, with the number of bytes read and the size of the file. */
   readonly onProgress?: ((bytes: number, totalBytes: number) => void) | undefined;
-  /** Aborted to stop reading. The call then rejects with an error whose `cause` is the reason of the signal. */
+  /**
+   * Aborted to stop reading. The call then rejects with an error whose `cause` is the reason of the
+   * signal.
+   */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -21,7 +23,7 @@ export interface CheckedPart extends Part {
   readonly damaged: readonly Line[];
   /** Whether the last line of the file is a record without its newline. */
   readonly lacksNewline: boolean;
-  /** Whether the file is a log, as far as it has been read: a line is a plant or begins as a record. */
+  /** Whether the file is a log, as far as it has been read: see {@link areOfLog}. */
   readonly isLog: boolean;
 }
 
@@ -41,16 +43,14 @@ export async function* checkLines(
   const size = Number((await statRegularFile(file)).size);
   let isLog = false;
   for await (const part of partsOf(file)) {
-    const { offset, bytes, lines, end, torn } = part;
-    if (offset === 0) isLog = beginsAsLog(bytes.length > 0 ? bytes : torn);
+    const { bytes, lines, end } = part;
+    isLog ||= areOfLog(part);
     const damaged: Line[] = [];
     for (const line of lines) {
       const checked = addToIndex(index, line);
       if (checked.damage !== undefined) damaged.push(checked);
-      isLog ||= line.id !== undefined || beginsAsRecord(bytes.subarray(line.offset - offset));
     }
-    isLog ||= torn.length > 0 && beginsAsRecord(torn);
-    // A last line without its newline is in a part of its own.
+    // Only the last part can lack its newline, and it has one line at most.
     const lacksNewline = bytes.at(-1) !== NEWLINE && lines.length > 0 && damaged.length === 0;
     yield { ...part, plants: index.size, damaged, lacksNewline, isLog };
     // A server may append to the file meanwhile.
@@ -59,7 +59,10 @@ export async function* checkLines(
   }
 }
 
-/** Adds the id of a line to an index. Returns the line, which is damaged if it repeats an id. */
+/**
+ * Adds the id of a line to an index. Returns the line; if the index has the id already, returns a
+ * damaged line without a plant instead.
+ */
 function addToIndex(index: IdIndex, line: Line): Line {
   const { number, offset, length, id } = line;
   const indexed = id === undefined ? undefined : index.add(id, offset);

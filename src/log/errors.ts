@@ -1,7 +1,7 @@
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 
-/** Why a line is damaged, unless it is not even a plant in JSON. */
+/** Why a line is damaged. For a line that holds no plant in JSON, the `PlantFault` says why. */
 export const damageReasons = {
   blank: 'it is blank',
   byteOrderMark: 'it begins with a byte order mark',
@@ -46,12 +46,10 @@ export const storeErrors = {
   closed: (path: string) => unavailable(`${path}: the log is closed`),
   hanging: (path: string, ms: number) =>
     unavailable(`${path}: a write has not returned for ${ms / 1000} s`),
-  damaged: (path: string, line: number, offset: number, reason: string) =>
-    new PlantStoreError('damaged', `${path}: line ${line}, at byte ${offset}: ${reason}`),
-  damagedLine: (path: string, offset: number, reason: string) =>
-    new PlantStoreError('damaged', `${path}: the line at byte ${offset}: ${reason}`),
-  ofNewerVersion: (path: string, line: number, offset: number) =>
-    unavailable(`${path}: line ${line}, at byte ${offset}: ${damageReasons.newerVersion}`),
+  damaged: (path: string, line: string, reason: string) =>
+    new PlantStoreError('damaged', `${path}: ${line}: ${reason}`),
+  ofNewerVersion: (path: string, line: string) =>
+    unavailable(`${path}: ${line}: ${damageReasons.newerVersion}`),
   locked: (path: string) =>
     new PlantStoreError(
       'locked',

@@ -144,19 +144,29 @@ export interface OpenLog {
 /**
  * Returns the size of the file at `path`, in bytes.
  *
- * @throws Error if it is not the given file: this file or a link to it was moved or replaced, or
- * the volume was.
+ * @throws Error if `path` does not lead to the given file: the file, a folder above it, a symbolic
+ * link on the path, or the volume was moved, replaced or removed.
  */
 export function requireSameFile(system: System, path: string, { dev, ino }: FileId): number {
-  const now = system.statSync(path);
+  const now = statAt(system, path);
   if (now?.dev !== dev || now.ino !== ino) throw fileErrors.changed();
   return Number(now.size);
 }
 
+/** The file at `path`; `undefined` if there is none, or if a link leads back to itself. */
+function statAt(system: System, path: string): BigIntStats | undefined {
+  try {
+    return system.statSync(path);
+  } catch (error) {
+    if (codeOf(error) === 'ELOOP') return undefined;
+    throw error;
+  }
+}
+
 /**
- * Creates a file, mode 0600, under a name that is not final. Once `write` has written it durably, the
- * file is renamed to the path to which `write` resolves, and replaces what has that path. If `write`
- * resolves to `undefined`, the file is removed. Resolves to the path.
+ * Creates a file, mode 0600, under the name `unfinished`. `write` writes its content durably, and
+ * resolves to its final path. The file is then renamed to this path, where it replaces any other
+ * file. If `write` resolves to `undefined`, the file is removed. Resolves to what `write` does.
  */
 export async function createFile<Path extends string | undefined>(
   system: System,

@@ -14,7 +14,7 @@ import type { ReadingOptions } from './check.js';
 import { createCommitter } from './commit.js';
 import { fileErrors, storeErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
-import { lineAt } from './lines.js';
+import { errorOfLine, lineAt } from './lines.js';
 import { acquireLock, type Lock } from './lock.js';
 import { requireUnmarked } from './mark.js';
 import { readPlants } from './read.js';
@@ -226,7 +226,7 @@ function createLog(log: files.OpenLog, recovered: Recovered, lock: Lock): PlantL
       requireLineOf(id, line, offset);
       const content = parseLine(line, storedPlantIn);
       if (content.damage === undefined) return content.plant;
-      throw storeErrors.damagedLine(path, offset, content.damage);
+      throw errorOfLine(path, { offset, ...content });
     } catch (error) {
       // If the log has been closed meanwhile, that is why the line cannot be read.
       throwIfUnreadable();

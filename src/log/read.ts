@@ -2,11 +2,10 @@ import { resolve as absolute } from 'node:path';
 
 import { plantOf, type StoredMembers, type StoredPlant } from '../plant.js';
 import { checkLines, type CheckedPart, type ReadingOptions } from './check.js';
-import { fileErrors, storeErrors, toStoreError } from './errors.js';
+import { fileErrors, toStoreError } from './errors.js';
 import * as files from './files.js';
 import { createIdIndex } from './ids.js';
-import { errorOfLine, partsOf } from './lines.js';
-import { beginsAsLog } from './record.js';
+import { areOfLog, errorOfLine, partsOf } from './lines.js';
 import { nodeSystem, type System } from './system.js';
 
 /**
@@ -84,8 +83,9 @@ export async function* readPlants(
   { end, mayBeTorn }: Extent,
 ): AsyncGenerator<StoredPlant> {
   let read = 0;
-  for await (const { offset, bytes, lines, torn, end: partEnd } of partsOf(file, end)) {
-    if (lines.length === 0 && offset === 0 && !beginsAsLog(torn)) throw fileErrors.noLog();
+  for await (const part of partsOf(file, end)) {
+    const { offset, bytes, lines, torn, end: partEnd } = part;
+    if (offset === 0 && !areOfLog(part)) throw fileErrors.noLog();
     for (const line of lines) {
       if (line.id === undefined || line.damage !== undefined) throw errorOfLine(path, line);
       const start = line.offset - offset;
@@ -93,7 +93,7 @@ export async function* readPlants(
       yield plantOf(line.id, JSON.parse(json) as StoredMembers);
     }
     if (torn.length > 0 && !mayBeTorn)
-      throw storeErrors.damagedLine(path, partEnd, 'it was modified');
+      throw errorOfLine(path, { offset: partEnd, damage: 'it was modified' });
     read = partEnd + torn.length;
   }
   if (read < end) throw fileErrors.truncated();

@@ -6,21 +6,22 @@ import { CRC32_MEMBER, encodeMembers, encodeRecord } from './encode.js';
 import { damageReasons } from './errors.js';
 
 /**
- * The longest line of a log with its newline, in bytes: twice the largest body, so the plant of every
- * body fits.
+ * The longest line of a log with its newline, in bytes: twice the largest body, so the plant of
+ * every body fits.
  */
 export const MAX_RECORD_BYTES = 134_217_728;
 
-const ID_START = Buffer.from('{"id":');
+/** The first bytes of a record. */
+export const ID_START = Buffer.from('{"id":');
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');
 
 /**
- * The layout of a record without escapes, as almost all are. Its groups are the id, which may be out
- * of range, and the checksum, which may be wrong. Matches at `lastIndex` of a text in Latin-1, in
- * which an index is a byte offset.
+ * Matches the layout of a record without escapes, at `lastIndex`. Almost all records have this
+ * layout. The id may be out of range, and the checksum may be wrong. The text is Latin-1, so that
+ * an index is a byte offset.
  */
 export const PLAIN_RECORD = new RegExp(
-  String.raw`\{"id":(-?[1-9]\d{0,18}|0)${membersPattern()}${CRC32_MEMBER}(0|[1-9]\d*)\}\n`,
+  String.raw`\{"id":(?:-?[1-9]\d{0,18}|0)${membersPattern()}${CRC32_MEMBER}(?:0|[1-9]\d*)\}\n`,
   'y',
 );
 
@@ -35,13 +36,14 @@ export type LineContent<Plant> =
       readonly plant?: undefined;
       /** Why the line holds no plant. */
       readonly damage: string;
-      /** Whether the line is as it was written, but by a version with another format. */
+      /** Whether a newer version has written the line, and nothing has changed it since. */
       readonly isOfNewerVersion: boolean;
     };
 
 /**
  * Parses a line in any JSON layout. A `crc32`, if present, must match the record of the plant. The
- * newline may be missing. `plantIn` decides whether the line holds a plant: a new one or a stored one.
+ * newline may be missing. `plantIn` takes the plant from the object in the line. It is
+ * `storedPlantIn` for a line of the log, and `newPlantIn` for a line that is imported.
  */
 export function parseLine<Plant extends StoredPlant>(
   line: Buffer,
@@ -56,6 +58,7 @@ export function parseLine<Plant extends StoredPlant>(
     ({ crc32 } = object.value);
   } catch (error) {
     const fault = error as PlantFault;
+    // The line is JSON, so its object may be a plant of a newer version.
     if (fault.kind === 'plant') return withoutPlant(json, fault.message);
     return { damage: fault.message, isOfNewerVersion: false };
   }
@@ -75,8 +78,9 @@ function withoutMark(line: Buffer): Buffer {
 }
 
 /**
- * The content of a line that is JSON, but holds no plant that this version would write in this way. If
- * the checksum is that of its bytes, the line is as it was written: by another version.
+ * The content of a line that is JSON, but holds no plant that this version knows or would write so.
+ * If the checksum is that of the bytes before it, the line was not modified: a newer version has
+ * written it.
  */
 function withoutPlant(json: Buffer, damage: string): LineContent<never> {
   const at = json.lastIndexOf(CRC32_MEMBER);
@@ -89,8 +93,8 @@ const RECORD_END = /,"crc32":\d+\}/;
 
 /**
  * Whether bytes after the last newline may be the beginning of a record whose write was cut short.
- * Zeros mean yes: only a power cut leaves them. Complete JSON, the end of a record, or the start of a
- * second one mean no: these bytes may have been acknowledged.
+ * Zeros mean yes: only a power cut leaves them. Complete JSON, the end of a record, or the start of
+ * a second record mean no: these bytes may have been acknowledged.
  */
 export function isTornRecord(tail: Buffer): boolean {
   if (tail.includes(0)) return true;
@@ -103,13 +107,16 @@ export function isTornRecord(tail: Buffer): boolean {
   }
 }
 
-/** Whether a line begins as a record does, as far as its bytes go. */
+/** Whether a line begins with `{"id":`. A shorter line has to be the beginning of that. */
 export function beginsAsRecord(line: Buffer): boolean {
   const start = line.subarray(0, ID_START.length);
   return start.equals(ID_START.subarray(0, start.length));
 }
 
-/** Whether a file begins as a log does. Of the first write, a power cut may have left zeros. */
+/**
+ * Whether a file begins with `{"id":`, as a log does. Zeros may take the place of its bytes, because
+ * a power cut may leave zeros where the first write should be.
+ */
 export function beginsAsLog(bytes: Buffer): boolean {
   let end = Math.min(bytes.length, ID_START.length);
   while (bytes[end - 1] === 0) end--;

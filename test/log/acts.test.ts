@@ -2,125 +2,30 @@
  * Acts of other processes on an open log, at random times. The first one has the seed of the run, the
  * next one the next number, and so on: a run with TEST_SEED set to the seed of a failure begins with it.
  */
-import {
-  appendFileSync,
-  chmodSync,
-  copyFileSync,
-  existsSync,
-  linkSync,
-  mkdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  truncateSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs';
-import { dirname, join } from 'node:path';
+import { existsSync } from 'node:fs';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import t, { type Test } from 'tap';
+import t from 'tap';
 
 import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { createRandom, type Random } from '../crash-states/random.js';
+import { statusWith, TOKEN } from '../helpers/client.js';
 import { seed } from '../helpers/effort.js';
-import { FERN, IVY, manyPlants } from '../helpers/plants.js';
-import { ignore, logOf, systemError, UNAVAILABLE } from './support.js';
-
-/** A log, and what leads to it. */
-interface Place {
-  /** The path by which it is opened. */
-  readonly given: string;
-  readonly real: string;
-  /** A symbolic link on the given path. */
-  readonly link?: string;
-  /** Another log, without plants. */
-  readonly other: string;
-}
-
-const STORED = [FERN, IVY];
-
-function createPlace(t: Test, kind: 'a path' | 'a link' | 'a link to its folder'): Place {
-  const root = t.testdir({
-    real: { 'plants.jsonl': logOf(STORED) },
-    links: {},
-    other: { 'plants.jsonl': '' },
-  });
-  const [real, other] = [join(root, 'real', 'plants.jsonl'), join(root, 'other', 'plants.jsonl')];
-  if (kind === 'a path') return { given: real, real, other };
-  const isFile = kind === 'a link';
-  const link = join(root, 'links', 'link');
-  symlinkSync(isFile ? real : dirname(real), link);
-  return { given: isFile ? link : join(link, 'plants.jsonl'), real, other, link };
-}
-
-type Act = (place: Place) => void;
-
-/** Replaces what a path leads to by a file with this content, as `sed -i` and editors do. */
-function replace(path: string, content: string | Buffer): void {
-  writeFileSync(`${path}.new`, content);
-  renameSync(`${path}.new`, path);
-}
-
-const HARMFUL: Record<string, Act> = {
-  'empty the file': ({ real }) => truncateSync(real),
-  'cut off its last byte': ({ real }) => truncateSync(real, statSync(real).size - 1),
-  'append a byte': ({ real }) => appendFileSync(real, '\n'),
-  'append a byte through the given path': ({ given }) => appendFileSync(given, '\n'),
-  'remove the file': ({ real }) => rmSync(real),
-  'remove what has the given path': ({ given }) => rmSync(given),
-  'rename the file': ({ real }) => renameSync(real, `${real}.1`),
-  'rotate the file'({ real }) {
-    renameSync(real, `${real}.1`);
-    writeFileSync(real, '');
-  },
-  'replace the file by a copy': ({ real }) => replace(real, readFileSync(real)),
-  'replace the given path by a copy': ({ given }) => replace(given, readFileSync(given)),
-  'replace the given path by an empty file': ({ given }) => replace(given, ''),
-  'rename its folder': ({ real }) => renameSync(dirname(real), `${dirname(real)}.old`),
-  'remove its folder': ({ real }) => rmSync(dirname(real), { recursive: true }),
-  'replace its folder by an empty one'({ real }) {
-    renameSync(dirname(real), `${dirname(real)}.old`);
-    mkdirSync(dirname(real));
-  },
-};
-
-/** What can only be done to a link. */
-const HARMFUL_TO_LINKS: Record<string, Act> = {
-  'remove the link': ({ link = '' }) => rmSync(link),
-  'let the link lead to another log'({ given, link = '', other }) {
-    rmSync(link);
-    symlinkSync(given === link ? other : dirname(other), link);
-  },
-};
-
-const HARMLESS: Record<string, Act> = {
-  'change its times': ({ real }) => utimesSync(real, 0, 0),
-  'change its mode': ({ given }) => chmodSync(given, 0o640),
-  'read it': ({ given }) => readFileSync(given),
-  'link it in another folder': ({ real }) => linkSync(real, join(dirname(real), '..', 'hard')),
-  'link it in its folder': ({ real }) => linkSync(real, `${real}.hard`),
-  'link to it': ({ real }) => symlinkSync(real, `${real}.link`),
-  'copy it': ({ real }) => copyFileSync(real, `${real}.copy`),
-  'create a file beside it': ({ real }) => writeFileSync(`${real}.other`, ''),
-  'rename it and back'({ real }) {
-    renameSync(real, `${real}.1`);
-    renameSync(`${real}.1`, real);
-  },
-  'rename its folder and back'({ real }) {
-    renameSync(dirname(real), `${dirname(real)}.old`);
-    renameSync(`${dirname(real)}.old`, dirname(real));
-  },
-  'let a link to it lead there by another way'({ given, real, link }) {
-    if (link === undefined) return;
-    rmSync(link);
-    symlinkSync(join('..', 'real', given === link ? 'plants.jsonl' : ''), link);
-    statSync(real);
-  },
-};
+import { FERN, inJson, manyPlants, MOSS } from '../helpers/plants.js';
+import { FAILED, run, SERVER, settingsFor, start } from '../helpers/program.js';
+import {
+  createPlace,
+  HARMFUL,
+  HARMFUL_TO_LINKS,
+  harmfulTo,
+  HARMLESS,
+  KINDS,
+  STORED,
+  type Act,
+  type Place,
+} from './acts.js';
+import { ignore, systemError, UNAVAILABLE } from './support.js';
 
 /** The real system, without waiting for the disk; under the permission model, fsync is denied. */
 const systemOf = (isDenied: boolean): System => ({
@@ -156,7 +61,6 @@ async function useDuring(place: Place, act: Act, random: Random, system: System)
   return { acknowledged, isPoisoned: log.poisoned.aborted };
 }
 
-const KINDS = ['a path', 'a link', 'a link to its folder'] as const;
 const ACTS = 150;
 
 for (let n = 0; n < ACTS; n++) {
@@ -164,8 +68,7 @@ for (let n = 0; n < ACTS; n++) {
   const kind = random.pick(KINDS);
   const isDenied = random.chance(0.5);
   const isHarmful = random.chance(0.6);
-  const harmful = kind === 'a path' ? HARMFUL : { ...HARMFUL, ...HARMFUL_TO_LINKS };
-  const [what, act] = random.pick(Object.entries(isHarmful ? harmful : HARMLESS));
+  const [what, act] = random.pick(Object.entries(isHarmful ? harmfulTo(kind) : HARMLESS));
   const expected = isHarmful ? 'marks it' : 'changes nothing';
   const about = `${what}, while it is open by ${kind}${isDenied ? ', without fsync' : ''}: ${expected}`;
   t.test(`TEST_SEED=${seed + n}: ${about}`, async (t) => {
@@ -184,5 +87,35 @@ for (let n = 0; n < ACTS; n++) {
         t.notOk(existsSync(`${path}.modified`));
       }
     }
+  });
+}
+
+const isKnown = (flag: string): boolean => process.allowedNodeEnvironmentFlags.has(flag);
+const PERMISSION_FLAGS = [
+  isKnown('--permission') ? '--permission' : '--experimental-permission',
+  ...['--allow-net'].filter(isKnown),
+  ...['--allow-fs-read=*', '--allow-fs-write=*'],
+];
+
+for (const [n, kind] of KINDS.entries()) {
+  const random = createRandom(seed + n);
+  const acts = kind === 'a path' ? HARMFUL : HARMFUL_TO_LINKS;
+  const [what, act] = random.pick(Object.entries(acts));
+  // The permission model denies fsync, from Node 24 on.
+  const [flags, model] =
+    kind === 'a link' ? [[], ''] : [PERMISSION_FLAGS, ', under the permission model'];
+  t.test(`the program ends, and does not start again: ${what}, by ${kind}${model}`, async (t) => {
+    const place = createPlace(t, kind);
+    const command = [process.execPath, '--no-warnings', ...flags, SERVER];
+    const program = await start(t, { command, env: settingsFor(place.given) });
+    act(place);
+    t.equal(await statusWith(t, program.port, TOKEN, inJson(MOSS)), 503);
+    t.match(await program.ended, { code: FAILED });
+    const startAgain = async (path: string): Promise<void> => {
+      const { code, stderr } = await run(t, { command, env: settingsFor(path) });
+      t.ok(code, path);
+      t.match(stderr, /: the file was modified, replaced or removed while it was open;/);
+    };
+    await Promise.all([...new Set([place.given, place.real])].map(startAgain));
   });
 }

@@ -19,6 +19,7 @@ import {
   logOf,
   memoryFile,
   openWithFaults,
+  signed,
   UNAVAILABLE,
 } from './support.js';
 
@@ -145,6 +146,24 @@ for (const [what, [change, message]] of Object.entries(MODIFICATIONS))
     t.notOk(log.poisoned.aborted, 'the next start finds the damage');
     t.strictSame(await log.get(IVY.id), IVY);
   });
+
+t.test('get and plants reject with "unavailable" at a line of a newer version', async (t) => {
+  const newer = signed('{"id":9,"name":"moss","light":"shade"');
+  const name = 'moss'.padEnd(newer.length - lineOf({ id: 9n, name: '' }).length, 's');
+  const path = logAt(t, logOf([{ id: 9n, name }]));
+  const log = await openPlantLog(path);
+  writeFileSync(path, newer);
+  const message = 'a newer version of plant-store has written it; use that version';
+  await t.rejects(log.get(9n), {
+    ...UNAVAILABLE,
+    message: `${path}: the line at byte 0: ${message}`,
+  });
+  await t.rejects(collect(log.plants()), {
+    ...UNAVAILABLE,
+    message: `${path}: line 1, at byte 0: ${message}`,
+  });
+  await log.close();
+});
 
 /** Ids that another process may have given to the line of MOSS, whose length stays the same. */
 const OTHER_IDS: Record<string, readonly [from: string, to: string]> = {

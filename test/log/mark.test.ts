@@ -100,6 +100,15 @@ for (const [what, change] of Object.entries({ ...LOSSES, ...ADDITIONS }))
       t.strictSame(filesIn(dirname(path)), left, 'nothing else was written');
     });
 
+t.test('a log that was replaced by a link to itself is marked', async (t) => {
+  const { log, path } = await openWithFaults(t, {}, { content: STORED });
+  renameSync(path, `${path}.old`);
+  symlinkSync(path, path);
+  await t.rejects(log.add(REED), { ...UNAVAILABLE, cause: { code: MODIFIED } });
+  await log.close();
+  await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
+});
+
 t.test('a marked log can be verified, repaired and read, but not opened', async (t) => {
   const path = logAt(t, `x\n${STORED.toString('latin1')}`);
   writeFileSync(`${path}.modified`, '');

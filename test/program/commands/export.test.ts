@@ -45,9 +45,11 @@ t.test('export prints plants in order, and import makes the same log of them', a
 });
 
 t.test('an export of a file that is no log fails', async (t) => {
-  const cwd = t.testdir({ 'notes.txt': 'some text' });
-  const fault = `${join(cwd, 'notes.txt')}: it is not a log of plants; nothing was changed`;
-  await expectFailedRunHere(t, FAILED, [fault], { args: ['export', 'notes.txt'], cwd });
+  for (const content of ['some text', 'id,name\n7,fern\n', '[]\n']) {
+    const cwd = t.testdir({ other: content });
+    const fault = `${join(cwd, 'other')}: it is not a log of plants; nothing was changed`;
+    await expectFailedRunHere(t, FAILED, [fault], { args: ['export', 'other'], cwd });
+  }
 });
 
 t.test('an export that cannot read all plants fails', async (t) => {
