@@ -99,7 +99,7 @@ export const HANG_MS = 10_000;
  * Group commit: all plants that arrive during one write are written together in the next one. They
  * are appended to a log that holds what was recovered.
  */
-export function createCommitter(log: files.OpenLog, { index, end: start }: Recovered): Committer {
+export function createCommitter(log: files.LockedLog, { index, end: start }: Recovered): Committer {
   const { system, file, path, paths, fileId, report } = log;
   /** A disk may be full, and have room again, many times a second. */
   const reportRoom = limitRate(report);

@@ -128,7 +128,7 @@ export async function statRegularFile(file: OpenFile): Promise<BigIntStats> {
 export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
 
 /** The file of a log that is open and locked, as the parts of the log share it. */
-export interface OpenLog {
+export interface LockedLog {
   readonly system: System;
   readonly file: OpenFile;
   /** The path of the file, absolute and without symbolic links. */

@@ -43,8 +43,9 @@ const ACQUIRE_TIMEOUT_MS = 3_000;
 const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 500;
 /**
- * A socket that gives one of these errors has no living owner. Any other error means that it may
- * have one: EAGAIN, that its queue of connections is full, as that of a stopped process may be.
+ * A socket that gives one of these errors has no living owner. With any other error, the owner may
+ * be alive. EAGAIN, for example, means that the queue of connections is full, which happens to a
+ * stopped process.
  */
 const DEAD: readonly unknown[] = ['ECONNREFUSED', 'ENOENT'];
 /** The longest path that fits into `sun_path` with its NUL: 108 bytes on Linux, 104 on macOS. */
@@ -89,8 +90,8 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
 }
 
 /**
- * Sockets have the path of the folder, or a short one in /proc if theirs would be too long: a claim
- * whose path is too long to connect to would be taken for dead.
+ * If the paths of sockets in the folder would be too long, they begin with a short path of the
+ * folder in /proc. Otherwise a claim to which nobody can connect would be taken for dead.
  */
 async function claimFolderOf(
   system: System,

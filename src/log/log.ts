@@ -164,7 +164,7 @@ export async function openLog(
   }
 }
 
-function createLog(log: files.OpenLog, recovered: Recovered, lock: Lock): PlantLog {
+function createLog(log: files.LockedLog, recovered: Recovered, lock: Lock): PlantLog {
   const { file, path } = log;
   const { index } = recovered;
   const committer = createCommitter(log, recovered);
@@ -234,7 +234,7 @@ function createLog(log: files.OpenLog, recovered: Recovered, lock: Lock): PlantL
     }
   }
 
-  /** While a write hangs, what is stored can be read. */
+  /** Throws if the log is closed or poisoned. It does not throw while a write hangs. */
   function throwIfUnreadable(): void {
     const { state } = committer;
     if (state.is === 'closed' || state.is === 'poisoned') throw state.error;

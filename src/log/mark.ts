@@ -24,7 +24,7 @@ const TEXT =
  * Marks a log at all of its paths, durably. Reports each failure; resolves to whether there was
  * none.
  */
-export async function leaveMarks(log: files.OpenLog): Promise<boolean> {
+export async function leaveMarks(log: files.LockedLog): Promise<boolean> {
   const { system, paths, report } = log;
   let areLeft = true;
   for (const path of paths) {

@@ -1,7 +1,7 @@
 import { pluralize } from '../report.js';
 import { checkLines, type CheckedPart, type ReadingOptions } from './check.js';
 import { fileErrors } from './errors.js';
-import { keepTorn, requireSameFile, type OpenLog } from './files.js';
+import { keepTorn, requireSameFile, type LockedLog } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { errorOfLine, type Line } from './lines.js';
 import { NEWLINE } from './encode.js';
@@ -15,20 +15,22 @@ export interface Recovered {
 }
 
 /**
- * Checks every line of a log. Gives the last line its newline if it lacks only that, and cuts off the torn tail: what
- * an incomplete write has left after the last newline, and was never acknowledged.
+ * Checks every line of a log. A last line that lacks only its newline gets it. The torn tail is cut
+ * off: the bytes that an incomplete write has left after the last newline. They were never
+ * acknowledged.
  *
  * @throws PlantStoreError `damaged` if a line is not what was written. Nothing is changed then.
  * @throws Error if the file is not a log. Nothing is changed then.
  */
-export async function recover(log: OpenLog, options?: ReadingOptions): Promise<Recovered> {
+export async function recover(log: LockedLog, options?: ReadingOptions): Promise<Recovered> {
   const { file, path } = log;
   const index = createIdIndex();
   let first: Line | undefined;
   let last: CheckedPart | undefined;
   for await (const checked of checkLines(file, index, options)) {
     first ??= checked.damaged[0];
-    // Not before a line shows that the file is a log.
+    // In a file that is no log, every line would be damaged. So reading goes on until a line shows
+    // that the file is a log.
     if (first && checked.isLog) throw errorOfLine(path, first);
     last = checked;
   }
@@ -43,13 +45,14 @@ export async function recover(log: OpenLog, options?: ReadingOptions): Promise<R
  *
  * @throws Error if the file was modified meanwhile, or cannot be written.
  */
-async function addNewline(log: OpenLog, { end }: CheckedPart): Promise<number> {
+async function addNewline(log: LockedLog, { end }: CheckedPart): Promise<number> {
   const { system, file, path, fileId, report } = log;
   if (requireSameFile(system, path, fileId) !== end) throw fileErrors.changed();
   try {
     await file.append(Buffer.of(NEWLINE));
   } catch (error) {
-    // The page cache may hold the newline, although the disk does not, and the next process would rely on it.
+    // The page cache may hold the newline although the disk does not. The next process would take
+    // the line for durable.
     if (requireSameFile(system, path, fileId) === end + 1) await file.truncate(end);
     throw error;
   }
@@ -62,10 +65,11 @@ async function addNewline(log: OpenLog, { end }: CheckedPart): Promise<number> {
  *
  * @throws Error if the file was modified meanwhile. It is not cut then.
  */
-async function cutTornTail(log: OpenLog, { end, torn }: CheckedPart): Promise<void> {
+async function cutTornTail(log: LockedLog, { end, torn }: CheckedPart): Promise<void> {
   const { system, file, path, fileId, report } = log;
   const copy = await keepTorn(system, path, torn);
-  // A process that has opened a hard link in another folder may have completed its write.
+  // The lock does not cover a hard link in another folder. A process that has opened the log there
+  // may have completed its write.
   if (requireSameFile(system, path, fileId) !== end + torn.length) throw fileErrors.changed();
   await file.truncate(end);
   const length = pluralize(torn.length, 'byte');

@@ -15,7 +15,10 @@ export interface Repair {
   readonly plants: number;
   /** The number of lines that held a plant in another layout and were written again as records. */
   readonly rewritten: number;
-  /** The number of lines that were removed: they hold no plant or another one than was written, or repeat an id. */
+  /**
+   * The number of lines that were removed: they hold no plant, another plant than was written, or an
+   * id that an earlier line has.
+   */
   readonly removed: number;
   /** The length of the torn bytes behind the last line, which were removed, too. */
   readonly torn: number;
@@ -26,8 +29,9 @@ export interface Repair {
 /**
  * Replaces a log that has damaged lines, or whose last line lacks its newline, with a repaired one.
  * Records are copied byte for byte. A damaged line is written again as a record if it holds a plant
- * whose id no earlier line has. All other lines are left out, and so are torn bytes. If neither is
- * the case, nothing is changed: torn bytes alone are left to the next start.
+ * whose id no earlier line has. All other damaged lines are left out, and so are torn bytes. If no
+ * line is damaged and the last one has its newline, nothing is changed: the next start moves torn
+ * bytes away.
  *
  * The new log is written beside the old one. Once it is durable, the old log gets a second name, and
  * the new log is renamed to its path. So the path always names a whole log, and the old log is kept.
@@ -60,12 +64,12 @@ export async function repairLog(
 }
 
 async function repairFile(
-  { system, file, path, fileId }: Pick<files.OpenLog, 'system' | 'file' | 'path' | 'fileId'>,
+  { system, file, path, fileId }: Pick<files.LockedLog, 'system' | 'file' | 'path' | 'fileId'>,
   options?: ReadingOptions,
 ): Promise<Repair | undefined> {
   let repair: Repair | undefined;
   await files.createFile(system, `${path}.repair.new`, async (copy) => {
-    await giveTo(system, copy, await file.stat());
+    await copyOwnerAndMode(system, copy, await file.stat());
     const hash = createHash('sha256');
     let last: CheckedPart | undefined;
     let [damaged, removed] = [0, 0];
@@ -110,7 +114,7 @@ function repaired({ offset, bytes, damaged, lacksNewline }: CheckedPart): Buffer
 }
 
 /** Gives a new file the owner and the mode of another one. */
-async function giveTo(
+async function copyOwnerAndMode(
   system: System,
   file: files.OpenFile,
   { mode, uid, gid }: BigIntStats,

@@ -66,7 +66,7 @@ export const nodeSystem = {
    * may be in the disk's cache; libuv's fsync uses F_FULLFSYNC.
    */
   dsyncIsDurable: platform() !== 'darwin',
-  /** Binds a Unix socket, and listens on it until that is closed. */
+  /** Binds a Unix socket, and listens on it until the returned object is closed. */
   async listen(path: string): Promise<{ close(): void }> {
     const server = createServer((socket) => socket.on('error', () => undefined).destroy());
     // Without `exclusive`, the socket of a cluster worker would belong to the primary.
