@@ -1,4 +1,4 @@
-/* `test/run` and `.ci/run`, in a folder whose commands pass or fail at will. */
+/* `test/run`, `.ci/run` and `.config/lint`, in a folder whose commands pass or fail at will. */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
@@ -104,4 +104,24 @@ t.test('.ci/run tests the oldest pg that may be installed', async (t) => {
     oldest.map((release) => `^${release}`),
     [peerDependencies.pg, peerDependencies.pg],
   );
+});
+
+/** Fails if it is the command that FAILS has, with its arguments. */
+const IS_NAMED = `#!/bin/sh\n[ "$(basename "$0") $*" != "$FAILS" ]\n`;
+
+t.test('npm run lint checks types, also those of tests, code and format', async (t) => {
+  const commands = ['.config/install', '.config/build', 'bin/eslint', 'bin/tsc', 'bin/prettier'];
+  const files = {
+    '.config/lint': readFileSync('.config/lint', 'utf8'),
+    ...Object.fromEntries(commands.map((name) => [name, IS_NAMED])),
+  };
+  t.match(run(t, files, '', '.config/lint'), { status: 0 });
+  for (const step of [
+    'tsc --noEmit',
+    'tsc -p test --noEmit',
+    'tsc -p test/embedding --noEmit',
+    'eslint src test .config',
+    'prettier --check .',
+  ])
+    t.not(run(t, files, step, '.config/lint').status, 0, step);
 });
