@@ -185,6 +185,12 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
     } catch (cause) {
       return undoWrite(cause, records.bytes());
     }
+    try {
+      // Another process may have appended between the check and the write.
+      requireSize(end + records.length);
+    } catch (error) {
+      return poison(error);
+    }
     if (state.is === 'hanging') report(`${path}: the write has returned; plants are stored again`);
     if (isFull) reportRoom(`${path}: there is room again`);
     isFull = false;

@@ -1,5 +1,12 @@
 import { once } from 'node:events';
-import { appendFileSync, existsSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  existsSync,
+  fstatSync,
+  ftruncateSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 
 import t from 'tap';
 
@@ -225,6 +232,23 @@ for (const [what, fault] of Object.entries(failedWrites))
       },
     );
 
+t.test(
+  'a plant is not acknowledged if another process has appended during its write',
+  async (t) => {
+    const { fs, log, path, content } = await openWithFaults(t);
+    const gate = holdNext(fs, 'write');
+    const refused = t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /modified/ });
+    await gate.reached;
+    // Without its newline, this line makes the next one damaged.
+    appendFileSync(path, '{"id":8');
+    gate.open();
+    await refused;
+    t.equal(content(), `{"id":8${encodeRecord(FERN)}`);
+    await log.close();
+    t.ok(existsSync(`${path}.modified`));
+  },
+);
+
 const HANG_REPORT = /: a write has not returned for 10 s; plants are refused until it does$/;
 const RETURN_REPORT = /: the write has returned; plants are stored again$/;
 
@@ -414,9 +438,12 @@ function plantOfLine(id: bigint, bytes: number): NewPlant {
 t.test('a line may have the length limit of a record, but not one byte more', async (t) => {
   const system: System = {
     ...nodeSystem,
-    // The disk need not keep a line of 128 MiB.
-    write: async (descriptor, bytes) =>
-      bytes.length < MAX_RECORD_BYTES ? nodeSystem.write(descriptor, bytes) : bytes.length,
+    // The disk need not keep a line of 128 MiB: the file only grows by a hole.
+    async write(descriptor, bytes) {
+      if (bytes.length < MAX_RECORD_BYTES) return nodeSystem.write(descriptor, bytes);
+      ftruncateSync(descriptor, fstatSync(descriptor).size + bytes.length);
+      return bytes.length;
+    },
   };
   const log = await openLog(system, logAt(t), { report: ignore });
   const tooLong = plantOfLine(2n, MAX_RECORD_BYTES + 1);
