@@ -153,12 +153,15 @@ export function requireSameFile(system: System, path: string, { dev, ino }: File
   return Number(now.size);
 }
 
-/** The file at `path`; `undefined` if there is none, or if a link leads back to itself. */
+/**
+ * The file at `path`; `undefined` if there is none: a file or a link that leads back to itself may
+ * have replaced a folder of the path, too.
+ */
 function statAt(system: System, path: string): BigIntStats | undefined {
   try {
     return system.statSync(path);
   } catch (error) {
-    if (codeOf(error) === 'ELOOP') return undefined;
+    if (['ELOOP', 'ENOTDIR'].includes(String(codeOf(error)))) return undefined;
     throw error;
   }
 }

@@ -12,7 +12,7 @@ import {
   truncateSync,
   writeFileSync,
 } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 
 import t, { type Test } from 'tap';
 
@@ -307,6 +307,34 @@ t.test('the folder of a mark is synced after it, so that it survives a power cut
   t.ok(operations.includes('write'));
   t.ok(operations.lastIndexOf('fsync') > operations.lastIndexOf('write'));
 });
+
+t.test(
+  'a log is marked if a file or a circle of links replaces its folder or the log',
+  async (t) => {
+    const acts: Record<string, (folder: string, file: string) => void> = {
+      'a file in place of the folder': (folder) => writeFileSync(folder, ''),
+      'a link to itself in place of the folder': (folder) => symlinkSync(basename(folder), folder),
+      'a link to itself in place of the log': (folder, file) => {
+        mkdirSync(folder);
+        symlinkSync(file, join(folder, file));
+      },
+    };
+    for (const [what, act] of Object.entries(acts)) {
+      const { log, path, reports } = await openWithFaults(t, {}, { content: STORED });
+      const folder = dirname(path);
+      renameSync(folder, `${folder}.old`);
+      act(folder, basename(path));
+      await t.rejects(log.add(FERN), UNAVAILABLE, what);
+      // What is in the way may be removed before the program ends, or the mark is reported.
+      rmSync(folder, { recursive: true });
+      await log.close();
+      t.ok(existsSync(`${path}.modified`), what);
+      t.match(reports[0], /modified/, what);
+      rmSync(folder, { recursive: true });
+      renameSync(`${folder}.old`, folder);
+    }
+  },
+);
 
 t.test('a mark is not written through a link', async (t) => {
   const { log, path, reports } = await openWithFaults(t, {}, { content: STORED });
