@@ -61,8 +61,9 @@ export const BEGIN_STORING: Statement = {
 };
 
 /**
- * Begins a session that only reads plants. Nothing limits how long its statements wait or run. The parameter says
- * whether a standby is refused.
+ * Begins a session that only reads plants. Nothing limits how long its statements wait or run. A
+ * row that a policy would hide from the role ends the reading. The parameter says whether a standby
+ * is refused.
  */
 export const BEGIN_READING: Statement = {
   text: `
@@ -70,6 +71,7 @@ export const BEGIN_READING: Statement = {
     set_config('idle_session_timeout', '0', false),
     set_config('statement_timeout', '0', false),
     set_config('lock_timeout', '0', false),
+    set_config('row_security', 'off', false),
     CASE
       WHEN $1::boolean AND pg_is_in_recovery() THEN 'it is a standby, which may lack plants'
       ELSE ${ALTERATION}

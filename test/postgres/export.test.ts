@@ -44,6 +44,23 @@ t.test('plants are read from a database', { skip: missingForServers() }, async (
     t.strictSame(await query(url, `SELECT to_regclass('plants') AS plants`), [{ plants: null }]);
   });
 
+  t.test('rows that a policy hides from the role make the export fail', async (t) => {
+    const owner = await created(
+      TABLE,
+      ONE,
+      'ALTER TABLE plants ENABLE ROW LEVEL SECURITY',
+      'CREATE POLICY none ON plants FOR SELECT USING (false)',
+    );
+    const { username } = new URL(owner);
+    await cluster.sql(`CREATE ROLE limited LOGIN; GRANT USAGE ON SCHEMA ${username} TO limited;
+      GRANT SELECT ON ${username}.plants TO limited;
+      ALTER ROLE limited SET search_path = ${username}`);
+    const url = cluster.urlOf('postgres', 'limited');
+    const { code, stdout, stderr } = await runHere(t, { args, env: envOf(url) });
+    t.match({ code, stdout }, { code: FAILED, stdout: '' });
+    t.match(stderr, /row-level security policy/);
+  });
+
   t.test('a role needs only the right to select', async (t) => {
     const owner = await created(TABLE, ONE);
     const { username } = new URL(owner);
