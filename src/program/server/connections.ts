@@ -7,7 +7,7 @@ import { endAfterEarlier } from './end-connection.js';
 
 /** An open connection. */
 export interface Connection {
-  readonly socket: Duplex;
+  readonly socket: Socket;
   /** The latest response, until it is sent: an idle connection holds no request in memory. */
   latest: ServerResponse | undefined;
   /**
@@ -15,6 +15,8 @@ export interface Connection {
    * before the first one.
    */
   idleSince: number;
+  /** How many bytes of the connection had been read by then: more are the head of a request. */
+  bytesAtIdle: number;
   /** How many requests have been handled. */
   requests: number;
   /** Whether a failure that is no response to a request ends the connection. */
@@ -60,6 +62,7 @@ export function trackConnections(): Connections {
         socket,
         latest: undefined,
         idleSince: Infinity,
+        bytesAtIdle: 0,
         requests: 0,
         isEnding: false,
       };
@@ -72,6 +75,7 @@ export function trackConnections(): Connections {
         const isIdle = ms > 0;
         if (isIdle) connection.latest = undefined;
         connection.idleSince = isIdle ? performance.now() : Infinity;
+        connection.bytesAtIdle = socket.bytesRead;
         return socket;
       };
     },
@@ -92,8 +96,9 @@ export function trackConnections(): Connections {
     },
     closeIdle(ms) {
       const now = performance.now();
-      for (const { socket, idleSince } of connections.values())
-        if (now - idleSince > ms) socket.destroy();
+      for (const { socket, idleSince, bytesAtIdle } of connections.values())
+        // The head of a request that has begun to arrive has a time limit of its own.
+        if (now - idleSince > ms && socket.bytesRead === bytesAtIdle) socket.destroy();
     },
     unanswered,
     finish() {

@@ -104,7 +104,7 @@ export function createPlantServer({
   server.once('listening', () => {
     // An immediate runs after everything that has arrived has been read.
     const sweep = setInterval(
-      () => setImmediate(connections.closeIdle, keepAliveMs),
+      () => setImmediate(() => connections.closeIdle(keepAliveMs)),
       IDLE_SWEEP_MS,
     );
     sweep.unref();

@@ -510,20 +510,25 @@ t.test(
       await setImmediate();
     };
     const connected = () => connect(t, server.port);
-    const [idle, used, busy, unused] = [
+    const [idle, used, slow, busy, unused] = [
+      await connected(),
       await connected(),
       await connected(),
       await connected(),
       await connected(),
     ];
-    for (const client of [idle, used, busy]) await refuses(client);
+    for (const client of [idle, used, slow, busy]) await refuses(client);
     busy.send(message());
     await store.arrived(1);
     await sweepAt(5_000);
+    slow.send(message(wrongToken).subarray(0, 20));
+    // An answer on another connection shows that the server has read what was sent before.
     await refuses(used);
     await sweepAt(5_001);
     await ends(t, idle, 'idle for too long');
     for (const client of [used, unused]) await refuses(client);
+    slow.send(message(wrongToken).subarray(20));
+    await answers(t, slow, [401], 'a head that had begun to arrive');
     store.letGo();
     t.match(await busy.answer(), { status: 200 }, 'a request in flight');
   },
