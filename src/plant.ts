@@ -6,8 +6,8 @@ export const MAX_ID = 2n ** 63n - 1n;
 export const ID_RULE = `id: must be an integer between ${MIN_ID} and ${MAX_ID}`;
 
 /**
- * The JSON Schema of a {@link Plant}, the body of a 200. A rule for new plants is added here. It does not hold for
- * stored plants: see {@link StoredPlant}.
+ * The JSON Schema of a {@link Plant}, the body of a 200. A rule for new plants is added here. It
+ * does not hold for stored plants: see {@link StoredPlant}.
  *
  * @example
  * ```ts
@@ -21,16 +21,16 @@ export const PlantSchema = {
   properties: {
     name: { type: 'string', description: 'The name of the plant' },
     tag: { type: 'string', description: 'Tag that specifies the type of the plant' },
-    // A keyword such as `maxLength` needs a sentence in `newMemberFaults`. Another type needs code wherever `MEMBERS` is
-    // used: all members are strings.
+    // A keyword such as `maxLength` needs a sentence in `newMemberFaults`. Another type needs code
+    // wherever `MEMBERS` is used: all members are strings.
   } satisfies Record<string, { readonly type: 'string'; readonly description: string }>,
   // Not a readonly array, which the types of OpenAPI documents do not accept.
   required: ['name'] as ['name'],
 } as const;
 
 /**
- * The JSON Schema of the body of a request: a Plant with an id. The id is an int64, but only the `format`
- * says so: the schema accepts any integer.
+ * The JSON Schema of the body of a request: a Plant with an id. The id is an int64, but only the
+ * `format` says so: the schema accepts any integer.
  *
  * @example
  * ```ts
@@ -60,8 +60,9 @@ export const NewPlantSchema = {
 export type Plant = Readonly<XStatic<typeof PlantSchema>>;
 
 /**
- * A plant to be stored. `id` is an int64, from -2^63 to 2^63 - 1: a `bigint`, because a `number` is exact
- * only up to 2^53. `name` and `tag` may be any strings, including empty ones and lone surrogates.
+ * A plant to be stored. `id` is an int64, from -2^63 to 2^63 - 1: a `bigint`, because a `number` is
+ * exact only up to 2^53. `name` and `tag` may be any strings, including empty ones and lone
+ * surrogates.
  */
 export type NewPlant = Plant & { readonly id: bigint };
 
@@ -71,7 +72,8 @@ export type StoredMembers = Readonly<{ name: string }> & Partial<Plant>;
 /**
  * A plant that was stored, perhaps by an earlier version. What is stored stays valid: reading it
  * checks the range of the id and the types of the members, and nothing else. The rules that
- * {@link PlantSchema} adds to this, such as a bound or a member that is required, are for new plants.
+ * {@link PlantSchema} adds to this, such as a bound or a member that is required, are for new
+ * plants.
  */
 export type StoredPlant = StoredMembers & { readonly id: bigint };
 
@@ -80,7 +82,10 @@ export type Member = keyof Plant;
 /** The members that every stored plant has. A member that becomes required later is not one. */
 const ALWAYS_STORED: readonly Member[] = ['name'];
 
-/** The members of a plant other than its id, in the order in which they are written. All of them are strings. */
+/**
+ * The members of a plant other than its id, in the order in which they are written. All of them are
+ * strings.
+ */
 export const MEMBERS = Object.keys(PlantSchema.properties) as readonly Member[];
 
 const schema = Compile(PlantSchema);
@@ -113,8 +118,8 @@ export function storedMemberFaults(values: Members): string[] {
 }
 
 /**
- * A sentence for each member that is not a string, or that is required and missing. For `null` in an
- * optional member, it says to leave the member out.
+ * A sentence for each member that is not a string, or that is required and missing. For `null` in
+ * an optional member, it says to leave the member out.
  */
 function typeFaults(values: Members, required: readonly Member[]): string[] {
   return MEMBERS.filter((member) => {
@@ -139,11 +144,11 @@ export function plantOf(id: bigint, members: StoredMembers): StoredPlant {
 }
 
 /**
- * Checks a new plant and copies it, so that the caller cannot modify it while it is pending. The `add` of a
- * store calls this before anything else.
+ * Checks a new plant and copies it, so that the caller cannot modify it while it is pending. The
+ * `add` of a store calls this before anything else.
  *
- * A plant of an earlier version that breaks a rule of {@link PlantSchema} is refused, even if it is stored: it can be
- * read, but not added again.
+ * A plant of an earlier version that breaks a rule of {@link PlantSchema} is refused, even if it is
+ * stored: it can be read, but not added again.
  *
  * @throws TypeError if the id is not a bigint, or another member breaks a rule of the schema.
  * @throws RangeError if the id is not an int64.
@@ -196,8 +201,9 @@ function stringInJson(value: string): string {
 }
 
 /**
- * The source of a regular expression that matches a comma and {@link membersInJson} of a stored plant, provided that no
- * string in it has an escape. `space` is the source for the space that may follow a comma or colon.
+ * The source of a regular expression that matches a comma and {@link membersInJson} of a stored
+ * plant, provided that no string in it has an escape. `space` is the source for the space that may
+ * follow a comma or colon.
  */
 export function membersPattern(space = ''): string {
   return MEMBERS.map((member) => {

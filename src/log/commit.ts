@@ -77,8 +77,8 @@ interface BatchedPlant {
 }
 
 /**
- * A batch whose records are longer than this takes no more plants. Without this limit, a batch could
- * take every waiting plant, and the first one would wait for the last byte.
+ * A batch whose records are longer than this takes no more plants. Without this limit, a batch
+ * could take every waiting plant, and the first one would wait for the last byte.
  */
 const FULL_BATCH_BYTES = 4_194_304;
 

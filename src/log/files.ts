@@ -231,7 +231,7 @@ export async function syncFolder(system: System, path: string): Promise<void> {
   }
 }
 
-/** The permission model of Node 26 forbids fsync. */
+/** The permission model of Node 24 and 26 forbids fsync. */
 function ignoreIfDenied(error: unknown): void {
   if (codeOf(error) !== 'ERR_ACCESS_DENIED') throw error;
 }

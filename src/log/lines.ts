@@ -160,7 +160,9 @@ function plainRecordAt(
   return id === undefined ? undefined : { id, end };
 }
 
-/** The int64 that begins at an index of a text, before a comma; `undefined` if it is out of range. */
+/**
+ * The int64 that begins at an index of a text, before a comma; `undefined` if it is out of range.
+ */
 function int64At(start: number, text: string, bytes: DataView): bigint | undefined {
   const number = numberAt(start, bytes);
   // Converting a number takes less time than converting text. 0 may stand for a minus sign.

@@ -17,9 +17,9 @@ import { nodeSystem, type System } from './system.js';
  * The file is closed at the end of a `for await` loop; without a loop, by `return()`.
  *
  * @throws `PlantStoreError` `damaged` at the first line that is not a record; `unavailable` if the
- * file cannot be read, is not a log, has a line of a newer version, or is truncated meanwhile. While
- * the disk of a server is full, it may cut off a failed write, which looks like a damaged line or a
- * truncated file: read the log again.
+ * file cannot be read, is not a log, has a line of a newer version, or is truncated meanwhile.
+ * While the disk of a server is full, it may cut off a failed write, which looks like a damaged
+ * line or a truncated file: read the log again.
  * @throws TypeError if `path` is not a string.
  *
  * @example Ids are exact, which they would not be after `JSON.parse`:

@@ -114,8 +114,8 @@ export function beginsAsRecord(line: Buffer): boolean {
 }
 
 /**
- * Whether a file begins with `{"id":`, as a log does. Zeros may take the place of its bytes, because
- * a power cut may leave zeros where the first write should be.
+ * Whether a file begins with `{"id":`, as a log does. Zeros may take the place of its bytes,
+ * because a power cut may leave zeros where the first write should be.
  */
 export function beginsAsLog(bytes: Buffer): boolean {
   let end = Math.min(bytes.length, ID_START.length);

@@ -16,8 +16,8 @@ export interface Repair {
   /** The number of lines that held a plant in another layout and were written again as records. */
   readonly rewritten: number;
   /**
-   * The number of lines that were removed: they hold no plant, another plant than was written, or an
-   * id that an earlier line has.
+   * The number of lines that were removed: they hold no plant, another plant than was written, or
+   * an id that an earlier line has.
    */
   readonly removed: number;
   /** The length of the torn bytes behind the last line, which were removed, too. */
@@ -33,12 +33,13 @@ export interface Repair {
  * line is damaged and the last one has its newline, nothing is changed: the next start moves torn
  * bytes away.
  *
- * The new log is written beside the old one. Once it is durable, the old log gets a second name, and
- * the new log is renamed to its path. So the path always names a whole log, and the old log is kept.
+ * The new log is written beside the old one. Once it is durable, the old log gets a second name,
+ * and the new log is renamed to its path. So the path always names a whole log, and the old log is
+ * kept.
  *
  * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be
- * read or written, is not a log, or has a line of a newer version, or if no plant would be kept. The
- * log is then either unchanged or completely repaired, and the second name may be left.
+ * read or written, is not a log, or has a line of a newer version, or if no plant would be kept.
+ * The log is then either unchanged or completely repaired, and the second name may be left.
  */
 export async function repairLog(
   system: System,
