@@ -121,7 +121,7 @@ t.test('it releases', async (t) => {
 t.test('a failure shows what has failed, at which line of src/ or test/', async (t) => {
   const { href } = new URL('..', import.meta.url);
   const fails = `import { openPlantLog } from '${href}../dist/index.js';
-import { folderOutside } from '${href}helpers/command.js';
+import { execute } from '${href}helpers/command.js';
 t.test('it fails', async (t) => {
   console.log('the output');
   t.strictSame([], Array.from({ length: 1_000 }, () => 'x'.repeat(1_000)), 'the first');
@@ -130,7 +130,7 @@ t.test('it fails', async (t) => {
 t.test('it passes', async (t) => t.ok(true));
 t.test('it is skipped', { skip: 'a reason' }, async () => {});
 t.test('in src', () => openPlantLog(7));
-t.test('a command', () => folderOutside('.', 'sh', '-c', 'echo out; echo err >&2; exit 3'));`;
+t.test('a command', () => execute('.', 'sh', '-c', 'echo out; echo err >&2; exit 3'));`;
   const ends = `throw new Error('no ' + 'module')`;
   const sections = runTests(t, { 'fails.js': TAP + fails, 'ends.js': ends }, { TEST_JOBS: '1' });
 
