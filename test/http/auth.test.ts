@@ -8,6 +8,7 @@ import { failures } from '../../dist/http/failures.js';
 import { MAX_TOKEN_LENGTH } from '../../dist/http/limits.js';
 import { statusWith, TOKEN } from '../helpers/client.js';
 import { serve } from '../helpers/service.js';
+import { expectDecisions, inHeader } from './support.js';
 
 /** What an authenticator returns for an Authorization header, if there is one. */
 function judge(accepted: readonly string[], authorization?: string) {
@@ -106,4 +107,15 @@ t.test('setTokens replaces the accepted tokens at once, unless it throws', async
   t.strictSame(await statuses(), [200, 200, 401]);
   handler.setTokens(['new', 'both']);
   t.strictSame(await statuses(), [401, 200, 200]);
+});
+
+t.test('a request without an accepted token is refused', async (t) => {
+  await expectDecisions(t, {
+    Authorization: {
+      request: inHeader('Authorization'),
+      stored: [`bEARER   ${TOKEN} `],
+      refused: ['', TOKEN, `Basic ${TOKEN}`, `Bearer ${TOKEN}n`, `Bearer ${TOKEN} ${TOKEN}`],
+      status: 401,
+    },
+  });
 });

@@ -22,6 +22,7 @@ import { exactly } from '../helpers/exactly.js';
 import { inJson, IVY } from '../helpers/plants.js';
 import { listen, serve } from '../helpers/service.js';
 import { openNewLog, storeOf } from '../helpers/stores.js';
+import { expectDecisions } from './support.js';
 
 /** What a client or the store sends, and no answer may repeat. */
 const MARKER = 'marker';
@@ -209,4 +210,37 @@ t.test('a message names only settings that exist', async (t) => {
   const names = all.flatMap(({ message }) => message.match(/PLANT_STORE_\w+/g) ?? []);
   t.ok(names.length > 0);
   for (const name of names) t.ok(name in SETTINGS, name);
+});
+
+t.test('only POST /plants stores a plant', async (t) => {
+  await expectDecisions(t, {
+    'the target': {
+      request: (target) => ({ target }),
+      stored: [
+        '/plants',
+        '/plants?',
+        '/plants?id=8&name=/elsewhere#b',
+        'http://localhost/plants',
+        'HTTPS://user@[::1]:80/plants?a=b',
+      ],
+      refused: [
+        '/plants/',
+        '//plants',
+        '/plants#a',
+        '/Plants',
+        '/plantsx',
+        '/%70lants',
+        '/a?x=http://localhost/plants',
+        'http://localhost//plants',
+        'http://localhost?/plants',
+      ],
+      status: 404,
+    },
+    'the method': {
+      request: (method) => ({ method }),
+      stored: ['POST'],
+      refused: ['GET', 'OPTIONS', 'PUT', 'PATCH', 'DELETE', 'TRACE'],
+      status: 405,
+    },
+  });
 });
