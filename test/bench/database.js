@@ -1,6 +1,6 @@
 /** PostgreSQL, for the systems that need a database. */
 
-import { missing, query, startCluster } from '../../.test/postgres/cluster.js';
+import { missingForServers, query, startCluster } from '../../.test/postgres/cluster.js';
 
 /**
  * Starts a PostgreSQL server with its default settings in a temporary folder; TMPDIR chooses the disk. Returns the
@@ -10,7 +10,7 @@ import { missing, query, startCluster } from '../../.test/postgres/cluster.js';
  * @param {{ teardown: (callback: () => unknown) => void }} owner
  */
 export async function createDatabases(systems, owner) {
-  const reason = missing();
+  const reason = missingForServers();
   if (reason) throw new Error(`PostgreSQL: ${reason}; --systems chooses others`);
   const cluster = await startCluster(owner);
   const [{ server_version: release }] = await cluster.sql('SHOW server_version');
