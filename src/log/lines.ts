@@ -177,11 +177,14 @@ function int64At(start: number, text: string, bytes: DataView): bigint | undefin
  */
 function numberAt(start: number, bytes: DataView): number {
   let number = 0;
-  for (let at = start; ; at++) {
-    const byte = bytes.getUint8(at);
-    if (!isDigit(byte)) return number;
+  let at = start;
+  let byte = bytes.getUint8(at);
+  while (isDigit(byte)) {
     number = 10 * number + (byte - ZERO);
+    at++;
+    byte = bytes.getUint8(at);
   }
+  return number;
 }
 
 const ZERO = 0x30;
