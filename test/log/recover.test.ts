@@ -127,6 +127,11 @@ t.test('a file that is no log is not read, and not changed by a start or a repai
   }
 });
 
+t.test('a torn record shows that a file is a log, even if all lines are damaged', async (t) => {
+  const path = logAt(t, `x\n${TORN}`);
+  await t.rejects(openPlantLog(path), { code: 'damaged', message: /: line 1, at byte 0/ });
+});
+
 t.test('a tail that another process completes meanwhile is not cut off', async (t) => {
   const reed = lineOf(REED);
   const path = logAt(t, TORN);
