@@ -128,7 +128,7 @@ t.test('a file that is no log is not read, and not changed by a start or a repai
 });
 
 t.test('a torn record shows that a file is a log, even if all lines are damaged', async (t) => {
-  const path = logAt(t, `x\n${TORN}`);
+  const path = logAt(t, `x\n${String(TORN)}`);
   await t.rejects(openPlantLog(path), { code: 'damaged', message: /: line 1, at byte 0/ });
 });
 
