@@ -27,7 +27,7 @@ t.test('the demo kills the program, and finds every plant that it acknowledged',
   t.match(stdout, /^(?:kills 1   acknowledged [1-9][\d,]*   lost 0\n){2}$/);
 });
 
-/** A server that prints what the program prints, and writes plants only when it is told to stop. */
+/** A server that prints what the program prints, but writes plants only after SIGTERM. */
 const LATE = `
   import { mkdirSync, writeFileSync } from 'node:fs';
   import { createServer } from 'node:http';

@@ -66,7 +66,7 @@ const isVersion: Check = (t, documented) => {
   t.equal(failureOf({}, host), failureOf(named, host));
 };
 
-/** Whoever documents a default names here what shows that the code has it. */
+/** For each documented default: a check that the code has it. A new default needs an entry. */
 const CHECKS: Readonly<Record<string, Check>> = {
   'http/handler report': isConsole,
   'http/limits bodyTimeoutMs': isLimit('bodyTimeoutMs'),
