@@ -76,6 +76,11 @@ interface BatchedPlant {
   readonly start: number;
 }
 
+/** The size of the first buffer for records: enough for a batch of a hundred ordinary plants. */
+const FIRST_BYTES = 8_192;
+/** A larger buffer is not reused, so that its memory is freed after a burst or a large plant. */
+const MAX_REUSED_BYTES = 262_144;
+
 /**
  * A batch whose records are longer than this takes no more plants. Without this limit, a batch
  * could take every waiting plant, and the first one would wait for the last byte.
@@ -111,6 +116,11 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
   const batches: Batch[] = [];
   /** The last batch, if it takes more plants. */
   let filling: Batch | undefined;
+  /**
+   * The buffer of an earlier batch, for the next one. If each batch had a new one, V8 would collect
+   * the whole heap twice to four times as often (Node 24).
+   */
+  let spare: RecordBuffer | undefined;
   let running: Promise<void> | undefined;
   /** Whether lack of room has been reported. */
   let isFull = false;
@@ -129,6 +139,7 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
       const failure = await commit(batch);
       if (state.is === 'hanging') state = { is: 'open' };
       batches.shift();
+      if (batch.records.capacity <= MAX_REUSED_BYTES) spare = batch.records;
       if (failure) batch.reject(failure);
       else batch.resolve('created');
     }
@@ -232,6 +243,13 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
     }
   }
 
+  function takeBuffer(): RecordBuffer {
+    const records = spare ?? createRecordBuffer(FIRST_BYTES);
+    spare = undefined;
+    records.truncate(0);
+    return records;
+  }
+
   function poison(cause: unknown): PlantStoreError {
     if (codeOf(cause) === MODIFIED) marked ??= leaveMarks(log);
     if (state.is === 'poisoned') return state.error;
@@ -258,7 +276,7 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
       return undefined;
     },
     append(plant) {
-      const batch = filling ?? createBatch();
+      const batch = filling ?? createBatch(takeBuffer());
       const { plants, records, stored } = batch;
       const start = records.length;
       records.add(plant);
@@ -297,12 +315,12 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
   };
 }
 
-function createBatch(): Batch {
+function createBatch(records: RecordBuffer): Batch {
   let resolve!: Batch['resolve'];
   let reject!: Batch['reject'];
   // Node 20 has no `Promise.withResolvers`.
   const stored = new Promise<'created'>((...settle) => {
     [resolve, reject] = settle;
   });
-  return { plants: new Map(), stored, resolve, reject, records: createRecordBuffer() };
+  return { plants: new Map(), stored, resolve, reject, records };
 }

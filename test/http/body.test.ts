@@ -1,8 +1,6 @@
 import { EventEmitter, once } from 'node:events';
 import { createServer } from 'node:http';
 import { Readable } from 'node:stream';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 
 import t from 'tap';
 
@@ -20,6 +18,7 @@ import {
   message,
   type Client,
 } from '../helpers/client.js';
+import { heldBytes } from '../helpers/memory.js';
 import { FERN_JSON } from '../helpers/plants.js';
 import { expireAtOnce, untilReleased, listen, serve } from '../helpers/service.js';
 import { gatedStore, storeOf } from '../helpers/stores.js';
@@ -133,19 +132,6 @@ t.test('a client that stops within its body is answered after 30 s, closed after
   t.equal(drains(), 3);
   t.equal(service.log.size, 0);
 });
-
-/** The bytes in buffers once what is unreachable is collected, which may take several attempts. */
-async function heldBytes(expected: number): Promise<number> {
-  setFlagsFromString('--expose-gc');
-  const collect = runInNewContext('gc') as () => void;
-  let least = Infinity;
-  for (let attempt = 0; attempt < 50 && least > expected; attempt++) {
-    collect();
-    least = Math.min(least, process.memoryUsage().arrayBuffers);
-    await new Promise(setImmediate);
-  }
-  return least;
-}
 
 t.test('what was read of a refused body is released before the rest is drained', async (t) => {
   t.intercept(DRAIN, 'timeoutMs', { value: 600_000 });

@@ -16,6 +16,7 @@ import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { exactly } from '../helpers/exactly.js';
+import { heldBytes } from '../helpers/memory.js';
 import { FERN, IVY, manyPlants, MOSS, REED } from '../helpers/plants.js';
 import { collect } from '../helpers/stores.js';
 import {
@@ -62,6 +63,29 @@ t.test('plants that are added in the same tick are written together', async (t) 
   t.equal(countOf(fs, 'write'), 1);
   for (const id of [-1n, -2n]) await log.add({ id, name: '' });
   t.equal(countOf(fs, 'write'), 3, 'sequential plants do not wait for each other');
+});
+
+t.test('the buffer of a batch is not reused before its write has returned', async (t) => {
+  const gate = createGate();
+  const { log, content } = await openWithFaults(t, {
+    'write 2': { hangs: gate },
+  });
+  await log.add(REED);
+  const fern = log.add(FERN);
+  await gate.reached;
+  const others = [IVY, MOSS].map((plant) => log.add(plant));
+  gate.open();
+  await Promise.all([fern, ...others]);
+  await log.add({ id: -1n, name: '' });
+  t.equal(content(), logOf([REED, FERN, IVY, MOSS, { id: -1n, name: '' }]).toString());
+});
+
+t.test('the buffer of a large plant is released', async (t) => {
+  const { log } = await openWithFaults(t);
+  await log.add(FERN);
+  const expected = process.memoryUsage().arrayBuffers + 1_048_576;
+  await log.add({ ...IVY, name: 'x'.repeat(16_777_216) });
+  t.ok((await heldBytes(expected)) <= expected, 'less than 1 of 16 MiB is held');
 });
 
 t.test('a pending plant is found in every batch', async (t) => {
