@@ -62,12 +62,12 @@ export async function recover(process: SimulatedProcess, newPlant: NewPlant): Pr
   const { machine, knowledge } = process;
   const { sent, acknowledged, kept } = knowledge;
   const before = read(process);
-  checkAcknowledged(before, knowledge);
-  checkDamage(before, knowledge);
+  expectAcknowledged(before, knowledge);
+  expectExplainedDamage(before, knowledge);
   if (machine.world.pending.length === 0) kept.add(before.tail);
-  checkKept(process);
+  expectKept(process);
 
-  await checkMark(process);
+  await expectRefusedIfMarked(process);
   if (before.damaged.length > 0) await repair(process, before);
   const log = await open(process);
   kept.add(before.tail);
@@ -83,14 +83,14 @@ export async function recover(process: SimulatedProcess, newPlant: NewPlant): Pr
   ok(!log.poisoned.aborted, 'it does not know its own size');
 
   const after = read(process);
-  checkAcknowledged(after, knowledge);
+  expectAcknowledged(after, knowledge);
   ok(after.damaged.length === 0 && after.tail === '', 'the log is not whole');
-  checkKept(process);
-  checkNames(process);
+  expectKept(process);
+  expectKnownNames(process);
 }
 
 /** A marked log is not opened. An operator removes the mark. */
-async function checkMark(process: SimulatedProcess): Promise<void> {
+async function expectRefusedIfMarked(process: SimulatedProcess): Promise<void> {
   const { machine, knowledge } = process;
   const isMarked = machine.inoOf(MARK) !== undefined;
   ok(isMarked || !knowledge.isMarked, 'the mark was lost');
@@ -120,7 +120,7 @@ async function repair(
   } else await repairLog(machine.fs, LOG);
   knowledge.damaged.clear();
   ok(read(process).bytes === lines.join(''), 'the repair changed what was not damaged');
-  checkKept(process);
+  expectKept(process);
 }
 
 async function moveAway({ machine: { fs } }: SimulatedProcess): Promise<void> {
@@ -162,12 +162,12 @@ function read({ machine, knowledge: { sent } }: SimulatedProcess): Reading {
   return { bytes, lines, damaged, tail };
 }
 
-function checkAcknowledged({ lines }: Reading, { acknowledged }: Knowledge): void {
+function expectAcknowledged({ lines }: Reading, { acknowledged }: Knowledge): void {
   for (const line of acknowledged.values()) ok(lines.includes(line), `${shown(line)} was lost`);
 }
 
 /** A line may be damaged only if a part of it was in a write that a power cut interrupted. */
-function checkDamage(reading: Reading, { damaged, kept, interrupted }: Knowledge): void {
+function expectExplainedDamage(reading: Reading, { damaged, kept, interrupted }: Knowledge): void {
   for (const { number, offset, text } of reading.damaged) {
     const isKnown =
       damaged.has(text) || interrupted.some((write) => hasHoleIn(write, offset, text));
@@ -185,7 +185,7 @@ function hasHoleIn({ offset, bytes }: WriteEffect, start: number, line: string):
 }
 
 /** Torn tails and damaged lines are in the log until they are in another file. */
-function checkKept({ machine, knowledge: { kept } }: SimulatedProcess): void {
+function expectKept({ machine, knowledge: { kept } }: SimulatedProcess): void {
   const bytes = [...machine.filesIn(dirname(LOG)).values()].join('|');
   for (const text of kept) ok(bytes.includes(text), `${shown(text)} was not kept`);
 }
@@ -193,7 +193,7 @@ function checkKept({ machine, knowledge: { kept } }: SimulatedProcess): void {
 const NAMES = /^plants\.jsonl(?:\.(?:torn|damaged)-[0-9a-f]{16}|\.copy|\.moved)?$/;
 
 /** There are no files but the log, those that its document names, and a copy that an operator began. */
-function checkNames({ machine }: SimulatedProcess): void {
+function expectKnownNames({ machine }: SimulatedProcess): void {
   for (const name of machine.filesIn(dirname(LOG)).keys()) ok(NAMES.test(name), `${name} was left`);
 }
 
