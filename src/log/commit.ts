@@ -238,7 +238,7 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
   /** @throws Error if the file was replaced, or if its size is not in the range. */
   function requireSize(min: number, max = min): void {
     for (const each of paths) {
-      const size = files.requireSameFile(system, each, fileId);
+      const size = files.sizeOfSameFile(system, each, fileId);
       if (size < min || size > max) throw fileErrors.changed();
     }
   }

@@ -147,7 +147,7 @@ export interface LockedLog {
  * @throws Error if `path` does not lead to the given file: the file, a folder above it, a symbolic
  * link on the path, or the volume was moved, replaced or removed.
  */
-export function requireSameFile(system: System, path: string, { dev, ino }: FileId): number {
+export function sizeOfSameFile(system: System, path: string, { dev, ino }: FileId): number {
   const now = statAt(system, path);
   if (now?.dev !== dev || now.ino !== ino) throw fileErrors.changed();
   return Number(now.size);

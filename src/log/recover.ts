@@ -1,7 +1,7 @@
 import { pluralize } from '../report.js';
 import { checkLines, type CheckedPart, type ReadingOptions } from './check.js';
 import { fileErrors } from './errors.js';
-import { keepTorn, requireSameFile, type LockedLog } from './files.js';
+import { keepTorn, sizeOfSameFile, type LockedLog } from './files.js';
 import { createIdIndex, type IdIndex } from './ids.js';
 import { errorOfLine, type Line } from './lines.js';
 import { NEWLINE } from './encode.js';
@@ -47,13 +47,13 @@ export async function recover(log: LockedLog, options?: ReadingOptions): Promise
  */
 async function addNewline(log: LockedLog, { end }: CheckedPart): Promise<number> {
   const { system, file, path, fileId, report } = log;
-  if (requireSameFile(system, path, fileId) !== end) throw fileErrors.changed();
+  if (sizeOfSameFile(system, path, fileId) !== end) throw fileErrors.changed();
   try {
     await file.append(Buffer.of(NEWLINE));
   } catch (error) {
     // The page cache may hold the newline although the disk does not. The next process would take
     // the line for durable.
-    if (requireSameFile(system, path, fileId) === end + 1) await file.truncate(end);
+    if (sizeOfSameFile(system, path, fileId) === end + 1) await file.truncate(end);
     throw error;
   }
   report(`${path}: the last line lacked its newline, which was added`);
@@ -70,7 +70,7 @@ async function cutTornTail(log: LockedLog, { end, torn }: CheckedPart): Promise<
   const copy = await keepTorn(system, path, torn);
   // The lock does not cover a hard link in another folder. A process that has opened the log there
   // may have completed its write.
-  if (requireSameFile(system, path, fileId) !== end + torn.length) throw fileErrors.changed();
+  if (sizeOfSameFile(system, path, fileId) !== end + torn.length) throw fileErrors.changed();
   await file.truncate(end);
   const length = pluralize(torn.length, 'byte');
   report(`${path}: moved ${length} of an incomplete write to ${copy}`);

@@ -91,7 +91,7 @@ async function repairFile(
     await files.linkFile(system, path, keptIn);
     // The lock is on an inode: before this repair took it, another one may have replaced the file.
     const torn = last.torn.length;
-    if (files.requireSameFile(system, path, fileId) !== end + torn) throw fileErrors.changed();
+    if (files.sizeOfSameFile(system, path, fileId) !== end + torn) throw fileErrors.changed();
     const rewritten = damaged - removed + Number(lacksNewline);
     repair = { plants, rewritten, removed, torn, keptIn };
     return path;
