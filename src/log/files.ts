@@ -21,9 +21,9 @@ export async function createFolder(system: System, path: string): Promise<void> 
   } catch (error) {
     const code = codeOf(error);
     if (code !== 'EEXIST') throw toStoreError(code === 'ENOENT' ? parent : path, error);
-    // If it is a file, opening the log in it fails. If it is a folder, the process that created it
-    // may have been killed before the sync. An operator may have created it in a parent that cannot
-    // be read: that is not an error.
+    // A process that created the folder may have been killed before the sync. A sync may fail: an
+    // operator may have created the folder in a parent that this process cannot read. If the path
+    // is that of a file, opening the log fails.
     return syncFolder(system, parent).catch(() => undefined);
   }
   await syncFolder(system, parent);
@@ -33,7 +33,7 @@ export async function createFolder(system: System, path: string): Promise<void> 
 export interface OpenFile {
   readonly descriptor: number;
   stat(): Promise<BigIntStats>;
-  /** Fills a buffer from a byte offset on. Resolves to the number of bytes read. */
+  /** Reads into a buffer, from a byte offset on. Resolves to the number of bytes read. */
   read(buffer: Buffer, position: number): Promise<number>;
   /** Writes all of `bytes` at the end, durably if the file was opened with `O_DSYNC`. */
   append(bytes: Buffer): Promise<void>;
@@ -44,7 +44,7 @@ export interface OpenFile {
    * the permission model denies it.
    */
   sync(): Promise<void>;
-  /** Waits for the pending reads; later reads reject. Must not be called twice. */
+  /** Closes the file after the pending reads. Later reads reject. Must not be called twice. */
   close(): Promise<void>;
 }
 
@@ -75,7 +75,8 @@ async function open(system: System, path: string, flags: number, mode?: number):
         if (written === 0) throw new Error('the system wrote 0 bytes');
         rest = rest.subarray(written);
       }
-      // Not `sync`, which ignores a denied fsync: without it, nothing is durable here.
+      // On macOS, only fsync makes the bytes durable. So an error is thrown if fsync is denied,
+      // which `sync` would ignore.
       if (!system.dsyncIsDurable) await system.fsync(descriptor);
     },
     async truncate(size) {
@@ -101,8 +102,8 @@ export function openLogFile(system: System, path: string): Promise<OpenFile> {
  * Opens a file for durable writes from its beginning on. Creates it, mode 0600, if it is missing.
  */
 export function openToWrite(system: System, path: string): Promise<OpenFile> {
-  // O_NOFOLLOW: a user who can write to the folder must not be able to redirect the bytes by a
-  // link.
+  // O_NOFOLLOW: a user who can write to the folder must not be able to redirect the bytes with a
+  // symbolic link.
   return open(system, path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_DSYNC, 0o600);
 }
 
@@ -113,6 +114,8 @@ export function openToRead(system: System, path: string): Promise<OpenFile> {
 }
 
 /**
+ * Resolves to the state of a file. It has the {@link FileId}.
+ *
  * @throws Error if the file is not a regular one: only a regular file keeps what is written to it.
  */
 export async function statRegularFile(file: OpenFile): Promise<BigIntStats> {
@@ -122,8 +125,8 @@ export async function statRegularFile(file: OpenFile): Promise<BigIntStats> {
 }
 
 /**
- * What identifies a file while it is open. Another volume may have a file with the same inode
- * number.
+ * Identifies a file while it is open. `ino` alone would not: a file on another volume may have the
+ * same inode number.
  */
 export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
 
@@ -133,9 +136,9 @@ export interface LockedLog {
   readonly file: OpenFile;
   /** The path of the file, absolute and without symbolic links. */
   readonly path: string;
-  /** This path, and the path that was given, if it leads here through a symbolic link. */
+  /** `path`, and also the path that was given if that leads through a symbolic link. */
   readonly paths: readonly string[];
-  /** Identifies the file, to notice if another one has its path. */
+  /** Shows whether the file at a path is still this one. */
   readonly fileId: FileId;
   /** Never throws. Its rate is not limited. */
   readonly report: Report;
@@ -153,42 +156,40 @@ export function sizeOfSameFile(system: System, path: string, { dev, ino }: FileI
   return Number(now.size);
 }
 
-/**
- * The file at `path`; `undefined` if there is none: a file or a link that leads back to itself may
- * have replaced a folder of the path, too.
- */
+/** The state of the file at `path`, or `undefined` if there is none. */
 function statAt(system: System, path: string): BigIntStats | undefined {
   try {
     return system.statSync(path);
   } catch (error) {
-    if (['ELOOP', 'ENOTDIR'].includes(String(codeOf(error)))) return undefined;
+    // ENOTDIR: a file has replaced a folder of the path. ELOOP: a symbolic link leads to itself.
+    if (['ENOTDIR', 'ELOOP'].includes(String(codeOf(error)))) return undefined;
     throw error;
   }
 }
 
 /**
- * Creates a file, mode 0600, under the name `unfinished`. `write` writes its content durably, and
- * resolves to its final path. The file is then renamed to this path, where it replaces any other
- * file. If `write` resolves to `undefined`, the file is removed. Resolves to what `write` does.
+ * Creates a file, mode 0600, under the name `unfinished`. `write` writes its content durably. The
+ * file is then renamed to `path`, where it replaces any other file. If `write` resolves to
+ * `undefined`, the file is removed instead. Resolves to what `write` does.
  */
-export async function createFile<Path extends string | undefined>(
+export async function createFile<Result>(
   system: System,
-  unfinished: string,
-  write: (file: OpenFile) => Promise<Path>,
-): Promise<Path> {
-  // A killed process may have left one.
+  { unfinished, path }: { readonly unfinished: string; readonly path: string },
+  write: (file: OpenFile) => Promise<Result>,
+): Promise<Result> {
+  // A killed process may have left a file of this name.
   await tryToRemove(system, unfinished);
   try {
-    // O_EXCL: a user who can write to the folder must not be able to redirect the bytes by a link.
+    // O_EXCL, for the same reason as O_NOFOLLOW above.
     const file = await open(system, unfinished, O_WRONLY | O_CREAT | O_EXCL | O_DSYNC, 0o600);
-    const path = await write(file).finally(() => file.close());
-    if (path === undefined) {
+    const result = await write(file).finally(() => file.close());
+    if (result === undefined) {
       await tryToRemove(system, unfinished);
-      return path;
+      return result;
     }
     await system.rename(unfinished, path);
     await syncFolder(system, dirname(path));
-    return path;
+    return result;
   } catch (error) {
     await tryToRemove(system, unfinished);
     throw error;
@@ -197,13 +198,14 @@ export async function createFile<Path extends string | undefined>(
 
 /** Copies torn bytes of the log at `path` to a file beside it. Resolves to the path of the copy. */
 export function keepTorn(system: System, path: string, torn: Buffer): Promise<string> {
-  return createFile(system, `${path}.torn.new`, async (file) => {
+  const copy = nameAfterContent(`${path}.torn`, createHash('sha256').update(torn));
+  return createFile(system, { unfinished: `${path}.torn.new`, path: copy }, async (file) => {
     await file.append(torn);
-    return nameAfterContent(`${path}.torn`, createHash('sha256').update(torn));
+    return copy;
   });
 }
 
-/** Gives a file a second name, durably. Replaces what has that name. */
+/** Gives a file a second name, durably. A file that already has the name is removed. */
 export async function linkFile(system: System, path: string, name: string): Promise<void> {
   await tryToRemove(system, name);
   await system.link(path, name);
@@ -215,18 +217,21 @@ export function nameAfterContent(path: string, hash: Hash): string {
   return `${path}-${hash.digest('hex').slice(0, 16)}`;
 }
 
-/** Removes a file. If that fails, it is left: nothing depends on it. */
+/** Removes a file, and ignores any failure: nothing depends on the removal. */
 export async function tryToRemove(system: System, path: string): Promise<void> {
   await system.unlink(path).catch(() => undefined);
 }
 
-/** Makes the directory entries of a folder durable. */
+/**
+ * Makes the directory entries of a folder durable. Does nothing if the permission model denies it.
+ */
 export async function syncFolder(system: System, path: string): Promise<void> {
   try {
     const folder = await openToRead(system, path);
     await folder.sync().finally(() => folder.close());
   } catch (error) {
-    // On ext4, XFS and Btrfs, the first durable write to a new file makes its entry durable, too.
+    // Opening the folder may be denied. On ext4, XFS and Btrfs, the first durable write to a new
+    // file makes its entry durable, too.
     ignoreIfDenied(error);
   }
 }

@@ -20,7 +20,7 @@ export interface Repair {
    * an id that an earlier line has.
    */
   readonly removed: number;
-  /** The length of the torn bytes behind the last line, which were removed, too. */
+  /** The number of torn bytes after the last line, which were removed, too. */
   readonly torn: number;
   /** The path of the old log. */
   readonly keptIn: string;
@@ -35,7 +35,7 @@ export interface Repair {
  *
  * The new log is written beside the old one. Once it is durable, the old log gets a second name,
  * and the new log is renamed to its path. So the path always names a whole log, and the old log is
- * kept.
+ * kept. Resolves to what was done, or to `undefined` if nothing was changed.
  *
  * @throws PlantStoreError `locked` if a process has the log open; `unavailable` if a file cannot be
  * read or written, is not a log, or has a line of a newer version, or if no plant would be kept.
@@ -68,8 +68,7 @@ async function repairFile(
   { system, file, path, fileId }: Pick<files.LockedLog, 'system' | 'file' | 'path' | 'fileId'>,
   options?: ReadingOptions,
 ): Promise<Repair | undefined> {
-  let repair: Repair | undefined;
-  await files.createFile(system, `${path}.repair.new`, async (copy) => {
+  return files.createFile(system, { unfinished: `${path}.repair.new`, path }, async (copy) => {
     await copyOwnerAndMode(system, copy, await file.stat());
     const hash = createHash('sha256');
     let last: CheckedPart | undefined;
@@ -89,14 +88,13 @@ async function repairFile(
     if (plants === 0) throw fileErrors.nothingToKeep();
     const keptIn = files.nameAfterContent(`${path}.damaged`, hash);
     await files.linkFile(system, path, keptIn);
-    // The lock is on an inode: before this repair took it, another one may have replaced the file.
+    // The lock is on an inode: before this repair took the lock, another repair may have replaced
+    // the file.
     const torn = last.torn.length;
     if (files.sizeOfSameFile(system, path, fileId) !== end + torn) throw fileErrors.changed();
     const rewritten = damaged - removed + Number(lacksNewline);
-    repair = { plants, rewritten, removed, torn, keptIn };
-    return path;
+    return { plants, rewritten, removed, torn, keptIn };
   });
-  return repair;
 }
 
 /** The lines of a repaired log. */

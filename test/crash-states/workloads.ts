@@ -51,7 +51,7 @@ async function replacing(process: SimulatedProcess): Promise<void> {
   const log = await open(process);
   await send(process, log, [IVY]);
   // Its copy is a new file, as after a restore.
-  await createFile(machine.fs, `${LOG}.copy`, async (file) => {
+  await createFile(machine.fs, { unfinished: `${LOG}.copy`, path: LOG }, async (file) => {
     await file.append(Buffer.from(lineOf(FERN) + lineOf(IVY), 'latin1'));
     return LOG;
   });
