@@ -5,21 +5,26 @@ import type { Row } from './rows.js';
 import { openSession, type Session, type SessionOptions } from './session.js';
 import type { Statement } from './statements.js';
 
-/** A connection to one of several hosts. A session is opened on demand, and again after a failure. */
+/**
+ * A connection to one of several hosts. A session is opened on demand, and again after a failure.
+ */
 export interface Connection {
   /**
-   * Runs a statement as a transaction. Resolves once the transaction is durable. Must not be called again until it has
-   * settled.
+   * Runs a statement as a transaction. Resolves once the transaction is durable. Must not be called
+   * again until it has settled.
    *
    * @throws RefusedRows if the server refuses what this statement holds: others may succeed.
-   * @throws Error otherwise: no host can be used at the moment, or the answer was lost and the statement may have run.
+   * @throws Error otherwise: no host can be used at the moment, or the answer was lost and the
+   * statement may have run.
    */
   query(statement: Statement, ...values: readonly string[]): Promise<Row[]>;
   /** Closes the session. The next query opens another one. */
   close(): void;
 }
 
-/** How often a statement is sent again if it conflicts with other transactions: for about a second. */
+/**
+ * How often a statement is sent again if it conflicts with other transactions: for about a second.
+ */
 const MAX_CONFLICTS = 9;
 
 /** Returns a function that creates connections. All of them use the same host, until it fails. */
@@ -70,7 +75,10 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
       return openSession(String(hosts[host]), options);
     }
 
-    /** Closes the session, and makes the next host the current one. Returns the error with the name of the host. */
+    /**
+     * Closes the session, and makes the next host the current one. Returns the error with the name
+     * of the host.
+     */
     function leaveHost(error: unknown): Error {
       session?.close();
       // Another connection may have left this host already.

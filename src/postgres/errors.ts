@@ -4,8 +4,8 @@ import { PlantStoreError } from '../store.js';
 import { codeOf } from '../system-error.js';
 
 /**
- * The server refuses the rows of a statement, and may take others. Any other error of a `Connection` means that no
- * plant can be stored at the moment.
+ * The server refuses the rows of a statement, and may take others. Any other error of a
+ * `Connection` means that no plant can be stored at the moment.
  */
 export class RefusedRows extends Error {
   constructor(override readonly cause: unknown) {
@@ -16,10 +16,11 @@ export class RefusedRows extends Error {
 /**
  * What a statement failed because of:
  *
- * - `conflict`: other transactions, such as one with which it cannot be serialized. It can be sent again.
+ * - `conflict`: other transactions, such as one with which it cannot be serialized. It can be sent
+ *   again.
  * - `server`: the server cannot store anything at the moment, and has rolled the statement back.
- * - `connection`: there is no answer, or the answer shows that plants may be lost: a wait for a standby that was
- *   cancelled, or a setting. The statement may have run, so it is not sent again.
+ * - `connection`: there is no answer, or the answer shows that plants may be lost: a wait for a
+ *   standby that was cancelled, or a setting. The statement may have run, so it is not sent again.
  * - `rows`: anything else, so other rows can be stored.
  */
 export type Fault = 'conflict' | 'server' | 'connection' | 'rows';
@@ -41,7 +42,9 @@ export function faultOf(error: unknown): Fault {
   return FAULTS[code] ?? (OF_THE_SERVER.test(code) ? 'server' : 'rows');
 }
 
-/** The message of an error. Node leaves it empty if none of the addresses of a host can be reached. */
+/**
+ * The message of an error. Node leaves it empty if none of the addresses of a host can be reached.
+ */
 export function messageOf(error: unknown): string {
   // The reason of an AbortSignal may be anything.
   const { message = String(error) } = (error ?? {}) as Partial<Error>;
@@ -60,7 +63,10 @@ export function toStoreError(name: string, error: unknown): PlantStoreError {
   return new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
 }
 
-/** What shows that an error is of the network: its system call, its code or, since pg gives none, its message. */
+/**
+ * What shows that an error is of the network: its system call, its code or, since pg gives none,
+ * its message.
+ */
 const OF_THE_NETWORK = new Set<unknown>([
   ...['connect', 'getaddrinfo'],
   ...['ECONNRESET', 'EPIPE', 'ETIMEDOUT'],
@@ -71,11 +77,12 @@ const OF_THE_NETWORK = new Set<unknown>([
 const LOCKED: readonly unknown[] = ['55P03', '57014'];
 
 /**
- * Whether an error of {@link openPostgresStore} may pass without anybody's help, so that opening the store can
- * succeed later: the server refuses or resets connections, does not answer in time, is starting or shutting down, is a
- * standby, has too many connections or an internal error, or its name does not resolve. A wrong password, a missing
- * database, table or privilege, TLS, and an invalid option are not transient. If there are several hosts, it is enough
- * that the error of one of them is.
+ * Whether an error of {@link openPostgresStore} may pass without anybody's help, so that opening
+ * the store can succeed later: the server refuses or resets connections, does not answer in time,
+ * is starting or shutting down, is a standby, has too many connections or an internal error, or its
+ * name does not resolve. A wrong password, a missing database, table or privilege, TLS, and an
+ * invalid option are not transient. If there are several hosts, it is enough that the error of one
+ * of them is.
  *
  * @example A program that starts before its database:
  * ```ts

@@ -19,8 +19,8 @@ interface Pending {
 }
 
 /**
- * A batch is full when it reaches one of these: its rows stay locked until it is committed. CockroachDB limits
- * statements to 16 MiB.
+ * A batch is full when it reaches one of these: its rows stay locked until it is committed.
+ * CockroachDB limits statements to 16 MiB.
  */
 const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
 
@@ -45,11 +45,12 @@ interface Lane {
 }
 
 /**
- * Stores plants in batches: those that arrive while all connections are busy are stored together. A batch is sent in
- * one statement, and the plants that have a row already are compared in a second one. Each plant has an outcome of its
- * own:
+ * Stores plants in batches: those that arrive while all connections are busy are stored together. A
+ * batch is sent in one statement, and the plants that have a row already are compared in a second
+ * one. Each plant has an outcome of its own:
  *
- * - If the database refuses a batch because of a plant, the batch is stored in halves, so that only this plant fails.
+ * - If the database refuses a batch because of a plant, the batch is stored in halves, so that only
+ *   this plant fails.
  * - If the database cannot be used, all plants of the batch fail.
  */
 export function createGroupCommit(
@@ -106,8 +107,8 @@ export function createGroupCommit(
   }
 
   /**
-   * Stores plants. If the database refuses one of several, returns those that are neither stored nor refused yet, in
-   * halves.
+   * Stores plants. If the database refuses one of several, returns those that are neither stored
+   * nor refused yet, in halves.
    */
   async function storePart(
     connection: Connection,

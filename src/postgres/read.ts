@@ -22,14 +22,16 @@ export interface ReadPostgresPlantsOptions {
 }
 
 /**
- * Reads the plants of a database in the order of their ids. Creates and changes nothing, so the role needs no right but
- * `SELECT` on the table. Waits for locks of other transactions, however long they take.
+ * Reads the plants of a database in the order of their ids. Creates and changes nothing, so the
+ * role needs no right but `SELECT` on the table. Waits for locks of other transactions, however
+ * long they take.
  *
- * Every plant that was acknowledged before the first one is requested is read, if the host is not a standby. A single
- * host in the URL is read even if it is a standby: that gives what the standby has replayed.
+ * Every plant that was acknowledged before the first one is requested is read, if the host is not a
+ * standby. A single host in the URL is read even if it is a standby: that gives what the standby
+ * has replayed.
  *
- * @throws {@link PlantStoreError} `unavailable` if the database cannot be read, or holds what is not a plant, or if
- * `signal` is aborted; its reason is the `cause`.
+ * @throws {@link PlantStoreError} `unavailable` if the database cannot be read, or holds what is
+ * not a plant, or if `signal` is aborted; its reason is the `cause`.
  * @throws TypeError if the URL is not valid.
  *
  * @example
@@ -50,7 +52,10 @@ export async function* readPostgresPlants(
   yield* readPages(createConnection(), PAGE, nameOf(hosts));
 }
 
-/** Reads all plants in pages, then closes the connection. `name` is the name of the database in errors. */
+/**
+ * Reads all plants in pages, then closes the connection. `name` is the name of the database in
+ * errors.
+ */
 export async function* readPages(
   connection: Connection,
   page: Statement,

@@ -21,8 +21,8 @@ export function rowsOf(plants: readonly NewPlant[]): string {
 }
 
 /**
- * The columns of a plant. PostgreSQL's `text` cannot hold NUL or a lone surrogate: a string with such a character has
- * U+FFFD in its place, and the column `exact` is the JSON of all members.
+ * The columns of a plant. PostgreSQL's `text` cannot hold NUL or a lone surrogate: a string with
+ * such a character has U+FFFD in its place, and the column `exact` is the JSON of all members.
  */
 function rowOf(plant: NewPlant): object {
   const row: Record<string, unknown> = { id: String(plant.id) };

@@ -6,7 +6,8 @@ import type { Row } from './rows.js';
 import { BEGIN_STORING, type Statement } from './statements.js';
 
 /**
- * A password, or a function that is called for each new connection to a server that asks for a password.
+ * A password, or a function that is called for each new connection to a server that asks for a
+ * password.
  *
  * @example
  * ```ts
@@ -45,9 +46,12 @@ export interface SessionOptions {
 /** Makes pg return columns as text, whatever type parsers the application has registered. */
 const TEXT = { getTypeParser: () => String };
 
-/** Begins a session that stores plants. Each query may take `timeoutMs`; the server ends it before. */
+/**
+ * Begins a session that stores plants. Each query may take `timeoutMs`; the server ends it before.
+ */
 export function beginStoring(timeoutMs: number): Query {
-  // Less than half: a batch with a plant whose trigger takes longer is stored in halves, for which there must be time.
+  // Less than half: a batch with a plant whose trigger takes longer is stored in halves, for which
+  // there must be time.
   const statementTimeout = Math.ceil(0.4 * timeoutMs);
   // Short: plants in a batch with one whose row is locked may have to wait for this several times.
   const lockTimeout = Math.ceil(timeoutMs / 50);
@@ -85,8 +89,8 @@ export async function openSession(
     connectionTimeoutMillis: connectMs,
     ...(queryMs !== undefined && { query_timeout: queryMs }),
   });
-  // Not as an option of the constructor: the password of the connection string would replace it. pg calls a function,
-  // and waits for it, only if the server asks for a password.
+  // Not as an option of the constructor: the password of the connection string would replace it. pg
+  // calls a function, and waits for it, only if the server asks for a password.
   if (password !== undefined) Object.assign(client, { password });
   else if (new URL(url).password === '') Object.assign(client, { password: noPassword });
   // Before 8.23.1, pg does not pass the host to `tls.connect`. If it is an IP address, Node would

@@ -10,10 +10,11 @@ export interface Statement {
  */
 
 /**
- * Why the database could lose plants. For the rest of the transaction, this also sets what a 200 depends on:
+ * Why the database could lose plants. For the rest of the transaction, this also sets what a 200
+ * depends on:
  *
- * - `synchronous_commit` is on if it is off, and otherwise keeps its value. If the configuration is reloaded between
- *   the statement and its commit, the server would follow it.
+ * - `synchronous_commit` is on if it is off, and otherwise keeps its value. If the configuration is
+ *   reloaded between the statement and its commit, the server would follow it.
  * - Warnings are sent: only a warning says that a plant did not reach its synchronous standby.
  *
  * `fsync` cannot be set by a session, and a server other than PostgreSQL may not have it.
@@ -34,7 +35,10 @@ const LOSS = `(
     LEFT JOIN pg_class ON oid = to_regclass('plants')
   )`;
 
-/** Why the database would alter plants: `double precision` rounds ids, `character varying(5)` cuts off spaces. */
+/**
+ * Why the database would alter plants: `double precision` rounds ids, `character varying(5)` cuts
+ * off spaces.
+ */
 const ALTERATION = `(
     SELECT CASE
       WHEN current_setting('server_encoding') <> 'UTF8'
@@ -50,7 +54,10 @@ const ALTERATION = `(
     END
   )`;
 
-/** Begins a session that stores plants. The parameters are `statement_timeout` and `lock_timeout` in milliseconds. */
+/**
+ * Begins a session that stores plants. The parameters are `statement_timeout` and `lock_timeout` in
+ * milliseconds.
+ */
 export const BEGIN_STORING: Statement = {
   text: `
   SELECT
@@ -78,7 +85,10 @@ export const BEGIN_READING: Statement = {
     END AS refusal`,
 };
 
-/** Since PostgreSQL 15, only the owner of a database may create tables in its schema public, unless that is granted. */
+/**
+ * Since PostgreSQL 15, only the owner of a database may create tables in its schema public, unless
+ * that is granted.
+ */
 export const CREATE_TABLE: Statement = {
   text: `
   CREATE TABLE IF NOT EXISTS plants (
@@ -90,8 +100,9 @@ export const CREATE_TABLE: Statement = {
 };
 
 /**
- * Inserts the plants of a batch that have no row, and returns their ids. In the order of ids: otherwise two batches
- * with ids in common could deadlock. The parameter is JSON because, unlike arrays, it does not depend on settings.
+ * Inserts the plants of a batch that have no row, and returns their ids. In the order of ids:
+ * otherwise two batches with ids in common could deadlock. The parameter is JSON because, unlike
+ * arrays, it does not depend on settings.
  */
 export const INSERT: Statement = {
   name: 'insert',
@@ -105,11 +116,12 @@ export const INSERT: Statement = {
 };
 
 /**
- * For each plant of a batch that has a row: its index from 1, and whether the row holds the same plant. Bytes are
- * compared, whatever the collations of the columns. The rows are not returned: they may be much larger than the plants.
+ * For each plant of a batch that has a row: its index from 1, and whether the row holds the same
+ * plant. Bytes are compared, whatever the collations of the columns. The rows are not returned:
+ * they may be much larger than the plants.
  *
- * `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous standby has everything before
- * it, including a row whose own transaction gave up that wait.
+ * `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous standby
+ * has everything before it, including a row whose own transaction gave up that wait.
  */
 export const COMPARE: Statement = {
   name: 'compare',
@@ -129,8 +141,9 @@ export const COMPARE: Statement = {
 };
 
 /**
- * The rows with some ids. `FOR KEY SHARE` makes this a transaction that writes, as in {@link COMPARE}: a plant is not
- * returned before a synchronous standby has it. Rows are locked in the order of ids, as everywhere.
+ * The rows with some ids. `FOR KEY SHARE` makes this a transaction that writes, as in
+ * {@link COMPARE}: a plant is not returned before a synchronous standby has it. Rows are locked in
+ * the order of ids, as everywhere.
  */
 export const FIND: Statement = {
   name: 'find',
@@ -157,7 +170,10 @@ export const CHECK: Statement = {
   SELECT coalesce(${ALTERATION}, ${LOSS}) AS refusal`,
 };
 
-/** The plants from an id on: at most 10,000, and none behind the one with which their strings reach 1 MiB. */
+/**
+ * The plants from an id on: at most 10,000, and none behind the one with which their strings reach
+ * 1 MiB.
+ */
 export const PAGE: Statement = {
   text: `
   SELECT id, name, tag, exact

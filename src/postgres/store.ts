@@ -20,8 +20,8 @@ import { nameOf, parseDatabaseUrl } from './url.js';
 export interface PostgresStoreOptions {
   /**
    * `postgres://user[:password]@host[:port][,…]/database`, with parameters for TLS, such as
-   * `sslmode=verify-full`, and `application_name`; any other is refused. Of several hosts, the one that takes writes is
-   * found and followed.
+   * `sslmode=verify-full`, and `application_name`; any other is refused. Of several hosts, the one
+   * that takes writes is found and followed.
    */
   readonly url: string;
   /** Instead of the password in the URL. A function is called when the server asks for it. */
@@ -29,14 +29,14 @@ export interface PostgresStoreOptions {
   /** The number of connections, each with one statement in flight: at most 1000. Default: 2. */
   readonly connections?: number | undefined;
   /**
-   * How long connecting, and the response to each statement, may take, in ms: at most 2147483647. The server cancels a
-   * statement after two fifths of it. Default: 5000.
+   * How long connecting, and the response to each statement, may take, in ms: at most 2147483647.
+   * The server cancels a statement after two fifths of it. Default: 5000.
    */
   readonly timeoutMs?: number | undefined;
   /**
-   * Called with `(message, cause)` when the table is created, when the database is away, when plants are stored again,
-   * and when the database refuses a plant. Refusals are reported at most 10 times in 10 seconds, and so is all else.
-   * Default: `console.error`.
+   * Called with `(message, cause)` when the table is created, when the database is away, when
+   * plants are stored again, and when the database refuses a plant. Refusals are reported at most
+   * 10 times in 10 seconds, and so is all else. Default: `console.error`.
    */
   readonly report?: Report | undefined;
 }
@@ -58,20 +58,23 @@ export interface PostgresStore extends PlantStore {
   /**
    * Reads all plants in the order of their ids, on a connection of its own.
    *
-   * The iterator rejects with a {@link PlantStoreError}: `unavailable` if the store is closed before all plants have
-   * been read, or if the database cannot be read or holds what is not a plant.
+   * The iterator rejects with a {@link PlantStoreError}: `unavailable` if the store is closed
+   * before all plants have been read, or if the database cannot be read or holds what is not a
+   * plant.
    */
   plants(): AsyncIterable<StoredPlant>;
   /**
-   * Reads the plant with an id. Resolves to the plant, exactly as it was stored, or to `undefined` if no plant has the
-   * id. A plant whose `add` has not resolved yet may be missing; it is returned only once it is durable.
+   * Reads the plant with an id. Resolves to the plant, exactly as it was stored, or to `undefined`
+   * if no plant has the id. A plant whose `add` has not resolved yet may be missing; it is returned
+   * only once it is durable.
    *
-   * Concurrent calls share one query, on a connection of their own. It takes as long as storing a plant, because it
-   * also waits for a synchronous standby.
+   * Concurrent calls share one query, on a connection of their own. It takes as long as storing a
+   * plant, because it also waits for a synchronous standby.
    *
-   * @throws {@link PlantStoreError} `unavailable` if the plant cannot be read: the store is closed, the database cannot
-   * be used, or the row is not a plant.
-   * @throws TypeError if the id is not a bigint, and RangeError if it is not an int64, even if the store is closed.
+   * @throws {@link PlantStoreError} `unavailable` if the plant cannot be read: the store is closed,
+   * the database cannot be used, or the row is not a plant.
+   * @throws TypeError if the id is not a bigint, and RangeError if it is not an int64, even if the
+   * store is closed.
    *
    * @example
    * ```ts
@@ -82,8 +85,8 @@ export interface PostgresStore extends PlantStore {
   get(id: bigint): Promise<StoredPlant | undefined>;
   /**
    * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
-   * setting or table would lose them. Concurrent checks share one statement, on a connection of their own. Stores
-   * and reports nothing.
+   * setting or table would lose them. Concurrent checks share one statement, on a connection of
+   * their own. Stores and reports nothing.
    *
    * @throws {@link PlantStoreError} `unavailable` otherwise.
    *
@@ -99,8 +102,8 @@ export interface PostgresStore extends PlantStore {
  * Opens a store that any number of processes may share. The table `plants` is created if it is
  * missing. If no server can be reached later, plants are refused as `unavailable` until one can.
  *
- * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is. This function does not
- * try again; {@link isTransient} tells whether that can help.
+ * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is. This
+ * function does not try again; {@link isTransient} tells whether that can help.
  * @throws TypeError if the URL, or the type of the password or of `report`, is not valid.
  * @throws RangeError if a number is not an integer in its range.
  *
@@ -133,7 +136,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     signal,
   });
   const all = Array.from({ length: connections }, createConnection);
-  // Reported, because plants that were stored before may be in a table of another schema or database.
+  // Reported, because plants that were stored before may be in a table of another schema or
+  // database.
   const onCreated = (): void =>
     report(`${name}: the table plants was missing; an empty one was created`);
   try {
@@ -166,7 +170,10 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   };
 }
 
-/** Creates the table if it is missing. Runs statements without plants, to detect most of what the database may lack. */
+/**
+ * Creates the table if it is missing. Runs statements without plants, to detect most of what the
+ * database may lack.
+ */
 async function requireTable(connection: Connection, onCreated: () => void): Promise<void> {
   const compare = () => connection.query(COMPARE, rowsOf([]));
   try {

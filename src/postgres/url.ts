@@ -1,8 +1,9 @@
 const SHAPE = /^(postgres(?:ql)?:\/\/[^:@/?#][^@/?#]*@)([^@/?#]+)(\/[^@/?#]+(?:\?[^@#]*)?)$/;
 
 /**
- * The parameters that are honoured, and the values that they may have. All others are refused: pg would ignore
- * `schema`, for example, follow `options`, and let `host` and `query_timeout` replace what the store has set.
+ * The parameters that are honoured, and the values that they may have. All others are refused: pg
+ * would ignore `schema`, for example, follow `options`, and let `host` and `query_timeout` replace
+ * what the store has set.
  */
 const PARAMETERS = new Map<string, readonly string[] | undefined>([
   ['sslmode', ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']],
@@ -13,9 +14,11 @@ const PARAMETERS = new Map<string, readonly string[] | undefined>([
 ]);
 
 /**
- * Returns a URL for each host, with a port in any case, so that pg does not take it from the environment.
+ * Returns a URL for each host, with a port in any case, so that pg does not take it from the
+ * environment.
  *
- * @throws TypeError if the URL is not valid. The message does not contain the URL, which may hold a password.
+ * @throws TypeError if the URL is not valid. The message does not contain the URL, which may hold a
+ * password.
  */
 export function parseDatabaseUrl(url: string): URL[] {
   const urls = urlsOf(url);
