@@ -69,7 +69,7 @@ export function createGroupCommit(
     await Promise.resolve();
     while (queue.length > 0) {
       const [due, overdue] = takeBatch();
-      reject(overdue, tooSlow());
+      rejectAll(overdue, tooSlow());
       if (due.length > 0) await storeBatch(lane.connection, due);
     }
     idle.push(lane);
@@ -101,7 +101,7 @@ export function createGroupCommit(
       const halves = [];
       for (const part of parts)
         if (performance.now() < deadline) halves.push(...(await storePart(connection, part)));
-        else reject(part, tooSlow());
+        else rejectAll(part, tooSlow());
       parts = halves;
     }
   }
@@ -115,11 +115,11 @@ export function createGroupCommit(
     part: readonly Pending[],
   ): Promise<(readonly Pending[])[]> {
     const startedAt = performance.now();
-    let left = part;
+    let notInserted = part;
     let failure: unknown;
     try {
-      left = await insert(connection, part);
-      const missing = left.length > 0 ? await compare(connection, left) : [];
+      notInserted = await insert(connection, part);
+      const missing = notInserted.length > 0 ? await compare(connection, notInserted) : [];
       if (missing.length > 0) {
         failure = new Error(MISSING);
         refuse(missing, failure);
@@ -128,11 +128,12 @@ export function createGroupCommit(
       isAway = false;
     } catch (error) {
       failure = error instanceof RefusedRows ? error.cause : error;
-      if (!(error instanceof RefusedRows)) beAway(left, failure);
-      else if (left.length === 1) refuse(left, failure);
-      else return halvesOf(left);
+      if (!(error instanceof RefusedRows)) refuseWhileAway(notInserted, failure);
+      else if (notInserted.length === 1) refuse(notInserted, failure);
+      else return halvesOf(notInserted);
     } finally {
-      publishCommit(startedAt, { store: name, plants: part.length - left.length, error: failure });
+      const plants = part.length - notInserted.length;
+      publishCommit(startedAt, { store: name, plants, error: failure });
     }
     return [];
   }
@@ -156,28 +157,28 @@ export function createGroupCommit(
   async function compare(connection: Connection, batch: readonly Pending[]): Promise<Pending[]> {
     const plants = batch.map(({ plant }) => plant);
     const rows = await connection.query(COMPARE, rowsOf(plants));
-    const isSame = new Map(rows.map(({ n, same }) => [batch[Number(n) - 1], same === 't']));
+    const comparisons = new Map(rows.map(({ n, same }) => [batch[Number(n) - 1], same === 't']));
     for (const pending of batch) {
-      const same = isSame.get(pending);
+      const same = comparisons.get(pending);
       if (same) pending.resolve('unchanged');
       else if (same === false)
         pending.reject(new PlantStoreError('conflict', 'the id belongs to a different plant'));
     }
-    return batch.filter((pending) => !isSame.has(pending));
+    return batch.filter((pending) => !comparisons.has(pending));
   }
 
   /** Refuses plants because of what they are, or because other transactions hold their rows. */
   function refuse(plants: readonly Pending[], cause: unknown): void {
     reportRefusal(`${name}: the database refuses a plant: ${messageOf(cause)}`);
-    reject(plants, toStoreError(name, cause));
+    rejectAll(plants, toStoreError(name, cause));
   }
 
   /** Refuses plants because the database cannot be used. */
-  function beAway(plants: readonly Pending[], cause: unknown): void {
+  function refuseWhileAway(plants: readonly Pending[], cause: unknown): void {
     if (!isAway)
       report(`${name}: ${messageOf(cause)}; plants are refused until it is available again`, cause);
     isAway = true;
-    reject(plants, toStoreError(name, cause));
+    rejectAll(plants, toStoreError(name, cause));
   }
 
   function tooSlow(): PlantStoreError {
@@ -203,7 +204,7 @@ export function createGroupCommit(
   };
 }
 
-function reject(plants: readonly Pending[], reason: PlantStoreError): void {
+function rejectAll(plants: readonly Pending[], reason: PlantStoreError): void {
   for (const { reject } of plants) reject(reason);
 }
 
