@@ -13,14 +13,15 @@ interface Pending {
   readonly plant: NewPlant;
   /** The length of its members in JSON, in bytes. */
   readonly bytes: number;
+  /** When it was added, on the clock of `performance.now()`. */
   readonly since: number;
   readonly resolve: (outcome: 'created' | 'unchanged') => void;
   readonly reject: (reason: unknown) => void;
 }
 
 /**
- * A batch is full when it reaches one of these: its rows stay locked until it is committed.
- * CockroachDB limits statements to 16 MiB.
+ * A batch is full when it reaches one of these limits. Its rows stay locked until it is committed,
+ * and CockroachDB limits statements to 16 MiB.
  */
 const MAX_BATCH = { plants: 2_000, bytes: 4_194_304 };
 
@@ -30,7 +31,10 @@ const MISSING =
 export interface GroupCommitOptions {
   /** The name of the database in messages. */
   readonly name: string;
-  /** How long a plant waits for a connection at most, and how long its batch is tried in halves. */
+  /**
+   * How long a plant may wait for a connection, and how long after that parts of its batch are
+   * sent.
+   */
   readonly timeoutMs: number;
   /** Called when the database cannot be used, and when it can be used again. */
   readonly report: Report;
@@ -38,16 +42,16 @@ export interface GroupCommitOptions {
   readonly reportRefusal: Report;
 }
 
-/** A connection, and the promise of its batches, which never rejects. */
 interface Lane {
   readonly connection: Connection;
+  /** Resolves when the lane is idle, and never rejects. */
   running: Promise<void>;
 }
 
 /**
- * Stores plants in batches: those that arrive while all connections are busy are stored together. A
- * batch is sent in one statement, and the plants that have a row already are compared in a second
- * one. Each plant has an outcome of its own:
+ * Stores plants in batches: plants that arrive while all connections are busy are stored together.
+ * One statement inserts a batch, and a second statement compares the plants that have a row already
+ * with their rows. Each plant has an outcome of its own:
  *
  * - If the database refuses a batch because of a plant, the batch is stored in halves, so that only
  *   this plant fails.
@@ -92,7 +96,7 @@ export function createGroupCommit(
   }
 
   async function storeBatch(connection: Connection, batch: readonly Pending[]): Promise<void> {
-    // From now on: the plants may have waited for a connection before.
+    // The time that the plants have waited for a connection does not count.
     const deadline = performance.now() + timeoutMs;
     let parts = [batch];
     while (parts.length > 0) {
@@ -189,7 +193,7 @@ export function createGroupCommit(
     async add(given) {
       const plant = copyPlant(given);
       if (isClosed) throw toStoreError(name, new Error('the store is closed'));
-      // Throws if it is too long for a string.
+      // `membersInJson` throws a RangeError if the JSON is longer than any string can be.
       const bytes = Buffer.byteLength(membersInJson(plant));
       return new Promise((resolve, reject) => {
         queue.push({ plant, bytes, since: performance.now(), resolve, reject });
