@@ -126,7 +126,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const { signal } = closing;
   // Each open session listens.
   setMaxListeners(0, signal);
-  const close = (): void => closing.abort(new Error('the store is closed'));
+  const endSessions = (): void => closing.abort(new Error('the store is closed'));
   const createConnection = createConnector(hosts, {
     password,
     // The limit is for all hosts together.
@@ -143,7 +143,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   try {
     for (const connection of all) await requireTable(connection, onCreated);
   } catch (cause) {
-    close();
+    endSessions();
     throw toStoreError(name, cause);
   }
   const reportRefusal = limitRate(options.report);
@@ -153,7 +153,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   let checking: Promise<unknown> | undefined;
   return {
     name,
-    ...commit,
+    add: (plant) => commit.add(plant),
     plants: () => readPages(createConnection(), PAGE_OF_PRIMARY, name),
     async get(id) {
       requireInt64(id);
@@ -165,7 +165,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     },
     async close() {
       await Promise.allSettled([commit.close(), checking]);
-      close();
+      endSessions();
     },
   };
 }
