@@ -141,7 +141,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const onCreated = (): void =>
     report(`${name}: the table plants was missing; an empty one was created`);
   try {
-    for (const connection of all) await requireTable(connection, onCreated);
+    // On all connections: the server must allow as many. One by one: the first creates the table.
+    for (const connection of all) await prepareTable(connection, onCreated);
   } catch (cause) {
     endSessions();
     throw toStoreError(name, cause);
@@ -171,10 +172,10 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
 }
 
 /**
- * Creates the table if it is missing. Runs statements without plants, to detect most of what the
- * database may lack.
+ * Creates the table if it is missing. Detects most of what the database may lack: `COMPARE` needs
+ * the right to lock rows, and `CHECK` the right to insert them.
  */
-async function requireTable(connection: Connection, onCreated: () => void): Promise<void> {
+async function prepareTable(connection: Connection, onCreated: () => void): Promise<void> {
   const compare = () => connection.query(COMPARE, rowsOf([]));
   try {
     await compare();
@@ -182,7 +183,7 @@ async function requireTable(connection: Connection, onCreated: () => void): Prom
     if (!isTableMissing(error)) throw error;
     await connection.query(CREATE_TABLE).then(onCreated, async (cause: unknown) => {
       const message = `the table plants is missing and cannot be created: ${messageOf(cause)}`;
-      // Another instance may have created it meanwhile.
+      // Another instance may have created the table meanwhile.
       await compare().catch(() => Promise.reject(new Error(message, { cause })));
     });
   }
