@@ -5,21 +5,22 @@ export interface Statement {
 }
 
 /*
- * Each statement that stores or checks plants returns a column `refusal`: why nothing may be
- * acknowledged, or null. The value is the same in all rows of a result.
+ * The column `refusal` of a result says why the result must not be trusted, or is null. All rows
+ * have the same value.
  */
 
 /**
- * Why the database could lose plants. For the rest of the transaction, this also sets what a 200
- * depends on:
+ * Sets what a 200 depends on, for the rest of the transaction, and returns why the database could
+ * lose plants nevertheless:
  *
- * - `synchronous_commit` is on if it is off, and otherwise keeps its value. If the configuration is
- *   reloaded between the statement and its commit, the server would follow it.
- * - Warnings are sent: only a warning says that a plant did not reach its synchronous standby.
- *
- * `fsync` cannot be set by a session, and a server other than PostgreSQL may not have it.
+ * - `synchronous_commit` is set to `on` if it is `off`, and otherwise to the value that it has: a
+ *   reload of the configuration before the commit does not change what the transaction has set.
+ * - `client_min_messages` is set to `warning`: only a warning says that a plant did not reach its
+ *   synchronous standby.
+ * - `fsync` is only checked, because a session cannot set it. A server other than PostgreSQL may not
+ *   have this setting.
  */
-const LOSS = `(
+const ENSURE_DURABILITY = `(
     SELECT CASE
       WHEN current_setting('fsync', true) = 'off' THEN 'fsync=off can lose plants'
       WHEN relpersistence <> 'p' THEN 'an unlogged or temporary table can lose plants'
@@ -64,7 +65,7 @@ export const BEGIN_STORING: Statement = {
     set_config('idle_session_timeout', '0', false),
     set_config('statement_timeout', $1, false),
     set_config('lock_timeout', $2, false),
-    coalesce(${ALTERATION}, ${LOSS}) AS refusal`,
+    coalesce(${ALTERATION}, ${ENSURE_DURABILITY}) AS refusal`,
 };
 
 /**
@@ -112,7 +113,7 @@ export const INSERT: Statement = {
   FROM json_to_recordset($1::json) AS batch (id bigint, name text, tag text, exact text)
   ORDER BY id
   ON CONFLICT (id) DO NOTHING
-  RETURNING id, ${LOSS} AS refusal`,
+  RETURNING id, ${ENSURE_DURABILITY} AS refusal`,
 };
 
 /**
@@ -131,7 +132,7 @@ export const COMPARE: Statement = {
     stored.name COLLATE "C" = batch.name
       AND stored.tag COLLATE "C" IS NOT DISTINCT FROM batch.tag
       AND stored.exact COLLATE "C" IS NOT DISTINCT FROM batch.exact AS same,
-    ${LOSS} AS refusal
+    ${ENSURE_DURABILITY} AS refusal
   FROM ROWS FROM (
     json_to_recordset($1::json) AS (id bigint, name text, tag text, exact text)
   ) WITH ORDINALITY AS batch (id, name, tag, exact, n)
@@ -148,7 +149,7 @@ export const COMPARE: Statement = {
 export const FIND: Statement = {
   name: 'find',
   text: `
-  SELECT id, name, tag, exact, ${LOSS} AS refusal
+  SELECT id, name, tag, exact, ${ENSURE_DURABILITY} AS refusal
   FROM plants
   WHERE id = ANY ($1::bigint[])
   ORDER BY id
@@ -167,7 +168,7 @@ const INSERT_NONE = `
 export const CHECK: Statement = {
   name: 'check',
   text: `${INSERT_NONE}
-  SELECT coalesce(${ALTERATION}, ${LOSS}) AS refusal`,
+  SELECT coalesce(${ALTERATION}, ${ENSURE_DURABILITY}) AS refusal`,
 };
 
 /**
