@@ -17,8 +17,8 @@ export interface Statement {
  *   reload of the configuration before the commit does not change what the transaction has set.
  * - `client_min_messages` is set to `warning`: only a warning says that a plant did not reach its
  *   synchronous standby.
- * - `fsync` is only checked, because a session cannot set it. A server other than PostgreSQL may not
- *   have this setting.
+ * - `fsync` is only checked, because a session cannot set it. A server other than PostgreSQL may
+ *   not have this setting.
  */
 const ENSURE_DURABILITY = `(
     SELECT CASE
@@ -69,9 +69,9 @@ export const BEGIN_STORING: Statement = {
 };
 
 /**
- * Begins a session that only reads plants. Nothing limits how long its statements wait or run. A
- * row that a policy would hide from the role ends the reading. The parameter says whether a standby
- * is refused.
+ * Begins a session that only reads plants. Nothing limits how long its statements wait or run. With
+ * `row_security` off, a policy that would hide rows from the role is an error. The parameter says
+ * whether a standby is refused.
  */
 export const BEGIN_READING: Statement = {
   text: `
@@ -87,8 +87,8 @@ export const BEGIN_READING: Statement = {
 };
 
 /**
- * Since PostgreSQL 15, only the owner of a database may create tables in its schema public, unless
- * that is granted.
+ * Creates the table. A server often refuses this: since PostgreSQL 15, only the owner of a database
+ * may create tables in its schema `public`, unless the right is granted.
  */
 export const CREATE_TABLE: Statement = {
   text: `
@@ -101,9 +101,9 @@ export const CREATE_TABLE: Statement = {
 };
 
 /**
- * Inserts the plants of a batch that have no row, and returns their ids. In the order of ids:
- * otherwise two batches with ids in common could deadlock. The parameter is JSON because, unlike
- * arrays, it does not depend on settings.
+ * Inserts the plants of a batch that have no row, and returns their ids. Rows are inserted in the
+ * order of ids: otherwise two batches with ids in common could deadlock. The parameter is JSON
+ * because the meaning of an array depends on a setting, `array_nulls`.
  */
 export const INSERT: Statement = {
   name: 'insert',
@@ -122,7 +122,7 @@ export const INSERT: Statement = {
  * they may be much larger than the plants.
  *
  * `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous standby
- * has everything before it, including a row whose own transaction gave up that wait.
+ * has everything that was written before, including a row whose own transaction gave up that wait.
  */
 export const COMPARE: Statement = {
   name: 'compare',
@@ -144,7 +144,7 @@ export const COMPARE: Statement = {
 /**
  * The rows with some ids. `FOR KEY SHARE` makes this a transaction that writes, as in
  * {@link COMPARE}: a plant is not returned before a synchronous standby has it. Rows are locked in
- * the order of ids, as everywhere.
+ * the order of ids, as in {@link INSERT}.
  */
 export const FIND: Statement = {
   name: 'find',
@@ -156,7 +156,7 @@ export const FIND: Statement = {
   FOR KEY SHARE`,
 };
 
-/** An `INSERT` of no plants, which fails if plants could not be inserted. */
+/** The start of a statement: an `INSERT` of no plants. It fails if plants cannot be inserted. */
 const INSERT_NONE = `
   WITH none AS (
     INSERT INTO plants (id, name, tag, exact)
@@ -164,17 +164,14 @@ const INSERT_NONE = `
     ON CONFLICT (id) DO NOTHING
   )`;
 
-/** Whether plants can be stored. */
+/** Fails, or returns a refusal, if plants cannot be stored. */
 export const CHECK: Statement = {
   name: 'check',
   text: `${INSERT_NONE}
   SELECT coalesce(${ALTERATION}, ${ENSURE_DURABILITY}) AS refusal`,
 };
 
-/**
- * The plants from an id on: at most 10,000, and none behind the one with which their strings reach
- * 1 MiB.
- */
+/** The plants from an id on: at most 10,000, and no more once their strings have 1 MiB. */
 export const PAGE: Statement = {
   text: `
   SELECT id, name, tag, exact
@@ -195,5 +192,5 @@ export const PAGE: Statement = {
   ORDER BY id`,
 };
 
-/** The same, but it fails on a standby, which may lack plants. */
+/** As {@link PAGE}, but fails on a standby, which may lack plants. */
 export const PAGE_OF_PRIMARY: Statement = { text: `${INSERT_NONE}${PAGE.text}` };
