@@ -13,6 +13,7 @@ import { messageOf } from './errors.js';
 /** A row, or what a statement returns, in the text format of PostgreSQL. */
 export type Row = Readonly<Record<string, string | null>>;
 
+/** NUL and lone surrogates: with the flag `u`, a pair of surrogates does not match. */
 const NOT_TEXT = /[\0\ud800-\udfff]/gu;
 
 /** The rows of plants in JSON. */
@@ -35,22 +36,22 @@ function rowOf(plant: NewPlant): object {
 }
 
 /**
- * The plant in a row of the table, which may be one of an earlier version.
+ * The plant in a row of the table. An earlier version may have stored it.
  *
  * @throws Error if the row is not a plant: other programs can write rows, too.
  */
-export function plantOfRow({ id, name, tag, exact }: Row): StoredPlant {
+export function plantOfRow(row: Row): StoredPlant {
+  const { id, exact } = row;
   try {
     const value: unknown =
-      typeof exact === 'string' ? JSON.parse(exact) : withoutNulls({ name, tag });
+      typeof exact === 'string'
+        ? JSON.parse(exact)
+        : Object.fromEntries(MEMBERS.map((member) => [member, row[member] ?? undefined]));
+    // `exact` may be any JSON, such as `null`, which has no members.
     const members = Object(value) as Members;
     if (!areStoredMembers(members)) throw new Error(storedMemberFaults(members).join('; '));
     return plantOf(BigInt(String(id)), members);
   } catch (cause) {
     throw new Error(`the row with the id ${id} is not a plant: ${messageOf(cause)}`, { cause });
   }
-}
-
-function withoutNulls(columns: object): object {
-  return Object.fromEntries(Object.entries(columns).filter(([, value]) => value !== null));
 }
