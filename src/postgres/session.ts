@@ -21,7 +21,7 @@ export interface Session {
   /**
    * Runs a statement as a transaction. Must not be called again until it has settled.
    *
-   * @throws Error of pg, or an Error with the reason if the result must not be trusted.
+   * @throws the error of pg, or an Error with the reason if the result must not be trusted.
    */
   query(statement: Statement, ...values: readonly string[]): Promise<Row[]>;
   isClosed(): boolean;
@@ -47,30 +47,31 @@ export interface SessionOptions {
 const TEXT = { getTypeParser: () => String };
 
 /**
- * Begins a session that stores plants. Each query may take `timeoutMs`; the server ends it before.
+ * Begins a session that stores plants. The server cancels a statement before the `timeoutMs` of its
+ * query are over.
  */
 export function beginStoring(timeoutMs: number): Query {
-  // Less than half: a batch with a plant whose trigger takes longer is stored in halves, for which
-  // there must be time.
+  // Less than half: if the trigger of one plant takes longer, the batch is stored in halves, and
+  // time must be left for them.
   const statementTimeout = Math.ceil(0.4 * timeoutMs);
-  // Short: plants in a batch with one whose row is locked may have to wait for this several times.
+  // Short: plants in the same batch as a plant whose row is locked may wait for it several times.
   const lockTimeout = Math.ceil(timeoutMs / 50);
   return [BEGIN_STORING, String(statementTimeout), String(lockTimeout)];
 }
 
-/** In place of a password from the environment or a file of pg. */
+/** The password if none is configured: pg would take one from `PGPASSWORD` or `~/.pgpass`. */
 function noPassword(): never {
   throw new Error('no password is configured, and the server asks for one');
 }
 
-/** OpenSSL names neither the file nor, if it is an encrypted key, the reason. */
+/** Adds what an error of OpenSSL lacks: the files, and that a key must not be encrypted. */
 function nameFiles(error: unknown): unknown {
   if (!String(codeOf(error)).startsWith('ERR_OSSL_')) return error;
   const rule = 'must be PEM files with a certificate and its key, which must not be encrypted';
   return new Error(`sslcert and sslkey: ${rule}: ${messageOf(error)}`, { cause: error });
 }
 
-/** Opens a session. Rejects if the server cannot be used as it is, with the reason. */
+/** Opens a session. Rejects with the reason if the server cannot be used as it is. */
 export async function openSession(
   url: string,
   { password, connectMs, queryMs, begin, signal }: SessionOptions,
@@ -80,6 +81,7 @@ export async function openSession(
   let isWaitCancelled = false;
 
   const client = new pg.Client({
+    // Defaults, so that pg does not read `PG*` variables. Parameters of the URL replace them.
     application_name: 'plant-store',
     ssl: false,
     sslnegotiation: 'postgres',
@@ -89,17 +91,19 @@ export async function openSession(
     connectionTimeoutMillis: connectMs,
     ...(queryMs !== undefined && { query_timeout: queryMs }),
   });
-  // Not as an option of the constructor: the password of the connection string would replace it. pg
-  // calls a function, and waits for it, only if the server asks for a password.
+  // Not an option of the constructor: the password of the connection string would replace it. If
+  // the password is a function, pg calls and awaits it only if the server asks for a password.
   if (password !== undefined) Object.assign(client, { password });
   else if (new URL(url).password === '') Object.assign(client, { password: noPassword });
-  // Before 8.23.1, pg does not pass the host to `tls.connect`. If it is an IP address, Node would
-  // then accept a certificate for `localhost` instead.
+  // Before 8.23.1, pg does not pass the host to `tls.connect`. If the host is an IP address, Node
+  // would then accept a certificate for `localhost`. Without TLS, `ssl` is false, and nothing is
+  // assigned.
   Object.assign(client.ssl, { host: client.host });
   signal.addEventListener('abort', close);
   // Without a listener, an `error` event would end the process.
   client.on('error', close);
-  // The plants are committed, but a standby may not have them: the server only warns of that.
+  // The wait for a synchronous standby was cancelled: the plants are committed, but the standby may
+  // not have them. The server only warns of this.
   client.on('notice', ({ routine }) => {
     if (routine === 'SyncRepWaitForLSN') isWaitCancelled = true;
   });
@@ -107,7 +111,7 @@ export async function openSession(
   function close(): void {
     isClosed = true;
     signal.removeEventListener('abort', close);
-    // Not end(), which waits for the server.
+    // Not `end()`, which waits for the server.
     client.connection.stream.destroy();
   }
 
