@@ -14,26 +14,30 @@ export class RefusedRows extends Error {
 }
 
 /**
- * What a statement failed because of:
+ * Why a statement failed:
  *
- * - `conflict`: other transactions, such as one with which it cannot be serialized. It can be sent
- *   again.
+ * - `conflict`: it conflicts with other transactions, and can be sent again.
  * - `server`: the server cannot store anything at the moment, and has rolled the statement back.
- * - `connection`: there is no answer, or the answer shows that plants may be lost: a wait for a
- *   standby that was cancelled, or a setting. The statement may have run, so it is not sent again.
- * - `rows`: anything else, so other rows can be stored.
+ * - `connection`: there is no answer, or the answer shows that plants may be lost, because of a
+ *   cancelled wait for a standby or of a setting such as `fsync=off`. The statement may have run,
+ *   so it is not sent again.
+ * - `rows`: any other error of the server. Other rows may be stored.
  */
 export type Fault = 'conflict' | 'server' | 'connection' | 'rows';
 
-/** See https://www.postgresql.org/docs/current/errcodes-appendix.html. */
+/** By SQLSTATE: see https://www.postgresql.org/docs/current/errcodes-appendix.html. */
 const FAULTS: Readonly<Record<string, Fault>> = {
+  // `serialization_failure` and `deadlock_detected`.
   '40001': 'conflict',
   '40P01': 'conflict',
-  // A standby.
+  // `read_only_sql_transaction`: the server is a standby.
   '25006': 'server',
 };
 
-/** The connection, no resources, an operator or a crash, the system, and an internal error. */
+/**
+ * SQLSTATEs about the connection (08), missing resources (53), an operator or a crash (57P), the
+ * system (58) and internal errors (XX).
+ */
 const OF_THE_SERVER = /^(?:08|53|57P|58|XX)/;
 
 export function faultOf(error: unknown): Fault {
@@ -43,10 +47,11 @@ export function faultOf(error: unknown): Fault {
 }
 
 /**
- * The message of an error. Node leaves it empty if none of the addresses of a host can be reached.
+ * The message of an error, with the system call and address that `reasonOf` leaves out. If it is
+ * empty, as Node's is if no address of a host can be reached, the messages of the single errors.
  */
 export function messageOf(error: unknown): string {
-  // The reason of an AbortSignal may be anything.
+  // The reason with which a signal was aborted may be anything.
   const { message = String(error) } = (error ?? {}) as Partial<Error>;
   if (message || !(error instanceof AggregateError)) return message;
   return error.errors.map(messageOf).join('; ');
@@ -64,8 +69,7 @@ export function toStoreError(name: string, error: unknown): PlantStoreError {
 }
 
 /**
- * What shows that an error is of the network: its system call, its code or, since pg gives none,
- * its message.
+ * The system calls, codes and messages of errors of the network. pg's errors have only messages.
  */
 const OF_THE_NETWORK = new Set<unknown>([
   ...['connect', 'getaddrinfo'],
@@ -77,12 +81,12 @@ const OF_THE_NETWORK = new Set<unknown>([
 const LOCKED: readonly unknown[] = ['55P03', '57014'];
 
 /**
- * Whether an error of {@link openPostgresStore} may pass without anybody's help, so that opening
+ * Whether an error of {@link openPostgresStore} may go away without anybody's help, so that opening
  * the store can succeed later: the server refuses or resets connections, does not answer in time,
  * is starting or shutting down, is a standby, has too many connections or an internal error, or its
  * name does not resolve. A wrong password, a missing database, table or privilege, TLS, and an
- * invalid option are not transient. If there are several hosts, it is enough that the error of one
- * of them is.
+ * invalid option are not transient. With several hosts, an error is transient if the error of one
+ * host is.
  *
  * @example A program that starts before its database:
  * ```ts
@@ -103,7 +107,7 @@ const LOCKED: readonly unknown[] = ['55P03', '57014'];
 export function isTransient(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   if (isTransient(error.cause)) return true;
-  // Of several hosts, or of several addresses of one.
+  // The errors of several hosts, or of several addresses of one host.
   if (error instanceof AggregateError && error.errors.some(isTransient)) return true;
   const { code, syscall, message } = error as NodeJS.ErrnoException;
   if (error instanceof pg.DatabaseError)
