@@ -60,11 +60,11 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
               break;
             case 'server':
               failures.push(leaveHost(error));
-              if (failures.length === hosts.length) throw unavailable(failures);
+              if (failures.length === hosts.length) throw mergeErrors(failures);
               break;
             case 'connection':
               failures.push(leaveHost(error));
-              throw unavailable(failures);
+              throw mergeErrors(failures);
           }
         }
       }
@@ -90,7 +90,7 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
   };
 }
 
-/** The error of one host as it is, or those of several with their names. */
-function unavailable(failures: readonly Error[]): unknown {
+/** A single error as it is, or an error that holds all of them, each with the name of its host. */
+function mergeErrors(failures: readonly Error[]): unknown {
   return failures.length === 1 ? failures[0]?.cause : new AggregateError(failures);
 }

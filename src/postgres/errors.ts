@@ -62,8 +62,8 @@ export function isTableMissing(error: unknown): boolean {
   return error instanceof RefusedRows && codeOf(error.cause) === '42P01';
 }
 
-/** The error of a store. `name` is the name of its database. */
-export function toStoreError(name: string, error: unknown): PlantStoreError {
+/** The error `unavailable` of a store. `name` is the name of its database. */
+export function unavailableBecause(name: string, error: unknown): PlantStoreError {
   const cause = error instanceof RefusedRows ? error.cause : error;
   return new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
 }

@@ -5,7 +5,7 @@ import { copyPlant, membersInJson, type NewPlant } from '../plant.js';
 import type { Report } from '../report.js';
 import { PlantStoreError, type PlantStore } from '../store.js';
 import type { Connection } from './connection.js';
-import { messageOf, RefusedRows, toStoreError } from './errors.js';
+import { messageOf, RefusedRows, unavailableBecause } from './errors.js';
 import { rowsOf } from './rows.js';
 import { COMPARE, INSERT } from './statements.js';
 
@@ -174,7 +174,7 @@ export function createGroupCommit(
   /** Refuses plants because of what they are, or because other transactions hold their rows. */
   function refuse(plants: readonly Pending[], cause: unknown): void {
     reportRefusal(`${name}: the database refuses a plant: ${messageOf(cause)}`);
-    rejectAll(plants, toStoreError(name, cause));
+    rejectAll(plants, unavailableBecause(name, cause));
   }
 
   /** Refuses plants because the database cannot be used. */
@@ -182,17 +182,17 @@ export function createGroupCommit(
     if (!isAway)
       report(`${name}: ${messageOf(cause)}; plants are refused until it is available again`, cause);
     isAway = true;
-    rejectAll(plants, toStoreError(name, cause));
+    rejectAll(plants, unavailableBecause(name, cause));
   }
 
   function tooSlow(): PlantStoreError {
-    return toStoreError(name, new Error('the database is too slow'));
+    return unavailableBecause(name, new Error('the database is too slow'));
   }
 
   return {
     async add(given) {
       const plant = copyPlant(given);
-      if (isClosed) throw toStoreError(name, new Error('the store is closed'));
+      if (isClosed) throw unavailableBecause(name, new Error('the store is closed'));
       // `membersInJson` throws a RangeError if the JSON is longer than any string can be.
       const bytes = Buffer.byteLength(membersInJson(plant));
       return new Promise((resolve, reject) => {

@@ -1,6 +1,6 @@
 import type { StoredPlant } from '../plant.js';
 import type { Connection } from './connection.js';
-import { toStoreError } from './errors.js';
+import { unavailableBecause } from './errors.js';
 import { plantOfRow, type Row } from './rows.js';
 import { FIND } from './statements.js';
 
@@ -44,7 +44,7 @@ export function createLookup(connection: Connection, name: string): Lookup {
       const row = (await rows).get(String(id));
       return row && plantOfRow(row);
     } catch (error) {
-      throw toStoreError(name, error);
+      throw unavailableBecause(name, error);
     }
   };
 }

@@ -1,6 +1,6 @@
 import { MAX_ID, MIN_ID, type StoredPlant } from '../plant.js';
 import { createConnector, type Connection } from './connection.js';
-import { toStoreError } from './errors.js';
+import { unavailableBecause } from './errors.js';
 import { plantOfRow } from './rows.js';
 import type { Password } from './session.js';
 import { BEGIN_READING, PAGE, type Statement } from './statements.js';
@@ -68,7 +68,7 @@ export async function* readPages(
       next = (plants.at(-1)?.id ?? MAX_ID) + 1n;
     }
   } catch (error) {
-    throw toStoreError(name, error);
+    throw unavailableBecause(name, error);
   } finally {
     connection.close();
   }

@@ -5,7 +5,7 @@ import { requireInt64, type StoredPlant } from '../plant.js';
 import { limitRate, type Report } from '../report.js';
 import type { PlantStore } from '../store.js';
 import { createConnector, type Connection } from './connection.js';
-import { isTableMissing, messageOf, toStoreError } from './errors.js';
+import { isTableMissing, messageOf, unavailableBecause } from './errors.js';
 import { createGroupCommit } from './group-commit.js';
 import { createLookup } from './lookup.js';
 import { readPages } from './read.js';
@@ -145,7 +145,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     for (const connection of all) await prepareTable(connection, onCreated);
   } catch (cause) {
     endSessions();
-    throw toStoreError(name, cause);
+    throw unavailableBecause(name, cause);
   }
   const reportRefusal = limitRate(options.report);
   const commit = createGroupCommit(all, { name, timeoutMs, report, reportRefusal });
@@ -162,7 +162,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     },
     async check() {
       checking ??= probe.query(CHECK).finally(() => (checking = undefined));
-      await checking.catch((cause: unknown) => Promise.reject(toStoreError(name, cause)));
+      await checking.catch((cause: unknown) => Promise.reject(unavailableBecause(name, cause)));
     },
     async close() {
       await Promise.allSettled([commit.close(), checking]);
