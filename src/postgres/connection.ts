@@ -5,15 +5,13 @@ import type { Row } from './rows.js';
 import { openSession, type Session, type SessionOptions } from './session.js';
 import type { Statement } from './statements.js';
 
-/**
- * A connection to one of several hosts. A session is opened on demand, and again after a failure.
- */
+/** A connection to one of several hosts. Opens a session on demand, and another after a failure. */
 export interface Connection {
   /**
    * Runs a statement as a transaction. Resolves once the transaction is durable. Must not be called
    * again until it has settled.
    *
-   * @throws RefusedRows if the server refuses what this statement holds: others may succeed.
+   * @throws RefusedRows if the server refuses the rows of this statement, and may take others.
    * @throws Error otherwise: no host can be used at the moment, or the answer was lost and the
    * statement may have run.
    */
@@ -22,9 +20,7 @@ export interface Connection {
   close(): void;
 }
 
-/**
- * How often a statement is sent again if it conflicts with other transactions: for about a second.
- */
+/** How often a statement that conflicts with others is sent again: within about a second. */
 const MAX_CONFLICTS = 9;
 
 /** Returns a function that creates connections. All of them use the same host, until it fails. */
@@ -55,7 +51,7 @@ export function createConnector(hosts: readonly URL[], options: SessionOptions):
             case 'conflict':
               if (conflicts === MAX_CONFLICTS) throw new RefusedRows(error);
               conflicts++;
-              // Exponential, with jitter: the other transactions with these ids have to commit.
+              // Exponential backoff with jitter: meanwhile, the other transactions can commit.
               await delay((2 ** conflicts * (1 + Math.random())) / 2);
               break;
             case 'server':

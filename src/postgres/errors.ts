@@ -47,8 +47,9 @@ export function faultOf(error: unknown): Fault {
 }
 
 /**
- * The message of an error, with the system call and address that `reasonOf` leaves out. If it is
- * empty, as Node's is if no address of a host can be reached, the messages of the single errors.
+ * The message of an error, with the system call and address that `reasonOf` leaves out. An
+ * `AggregateError` without a message, which Node creates if no address of a host can be reached,
+ * has the messages of its errors.
  */
 export function messageOf(error: unknown): string {
   // The reason with which a signal was aborted may be anything.
@@ -68,9 +69,7 @@ export function unavailableBecause(name: string, error: unknown): PlantStoreErro
   return new PlantStoreError('unavailable', `${name}: ${messageOf(cause)}`, { cause });
 }
 
-/**
- * The system calls, codes and messages of errors of the network. pg's errors have only messages.
- */
+/** System calls, codes and messages of errors of the network. pg's errors have only messages. */
 const OF_THE_NETWORK = new Set<unknown>([
   ...['connect', 'getaddrinfo'],
   ...['ECONNRESET', 'EPIPE', 'ETIMEDOUT'],

@@ -111,8 +111,8 @@ export function createGroupCommit(
   }
 
   /**
-   * Stores plants. If the database refuses one of several, returns those that are neither stored
-   * nor refused yet, in halves.
+   * Stores plants. If the database refuses a statement with several plants, returns the plants that
+   * are not inserted, in halves.
    */
   async function storePart(
     connection: Connection,

@@ -15,7 +15,7 @@ interface Batch {
 
 /**
  * Looks up plants on one connection. All ids that are requested while a query runs share the next
- * one. `name` is the name of the database in errors.
+ * query. `name` is the name of the database in errors.
  */
 export function createLookup(connection: Connection, name: string): Lookup {
   let running: Promise<unknown> = Promise.resolve();

@@ -15,7 +15,7 @@ const CONNECT_MS = 5_000;
 export interface ReadPostgresPlantsOptions {
   /** As the `url` of `openPostgresStore`. Of several hosts, one that is not a standby is read. */
   readonly url: string;
-  /** Instead of the password in the URL. A function is called when the server asks for it. */
+  /** Replaces the password in the URL. A function is called when the server asks for a password. */
   readonly password?: Password | undefined;
   /** Ends the reading when it is aborted, also while the server does not answer. */
   readonly signal?: AbortSignal | undefined;
@@ -26,12 +26,12 @@ export interface ReadPostgresPlantsOptions {
  * role needs no right but `SELECT` on the table. Waits for locks of other transactions, however
  * long they take.
  *
- * Every plant that was acknowledged before the first one is requested is read, if the host is not a
- * standby. A single host in the URL is read even if it is a standby: that gives what the standby
- * has replayed.
+ * Reads every plant that was acknowledged before the first call of `next()`, unless the host is a
+ * standby. A single host in the URL is read even if it is a standby, which may lack the latest
+ * plants.
  *
  * @throws {@link PlantStoreError} `unavailable` if the database cannot be read, or holds what is
- * not a plant, or if `signal` is aborted; its reason is the `cause`.
+ * not a plant, or if `signal` is aborted. The reason of `signal` is then the `cause`.
  * @throws TypeError if the URL is not valid.
  *
  * @example

@@ -21,7 +21,7 @@ export interface Session {
   /**
    * Runs a statement as a transaction. Must not be called again until it has settled.
    *
-   * @throws the error of pg, or an Error with the reason if the result must not be trusted.
+   * @throws Error of pg, or an Error with the reason if the result must not be trusted.
    */
   query(statement: Statement, ...values: readonly string[]): Promise<Row[]>;
   isClosed(): boolean;
@@ -59,7 +59,7 @@ export function beginStoring(timeoutMs: number): Query {
   return [BEGIN_STORING, String(statementTimeout), String(lockTimeout)];
 }
 
-/** The password if none is configured: pg would take one from `PGPASSWORD` or `~/.pgpass`. */
+/** The password if none is configured. Without it, pg would read `PGPASSWORD` or `~/.pgpass`. */
 function noPassword(): never {
   throw new Error('no password is configured, and the server asks for one');
 }

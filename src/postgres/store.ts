@@ -21,10 +21,10 @@ export interface PostgresStoreOptions {
   /**
    * `postgres://user[:password]@host[:port][,…]/database`, with parameters for TLS, such as
    * `sslmode=verify-full`, and `application_name`; any other is refused. Of several hosts, the one
-   * that takes writes is found and followed.
+   * that takes writes is used.
    */
   readonly url: string;
-  /** Instead of the password in the URL. A function is called when the server asks for it. */
+  /** Replaces the password in the URL. A function is called when the server asks for a password. */
   readonly password?: Password | undefined;
   /** The number of connections, each with one statement in flight: at most 1000. Default: 2. */
   readonly connections?: number | undefined;
@@ -36,7 +36,8 @@ export interface PostgresStoreOptions {
   /**
    * Called with `(message, cause)` when the table is created, when the database is away, when
    * plants are stored again, and when the database refuses a plant. Refusals are reported at most
-   * 10 times in 10 seconds, and so is all else. Default: `console.error`.
+   * 10 times in 10 seconds, and so are all other events, with a limit of their own. Default:
+   * `console.error`.
    */
   readonly report?: Report | undefined;
 }
@@ -68,8 +69,8 @@ export interface PostgresStore extends PlantStore {
    * if no plant has the id. A plant whose `add` has not resolved yet may be missing; it is returned
    * only once it is durable.
    *
-   * Concurrent calls share one query, on a connection of their own. It takes as long as storing a
-   * plant, because it also waits for a synchronous standby.
+   * Concurrent calls share one query, on a connection of their own. The query takes as long as
+   * storing a plant, because it also waits for a synchronous standby.
    *
    * @throws {@link PlantStoreError} `unavailable` if the plant cannot be read: the store is closed,
    * the database cannot be used, or the row is not a plant.
@@ -84,9 +85,9 @@ export interface PostgresStore extends PlantStore {
    */
   get(id: bigint): Promise<StoredPlant | undefined>;
   /**
-   * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and no
-   * setting or table would lose them. Concurrent checks share one statement, on a connection of
-   * their own. Stores and reports nothing.
+   * Resolves if plants can be stored at the moment: a server takes an `INSERT` of no rows, and
+   * neither its settings nor its table could lose or alter plants. Concurrent checks share one
+   * statement, on a connection of their own. Stores and reports nothing.
    *
    * @throws {@link PlantStoreError} `unavailable` otherwise.
    *
@@ -99,11 +100,12 @@ export interface PostgresStore extends PlantStore {
 }
 
 /**
- * Opens a store that any number of processes may share. The table `plants` is created if it is
- * missing. If no server can be reached later, plants are refused as `unavailable` until one can.
+ * Opens a store that any number of processes may share. Creates the table `plants` if it is
+ * missing. If no server can be reached later, plants are refused as `unavailable` until a server
+ * can be reached again.
  *
  * @throws {@link PlantStoreError} `unavailable` if the database cannot be used as it is. This
- * function does not try again; {@link isTransient} tells whether that can help.
+ * function does not try again; {@link isTransient} tells whether another attempt can help.
  * @throws TypeError if the URL, or the type of the password or of `report`, is not valid.
  * @throws RangeError if a number is not an integer in its range.
  *
@@ -124,7 +126,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const name = nameOf(hosts);
   const closing = new AbortController();
   const { signal } = closing;
-  // Each open session listens.
+  // No limit: each open session adds a listener.
   setMaxListeners(0, signal);
   const endSessions = (): void => closing.abort(new Error('the store is closed'));
   const createConnection = createConnector(hosts, {

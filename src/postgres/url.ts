@@ -1,7 +1,8 @@
+/** A URL in three groups: up to the hosts, the hosts, and from the database on. */
 const SHAPE = /^(postgres(?:ql)?:\/\/[^:@/?#][^@/?#]*@)([^@/?#]+)(\/[^@/?#]+(?:\?[^@#]*)?)$/;
 
 /**
- * The parameters that are honoured, and the values that they may have. All others are refused: pg
+ * The parameters that are honoured, and their values (`undefined`: any). All others are refused: pg
  * would ignore `schema`, for example, follow `options`, and let `host` and `query_timeout` replace
  * what the store has set.
  */
@@ -14,7 +15,7 @@ const PARAMETERS = new Map<string, readonly string[] | undefined>([
 ]);
 
 /**
- * Returns a URL for each host, with a port in any case, so that pg does not take it from the
+ * Returns a URL for each host. Each URL has a port, so that pg does not take the port from the
  * environment.
  *
  * @throws TypeError if the URL is not valid. The message does not contain the URL, which may hold a
