@@ -12,22 +12,22 @@ export interface Lock {
 }
 
 /*
- * The lock is a Unix socket beside the log, on which its holder listens. When a process ends,
- * however it ends, the kernel closes its sockets. A socket that refuses connections was therefore
+ * The lock is a Unix socket beside the log, on which its holder listens. When a process ends, for
+ * whatever reason, the kernel closes its sockets. A socket that refuses connections was therefore
  * left by a dead process, and any process may remove it: a lock never outlives its holder. flock(2)
- * would do the same with less, but Node does not offer it.
+ * would do the same with less code, but Node does not offer it.
  *
- * A process that wants the lock makes a claim: a socket of its own, which listens before it is
- * renamed into view, so that no visible claim refuses while its owner is alive. Then the process
- * lists the other claims, once, and holds the lock if none of them is alive; otherwise it withdraws
- * its claim. Of two claims, the one that became visible later has seen the other. Claims that are
- * not renamed yet are listed, too, so that dead ones are removed. One that does not listen yet may
- * be removed with them: its owner then tries again. No name is used twice, so removing a dead claim
- * never removes a visible one that is alive.
+ * A process that wants the lock makes a claim: a socket of its own. The socket has a temporary name
+ * until it listens. So a claim with its final name refuses connections only if its owner is dead.
+ * Then the process lists the other claims, once, and holds the lock if none of them is alive.
+ * Otherwise it withdraws its claim. Of two claims, the one that got its final name later has seen
+ * the other. Claims with temporary names are listed, too, so that dead ones are removed. A claim
+ * that does not listen yet may be removed with them: its owner then tries again. No name is used
+ * twice, so a dead claim that is removed cannot have been replaced by a live one meanwhile.
  */
 
-/** The suffix of a claim's name until it is renamed. */
-const HIDDEN = '~';
+/** The suffix of the temporary name of a claim. */
+const TEMPORARY = '~';
 /** No name is used twice. In Base64, these bytes take 11 characters. */
 const RANDOM_BYTES = 8;
 const RANDOM_LENGTH = 11;
@@ -37,8 +37,8 @@ const RANDOM_LENGTH = 11;
  */
 const ACQUIRE_TIMEOUT_MS = 3_000;
 /**
- * Pauses are random. The longest possible one doubles with each attempt, from the first value to
- * the last, so that of many processes one is soon alone.
+ * The pause after an attempt is random. Its upper bound doubles with each attempt, from the first
+ * value to the second one, so that of many processes one is soon alone.
  */
 const FIRST_PAUSE_MS = 10;
 const LONGEST_PAUSE_MS = 500;
@@ -58,7 +58,7 @@ export const claimPrefix = (ino: bigint): string => `.plants-${ino.toString(36)}
 interface ClaimFolder {
   readonly system: System;
   readonly path: string;
-  /** A path of the folder that is short enough for sockets. */
+  /** The path of the folder in the addresses of sockets: `path` if that is short enough. */
   readonly socketFolder: string;
   /** The prefix of the names of the claims. */
   readonly prefix: string;
@@ -72,7 +72,8 @@ interface ClaimFolder {
  */
 export async function acquireLock(system: System, path: string, ino: bigint): Promise<Lock> {
   const descriptor = await system.open(dirname(path), constants.O_RDONLY);
-  // An object, because TypeScript takes a variable that only a callback sets for a constant.
+  // Set by a timer, which tests simulate. An object, because TypeScript takes a variable that only
+  // a callback sets for a constant.
   const time = { isUp: false };
   try {
     const folder = await claimFolderOf(system, dirname(path), descriptor, claimPrefix(ino));
@@ -90,8 +91,10 @@ export async function acquireLock(system: System, path: string, ino: bigint): Pr
 }
 
 /**
- * If the paths of sockets in the folder would be too long, they begin with a short path of the
- * folder in /proc. Otherwise a claim to which nobody can connect would be taken for dead.
+ * The folder of a log, which is open as `descriptor`. If the paths of its sockets would be too
+ * long, they begin with the short path of the descriptor in /proc.
+ *
+ * @throws PlantStoreError `unavailable` if they would be too long, and there is no /proc.
  */
 async function claimFolderOf(
   system: System,
@@ -99,11 +102,11 @@ async function claimFolderOf(
   descriptor: number,
   prefix: string,
 ): Promise<ClaimFolder> {
-  const length = Buffer.byteLength(join(path, prefix + HIDDEN)) + RANDOM_LENGTH;
+  const length = Buffer.byteLength(join(path, prefix + TEMPORARY)) + RANDOM_LENGTH;
   if (length <= MAX_SOCKET_PATH_BYTES) return { system, path, socketFolder: path, prefix };
   const socketFolder = `/proc/self/fd/${descriptor}`;
   await system.realpath(socketFolder).catch((error: unknown) => {
-    // There is no /proc, as on macOS. Any other error shows when the socket is created.
+    // There is no /proc, as on macOS. Any other error occurs again when the socket is created.
     if (codeOf(error) === 'ENOENT') throw storeErrors.longPath(path);
   });
   return { system, path, socketFolder, prefix };
@@ -112,12 +115,12 @@ async function claimFolderOf(
 /** Resolves to `undefined` if another claim is alive. */
 async function tryToLock(folder: ClaimFolder): Promise<Lock | undefined> {
   // Reduces contention: few processes claim at the same time.
-  if (await hasLiveClaim(folder)) return undefined;
+  if (!(await removeDeadClaims(folder))) return undefined;
   const name = folder.prefix + folder.system.randomBytes(RANDOM_BYTES).toString('base64url');
   const claim = await createClaim(folder, name);
   let isAlone = false;
   try {
-    isAlone = claim !== undefined && !(await hasLiveClaim(folder, name));
+    isAlone = claim !== undefined && (await removeDeadClaims(folder, name));
     return isAlone ? claim : undefined;
   } finally {
     if (!isAlone) await claim?.release();
@@ -125,31 +128,31 @@ async function tryToLock(folder: ClaimFolder): Promise<Lock | undefined> {
 }
 
 /**
- * Resolves to `undefined` if a rival took the claim for dead, between bind and listen, and removed
- * it.
+ * Creates a claim, which is the lock if no other claim is alive. Resolves to `undefined` if another
+ * process took the claim for dead, between bind(2) and listen(2), and removed it.
  */
 async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | undefined> {
   const { system, socketFolder } = folder;
   const path = join(folder.path, name);
-  const hidden = path + HIDDEN;
+  const temporary = path + TEMPORARY;
   let listener: { close(): void } | undefined;
   try {
-    listener = await system.listen(join(socketFolder, name + HIDDEN));
+    listener = await system.listen(join(socketFolder, name + TEMPORARY));
     // Every user may connect, whatever the umask: otherwise another user's dead claim would pass
-    // for alive. In a folder that Docker Desktop shares, this fails; on exFAT, bind(2) does.
-    await system.chmod(hidden, 0o666);
-    await system.rename(hidden, path);
+    // for alive. In a folder that Docker Desktop shares, chmod(2) fails; on exFAT, bind(2) does.
+    await system.chmod(temporary, 0o666);
+    await system.rename(temporary, path);
   } catch (error) {
-    await tryToRemove(system, hidden);
+    await tryToRemove(system, temporary);
     listener?.close();
-    // A rival has removed the socket.
+    // Another process has removed the socket.
     if (listener && codeOf(error) === 'ENOENT') return undefined;
     throw storeErrors.noSocket(folder.path, error);
   }
   return {
     async release() {
-      // First, so that no visible claim refuses connections while its owner is alive. Closing the
-      // listener removes only the hidden name, which is gone.
+      // First, so that the claim does not refuse connections while its owner is alive. Closing the
+      // listener removes only the temporary name, which no longer exists.
       await tryToRemove(system, path);
       listener.close();
     },
@@ -157,21 +160,21 @@ async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | un
 }
 
 /**
- * Whether a claim to this log, other than `ownName`, is alive. Removes the dead claims that it
- * finds until then.
+ * Removes the dead claims to this log until a live one is found. Resolves to whether none was
+ * found. The claim with `ownName` is not looked at.
  */
-async function hasLiveClaim(folder: ClaimFolder, ownName?: string): Promise<boolean> {
+async function removeDeadClaims(folder: ClaimFolder, ownName?: string): Promise<boolean> {
   const { system, path, socketFolder, prefix } = folder;
   for (const name of await system.readdir(path)) {
     if (!name.startsWith(prefix) || name === ownName) continue;
     try {
       await system.connect(join(socketFolder, name));
-      return true;
+      return false;
     } catch (error) {
-      if (!DEAD.includes(codeOf(error))) return true;
-      // Fails if only another user may remove it.
+      if (!DEAD.includes(codeOf(error))) return false;
+      // Has no effect if only another user may remove the claim.
       await tryToRemove(system, join(path, name));
     }
   }
-  return false;
+  return true;
 }

@@ -121,7 +121,7 @@ t.test('a stopped process keeps its lock, also in a container, until it ends', a
   t.strictSame(claimsIn(dirname(path)), [], 'the dead claim is removed');
 });
 
-t.test('every user may connect to a claim before it becomes visible', async (t) => {
+t.test('every user may connect to a claim before it has its final name', async (t) => {
   const path = logAt(t);
   const modes: number[] = [];
   const system: System = {
