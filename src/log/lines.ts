@@ -45,15 +45,16 @@ export interface Part {
   /** The byte offset at which the last line ends. */
   readonly end: number;
   /**
-   * The bytes behind the last line of the file, which are of a write that is in progress or was
+   * The bytes after the last line of the file. They belong to a write that is in progress or was
    * never completed. Empty in all parts but the last one.
    */
   readonly torn: Buffer;
 }
 
 /**
- * How much is read at once. V8 keeps a text of this length among ordinary objects. It would put a
- * text of 256 KiB into its space for large objects, and opening a log would take 1.2 times as long.
+ * How many bytes are read at once. V8 keeps a string of this length among ordinary objects. With
+ * 256 KiB, V8 puts the strings into its space for large objects, and opening a log takes 1.2 times
+ * as long.
  */
 const CHUNK_BYTES = 114_688;
 
@@ -99,19 +100,20 @@ function partAt(offset: number, count: number, bytes: Buffer, torn: Buffer = NON
 }
 
 /**
- * The part of the bytes after the last newline: a line that lacks only its newline, or torn bytes.
- * Trailing zeros are always torn: a power cut may leave them where a newline was being appended.
+ * Returns the bytes after the last newline as a part: a line that lacks only its newline, torn
+ * bytes, or both. Trailing zeros are always torn: a power cut may leave them where a newline was
+ * being appended.
  */
 function lastPart(offset: number, count: number, tail: Buffer): Part {
-  let zeros = tail.length;
-  while (tail[zeros - 1] === 0) zeros--;
-  const line = tail.subarray(0, zeros);
+  let lineEnd = tail.length;
+  while (tail[lineEnd - 1] === 0) lineEnd--;
+  const line = tail.subarray(0, lineEnd);
   if (isTornRecord(line)) return partAt(offset, count, NONE, tail);
-  return partAt(offset, count, line, tail.subarray(zeros));
+  return partAt(offset, count, line, tail.subarray(lineEnd));
 }
 
 /**
- * Reads the lines in a buffer. The buffer begins at the byte offset `offset` of a file, behind
+ * Reads the lines in a buffer. In the file, the buffer begins at the byte offset `offset`, after
  * `count` other lines. The newline of the last line may be missing.
  */
 export function linesIn(bytes: Buffer, offset = 0, count = 0): Line[] {
@@ -141,8 +143,8 @@ export function linesIn(bytes: Buffer, offset = 0, count = 0): Line[] {
 const END_BYTES = 2;
 
 /**
- * The record without escapes that begins at an index of a text: its id, and the index at which it
- * ends. If there is none, returns `undefined`.
+ * Returns the id of the record without escapes that begins at an index of a text, and the index at
+ * which the record ends. Returns `undefined` if there is no such record.
  */
 function plainRecordAt(
   start: number,
@@ -165,15 +167,16 @@ function plainRecordAt(
  */
 function int64At(start: number, text: string, bytes: DataView): bigint | undefined {
   const number = numberAt(start, bytes);
-  // Converting a number takes less time than converting text. 0 may stand for a minus sign.
+  // Converting a number takes less time than converting text. For a negative id, the number is 0,
+  // because the minus sign is no digit.
   if (number > 0 && Number.isSafeInteger(number)) return BigInt(number);
   const id = BigInt(text.slice(start, text.indexOf(',', start)));
   return isInt64(id) ? id : undefined;
 }
 
 /**
- * The number whose digits begin at an index; 0 if there are none. Digits are read from the bytes:
- * with groups of the regular expression, opening a log takes 1.3 times as long (Node 20).
+ * The number whose digits begin at an index, or 0 if no digit is there. Digits are read from the
+ * bytes: with groups of the regular expression, opening a log takes 1.3 times as long (Node 20).
  */
 function numberAt(start: number, bytes: DataView): number {
   let number = 0;
@@ -218,7 +221,10 @@ export function errorOfLine(
     : storeErrors.damaged(path, line, damage);
 }
 
-/** Whether lines show that their file is a log: one of them holds a plant or begins as a record. */
+/**
+ * Whether the lines of a part, or its torn bytes, show that their file is a log: they hold a plant,
+ * or begin as a record.
+ */
 export function areOfLog({ offset, bytes, lines, torn }: Part): boolean {
   if (offset === 0 && beginsAsLog(bytes.length > 0 ? bytes : torn)) return true;
   if (torn.length > 0 && beginsAsRecord(torn)) return true;
@@ -227,7 +233,7 @@ export function areOfLog({ offset, bytes, lines, torn }: Part): boolean {
   );
 }
 
-/** How many bytes of a line are read at first. Most lines are shorter. */
+/** How many bytes are read at first to get one line. Most lines are shorter. */
 const LINE_BYTES = 1_024;
 
 /**

@@ -1,4 +1,4 @@
-import { crc32 as zlibCrc32 } from 'node:zlib';
+import { crc32 } from 'node:zlib';
 
 import { parseObject, type ParsedObject, type PlantFault } from '../plant-json.js';
 import { membersPattern, type StoredPlant } from '../plant.js';
@@ -41,29 +41,30 @@ export type LineContent<Plant> =
     };
 
 /**
- * Parses a line in any JSON layout. A `crc32`, if present, must match the record of the plant. The
- * newline may be missing. `plantIn` takes the plant from the object in the line. It is
+ * Parses a line in any JSON layout. If the line has a `crc32`, it must be that of the plant's
+ * record. The newline may be missing. `plantIn` takes the plant from the object in the line: it is
  * `storedPlantIn` for a line of the log, and `newPlantIn` for a line that is imported.
  */
 export function parseLine<Plant extends StoredPlant>(
   line: Buffer,
   plantIn: (object: ParsedObject) => Plant,
 ): LineContent<Plant> {
-  const json = withoutMark(line);
+  const json = withoutByteOrderMark(line);
   let plant: Plant;
-  let crc32: unknown;
+  let checksum: unknown;
   try {
     const object = parseObject(json);
     plant = plantIn(object);
-    ({ crc32 } = object.value);
+    checksum = object.value.crc32;
   } catch (error) {
     const fault = error as PlantFault;
     // The line is JSON, so its object may be a plant of a newer version.
     if (fault.kind === 'plant') return withoutPlant(json, fault.message);
     return { damage: fault.message, isOfNewerVersion: false };
   }
-  if (crc32 === undefined) return { plant, damage: damageReasons.noChecksum };
-  if (crc32 !== zlibCrc32(encodeMembers(plant)))
+  if (checksum === undefined) return { plant, damage: damageReasons.noChecksum };
+  // zlib's function takes a string. ./crc32.js is for the many records that need no parsing.
+  if (checksum !== crc32(encodeMembers(plant)))
     return withoutPlant(json, damageReasons.wrongChecksum);
   if (json.length < line.length) return { plant, damage: damageReasons.byteOrderMark };
   const text = json.toString();
@@ -72,20 +73,21 @@ export function parseLine<Plant extends StoredPlant>(
   return { plant, damage: text.includes('\r') ? damageReasons.crlf : damageReasons.otherLayout };
 }
 
-function withoutMark(line: Buffer): Buffer {
+function withoutByteOrderMark(line: Buffer): Buffer {
   const start = line.subarray(0, BYTE_ORDER_MARK.length);
   return start.equals(BYTE_ORDER_MARK) ? line.subarray(start.length) : line;
 }
 
 /**
- * The content of a line that is JSON, but holds no plant that this version knows or would write so.
- * If the checksum is that of the bytes before it, the line was not modified: a newer version has
- * written it.
+ * The content of a line of JSON in which this version finds no plant, or finds another checksum
+ * than that of the plant. If the checksum is nevertheless that of the bytes before it, the line was
+ * not modified: a newer version has written it.
  */
 function withoutPlant(json: Buffer, damage: string): LineContent<never> {
-  const at = json.lastIndexOf(CRC32_MEMBER);
-  const [, sum] = /^(\d+)\}\s*$/.exec(json.toString('latin1', at + CRC32_MEMBER.length)) ?? [];
-  const isOfNewerVersion = at > 0 && Number(sum) === zlibCrc32(json.subarray(0, at));
+  const end = json.lastIndexOf(CRC32_MEMBER);
+  if (end === -1) return { damage, isOfNewerVersion: false };
+  const [, sum] = /^(\d+)\}\s*$/.exec(json.toString('latin1', end + CRC32_MEMBER.length)) ?? [];
+  const isOfNewerVersion = Number(sum) === crc32(json.subarray(0, end));
   return { damage: isOfNewerVersion ? damageReasons.newerVersion : damage, isOfNewerVersion };
 }
 
@@ -100,22 +102,22 @@ export function isTornRecord(tail: Buffer): boolean {
   if (tail.includes(0)) return true;
   if (tail.includes(ID_START, 1) || RECORD_END.test(tail.toString('latin1'))) return false;
   try {
-    JSON.parse(withoutMark(tail).toString());
+    JSON.parse(withoutByteOrderMark(tail).toString());
     return false;
   } catch {
     return true;
   }
 }
 
-/** Whether a line begins with `{"id":`. A shorter line has to be the beginning of that. */
+/** Whether a line begins with `{"id":` or, if the line is shorter, with as much of it. */
 export function beginsAsRecord(line: Buffer): boolean {
   const start = line.subarray(0, ID_START.length);
   return start.equals(ID_START.subarray(0, start.length));
 }
 
 /**
- * Whether a file begins with `{"id":`, as a log does. Zeros may take the place of its bytes,
- * because a power cut may leave zeros where the first write should be.
+ * Whether a file begins with `{"id":`, as a log does. Zeros may take the place of these bytes: a
+ * power cut may leave zeros where the first write should be.
  */
 export function beginsAsLog(bytes: Buffer): boolean {
   let end = Math.min(bytes.length, ID_START.length);
