@@ -1,7 +1,7 @@
 import { PlantStoreError } from '../store.js';
 import { reasonOf } from '../system-error.js';
 
-/** Why a line is damaged. For a line that holds no plant in JSON, the `PlantFault` says why. */
+/** Why a line is damaged. If it is not JSON, or the JSON is no plant, a `PlantFault` says why. */
 export const damageReasons = {
   blank: 'it is blank',
   byteOrderMark: 'it begins with a byte order mark',
@@ -14,7 +14,7 @@ export const damageReasons = {
   repeatedId: (at: number): string => `it repeats the id of the line at byte ${at}`,
 } as const;
 
-/** The code of an error which says that something else has changed the file of a log. */
+/** The code of the errors that say that another process has changed the file of a log. */
 export const MODIFIED = 'ERR_LOG_MODIFIED';
 
 const modified = (message: string): Error => Object.assign(new Error(message), { code: MODIFIED });
@@ -31,7 +31,7 @@ export const fileErrors = {
   noLog: () => new Error('it is not a log of plants; nothing was changed'),
   nothingToKeep: () =>
     new Error(
-      'a repair would keep no plant, so nothing was changed; if no plant in it was acknowledged, move the file away',
+      'a repair would keep no plant, so nothing was changed; if no plant in this file was acknowledged, move the file away',
     ),
   truncated: () => new Error('the log was truncated while it was read'),
 } as const;

@@ -6,7 +6,10 @@ export interface IdIndex {
   readonly size: number;
   /** Returns the byte offset of the record with an id. */
   get(id: bigint): number | undefined;
-  /** Adds an id. If the index has it already, returns the offset of the earlier record instead. */
+  /**
+   * Adds the id of a record. If the index has it already, changes nothing, and returns the byte
+   * offset of the earlier record.
+   */
   add(id: bigint, offset: number): number | undefined;
 }
 
@@ -31,8 +34,8 @@ const MAX_LOAD = 0.8;
  */
 const NEIGHBOUR_MASK = 0b1111111;
 /**
- * The shortest step from one probed slot to the next: beyond the neighbours, which would be taken,
- * too. All steps are odd, so that a probe reaches every slot.
+ * The shortest step from one probed slot to the next. It leads past the slots of neighbours, which
+ * are likely to be taken, too. All steps are odd, so that a probe reaches every slot.
  */
 const MIN_STEP = NEIGHBOUR_MASK + 2;
 
@@ -75,10 +78,7 @@ export function createIdIndex(): IdIndex {
       const table = tables[hashed >>> TABLE_SHIFT];
       return table && offsetAt(table, slotOf(table, hashed, low, high));
     },
-    /**
-     * Adds an id. If the index has it already, returns the offset of the earlier record instead.
-     */
-    add(id: bigint, offset: number) {
+    add(id, offset) {
       const [low, high] = wordsOf(id);
       const hashed = hash(low, high);
       const table = (tables[hashed >>> TABLE_SHIFT] ??= createTable(FIRST_SLOTS));
