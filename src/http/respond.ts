@@ -14,10 +14,12 @@ type Answer = Pick<Failure, 'status' | 'error' | 'body'> & Partial<Pick<Failure,
 /** Sends the 200 that says a plant is stored. */
 export function sendPlant(req: HttpRequest, res: HttpResponse, plant: Plant): void {
   const body = `{${membersInJson(plant)}}`;
-  if (canSend(req, res)) {
-    write(req, res, { status: 200, error: 0, body });
-    res.end();
+  if (!canSend(req, res)) {
+    destroyUnlessOver(req, res);
+    return;
   }
+  write(req, res, { status: 200, error: 0, body });
+  res.end();
 }
 
 /**
@@ -32,7 +34,10 @@ export async function sendFailure(
   res: HttpResponse,
   failure: Failure,
 ): Promise<void> {
-  if (!canSend(req, res)) return;
+  if (!canSend(req, res)) {
+    destroyUnlessOver(req, res);
+    return;
+  }
   // Not with `writeHead`: the server of the program reads it with `getHeader`.
   if (!keepsConnection(req, failure)) res.setHeader('Connection', 'close');
   write(req, res, failure);
@@ -43,14 +48,18 @@ export async function sendFailure(
   else res.destroy();
 }
 
-/** Whether a response can be sent. Destroys one that has begun or whose request was aborted. */
+/** Whether a response can be sent: nothing of it is sent yet, and its request was not aborted. */
 function canSend(req: HttpRequest, res: HttpResponse): boolean {
-  if (isOver(req, res)) return false;
   const isAborted = req.destroyed && !req.readableEnded;
-  if (!isAborted && !res.destroyed && !res.headersSent) return true;
-  // HTTP/2 would leave the stream of an aborted request open.
-  res.destroy();
-  return false;
+  return !isOver(req, res) && !isAborted && !res.destroyed && !res.headersSent;
+}
+
+/**
+ * Destroys a response that cannot be sent: HTTP/2 would leave the stream of an aborted request
+ * open.
+ */
+function destroyUnlessOver(req: HttpRequest, res: HttpResponse): void {
+  if (!isOver(req, res)) res.destroy();
 }
 
 /** Writes all of a response but its end, and publishes it. */
