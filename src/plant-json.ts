@@ -39,7 +39,7 @@ const notPlant = (faults: readonly string[]): PlantFault =>
 /** The rule for text in which a decoder may have replaced invalid UTF-8. */
 export const REPLACED = 'must not contain U+FFFD, which stands for invalid UTF-8 here';
 const ROUNDED =
-  'id: may have been rounded by the body parser that has read it; mount the handler before that';
+  'id: may have been rounded by the body parser; mount the handler before the body parser';
 
 /**
  * The layout in which most clients send a plant. Tested after JSON.parse has accepted the text. A

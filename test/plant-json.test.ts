@@ -266,7 +266,7 @@ t.test('JSON with any depth of nesting is read or refused', async (t) => {
 
 t.test('a value that a body parser has parsed has to meet the same rules', async (t) => {
   const rounded =
-    'id: may have been rounded by the body parser that has read it; mount the handler before that';
+    'id: may have been rounded by the body parser; mount the handler before the body parser';
   const replaced = 'must not contain U+FFFD, which stands for invalid UTF-8 here';
   const rows: readonly (readonly [value: unknown, expected: object])[] = [
     ...[7, 0, -0, 2 ** 53 - 1, 1 - 2 ** 53].map(

@@ -157,7 +157,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     if (failure === failures.overloaded)
       report(
         `overloaded: requests hold ${memory.reserved} of ${memory.max} bytes (maxBufferedBytes, ` +
-          'PLANT_STORE_MAX_BUFFERED); one that needs more than the rest is refused',
+          'PLANT_STORE_MAX_BUFFERED); requests that do not fit into the rest are refused',
       );
     if (failure === failures.consumed)
       report(
