@@ -108,20 +108,21 @@ export function storedPlantIn({ value, id }: ParsedObject): StoredPlant {
  */
 export function checkNewPlant(value: unknown): NewPlant {
   if (!isObject(value)) throw notObject();
-  const id = int64Of(value.id);
-  const faults = [...idFaults(value, id), ...newMemberFaults(value)];
+  const id = Number.isSafeInteger(value.id) ? BigInt(value.id as number) : undefined;
+  const isRounded = mayBeRounded(value.id);
+  const faults = [...(isRounded ? [] : idFaults(value, id)), ...newMemberFaults(value)];
   for (const member of MEMBERS)
     if (mayBeReplaced(value[member])) faults.push(`${member}: ${REPLACED}`);
-  if (id !== undefined && !Number.isSafeInteger(value.id)) faults.push(ROUNDED);
-  if (id === undefined || faults.length > 0) throw notPlant(faults);
-  return newPlantIn({ value, id });
+  if (isRounded) faults.push(ROUNDED);
+  if (id !== undefined && faults.length === 0 && areNewMembers(value)) return plantOf(id, value);
+  throw notPlant(faults);
 }
 
-/** The int64 that a number is, or was before a parser rounded it; `undefined` if it is none. */
-function int64Of(number: unknown): bigint | undefined {
-  // 2 ** 63 may have been MAX_ID.
-  const isInRange = Number.isInteger(number) && Math.abs(number as number) <= 2 ** 63;
-  return isInRange ? BigInt(number as number) : undefined;
+/** Whether a number may be an int64 that a parser has rounded. */
+function mayBeRounded(number: unknown): boolean {
+  if (!Number.isInteger(number) || Number.isSafeInteger(number)) return false;
+  // MAX_ID, which is 2^63 - 1, is rounded to 2^63.
+  return Math.abs(number as number) <= 2 ** 63;
 }
 
 /** Whether a decoder may have replaced invalid UTF-8 in a string. */
