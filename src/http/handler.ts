@@ -83,6 +83,8 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     throw new TypeError('store: must have the methods add and close; await a promise of a store');
   const report = limitRate(options.report);
   const limits = resolveLimits(options);
+  // A client may take as long to receive its response as to send its body.
+  const flushTimeoutMs = limits.bodyTimeoutMs;
   let authenticate = createAuthenticator(options.tokens);
   const memory = new Budget(limits.maxBufferedBytes);
   const refusals = new Budget(MAX_REFUSED_BYTES);
@@ -129,7 +131,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
       reservation.shrinkTo(headBytes);
       await fail(req, res, error);
     } finally {
-      releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
+      releaseWhenFlushed(req, res, reservation, flushTimeoutMs);
     }
   }
 
@@ -147,7 +149,7 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
     try {
       await fail(req, res, failure);
     } finally {
-      releaseWhenFlushed(req, res, reservation, limits.bodyTimeoutMs);
+      releaseWhenFlushed(req, res, reservation, flushTimeoutMs);
     }
   }
 
