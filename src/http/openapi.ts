@@ -39,18 +39,22 @@ interface Response {
  */
 const responses: Record<string, Response> = {
   200: { description: 'plant response', content: json('Plant') },
+  ...Object.fromEntries(
+    Object.values(failures)
+      .filter((failure) => failure instanceof Failure)
+      .map((failure) => [failure.status, errorResponse(failure)] as const),
+  ),
 };
-for (const failure of Object.values(failures))
-  if (failure instanceof Failure) {
-    const { status } = failure;
-    const description = status === 400 ? 'unexpected error' : String(STATUS_CODES[status]);
-    const headers = Object.entries(HEADERS).filter(([name]) => name in failure.headers);
-    responses[status] = {
-      description,
-      ...(headers.length > 0 && { headers: Object.fromEntries(headers) }),
-      content: json('Error'),
-    };
-  }
+
+function errorResponse({ status, headers }: Failure): Response {
+  const shown = Object.entries(HEADERS).filter(([name]) => name in headers);
+  return {
+    // The words of the interface that the service implements.
+    description: status === 400 ? 'unexpected error' : String(STATUS_CODES[status]),
+    ...(shown.length > 0 && { headers: Object.fromEntries(shown) }),
+    content: json('Error'),
+  };
+}
 
 /**
  * The interface of the service as an OpenAPI 3.1 document, with every response that it sends. The
