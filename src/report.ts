@@ -35,12 +35,12 @@ export function guardReport(report: Report = reportToConsole): Report {
 }
 
 /** The largest number of reports in a period: enough to act on, too few to fill a disk. */
-export const REPORT_RATE = { count: 10, periodMs: 10_000 };
+export const REPORT_RATE = { count: 10, periodMs: 10_000 } as const;
 
 /**
  * As {@link guardReport}, but drops the reports beyond {@link REPORT_RATE}. The number of dropped
  * reports is reported before the first report of a later period. Each returned function has its own
- * limit: callers that report different kinds of errors do not use up each other's.
+ * limit: callers that report different kinds of errors do not use up each other's limit.
  *
  * @throws TypeError if `report` is not a function.
  */
