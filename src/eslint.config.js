@@ -2,7 +2,7 @@ import { defineConfig } from 'eslint/config';
 
 import base from '../.config/eslint.config.js';
 
-/** Keeps files from importing modules of some folders, and others by their names. */
+/** Keeps files from importing the modules of some folders, and the modules called `names`. */
 const wall = (files, folders, { ignores = [], names = ['node:process'] } = {}) => ({
   files,
   ignores,
@@ -28,6 +28,6 @@ export default defineConfig(
   wall(['http/**'], ['log', 'postgres', 'program']),
   wall(['log/**'], ['http', 'postgres', 'program']),
   wall(['postgres/**'], ['http', 'log', 'program']),
-  // Without the store, pg is not loaded.
+  // `postgres/` loads pg, an optional package, so `program/database.ts` imports it dynamically.
   wall(['program/**'], ['postgres(?!/url\\.js$)'], { names: [] }),
 );

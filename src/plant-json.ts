@@ -20,7 +20,7 @@ export class PlantFault extends Error {
   override readonly name = 'PlantFault';
 
   constructor(
-    /** `json` if it is not JSON that can be read exactly; `plant` if it is, but not a plant. */
+    /** `json`: no JSON, or JSON that gives a member twice. `plant`: JSON, but not a plant. */
     readonly kind: 'json' | 'plant',
     /** One sentence, which begins with the name of what is wrong: a member, or `body`. */
     message: string,
@@ -53,7 +53,7 @@ type JsonObject = Readonly<Record<string, unknown>>;
 /** An object in JSON, which may be a plant. */
 export interface ParsedObject {
   readonly value: JsonObject;
-  /** Its exact id; `undefined` if that is missing or not an int64. */
+  /** Its exact id; `undefined` if the id is missing or not an int64. */
   readonly id: bigint | undefined;
 }
 
@@ -76,6 +76,8 @@ export function parseObject(bytes: Buffer): ParsedObject {
   const text = bytes.toString('utf8');
   const value = parseJson(bytes, text);
   if (!isObject(value)) throw notObject();
+  // A plain plant has no member twice, and an id that JSON.parse does not round. In any other text,
+  // `sourceOfId` finds the exact id, and throws if a member is given twice.
   const id = PLAIN_PLANT.test(text) ? BigInt(value.id as number) : exactInt64(sourceOfId(text));
   return { value, id };
 }
@@ -91,7 +93,7 @@ export function newPlantIn({ value, id }: ParsedObject): NewPlant {
 }
 
 /**
- * The plant in an object that some version has stored.
+ * The stored plant in an object, which an earlier version may have stored.
  *
  * @throws PlantFault with all faults if it cannot be a stored plant.
  */
@@ -165,7 +167,7 @@ const ALL_MEMBERS: readonly string[] = ['id', ...MEMBERS];
 
 /**
  * The id as it is written in the text of an object; empty if there is none. JSON.parse would round
- * it, and accept a member that is given twice. (Before Node 22, JSON.parse does not show the text.)
+ * it, and accept a member that is given twice. (On Node 20, its reviver does not get the text.)
  *
  * @throws PlantFault if a member of a plant is given twice.
  */
@@ -223,8 +225,8 @@ const JSON_NUMBER = /^\s*(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?\s*$/;
 
 /**
  * The exact value of a JSON number, if it is an integer in the range of an int64. Takes time linear
- * in the length of the text, however large the exponent is: `120.0` is `12` with 1 zero behind it,
- * `1200e-2` is `12` with none.
+ * in the length of the text, however large the exponent is: `120.0` is `12` followed by 1 zero,
+ * `1200e-2` is `12` followed by none.
  */
 function exactInt64(source: string): bigint | undefined {
   const [, sign = '', integer, fraction = '', exponent = '0'] = JSON_NUMBER.exec(source) ?? [];
@@ -235,6 +237,8 @@ function exactInt64(source: string): bigint | undefined {
   while (digits[first] === '0') first++;
   while (end > first && digits[end - 1] === '0') end--;
   if (first === end) return 0n;
+  // The value is that of the digits from `first` to `end`, times 10 ** zeros. The last of these
+  // digits is not 0, so a negative exponent leaves a fraction.
   const zeros = Number(exponent) + integer.length - end;
   if (zeros < 0 || end - first + zeros > MAX_ID_DIGITS) return undefined;
   const id = BigInt(sign + digits.slice(first, end) + '0'.repeat(zeros));

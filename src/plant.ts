@@ -6,8 +6,8 @@ export const MAX_ID = 2n ** 63n - 1n;
 export const ID_RULE = `id: must be an integer between ${MIN_ID} and ${MAX_ID}`;
 
 /**
- * The JSON Schema of a {@link Plant}, the body of a 200. A rule for new plants is added here. It
- * does not hold for stored plants: see {@link StoredPlant}.
+ * The JSON Schema of a {@link Plant}, the body of a 200. A rule for plants that is added here holds
+ * for new plants only, not for stored ones: see {@link StoredPlant}.
  *
  * @example
  * ```ts
@@ -21,8 +21,9 @@ export const PlantSchema = {
   properties: {
     name: { type: 'string', description: 'The name of the plant' },
     tag: { type: 'string', description: 'Tag that specifies the type of the plant' },
-    // A keyword such as `maxLength` needs a sentence in `newMemberFaults`. Another type needs code
-    // wherever `MEMBERS` is used: all members are strings.
+    // `npm run lint` and `npm test` name what else a new member needs, such as its column in
+    // `postgres/`. A keyword such as `maxLength` needs a sentence in `newMemberFaults`. A type
+    // other than a string needs code wherever `MEMBERS` is used.
   } satisfies Record<string, { readonly type: 'string'; readonly description: string }>,
   // Not a readonly array, which the types of OpenAPI documents do not accept.
   required: ['name'] as ['name'],
@@ -79,7 +80,10 @@ export type StoredPlant = StoredMembers & { readonly id: bigint };
 
 export type Member = keyof Plant;
 
-/** The members that every stored plant has. A member that becomes required later is not one. */
+/**
+ * The members that every stored plant has. A member that becomes required does not belong here:
+ * plants of earlier versions may lack it.
+ */
 const ALWAYS_STORED: readonly Member[] = ['name'];
 
 /**
@@ -94,15 +98,18 @@ export function isRequired(member: Member): boolean {
   return (PlantSchema.required as readonly Member[]).includes(member);
 }
 
-/** Values that may be the members of a plant. */
+/** Values for the members of a plant, before they are checked. */
 export type Members = Readonly<Partial<Record<Member, unknown>>>;
 
-/** Whether values keep every rule for the members of a new plant. */
+/**
+ * Whether values keep every rule for the members of a new plant. Asks the schema, so that a keyword
+ * in it holds even without a sentence in {@link newMemberFaults}.
+ */
 export function areNewMembers(values: Members): values is Plant {
   return schema.Check(values);
 }
 
-/** The rules for the members of a new plant that values break, in one sentence for each member. */
+/** Why values cannot be the members of a new plant, in one sentence for each member. */
 export function newMemberFaults(values: Members): string[] {
   return typeFaults(values, PlantSchema.required);
 }
@@ -192,10 +199,13 @@ export function membersInJson(plant: StoredMembers): string {
   return json;
 }
 
-/** Characters that JSON escapes, and lone surrogates among others beyond ASCII. */
+/**
+ * Matches the characters that JSON escapes: control characters, quotes, backslashes and lone
+ * surrogates. For the sake of the surrogates, it matches everything beyond ASCII.
+ */
 const MAY_NEED_ESCAPE = /[^ !#-[\]-~]/;
 
-/** Returns what `JSON.stringify` does, which takes four times as long as this test (Node 24). */
+/** Returns what `JSON.stringify` returns, which takes four times as long as the test (Node 24). */
 function stringInJson(value: string): string {
   return MAY_NEED_ESCAPE.test(value) ? JSON.stringify(value) : `"${value}"`;
 }

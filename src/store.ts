@@ -44,7 +44,7 @@ export interface PlantStore {
  *
  * - `conflict`: the id belongs to a different plant. Choose another id; a retry fails again.
  * - `unavailable`: the plant was not stored, or it is unknown whether it was. Retry later: the same
- *   plant is never stored twice. If the log is poisoned, open it again first.
+ *   plant is never stored twice. If the log is poisoned (see `PlantLog`), open it again first.
  * - `damaged`: a line of the log was altered or is incomplete. Opening the log fails; reading it
  *   stops at that line. The command `plant-store verify` lists the damaged lines. `plant-store
  *   repair` rewrites those that hold a plant, unless they repeat an id, removes the others, and

@@ -11,7 +11,7 @@ export function codeOf(error: unknown): unknown {
  * the message of other errors.
  */
 export function reasonOf(error: unknown): string {
-  // The reason of an AbortSignal may be anything.
+  // What is thrown may be anything, such as the reason of an AbortSignal.
   const { errno = 0, message = String(error) } = (error ?? {}) as Partial<NodeJS.ErrnoException>;
   const [code, words] = getSystemErrorMap().get(errno) ?? [];
   if (words !== undefined) return `${words} (${code})`;
