@@ -18,7 +18,8 @@ export function tokenProblem(token: unknown): string | undefined {
   if (token === '') return 'is empty';
   if (token.length > MAX_TOKEN_LENGTH) return `is longer than ${MAX_TOKEN_LENGTH} characters`;
   if (!TOKEN68.test(token)) return 'has characters that a bearer token cannot have (RFC 6750)';
-  // If a whole header is pasted, the word would be accepted as a token of its own.
+  // PLANT_STORE_TOKEN is split at white space: if somebody pastes `Bearer <token>` there, this word
+  // would become a token that everybody knows.
   if (/^bearer$/i.test(token)) return 'is the word Bearer, which is no part of a token';
   return undefined;
 }

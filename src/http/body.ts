@@ -1,8 +1,8 @@
 /*
- * How a body is read: a small one that declares its length is read at once, at the end of the turn
- * of the event loop in which its request began, because most have arrived by then. Any other is
- * read with listeners and a timer, which take a fifth more of the main thread (256 connections,
- * Node 24).
+ * How a body is read: a small body that declares its length is read in one piece, at the end of the
+ * turn of the event loop in which its request began, because most bodies have arrived by then. Any
+ * other body is read with listeners and a timer, which take a fifth more time on the main thread
+ * (256 connections, Node 24).
  */
 
 // The global is a getter, which takes time on the path of a request.
@@ -25,7 +25,7 @@ const NOTHING = Buffer.alloc(0);
 
 /**
  * Reads a body and the trailers to their end, and lets the request's reservation grow with them.
- * Not an async function, whose promise and closures would take 0.4 µs of each plant.
+ * Not an async function, which would take 0.4 µs more for each plant.
  *
  * Rejects with a {@link Failure} if the body is too large, too slow, aborted, or if there is no
  * memory left for it.
@@ -47,6 +47,7 @@ function takeBody(req: HttpRequest, limits: PlantHandlerLimits, reservation: Res
   const body = (req.read() ?? NOTHING) as Buffer | string;
   if (typeof body === 'string') throw failures.consumed;
   if (body.length > limits.maxBodyBytes) throw failures.tooLarge(limits.maxBodyBytes);
+  // With `insecureHTTPParser`, a body that declares its length may be chunked, and have trailers.
   const memory = memoryForBody(body.length) + memoryForLines(req.rawTrailers);
   if (!reservation.growBy(memory)) throw failures.overloaded;
   return body;
@@ -92,9 +93,9 @@ async function collectBody(
 
 /** Whether node:http may queue a body until the end of the turn. */
 function mayQueue(req: HttpRequest): boolean {
-  // A request with `Expect` has to be resumed: the program sends 100 Continue on `resume`, and
-  // `takeBody` never resumes. Without a 100, node:http closes the connection after the response
-  // (Node 20-26), although it may already have handled requests behind it.
+  // The program sends 100 Continue when a request with `Expect` is resumed, which `takeBody` does
+  // not do. Without a 100, node:http closes the connection after the response (Node 20-26). Later
+  // requests on the connection may have been handled by then, and would get no response.
   return req.headers.expect === undefined && declaredLength(req) <= MAX_QUEUED_BYTES;
 }
 
@@ -129,8 +130,8 @@ function hasArrived(req: HttpRequest): boolean {
 type Take = (chunk: Buffer | string) => Failure | undefined;
 
 /**
- * Calls `take` with each chunk of a body that is still arriving. Resolves at its end, or to why it
- * cannot be read: the failure that `take` returns, or that the body is late or aborted.
+ * Calls `take` with each chunk of a body that is still arriving. Resolves to `undefined` at the end
+ * of the body, or to a failure: the one that `take` returns, or that the body is late or aborted.
  */
 function readChunks(req: HttpRequest, timeoutMs: number, take: Take): Promise<Failure | undefined> {
   return new Promise((resolve) => {

@@ -2,10 +2,11 @@ import type { HttpRequest } from './request.js';
 
 /** The memory that a request takes, in bytes: about what was measured with Node 20 to 26. */
 export const REQUEST_COST = {
-  /** The objects of a request and of its response, and its place in the queue. */
+  /** The objects of a request and of its response, and those of its plant in the store's queue. */
   objects: 3072,
   /**
-   * A header line, in addition to its characters: its name and its value are strings in two tables.
+   * A header line, in addition to its characters: its name and its value are strings both in
+   * `headers` and in `rawHeaders`.
    */
   line: 128,
   /**
@@ -58,8 +59,9 @@ export class Reservation {
   constructor(private readonly budget: Budget) {}
 
   /**
-   * Reserves `amount` more. A reservation is capped at the whole budget, so that any request fits
-   * while it is the only one. Returns `false`, and changes nothing, if too little is left.
+   * Reserves `amount` more. Returns `false`, and changes nothing, if too little is left. A
+   * reservation is capped at the whole budget, so that any request fits while it is the only one:
+   * with very small limits, its head alone may be larger than the budget.
    */
   growBy(amount: number): boolean {
     const { max, reserved } = this.budget;

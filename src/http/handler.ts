@@ -97,8 +97,9 @@ export function createPlantHandler(options: PlantHandlerOptions): PlantHandler {
 
   async function respond(req: HttpRequest, res: HttpResponse): Promise<void> {
     try {
-      // node:http loses what arrives in one packet behind a request with Upgrade (Node 20-26), so
-      // the connection is closed after the response.
+      // node:http loses any bytes that follow a request with Upgrade in the same packet (Node
+      // 20-26), so the connection is closed after the response. A response that the application has
+      // begun can get no header: it is destroyed instead of sent.
       if (req.headers.upgrade !== undefined && !res.headersSent)
         res.setHeader('Connection', 'close');
       const failure =
@@ -193,7 +194,7 @@ function failureOf(error: unknown): Failure {
  */
 const PLANTS = /^(?:[Hh][Tt]{2}[Pp][Ss]?:\/\/[^/?#]*)?\/plants(?:\?|$)/;
 
-/** Why a request does not create a plant: its path or its method is another one. */
+/** The failure of a request that is not `POST /plants`; `undefined` if it is. */
 export function routeFailure({ url = '', method }: HttpRequest): Failure | undefined {
   if (!PLANTS.test(url)) return failures.notFound;
   return method === 'POST' ? undefined : failures.method;

@@ -9,8 +9,9 @@ export interface PlantHandlerLimits {
   /**
    * The memory reserved for all requests together, in bytes: at least eight times `maxBodyBytes`. A
    * request reserves 3072 bytes, plus the size of its head, plus 128 bytes for each header line,
-   * plus four times the size of its body, or up to eight times if it arrives in pieces. Beyond the
-   * limit, plants are answered with 503. Default: 67108864.
+   * plus four times the size of its body. A body that arrives in pieces reserves up to eight times
+   * its size, but not more than four times `maxBodyBytes`. Beyond the limit, plants are answered
+   * with 503. Default: 67108864.
    */
   readonly maxBufferedBytes: number;
   /**
@@ -33,8 +34,8 @@ export const DEFAULT_LIMITS: PlantHandlerLimits = {
 };
 
 /**
- * The smallest value of `maxBufferedBytes`, in bodies of the largest size. A body reserves four
- * times its size, so the largest body takes about half.
+ * The smallest value of `maxBufferedBytes`, in bodies of the largest size. One of these reserves
+ * four times its size, which is then half of the memory.
  */
 export const MIN_BUFFERED_BODIES = 8;
 

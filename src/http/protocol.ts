@@ -10,8 +10,8 @@ export function protocolFailure(req: HttpRequest): Failure | undefined {
   // Names and values alternate.
   if (req.rawHeaders && req.rawHeaders.length > 2 * MAX_HEADER_LINES)
     return failures.headersTooLarge;
-  // RFC 9113, section 8.3.1: HTTP/2 has a pseudo-header field for the host, and no transfer
-  // codings.
+  // RFC 9113, section 8.3.1: HTTP/2 has a pseudo-header field for the host. It has no transfer
+  // codings, and node:http2 itself refuses other expectations than 100-continue.
   if (isHttp2(req)) return undefined;
   // The parser of node:http accepts the versions 0.9 and 2.0, too.
   const { httpVersion = '1.1' } = req;

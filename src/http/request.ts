@@ -34,13 +34,13 @@ export interface HttpRequest extends Readable {
 
 /**
  * The part of a response that the handler uses, which responses of node:http and node:http2 have
- * in common.
+ * in common. A mock, such as one of node-mocks-http, may lack what is optional here.
  */
 export interface HttpResponse extends Omit<Writable, 'cork' | 'uncork'> {
   cork?(): void;
   uncork?(): void;
   readonly headersSent: boolean;
-  /** Both have this method, but Node's types lack it for HTTP/2. */
+  /** Node's types lack this method for HTTP/2, but the responses have it. */
   flushHeaders?(): void;
   setHeader(name: string, value: string): unknown;
   writeHead(status: number, headers: OutgoingHttpHeaders): unknown;
@@ -79,7 +79,7 @@ export function isStream(req: HttpRequest): boolean {
 /** Whether the application has read from the body, or has a listener that will read from it. */
 export function isReadElsewhere(req: HttpRequest): boolean {
   if (!isStream(req)) return true;
-  // A body that has ended unread was empty.
+  // A body that has ended without being read was empty, even if its stream flows.
   if (req.readableEnded) return req.readableDidRead;
   return req.readableDidRead || req.readableFlowing === true || req.listenerCount('readable') > 0;
 }

@@ -41,8 +41,8 @@ export async function sendFailure(
   // Not with `writeHead`: the server of the program reads it with `getHeader`.
   if (!keepsConnection(req, failure)) res.setHeader('Connection', 'close');
   write(req, res, failure);
-  // RFC 9113, section 8.1: in HTTP/2, a complete response may precede the end of the request.
-  // Ending it again does nothing.
+  // RFC 9113, section 8.1: in HTTP/2, a complete response may precede the end of the request. Then
+  // the second `end` does nothing, and `destroy` resets the stream, which stops the client.
   if (isHttp2(req)) res.end();
   if (await drainBody(req)) res.end();
   else res.destroy();
@@ -80,9 +80,9 @@ function write(
     res.flushHeaders?.();
     return;
   }
-  // The head and the body leave in one write when the response is uncorked. `res.end(body)` would
-  // need two, and so would a `res.end()` before the end of the tick, at which node:http writes by
-  // itself.
+  // `uncork` sends the head and the body at once, in one `write`. Without it, node:http sends them
+  // at the next tick, and needs a `writev` if `res.end()` has added an empty chunk by then. On Node
+  // 20, `res.end(body)` needs a `writev`, too.
   res.cork?.();
   res.write(body);
   res.uncork?.();
@@ -90,8 +90,8 @@ function write(
 
 /**
  * Whether nothing can be sent any more: the application has ended the response, or the connection
- * has ended. On such a connection, ending a response that is queued behind the last one makes
- * node:http throw (Node 20-26).
+ * has ended. On a connection that has ended, node:http throws if a response that is still queued is
+ * ended (Node 20-26).
  */
 function isOver(req: HttpRequest, res: HttpResponse): boolean {
   if (res.writableEnded) return true;
@@ -103,15 +103,15 @@ function isOver(req: HttpRequest, res: HttpResponse): boolean {
 }
 
 /**
- * Whether the connection can be used again after a failure: only if at most a bounded rest of the
- * request is to come.
+ * Whether the connection can be used again after a failure: only if what is still to come of the
+ * request is bounded.
  */
 function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   const { headers, complete } = req;
   if (isHttp2(req)) return true;
   if (failure.closesConnection) return false;
   if (complete) return true;
-  // It is safe to close: node:http has parsed nothing behind an incomplete request.
+  // Closing the connection loses no other request: node:http has parsed nothing after this one.
   if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;
   // Without a declared length (NaN), there is no rest.
   return !(declaredLength(req) > DRAIN.maxBytes);
