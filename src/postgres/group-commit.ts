@@ -65,6 +65,7 @@ export function createGroupCommit(
   const lanes = connections.map((connection): Lane => ({ connection, running: Promise.resolve() }));
   const idle = [...lanes];
   let isClosed = false;
+  /** Whether the database was reported as unavailable, and has stored no batch since. */
   let isAway = false;
 
   // Bound to the asynchronous context that opened the store: a batch belongs to many requests.

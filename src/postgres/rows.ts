@@ -10,7 +10,7 @@ import {
 } from '../plant.js';
 import { messageOf } from './errors.js';
 
-/** A row, or what a statement returns, in the text format of PostgreSQL. */
+/** A row of the result of a statement, with its values in the text format of PostgreSQL. */
 export type Row = Readonly<Record<string, string | null>>;
 
 /** NUL and lone surrogates: with the flag `u`, a pair of surrogates does not match. */
@@ -36,7 +36,7 @@ function rowOf(plant: NewPlant): object {
 }
 
 /**
- * The plant in a row of the table. An earlier version may have stored it.
+ * The plant in a row of the table. An earlier version of plant-store may have stored the plant.
  *
  * @throws Error if the row is not a plant: other programs can write rows, too.
  */

@@ -117,9 +117,9 @@ export const INSERT: Statement = {
 };
 
 /**
- * For each plant of a batch that has a row: its index from 1, and whether the row holds the same
- * plant. Bytes are compared, whatever the collations of the columns. The rows are not returned:
- * they may be much larger than the plants.
+ * Returns, for each plant of a batch that has a row, its index from 1, and whether the row holds
+ * the same plant. Bytes are compared, whatever the collations of the columns. The rows are not
+ * returned: they may be much larger than the plants.
  *
  * `FOR UPDATE` makes this a transaction that writes. Its commit waits until a synchronous standby
  * has everything that was written before, including a row whose own transaction gave up that wait.
@@ -142,7 +142,7 @@ export const COMPARE: Statement = {
 };
 
 /**
- * The rows with some ids. `FOR KEY SHARE` makes this a transaction that writes, as in
+ * Returns the rows with some ids. `FOR KEY SHARE` makes this a transaction that writes, as in
  * {@link COMPARE}: a plant is not returned before a synchronous standby has it. Rows are locked in
  * the order of ids, as in {@link INSERT}.
  */
@@ -171,7 +171,7 @@ export const CHECK: Statement = {
   SELECT coalesce(${ALTERATION}, ${ENSURE_DURABILITY}) AS refusal`,
 };
 
-/** The plants from an id on: at most 10,000, and no more once their strings have 1 MiB. */
+/** Returns the plants from an id on: at most 10,000, and no more once their strings have 1 MiB. */
 export const PAGE: Statement = {
   text: `
   SELECT id, name, tag, exact

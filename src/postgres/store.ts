@@ -20,8 +20,8 @@ import { nameOf, parseDatabaseUrl } from './url.js';
 export interface PostgresStoreOptions {
   /**
    * `postgres://user[:password]@host[:port][,…]/database`, with parameters for TLS, such as
-   * `sslmode=verify-full`, and `application_name`; any other is refused. Of several hosts, the one
-   * that takes writes is used.
+   * `sslmode=verify-full`, and `application_name`. Any other parameter is refused. Of several
+   * hosts, the one that takes writes is used.
    */
   readonly url: string;
   /** Replaces the password in the URL. A function is called when the server asks for a password. */
@@ -34,9 +34,9 @@ export interface PostgresStoreOptions {
    */
   readonly timeoutMs?: number | undefined;
   /**
-   * Called with `(message, cause)` when the table is created, when the database is away, when
-   * plants are stored again, and when the database refuses a plant. Refusals are reported at most
-   * 10 times in 10 seconds, and so are all other events, with a limit of their own. Default:
+   * Called with `(message, cause)` when the table is created, when the database cannot be used,
+   * when plants are stored again, and when the database refuses a plant. Refusals are reported at
+   * most 10 times in 10 seconds, and so are all other events, with a limit of their own. Default:
    * `console.error`.
    */
   readonly report?: Report | undefined;
