@@ -11,7 +11,7 @@ import { openLog, openPlantLog } from '../../dist/log/log.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { createRandom, type Random } from '../crash-states/random.js';
 import { statusWith, TOKEN } from '../helpers/client.js';
-import { seed } from '../helpers/effort.js';
+import { byLength, seed } from '../helpers/effort.js';
 import { FERN, inJson, manyPlants, MOSS } from '../helpers/plants.js';
 import { FAILED, run, SERVER, settingsFor, start } from '../helpers/program.js';
 import {
@@ -61,7 +61,7 @@ async function useDuring(place: Place, act: Act, random: Random, system: System)
   return { acknowledged, isPoisoned: log.poisoned.aborted };
 }
 
-const ACTS = 150;
+const ACTS = byLength(40, 150, 1_500);
 
 for (let n = 0; n < ACTS; n++) {
   const random = createRandom(seed + n);
