@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 import type { Failure } from '../../http/failures.js';
-import { endAfterEarlier } from './end-connection.js';
+import { endAfterEarlierResponses } from './end-connection.js';
 
 /** An open connection. */
 export interface Connection {
@@ -92,7 +92,7 @@ export function trackConnections(): Connections {
       // node:http may report a connection again: when the client ends it, or its time is up.
       if (connection.isEnding) return;
       connection.isEnding = true;
-      endAfterEarlier(connection.socket, connection.latest, failure);
+      endAfterEarlierResponses(connection.socket, connection.latest, failure);
     },
     closeIdle(ms) {
       const now = performance.now();
