@@ -103,7 +103,7 @@ async function start(
       check: () => store.check(),
       stop,
       gauges: async () => ({
-        ...(await server.connections()),
+        ...(await server.countConnections()),
         maxConnections,
         bufferedBytes: handler.bufferedBytes(),
         maxBufferedBytes,

@@ -5,45 +5,55 @@ import type { Duplex } from 'node:stream';
 import type { Failure } from '../../http/failures.js';
 import { endAfterEarlierResponses } from './end-connection.js';
 
-/** An open connection. */
+/** An open connection. It is idle if it has no `latestResponse`. */
 export interface Connection {
   readonly socket: Socket;
-  /** The latest response, until it is sent: an idle connection holds no request in memory. */
-  latest: ServerResponse | undefined;
+  /** The latest response until it is sent: an idle connection holds no request in memory. */
+  latestResponse: ServerResponse | undefined;
   /**
-   * When the latest response was sent, as `performance.now()`. `Infinity` during a request, and
-   * before the first one.
+   * When the connection was opened, or when its latest response was sent if there was one, as
+   * `performance.now()`.
    */
   idleSince: number;
-  /** How many bytes of the connection had been read by then: more are the head of a request. */
+  /**
+   * How many bytes had been read from the connection at `idleSince`. If an idle connection has read
+   * more, the head of a request has begun to arrive.
+   */
   bytesAtIdle: number;
-  /** How many requests have been handled. */
+  /** How many requests have been accepted. */
   requests: number;
-  /** Whether a failure that is no response to a request ends the connection. */
+  /** Whether {@link Connections.end} was called. */
   isEnding: boolean;
 }
 
 /**
- * The open connections of a server. This is the one place that decides which request is the last
- * one of its connection: no request behind it is handled (RFC 9112, section 9.6). A request is the
- * last one if
+ * The open connections of a server. They enforce which request is the last one of its connection:
+ * no later request is handled (RFC 9112, section 9.6). A request is the last one if
  *
- * - its response has `Connection: close`, which the handler sets, or {@link Connections.finish};
- * - a failure ends the connection behind it: {@link Connections.end};
- * - the connection takes no more responses, because one of these two has been sent.
+ * - its response has `Connection: close`, which the handler or {@link Connections.finish} sets;
+ * - a failure ends the connection after it: {@link Connections.end};
+ * - the connection is no longer writable, because such a response or failure has been sent, or
+ *   because the client is gone.
  */
-export interface Connections extends Iterable<Connection> {
+export interface Connections {
   add(socket: Socket): void;
   get(socket: Duplex): Connection | undefined;
-  /** Notes a request, and returns whether it is to be handled: false behind the last one. */
+  /** Notes a request, and returns whether it is to be handled: not after the last one. */
   accept(req: IncomingMessage, res: ServerResponse): boolean;
   /** Ends a connection with a failure, after the responses to earlier requests. */
   end(connection: Connection, failure: Failure): void;
-  /** Closes each connection that has waited for its next request for longer than `ms`. */
+  /**
+   * Closes each connection that has been idle for longer than `ms`, once everything that has
+   * arrived has been read. Until {@link Connections.finish} is called, spares a connection if
+   * node:http limits the time for its next head (`headersTimeout`).
+   */
   closeIdle(ms: number): void;
   /** The latest response of each connection, if it has not begun. */
   unanswered(): Iterable<ServerResponse>;
-  /** Makes the latest request of each connection the last one, or the next one if there is none. */
+  /**
+   * Begins to stop: the latest request of each connection becomes the last one, or the next one if
+   * there is none.
+   */
   finish(): void;
 }
 
@@ -52,16 +62,27 @@ export function trackConnections(): Connections {
   let isFinishing = false;
 
   function* unanswered(): Iterable<ServerResponse> {
-    for (const { latest } of connections.values()) if (latest && !latest.headersSent) yield latest;
+    for (const { latestResponse } of connections.values())
+      if (latestResponse && !latestResponse.headersSent) yield latestResponse;
+  }
+
+  function closeIdleNow(ms: number): void {
+    const now = performance.now();
+    for (const connection of connections.values()) {
+      const { socket, latestResponse, idleSince, bytesAtIdle, requests } = connection;
+      if (latestResponse || now - idleSince <= ms) continue;
+      // node:http limits the time for the first head, and for one that has begun to arrive.
+      const hasLimit = requests === 0 || socket.bytesRead > bytesAtIdle;
+      if (isFinishing || !hasLimit) socket.destroy();
+    }
   }
 
   return {
-    [Symbol.iterator]: () => connections.values(),
     add(socket) {
       const connection: Connection = {
         socket,
-        latest: undefined,
-        idleSince: Infinity,
+        latestResponse: undefined,
+        idleSince: performance.now(),
         bytesAtIdle: 0,
         requests: 0,
         isEnding: false,
@@ -72,10 +93,11 @@ export function trackConnections(): Connections {
       // the next request arrives. A timer would take 1 µs for each request (Node 24): `closeIdle`
       // closes the connection instead.
       socket.setTimeout = (ms) => {
-        const isIdle = ms > 0;
-        if (isIdle) connection.latest = undefined;
-        connection.idleSince = isIdle ? performance.now() : Infinity;
-        connection.bytesAtIdle = socket.bytesRead;
+        if (ms > 0) {
+          connection.latestResponse = undefined;
+          connection.idleSince = performance.now();
+          connection.bytesAtIdle = socket.bytesRead;
+        }
         return socket;
       };
     },
@@ -83,7 +105,7 @@ export function trackConnections(): Connections {
     accept(req, res) {
       const connection = connections.get(req.socket);
       if (!connection || hasHadLast(connection)) return false;
-      connection.latest = res;
+      connection.latestResponse = res;
       connection.requests++;
       if (isFinishing) makeLast(res);
       return true;
@@ -92,13 +114,12 @@ export function trackConnections(): Connections {
       // node:http may report a connection again: when the client ends it, or its time is up.
       if (connection.isEnding) return;
       connection.isEnding = true;
-      endAfterEarlierResponses(connection.socket, connection.latest, failure);
+      endAfterEarlierResponses(connection.socket, connection.latestResponse, failure);
     },
     closeIdle(ms) {
-      const now = performance.now();
-      for (const { socket, idleSince, bytesAtIdle } of connections.values())
-        // The head of a request that has begun to arrive has a time limit of its own.
-        if (now - idleSince > ms && socket.bytesRead === bytesAtIdle) socket.destroy();
+      // An immediate runs after everything that has arrived has been read: a connection whose next
+      // request has arrived is not idle.
+      setImmediate(closeIdleNow, ms);
     },
     unanswered,
     finish() {
@@ -108,8 +129,9 @@ export function trackConnections(): Connections {
   };
 }
 
-function hasHadLast({ socket, latest, isEnding }: Connection): boolean {
-  return isEnding || latest?.getHeader('connection') === 'close' || !socket.writable;
+/** Whether the last request of a connection has been accepted. */
+function hasHadLast({ socket, latestResponse, isEnding }: Connection): boolean {
+  return isEnding || latestResponse?.getHeader('connection') === 'close' || !socket.writable;
 }
 
 function makeLast(res: ServerResponse): void {

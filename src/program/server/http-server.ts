@@ -32,14 +32,17 @@ export interface PlantServer {
   /** Uses another certificate and key for new connections. */
   renewTls(tls: TlsMaterial): void;
   /** How many connections are open, and how many were closed on arrival because of the limit. */
-  connections(): Promise<{ readonly open: number; readonly dropped: number }>;
+  countConnections(): Promise<{ readonly open: number; readonly dropped: number }>;
   /** Stops as {@link stopServer} does. */
   stop(): Promise<void>;
 }
 
 /** The limits of a connection, in milliseconds and bytes. */
 export const CONNECTION_LIMITS = {
-  /** A stop cannot end a handshake, so this must not be longer. Node's default is two minutes. */
+  /**
+   * Not longer than a stop waits for requests, because a stop cannot end a handshake. Node's
+   * default is two minutes.
+   */
   handshakeTimeout: STOP_TIMES.requestsMs,
   /**
    * For a head, from its first byte. For the first head on a connection, from when the connection
@@ -78,6 +81,7 @@ export function createPlantServer({
   const report = limitRate();
   const options = {
     ...CONNECTION_LIMITS,
+    // node:http starts no timer for it, because `trackConnections` replaces `socket.setTimeout`.
     keepAliveTimeout: keepAliveMs,
     // node:http would answer a request without Host with an empty body.
     requireHostHeader: false,
@@ -91,24 +95,15 @@ export function createPlantServer({
   Object.assign(server, { httpAllowHalfOpen: true });
 
   const connections = trackConnections();
+  let sweep: NodeJS.Timeout | undefined;
   let dropped = 0;
 
   server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => {
-    // node:http does this by itself, node:https does not. Not before the handshake is complete: a
-    // client that ended its side during the handshake would hold the connection until
-    // `handshakeTimeout`.
+    // node:http does this by itself, node:https does not. It must not be done before the handshake
+    // is complete: a client that ended its side during the handshake would hold the connection
+    // until `handshakeTimeout`.
     socket.allowHalfOpen = true;
     connections.add(socket);
-  });
-
-  server.once('listening', () => {
-    // An immediate runs after everything that has arrived has been read.
-    const sweep = setInterval(
-      () => setImmediate(() => connections.closeIdle(keepAliveMs)),
-      IDLE_SWEEP_MS,
-    );
-    sweep.unref();
-    server.once('close', () => clearInterval(sweep));
   });
 
   function handle(req: IncomingMessage, res: ServerResponse): void {
@@ -123,6 +118,7 @@ export function createPlantServer({
     );
   });
   server.on('request', handle);
+  // Otherwise node:http would answer another expectation with a 417 that has no body.
   server.on('checkExpectation', handle);
   server.on('checkContinue', (req, res) => {
     // The handler resumes the request to read its body, or to drain it after the head of a failure:
@@ -150,24 +146,33 @@ export function createPlantServer({
    * what has arrived.
    */
   function endIfStillLate(connection: Connection): void {
-    const { requests, latest } = connection;
+    const { requests, latestResponse } = connection;
     // If the latest request is complete, the head of the next one is late.
-    const incomplete = latest?.req.complete ? undefined : latest?.req;
+    const lateRequest = latestResponse?.req.complete ? undefined : latestResponse?.req;
     setImmediate(() => {
-      const hasArrived = incomplete ? incomplete.complete : connection.requests > requests;
+      const hasArrived = lateRequest ? lateRequest.complete : connection.requests > requests;
       if (!hasArrived) connections.end(connection, failures.timeout);
     });
   }
 
   return {
-    listen: (address) => bind(server, address, 'PLANT_STORE_'),
+    async listen(address) {
+      const url = await bind(server, address, 'PLANT_STORE_');
+      sweep = setInterval(() => connections.closeIdle(keepAliveMs), IDLE_SWEEP_MS);
+      sweep.unref();
+      return url;
+    },
 
     renewTls: (renewed) => tlsServer?.setSecureContext(renewed),
 
-    async connections() {
+    async countConnections() {
+      // Not the number of those in `connections`: in a TLS handshake, a connection is open, too.
       return { open: await promisify(server.getConnections.bind(server))(), dropped };
     },
 
-    stop: () => stopServer(server, connections),
+    stop() {
+      clearInterval(sweep);
+      return stopServer(server, connections);
+    },
   };
 }

@@ -3,7 +3,7 @@ import { Server as NetServer } from 'node:net';
 
 import { failures } from '../../http/failures.js';
 import { sendFailure } from '../../http/respond.js';
-import type { Connection, Connections } from './connections.js';
+import type { Connections } from './connections.js';
 
 /**
  * The times of {@link stopServer}, in milliseconds. Together they are less than SHUTDOWN_MS, which
@@ -14,7 +14,7 @@ export const STOP_TIMES = {
   requestsMs: 8_000,
   /** How long sending 503 to the remaining requests may take. */
   lastResponsesMs: 500,
-  /** How long a connection may be idle: a request may be on its way. */
+  /** How long a connection may wait for a request, which may be on its way. */
   idleMs: 500,
 } as const;
 
@@ -23,8 +23,8 @@ export const STOP_TIMES = {
  *
  * 1. At once, it stops listening, and the latest request of each connection becomes the last one.
  *    A connection is closed after its response.
- * 2. From then on, a connection without a request is closed once it has been idle for one to two
- *    `idleMs`.
+ * 2. Every `idleMs` from then on, each connection is closed that has waited longer than `idleMs` for
+ *    the head of a request.
  * 3. After `requestsMs`, each request that has no response yet gets a 503.
  * 4. After another `lastResponsesMs`, the remaining connections are destroyed.
  *
@@ -33,42 +33,24 @@ export const STOP_TIMES = {
 export function stopServer(server: Server, connections: Connections): Promise<void> {
   const { requestsMs, lastResponsesMs, idleMs } = STOP_TIMES;
   connections.finish();
-  const closeIdle = idleCloser(connections);
-  closeIdle();
   return new Promise((resolve) => {
     const timers = [
-      // An immediate runs after everything that has arrived has been read.
-      setInterval(() => setImmediate(closeIdle), idleMs),
+      setInterval(() => connections.closeIdle(idleMs), idleMs),
       setTimeout(refuseUnanswered, requestsMs, connections),
-      setTimeout(finish, requestsMs + lastResponsesMs),
+      setTimeout(end, requestsMs + lastResponsesMs),
     ];
-    function finish(): void {
+    function end(): void {
+      // `clearTimeout` clears an interval, too.
       for (const timer of timers) clearTimeout(timer);
       server.closeAllConnections();
       resolve();
     }
     // Not `server.close`, which destroys idle connections at once, even with a request on its way
     // (Node 20-26).
-    NetServer.prototype.close.call(server, finish);
+    NetServer.prototype.close.call(server, end);
   });
 }
 
 function refuseUnanswered(connections: Connections): void {
   for (const res of connections.unanswered()) void sendFailure(res.req, res, failures.unavailable);
-}
-
-/**
- * Returns a function that closes each connection that is idle, and was idle at the previous call.
- * Not node:http's `closeIdleConnections`: it keeps connections that have not sent a request yet
- * (Node 20-24), or closes them at once (Node 26).
- */
-function idleCloser(connections: Iterable<Connection>): () => void {
-  const idle = new WeakSet<Connection>();
-  return () => {
-    for (const connection of connections) {
-      if (connection.latest) continue;
-      if (idle.has(connection)) connection.socket.destroy();
-      idle.add(connection);
-    }
-  };
 }
