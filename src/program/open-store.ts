@@ -9,7 +9,7 @@ import { readLogPath } from './settings/read.js';
 import type { StoreSettings } from './settings/table.js';
 
 /** The configured store, once it is open. */
-export interface OpenStore {
+export interface OpenedStore {
   readonly store: PlantStore & { check(): Promise<void>; plants(): AsyncIterable<StoredPlant> };
   /** Where it keeps plants: `log: /srv/plants.jsonl`. */
   readonly place: string;
@@ -25,7 +25,7 @@ export async function openStore(
   settings: StoreSettings,
   ifUnreachable: 'retry' | 'fail',
   stop: AbortSignal,
-): Promise<OpenStore> {
+): Promise<OpenedStore> {
   const { PLANT_STORE_FILE: file, PLANT_STORE_DATABASE_URL: url, ...others } = settings;
   if (url !== undefined)
     return namingSetting(

@@ -6,7 +6,7 @@ import { PlantStoreError, type PlantStore } from '../../store.js';
 import { reasonOf } from '../../system-error.js';
 import { EXIT, type ExitCode } from '../exit.js';
 import { readLines, type Line } from './import-lines.js';
-import { openStore, type OpenStore } from '../open-store.js';
+import { openStore, type OpenedStore } from '../open-store.js';
 import { createProgressPrinter, printLine } from '../output.js';
 import { readStoreSettings } from '../settings/read.js';
 
@@ -20,7 +20,7 @@ const MAX_LISTED = 20;
  */
 export async function importPlants(file: string, stop: AbortSignal): Promise<ExitCode> {
   const settings = await readStoreSettings(process.env);
-  async function open(): Promise<OpenStore> {
+  async function open(): Promise<OpenedStore> {
     const opened = await openStore(settings, 'fail', stop);
     console.log(opened.place);
     return opened;
@@ -29,7 +29,7 @@ export async function importPlants(file: string, stop: AbortSignal): Promise<Exi
 }
 
 /** The store that plants are added to. */
-type Target = Pick<OpenStore, 'log'> & { readonly store: PlantStore };
+type Target = Pick<OpenedStore, 'log'> & { readonly store: PlantStore };
 
 /**
  * Adds the plants in a file to a store. Each line is a plant as `POST /plants` takes it, or a

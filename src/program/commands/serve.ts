@@ -2,7 +2,7 @@ import { createPlantHandler } from '../../http/handler.js';
 import { pluralize, reportToConsole as report } from '../../report.js';
 import { reasonOf } from '../../system-error.js';
 import { EXIT, type ExitCode } from '../exit.js';
-import type { OpenStore } from '../open-store.js';
+import type { OpenedStore } from '../open-store.js';
 import { createPlantServer, type PlantServer } from '../server/http-server.js';
 import { startMonitor } from '../server/monitor.js';
 import { createTokenFile, readTls, readTokens, validityOf } from '../settings/files.js';
@@ -18,7 +18,7 @@ import { isAbort, whenAborted, type Shutdown } from '../signals.js';
 export async function serve(
   settings: ServerSettings,
   shutdown: Shutdown,
-  open: () => Promise<OpenStore>,
+  open: () => Promise<OpenedStore>,
 ): Promise<ExitCode> {
   const { requested } = shutdown;
   const started = await start(settings, requested, open).catch((error: unknown) => {
@@ -43,7 +43,7 @@ export async function serve(
 
 /** What a start has opened. */
 interface Started {
-  readonly opened: OpenStore;
+  readonly opened: OpenedStore;
   readonly server: PlantServer;
   /** Reads the token file again, then the certificate and its key. Never rejects. */
   readonly reload: () => Promise<void>;
@@ -56,7 +56,7 @@ interface Started {
 async function start(
   settings: ServerSettings,
   stop: AbortSignal,
-  open: () => Promise<OpenStore>,
+  open: () => Promise<OpenedStore>,
 ): Promise<Started> {
   const {
     address,

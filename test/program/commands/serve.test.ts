@@ -23,7 +23,7 @@ import t, { type Test } from 'tap';
 import { openPlantLog } from '../../../dist/index.js';
 import { encodeRecord } from '../../../dist/log/encode.js';
 import { serve } from '../../../dist/program/commands/serve.js';
-import type { OpenStore } from '../../../dist/program/open-store.js';
+import type { OpenedStore } from '../../../dist/program/open-store.js';
 import { bind } from '../../../dist/program/server/bind.js';
 import { readServerSettings } from '../../../dist/program/settings/rules.js';
 import { selfSigned } from '../../helpers/certificate.js';
@@ -85,7 +85,7 @@ t.test('the next start finds the plants and the token, also behind a symbolic li
 });
 
 /** Serves a store that is opened by `open`, until the returned function is called. */
-async function serveStore(t: Test, cwd: string, open: (stop: () => void) => Promise<OpenStore>) {
+async function serveStore(t: Test, cwd: string, open: (stop: () => void) => Promise<OpenedStore>) {
   const lines: unknown[] = [];
   const stopping = new AbortController();
   const stop = (): void => stopping.abort();
