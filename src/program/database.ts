@@ -11,7 +11,7 @@ const RETRY_MS = 3_000;
 /**
  * Opens the database at a URL, and resolves to the store and where it is (`place`). If no server
  * can be reached, `'retry'` reports why and tries again, `'fail'` rejects. If `stop` is aborted
- * before a server is reached, this rejects with the reason of `stop`, or an error caused by it.
+ * before a server is reached, rejects with the reason of `stop`, or an error caused by it.
  */
 export async function openDatabase(
   url: string,
@@ -25,14 +25,14 @@ export async function openDatabase(
     PLANT_STORE_DATABASE_CONNECTIONS: connections,
     ...unused
   } = settings;
-  // Only compiles if no setting is left over: each one has to have an effect.
+  // Each setting has to have an effect: this only compiles if all are named above.
   unused satisfies Record<string, never>;
   for (;;) {
     try {
       const store = await openPostgresStore({
         url,
         connections,
-        ...(password && { password }),
+        password,
         // Without the cause: the stack of a database error does not help an operator.
         report: (message) => reportToConsole(message),
       });
@@ -50,7 +50,8 @@ export async function openDatabase(
  * Reads all plants in the database at a URL. It changes nothing there: it does not create the
  * table, for example.
  *
- * @throws Error if no server can be reached; once `stop` is aborted, Error caused by its reason.
+ * @throws PlantStoreError `unavailable` if they cannot be read, or if `stop` is aborted: its reason
+ * is the `cause`.
  */
 export async function* readDatabase(
   url: string,
@@ -58,11 +59,7 @@ export async function* readDatabase(
   stop: AbortSignal,
 ): AsyncGenerator<StoredPlant> {
   const { readPostgresPlants } = await importPostgres();
-  try {
-    yield* readPostgresPlants({ url, password, signal: stop });
-  } catch (cause) {
-    throw new Error(`PLANT_STORE_DATABASE_URL: ${reasonOf(cause)}`, { cause });
-  }
+  yield* readPostgresPlants({ url, password, signal: stop });
 }
 
 /** Not a static import: pg is an optional peer, and takes time to load. */

@@ -48,7 +48,10 @@ export async function withLog<Result>(
 }
 
 /** Puts the name of the setting to change before the message of a store that cannot be used. */
-async function namingSetting<Result>(name: string, result: Promise<Result>): Promise<Result> {
+export async function namingSetting<Result>(
+  name: string,
+  result: Promise<Result>,
+): Promise<Result> {
   try {
     return await result;
   } catch (cause) {

@@ -8,7 +8,7 @@ import { pluralize } from '../../report.js';
 import { reasonOf } from '../../system-error.js';
 import { readDatabase } from '../database.js';
 import { EXIT, type ExitCode } from '../exit.js';
-import { withLog } from '../open-store.js';
+import { namingSetting, withLog } from '../open-store.js';
 import { createProgressPrinter } from '../output.js';
 import { readStoreSettings } from '../settings/read.js';
 
@@ -21,14 +21,17 @@ const CHUNK_LENGTH = 65_536;
  * configured log or database. Each is a JSON object in a line, as `import` takes it. A server may
  * have the log open.
  *
- * @throws Error if plants cannot be read or written, or if `stop` is aborted before all of them are
- * printed.
+ * @throws Error if plants cannot be read or written, or if `stop` is aborted before the command
+ * ends.
  */
 export async function exportPlants(file: string | undefined, stop: AbortSignal): Promise<ExitCode> {
   if (file === undefined) {
     const settings = await readStoreSettings(process.env);
-    if (settings.PLANT_STORE_DATABASE_URL !== undefined)
-      return printPlants(readDatabase(settings.PLANT_STORE_DATABASE_URL, settings, stop), stop);
+    const url = settings.PLANT_STORE_DATABASE_URL;
+    if (url !== undefined) {
+      const printed = printPlants(readDatabase(url, settings, stop), stop);
+      return namingSetting('PLANT_STORE_DATABASE_URL', printed);
+    }
   }
   return withLog(file, (path) => printPlants(readPlantLog(path), stop));
 }
