@@ -1,4 +1,4 @@
-import { createPlantHandler } from '../../http/handler.js';
+import { createPlantHandler, type PlantHandler } from '../../http/handler.js';
 import { pluralize, reportToConsole as report } from '../../report.js';
 import { reasonOf } from '../../system-error.js';
 import { EXIT, type ExitCode } from '../exit.js';
@@ -12,8 +12,10 @@ import { isAbort, whenAborted, type Shutdown } from '../signals.js';
 /**
  * Serves the store that `open` opens, until a shutdown is requested. A poisoned log requests one.
  * Resolves to the exit code once the requests in flight are answered and the store is closed.
+ *
  * `open` is called after the monitor has started, which reports meanwhile that the program is
- * starting. It may reject with the reason of the shutdown, or with an error caused by the reason.
+ * starting. If a shutdown is requested, `open` may reject with its reason, or with an error caused
+ * by the reason. Tests open other stores than the program does.
  */
 export async function serve(
   settings: ServerSettings,
@@ -72,7 +74,7 @@ async function start(
     PLANT_STORE_KEEP_ALIVE_SECONDS: keepAliveSeconds,
     ...unused
   } = settings;
-  // Only compiles if no setting is left over: each one has to have an effect.
+  // Each setting has to have an effect: this only compiles if all are named above.
   unused satisfies Record<string, never>;
 
   const monitor =
@@ -93,7 +95,8 @@ async function start(
       keepAliveMs: 1_000 * keepAliveSeconds,
       tls,
     });
-    console.log(`plant-store listening on ${await server.listen(address)}`);
+    const url = await server.listen(address);
+    console.log(`plant-store listening on ${url}`);
     console.log(place);
     if (log) console.log(`plants: ${log.size}`);
     console.log(`token: ${describeSource(tokenSource)}`);
@@ -112,20 +115,8 @@ async function start(
     });
 
     async function reload(): Promise<void> {
-      if (tokenSource.kind === 'variable')
-        report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
-      else
-        await reportReload(async () => {
-          const tokens = await readTokens(tokenSource.path);
-          handler.setTokens(tokens);
-          return `${tokenSource.path}: accepts ${pluralize(tokens.length, 'token')}`;
-        }, 'the tokens stay as they were');
-      if (cert !== undefined && key !== undefined)
-        await reportReload(async () => {
-          const renewed = await readTls(cert, key);
-          server.renewTls(renewed);
-          return `${cert}: the certificate and its key were read again: ${validityOf(renewed)}`;
-        }, 'the certificate stays as it was');
+      await reloadTokens(tokenSource, handler);
+      if (cert !== undefined && key !== undefined) await reloadCertificate(cert, key, server);
     }
     return { opened, server, reload };
   } catch (error) {
@@ -147,6 +138,26 @@ async function resolveTokens(source: TokenSource): Promise<readonly string[]> {
   await createTokenFile(source.path);
   // Another program or the operator may have created it meanwhile.
   return readTokens(source.path);
+}
+
+async function reloadTokens(source: TokenSource, handler: PlantHandler): Promise<void> {
+  if (source.kind === 'variable') {
+    report('SIGHUP: the tokens in PLANT_STORE_TOKEN change only with a restart');
+    return;
+  }
+  await reportReload(async () => {
+    const tokens = await readTokens(source.path);
+    handler.setTokens(tokens);
+    return `${source.path}: accepts ${pluralize(tokens.length, 'token')}`;
+  }, 'the tokens stay as they were');
+}
+
+async function reloadCertificate(cert: string, key: string, server: PlantServer): Promise<void> {
+  await reportReload(async () => {
+    const tls = await readTls(cert, key);
+    server.renewTls(tls);
+    return `${cert}: the certificate and its key were read again: ${validityOf(tls)}`;
+  }, 'the certificate stays as it was');
 }
 
 /** Reports what a reload has done, or why it failed. Never rejects: the next reload follows it. */
