@@ -115,7 +115,7 @@ export async function readTls(certPath: string, keyPath: string): Promise<TlsMat
     readPem(keyPath, 'a private key', createPrivateKey),
   );
   if (!cert || !key) throw new SettingsError(problems);
-  // Node itself notices a wrong key only if it has the type of the right one.
+  // Node itself notices a wrong key only if its type is that of the right key.
   if (!new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)))
     throw new SettingsError([
       `${keyPath}: is not the private key of the first certificate in ${certPath}`,

@@ -40,6 +40,7 @@ export async function readStoreSettings(environment: Environment): Promise<Store
  */
 export async function readLogPath(environment: Environment): Promise<string> {
   const { values, problems } = await readSettings(environment, ['PLANT_STORE_FILE']);
+  // The URL is not read: the command does not use it, so it need not be valid.
   if (environment.PLANT_STORE_DATABASE_URL !== undefined)
     problems.push('PLANT_STORE_DATABASE_URL: is set, so the command has to name its log');
   if (problems.length > 0) throw new SettingsError(problems);
@@ -48,7 +49,7 @@ export async function readLogPath(environment: Environment): Promise<string> {
 
 /**
  * Reads the settings with these names, and collects their problems: values that are not valid, a
- * setting without the one that it needs, and settings that exclude each other.
+ * setting without another that it needs, and settings that exclude each other.
  */
 export async function readSettings(
   environment: Environment,
@@ -78,7 +79,7 @@ export async function readSettings(
 
 /**
  * Refuses what an env file keeps and a shell would remove: quotes around a value, white space, and
- * the CR of a CRLF line. Only PLANT_STORE_TOKEN may have white space around it.
+ * the CR of a CRLF line. In PLANT_STORE_TOKEN, white space surrounds tokens.
  *
  * @throws Error whose message is the problem.
  */

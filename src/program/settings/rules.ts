@@ -44,7 +44,7 @@ export async function readServerSettings(
   const read = await readSettings(environment, SETTING_NAMES);
   const { given, values, problems } = read;
   // The protocol of systemd, sd_listen_fds(3). If LISTEN_PID names another process, the variables
-  // are meant for that one.
+  // are meant for that process.
   const isInherited = environment.LISTEN_PID === String(process.pid);
   if (isInherited) {
     if (environment.LISTEN_FDS !== '1') problems.push('LISTEN_FDS: must be 1');
@@ -52,6 +52,7 @@ export async function readServerSettings(
       if (given.has(name))
         problems.push(`${name}: must not be set, because a socket is inherited (LISTEN_PID)`);
   }
+  // `createPlantHandler` would find this, too, but without the names of the settings.
   const { PLANT_STORE_MAX_BODY: body, PLANT_STORE_MAX_BUFFERED: buffered } = values;
   if (body && buffered && buffered < MIN_BUFFERED_BODIES * body)
     problems.push('PLANT_STORE_MAX_BUFFERED: must be at least eight times PLANT_STORE_MAX_BODY');
@@ -74,7 +75,7 @@ async function readTlsIfSet({ values, problems }: SettingsRead): Promise<TlsMate
 
 /**
  * Finds where the tokens come from. Resolves to `undefined` after adding to the problems if the
- * settings name no valid tokens.
+ * settings have no valid tokens.
  */
 async function findTokens({
   given,
@@ -82,9 +83,10 @@ async function findTokens({
   problems,
 }: SettingsRead): Promise<TokenSource | undefined> {
   const { PLANT_STORE_TOKEN: tokens, PLANT_STORE_TOKEN_FILE: file, PLANT_STORE_FILE: log } = values;
-  // A setting that is given but has no value is not valid: it is among the problems already.
-  if (given.has('PLANT_STORE_TOKEN')) return tokens && { kind: 'variable', tokens };
-  if (given.has('PLANT_STORE_TOKEN_FILE')) return file && { kind: 'file', ...file };
+  if (tokens) return { kind: 'variable', tokens };
+  if (file) return { kind: 'file', ...file };
+  // A setting that is given but has no value is not valid: its problem has been added already.
+  if (given.has('PLANT_STORE_TOKEN') || given.has('PLANT_STORE_TOKEN_FILE')) return undefined;
   if (given.has('PLANT_STORE_DATABASE_URL')) {
     problems.push(
       'PLANT_STORE_TOKEN or PLANT_STORE_TOKEN_FILE: must be set, ' +

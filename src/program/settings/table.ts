@@ -19,12 +19,12 @@ function setting<Value>(fallback: string, about: string, parse: Parser<Value>) {
   return { fallback, about, parse };
 }
 
-/** A setting that is `undefined` if it is not given. */
+/** A setting that is `undefined` if it is not given, which the type of its parser includes. */
 function optional<Value>(about: string, parse: Parser<Value | undefined>) {
   return { fallback: undefined, about, parse };
 }
 
-/** The settings that say where plants are kept: the only ones that commands read. */
+/** The settings that say where plants are kept. Only the server reads the others. */
 const STORE_SETTINGS = {
   PLANT_STORE_FILE: setting('data/plants.jsonl', 'the log; created if missing', logFile),
   PLANT_STORE_DATABASE_URL: optional(
@@ -75,7 +75,7 @@ export type SettingName = keyof typeof SETTINGS;
 export const SETTING_NAMES = Object.keys(SETTINGS) as SettingName[];
 export const STORE_SETTING_NAMES = Object.keys(STORE_SETTINGS) as (keyof typeof STORE_SETTINGS)[];
 
-/** The values of all settings: what their parsers return. */
+/** The value of each setting: what its parser returns or resolves to. */
 export type Settings = {
   readonly [Name in SettingName]: Awaited<ReturnType<(typeof SETTINGS)[Name]['parse']>>;
 };
@@ -109,7 +109,7 @@ export function settingsHelp(): string {
 
 /**
  * Parses a path, and makes it absolute. No shell has expanded a path in an env file, or removed a
- * comment behind it.
+ * comment after it.
  */
 function path(value: string): string {
   // If the content of a file, such as a private key, is given in place of its path, it must not get
@@ -122,14 +122,14 @@ function path(value: string): string {
 }
 
 /**
- * Parses the path of a log. If the path is given, its folder has to exist. If the program created
- * the folder, `$HOME/plants.jsonl` in an env file would name a new, empty log: no shell expands it.
- * The new log would give ids that are stored in the old one to other plants.
+ * Parses the path of a log. If the path is given, its folder has to exist. Otherwise,
+ * `$HOME/plants.jsonl` in an env file, which no shell expands, would name a new, empty log in a new
+ * folder. The new log would give ids that are stored in the old log to other plants.
  */
 async function logFile(value: string, isGiven: boolean): Promise<string> {
   const file = path(value);
   const folder = dirname(file);
-  // Behind a file, `/.` makes this fail.
+  // With `/.`, `stat` fails if the folder is a file.
   if (isGiven) await nameProblems(`the folder ${folder} must exist`, () => stat(`${folder}/.`));
   return file;
 }
@@ -163,5 +163,5 @@ async function tokenFile(value: string): Promise<{ path: string; tokens: readonl
 }
 
 function tokens(value: string): readonly string[] {
-  return checkTokens(value.split(/\s+/).filter(Boolean), 'number');
+  return checkTokens(value.trim().split(/\s+/), 'number');
 }
