@@ -13,10 +13,10 @@ export function failWith(code: ExitCode, ...messages: readonly string[]): ExitCo
 
 /**
  * Ends the process at once, even if a system call has not returned. `process.exit` would wait for
- * the call, which may never return from a file system that hangs. Process 1 of a container cannot
- * kill itself, so it aborts.
+ * the call, which may never return from a file system that hangs.
  */
 export function killProcess(): void {
   process.kill(process.pid, 'SIGKILL');
+  // Only process 1 of a container gets here: the kernel ignores a SIGKILL from within.
   process.abort();
 }

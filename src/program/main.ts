@@ -57,9 +57,10 @@ async function dispatch(args: readonly string[], shutdown: Shutdown): Promise<Ex
   const [name, ...rest] = args;
   if (name === 'help' || args.includes('--help') || args.includes('-h')) return print(HELP);
   if (name === '--version') return print(VERSION);
+  // Without arguments, `name` is undefined, and the command is the server.
   const command = COMMANDS.find((each) => each.name === name);
-  // Without a name, there is a command: the server.
   if (!command) throw new SettingsError([problemOf(String(name))]);
+  // `-` alone is a file: stdin.
   const option = rest.find((argument) => /^-./.test(argument));
   if (option !== undefined) throw new SettingsError([problemOf(option)]);
   const [file, ...more] = rest;

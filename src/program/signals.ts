@@ -49,7 +49,7 @@ export function handleSignals(): Shutdown {
 
   let onHangup: (() => void) | undefined;
   let hasHungUp = false;
-  // Not when SIGHUP arrives: by then, the standard input is no longer a terminal.
+  // Tested now: when SIGHUP arrives, the standard input is no longer a terminal.
   const hasTerminal = isatty(STDIN);
   process.on('SIGHUP', () => {
     if (hasTerminal) {

@@ -67,7 +67,8 @@ export async function addPlants(
         () => `importing ${file}: ${pluralize(counts.created + counts.unchanged, 'plant')}`,
       );
     }
-    // No plant has opened the store if all lines are blank.
+    // If all lines are blank, no plant has needed the store. A store that cannot be opened is an
+    // error all the same.
     target ??= await open();
   } finally {
     const { created, unchanged, refused } = counts;
@@ -92,6 +93,7 @@ async function addLine(
   store: PlantStore,
   { number, bytes }: Line,
 ): Promise<'created' | 'unchanged' | { readonly refusal: string }> {
+  // Where there is a plant, `damage` is only about the layout of the line, or a missing checksum.
   const { plant, damage } = parseLine(bytes, newPlantIn);
   if (!plant) return { refusal: `line ${number}: ${damage}` };
   try {
