@@ -15,7 +15,7 @@ import { leaveMarks } from './mark.js';
 import { MAX_RECORD_BYTES } from './record.js';
 import type { Recovered } from './recover.js';
 
-/** Plants are taken only in the state `open`. A commit that hangs may still return. */
+/** Plants are taken only in the state `open`. The state `hanging` ends when the write returns. */
 type CommitterState =
   | { readonly is: 'open' }
   | { readonly is: 'hanging' | 'closed' | 'poisoned'; readonly error: PlantStoreError };
@@ -25,7 +25,7 @@ export interface Committer {
   readonly state: CommitterState;
   /** The byte offset before which everything is durable. What follows it may still be cut off. */
   readonly end: number;
-  /** Aborted when the log is poisoned, with the error of plants from then on as its reason. */
+  /** Aborted when the log is poisoned, with the error with which plants are then refused. */
   readonly poisoned: AbortSignal;
   /** The pending plant with an id. Resolves once it is durable; rejects as `append` does. */
   pending(id: bigint): Promise<NewPlant> | undefined;
@@ -40,7 +40,7 @@ export interface Committer {
   append(plant: NewPlant): Promise<'created'>;
   /**
    * Refuses all plants from now on, because it is unknown what the file holds. Marks the log if the
-   * cause is that another process has modified it. Returns the error of the plants.
+   * cause is that another process has modified it. Returns the error with which plants are refused.
    */
   poison(cause: unknown): PlantStoreError;
   /** Poisons the log and throws if its file was replaced or truncated. */
@@ -50,16 +50,17 @@ export interface Committer {
    * modified or replaced since the last write.
    */
   close(): Promise<void>;
-  /** Waits for the marks of a log that was modified. If one could not be left, tries again. */
+  /** Waits for the marks of a log that was modified. If one could not be created, tries again. */
   finishMarks(): Promise<void>;
 }
 
 /**
- * Plants that are written together: all are stored or none, unless the process dies or a cut fails.
+ * Plants that are written together. All of them are stored or none, unless the process dies, or
+ * what a failed write has left cannot be cut off.
  */
 interface Batch {
   /**
-   * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived one
+   * By id, in the order of their lines. Each batch has its own Map: V8 rehashes a long-lived Map
    * again and again, and links each old table to the next one, so plants that were deleted would
    * stay reachable.
    */
@@ -95,8 +96,8 @@ const { ENOSPC, EDQUOT, EFBIG } = constants.errno;
 const NO_ROOM: readonly unknown[] = [-ENOSPC, -EDQUOT, -EFBIG];
 
 /**
- * How long a commit may take, in milliseconds: a busy disk needs less, and many clients wait at
- * most 30 s.
+ * How long a commit may take before its plants are refused, in milliseconds: longer than a busy
+ * disk takes, and well before clients give up, many of them after 30 s.
  */
 export const HANG_MS = 10_000;
 
@@ -106,7 +107,7 @@ export const HANG_MS = 10_000;
  */
 export function createCommitter(log: files.LockedLog, { index, end: start }: Recovered): Committer {
   const { system, file, path, paths, fileId, report } = log;
-  /** A disk may be full, and have room again, many times a second. */
+  /** A disk may fill up and have room again many times a second. */
   const reportRoom = limitRate(report);
   const poisoning = new AbortController();
   let state: CommitterState = { is: 'open' };
@@ -117,14 +118,14 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
   /** The last batch, if it takes more plants. */
   let filling: Batch | undefined;
   /**
-   * The buffer of an earlier batch, for the next one. If each batch had a new one, V8 would collect
-   * the whole heap twice to four times as often (Node 24).
+   * The buffer of an earlier batch, for the next one. If each batch had a new buffer, V8 would
+   * collect the whole heap two to four times as often (Node 24).
    */
   let spare: RecordBuffer | undefined;
   let running: Promise<void> | undefined;
-  /** Whether lack of room has been reported. */
-  let isFull = false;
-  /** Whether all marks are left. `undefined` unless another process has modified the file. */
+  /** Whether it was reported that there is no room, and not yet that there is room again. */
+  let isFullReported = false;
+  /** Whether all marks were created. `undefined` unless another process has modified the file. */
   let marked: Promise<boolean> | undefined;
   // One timer for all commits: creating one takes 2 µs.
   const timer = system.startTimer(onTimeout, HANG_MS);
@@ -147,9 +148,9 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
   });
 
   /**
-   * Each commit restarts the timer. Between commits, it may expire without effect. If the event
-   * loop was blocked, the write may have returned without its result having been read: an immediate
-   * runs after that.
+   * Each commit restarts the timer. Between commits, the timer may expire without effect. If the
+   * event loop was blocked, the write may have returned without its result having been processed.
+   * The immediate runs after all results that are waiting.
    */
   function onTimeout(): void {
     const [batch] = batches;
@@ -158,21 +159,19 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
     });
   }
 
-  /**
-   * The hanging write goes on, and may still store its plants. The batches behind it are dropped.
-   */
+  /** The hanging write goes on, and may still store its plants. All other batches are dropped. */
   function refusePending(): void {
     const error = storeErrors.hanging(path, HANG_MS);
     if (state.is === 'open') state = { is: 'hanging', error };
     report(`${error.message}; plants are refused until it does`);
     // A disk that is still full after the hang is reported again.
-    isFull = false;
+    isFullReported = false;
     for (const { reject } of batches) reject(error);
     batches.splice(1);
     filling = undefined;
   }
 
-  /** Resolves to the reason why the plants of a batch were not stored, if so. */
+  /** Writes a batch, and publishes the outcome. Resolves as `writeBatch` does. */
   async function commit(batch: Batch): Promise<PlantStoreError | undefined> {
     const startedAt = performance.now();
     const error = state.is === 'poisoned' ? state.error : await writeBatch(batch);
@@ -184,7 +183,10 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
     return error;
   }
 
-  /** Resolves to the reason why the plants of a batch were not stored, if so. */
+  /**
+   * Resolves to `undefined` once the plants of a batch are stored, or to the error with which they
+   * are refused.
+   */
   async function writeBatch({ plants, records }: Batch): Promise<PlantStoreError | undefined> {
     try {
       requireSize(end);
@@ -203,22 +205,22 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
       return poison(error);
     }
     if (state.is === 'hanging') report(`${path}: the write has returned; plants are stored again`);
-    if (isFull) reportRoom(`${path}: there is room again`);
-    isFull = false;
+    if (isFullReported) reportRoom(`${path}: there is room again`);
+    isFullReported = false;
     for (const [id, { start }] of plants) index.add(id, end + start);
     end += records.length;
-    // Another process has modified the file during the write.
+    // A read may have found during the write that another process has modified the file.
     return state.is === 'poisoned' ? state.error : undefined;
   }
 
   /**
-   * Cuts off what a failed write left: the page cache may hold lines of it that are not on disk,
-   * and the next process would take them for stored. It may have left nothing, all of its bytes, or
-   * the first ones. If anything else follows the end, another process writes to the file: nothing
-   * is cut then. Resolves to the reason why the plants were not stored.
+   * Cuts off what a failed write has left: the page cache may hold lines that are not on disk, and
+   * the next process would take them for stored. The write has left none of its bytes, the first
+   * ones, or all. If other bytes follow the end, another process writes to the file, and nothing is
+   * cut off. Resolves to the error with which the plants are refused.
    */
   async function undoWrite(cause: unknown, written: Buffer): Promise<PlantStoreError> {
-    // Another process has modified the file during the write.
+    // A read may have found during the write that another process has modified the file.
     if (state.is === 'poisoned') return state.error;
     try {
       const left = Buffer.alloc(written.length);
@@ -230,12 +232,13 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
       return poison(error);
     }
     if (!NO_ROOM.includes((cause as NodeJS.ErrnoException).errno)) return poison(cause);
-    if (!isFull) reportRoom(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
-    isFull = true;
+    if (!isFullReported)
+      reportRoom(`${path}: ${reasonOf(cause)}; plants are refused until there is room`);
+    isFullReported = true;
     return toStoreError(path, cause);
   }
 
-  /** @throws Error if the file was replaced, or if its size is not in the range. */
+  /** @throws Error if the file was replaced, or if its size is below `min` or above `max`. */
   function requireSize(min: number, max = min): void {
     for (const each of paths) {
       const size = files.sizeOfSameFile(system, each, fileId);
