@@ -52,11 +52,14 @@ export interface PlantLog extends PlantStore {
   /** The size of the file in bytes, as far as it is durable. */
   readonly bytes: number;
   /**
-   * Aborted once it is unknown what the file holds. Its reason is a {@link PlantStoreError}, whose
-   * `cause` says why: a write or sync failed, or the file was modified, replaced or removed, which
-   * `close` notices as well. From then on `add` rejects with `unavailable`. To continue, close the
-   * log and open it again. A file that was modified is marked by another one beside it
-   * (`.modified`): opening it fails until somebody has checked it and removed the mark.
+   * Aborted once it is unknown what the file holds: a write or sync failed, or another process
+   * modified, replaced or removed the file, which `close` notices, too. The reason of the signal is
+   * a {@link PlantStoreError} with the failure as its `cause`. From then on, `add` rejects with
+   * `unavailable`.
+   *
+   * To continue, close the log and open it again. After another process has modified the file, a
+   * mark is beside it, a file whose name ends with `.modified`. Opening the log then fails until
+   * somebody has checked the log and removed the mark.
    */
   readonly poisoned: AbortSignal;
   /**
@@ -138,6 +141,7 @@ export async function openLog(
   options: PlantLogOptions = {},
 ): Promise<PlantLog> {
   const given = absolute(givenPath);
+  /** The real path, once it is known. */
   let path = given;
   const report = guardReport(options.report);
   let file: files.OpenFile | undefined;
@@ -150,6 +154,7 @@ export async function openLog(
     const fileId = await files.statRegularFile(file);
     path = await system.realpath(given);
     const paths = [...new Set([path, given])];
+    // Makes the directory entry of a new log durable.
     await files.syncFolder(system, dirname(path));
     lock = await acquireLock(system, path, fileId.ino);
     // Again, at each path: the process that had the log open until now may have marked it.
@@ -171,16 +176,18 @@ function createLog(log: files.LockedLog, recovered: Recovered, lock: Lock): Plan
   let closed: Promise<void> | undefined;
 
   // Not an async function, which would create one more promise for each plant.
-  function add(given: NewPlant): Promise<'created' | 'unchanged'> {
+  function add(input: NewPlant): Promise<'created' | 'unchanged'> {
     try {
-      const plant = copyPlant(given);
+      const plant = copyPlant(input);
       if (committer.state.is !== 'open') throw committer.state.error;
       const pending = committer.pending(plant.id);
       if (pending)
-        return pending.then((other) => requireSame(membersInJson(other) === membersInJson(plant)));
+        return pending.then((other) =>
+          unchangedOrConflict(membersInJson(other) === membersInJson(plant)),
+        );
       const offset = index.get(plant.id);
       if (offset === undefined) return committer.append(plant);
-      return isStoredAt(offset, plant).then(requireSame, throwAsStoreError);
+      return compareWithLine(offset, plant).then(unchangedOrConflict, throwAsStoreError);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -191,10 +198,11 @@ function createLog(log: files.LockedLog, recovered: Recovered, lock: Lock): Plan
   }
 
   /**
-   * Whether the line at an offset, which the index has for the id of a plant, is its record. Reads
-   * no more than the record takes, so a request reads little more than it has sent.
+   * Resolves to whether the line at `offset`, where the index has the id of `plant`, is the record
+   * of `plant`. Poisons the log and throws if the line has another id. Reads no more bytes than the
+   * record has, so a request reads little more than it has sent.
    */
-  async function isStoredAt(offset: number, plant: NewPlant): Promise<boolean> {
+  async function compareWithLine(offset: number, plant: NewPlant): Promise<boolean> {
     const record = Buffer.from(encodeRecord(plant));
     // Bytes that are not read are zeros, which no line has.
     const line = Buffer.alloc(record.length);
@@ -204,8 +212,8 @@ function createLog(log: files.LockedLog, recovered: Recovered, lock: Lock): Plan
   }
 
   /**
-   * Poisons the log and throws if a line, which was read at the offset that the index has for an
-   * id, does not begin with that id, or if the file was replaced or truncated.
+   * Poisons the log and throws if `line`, which was read at `offset`, does not begin as a record of
+   * `id`, or if the file was replaced or truncated.
    */
   function requireLineOf(id: bigint, line: Buffer, offset: number): void {
     const start = Buffer.from(recordStart(id));
@@ -228,13 +236,13 @@ function createLog(log: files.LockedLog, recovered: Recovered, lock: Lock): Plan
       if (content.damage === undefined) return content.plant;
       throw errorOfLine(path, { offset, ...content });
     } catch (error) {
-      // If the log has been closed meanwhile, that is why the line cannot be read.
+      // The log may have been closed or poisoned meanwhile.
       throwIfUnreadable();
       throw toStoreError(path, error);
     }
   }
 
-  /** Throws if the log is closed or poisoned. It does not throw while a write hangs. */
+  /** Throws if the log is closed or poisoned. While a write hangs, plants can be read. */
   function throwIfUnreadable(): void {
     const { state } = committer;
     if (state.is === 'closed' || state.is === 'poisoned') throw state.error;
@@ -246,8 +254,9 @@ function createLog(log: files.LockedLog, recovered: Recovered, lock: Lock): Plan
     try {
       yield* readPlants(path, file, { end, mayBeTorn: false });
     } catch (error) {
-      // If the log has been closed meanwhile, that is why it cannot be read.
+      // The log may have been closed or poisoned meanwhile.
       throwIfUnreadable();
+      // Poisons the log if the file was replaced or truncated.
       committer.requireIntact();
       throw toStoreError(path, error);
     }
@@ -258,8 +267,8 @@ function createLog(log: files.LockedLog, recovered: Recovered, lock: Lock): Plan
     try {
       await file.close().catch(throwAsStoreError);
     } finally {
-      // Before the lock is released, so that the next process that gets it sees the mark. After the
-      // file is closed, because there may have been no descriptor left for the mark.
+      // Before the lock is released, so that its next holder finds the mark. After the file is
+      // closed, because there may have been no descriptor left for the mark.
       await committer.finishMarks();
       await lock.release();
     }
@@ -285,7 +294,7 @@ function createLog(log: files.LockedLog, recovered: Recovered, lock: Lock): Plan
   };
 }
 
-function requireSame(isSamePlant: boolean): 'unchanged' {
+function unchangedOrConflict(isSamePlant: boolean): 'unchanged' {
   if (isSamePlant) return 'unchanged';
   throw storeErrors.conflict();
 }
