@@ -1,4 +1,4 @@
-// The global is a getter, which takes time for each plant.
+// The global `Buffer` is a getter, which takes time for each plant.
 import { Buffer } from 'node:buffer';
 
 import { membersInJson, type StoredPlant } from '../plant.js';
@@ -11,18 +11,18 @@ export const CRC32_MEMBER = ',"crc32":';
 const CRC32_BYTES = Buffer.from(CRC32_MEMBER);
 const CLOSING_BRACE = 0x7d;
 const ZERO = 0x30;
-/** The most bytes that follow the members of a record: a checksum, a brace and a newline. */
+/** The most bytes that a record has from {@link CRC32_MEMBER} on. */
 const MAX_END_BYTES = CRC32_BYTES.length + '4294967295}\n'.length;
 
 /** A growing buffer with the records of some plants: the lines of the log, with their newlines. */
 export interface RecordBuffer {
-  /** The length of all records, in bytes. */
+  /** The length of all records together, in bytes. */
   readonly length: number;
-  /** The memory that it takes, in bytes. */
+  /** The memory that the buffer takes, in bytes. */
   readonly capacity: number;
-  /** Returns the records. What it returns is valid until the next `add`, which may overwrite it. */
+  /** A view of the records, which is valid until the next `add`. */
   bytes(): Buffer;
-  /** Encodes the record of a plant and appends it. */
+  /** Appends the record of a plant. */
   add(plant: StoredPlant): void;
   /** Removes the records from an offset on. */
   truncate(offset: number): void;
@@ -56,9 +56,9 @@ export function createRecordBuffer(bytes: number): RecordBuffer {
     },
     bytes: () => buffer.subarray(0, length),
     add(plant) {
-      const members = encodeMembers(plant);
-      makeRoom(Buffer.byteLength(members) + MAX_END_BYTES);
-      let end = length + buffer.write(members, length);
+      const text = textBeforeChecksum(plant);
+      makeRoom(Buffer.byteLength(text) + MAX_END_BYTES);
+      let end = length + buffer.write(text, length);
       const sum = crc32(view, length, end);
       buffer.set(CRC32_BYTES, end);
       end = writeDigits(sum, buffer, end + CRC32_BYTES.length);
@@ -72,7 +72,7 @@ export function createRecordBuffer(bytes: number): RecordBuffer {
   };
 }
 
-/** Writes a number in decimal. Returns the index behind its last digit. */
+/** Writes a number in decimal. Returns the index after its last digit. */
 function writeDigits(number: number, buffer: Buffer, start: number): number {
   let end = start + 1;
   for (let power = 10; number >= power; power *= 10) end++;
@@ -91,12 +91,12 @@ export function encodeRecord(plant: StoredPlant): string {
   return records.bytes().toString();
 }
 
-/** Returns the bytes of a record that its checksum is computed from, as text. */
-export function encodeMembers(plant: StoredPlant): string {
+/** The text of a record before `,"crc32"`. The checksum is computed from the bytes of this text. */
+export function textBeforeChecksum(plant: StoredPlant): string {
   return recordStart(plant.id) + membersInJson(plant);
 }
 
-/** What the record of a plant with an id begins with. */
+/** The text with which the record of a plant begins, if the plant has this id. */
 export function recordStart(id: bigint): string {
   return `{"id":${id},`;
 }

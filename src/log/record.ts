@@ -2,7 +2,7 @@ import { crc32 } from 'node:zlib';
 
 import { parseObject, type ParsedObject, type PlantFault } from '../plant-json.js';
 import { membersPattern, type StoredPlant } from '../plant.js';
-import { CRC32_MEMBER, encodeMembers, encodeRecord } from './encode.js';
+import { CRC32_MEMBER, encodeRecord, textBeforeChecksum } from './encode.js';
 import { damageReasons } from './errors.js';
 
 /**
@@ -64,7 +64,7 @@ export function parseLine<Plant extends StoredPlant>(
   }
   if (checksum === undefined) return { plant, damage: damageReasons.noChecksum };
   // zlib's function takes a string. ./crc32.js is for the many records that need no parsing.
-  if (checksum !== crc32(encodeMembers(plant)))
+  if (checksum !== crc32(textBeforeChecksum(plant)))
     return withoutPlant(json, damageReasons.wrongChecksum);
   if (json.length < line.length) return { plant, damage: damageReasons.byteOrderMark };
   const text = json.toString();
