@@ -81,10 +81,10 @@ export type StoredPlant = StoredMembers & { readonly id: bigint };
 export type Member = keyof Plant;
 
 /**
- * The members that every stored plant has. A member that becomes required does not belong here:
- * plants of earlier versions may lack it.
+ * The members that a stored plant must have. A member that becomes required of new plants does not
+ * belong here: plants of earlier versions may lack it.
  */
-const ALWAYS_STORED: readonly Member[] = ['name'];
+const REQUIRED_OF_STORED: readonly Member[] = ['name'];
 
 /**
  * The members of a plant other than its id, in the order in which they are written. All of them are
@@ -102,8 +102,8 @@ export function isRequired(member: Member): boolean {
 export type Members = Readonly<Partial<Record<Member, unknown>>>;
 
 /**
- * Whether values keep every rule for the members of a new plant. Asks the schema, so that a keyword
- * in it holds even without a sentence in {@link newMemberFaults}.
+ * Whether values keep every rule for the members of a new plant. Asks the schema, so that each of
+ * its keywords holds, even one that has no sentence in {@link newMemberFaults}.
  */
 export function areNewMembers(values: Members): values is Plant {
   return schema.Check(values);
@@ -121,7 +121,7 @@ export function areStoredMembers(values: Members): values is StoredMembers {
 
 /** Why values cannot be the members of a stored plant, in one sentence for each member. */
 export function storedMemberFaults(values: Members): string[] {
-  return typeFaults(values, ALWAYS_STORED);
+  return typeFaults(values, REQUIRED_OF_STORED);
 }
 
 /**
@@ -218,6 +218,6 @@ function stringInJson(value: string): string {
 export function membersPattern(space = ''): string {
   return MEMBERS.map((member) => {
     const pattern = String.raw`,${space}"${member}":${space}"[^"\\\0-\x1f]*"`;
-    return ALWAYS_STORED.includes(member) ? pattern : `(?:${pattern})?`;
+    return REQUIRED_OF_STORED.includes(member) ? pattern : `(?:${pattern})?`;
   }).join('');
 }
