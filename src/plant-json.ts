@@ -69,8 +69,8 @@ export function parseNewPlant(bytes: Buffer): NewPlant {
 /**
  * Parses an object in JSON.
  *
- * @throws PlantFault if the bytes are not an object in JSON, or if it has a member of a plant
- * twice.
+ * @throws PlantFault if the bytes are not an object in JSON, or if the object gives a member of a
+ * plant twice.
  */
 export function parseObject(bytes: Buffer): ParsedObject {
   const text = bytes.toString('utf8');
@@ -167,7 +167,7 @@ const ALL_MEMBERS: readonly string[] = ['id', ...MEMBERS];
 
 /**
  * The id as it is written in the text of an object; empty if there is none. JSON.parse would round
- * it, and accept a member that is given twice. (On Node 20, its reviver does not get the text.)
+ * it, and accept a member that is given twice. (On Node 20, its reviver gets no text.)
  *
  * @throws PlantFault if a member of a plant is given twice.
  */

@@ -36,9 +36,9 @@ export interface PlantHandlerOptions extends GivenLimits {
  * method are looked at. Without `next`, it is answered with 404 or 405 once its token is accepted.
  *
  * The returned promise resolves once the response is ended or the connection destroyed, or once
- * `next` has returned; if `next` returns a promise, once that is fulfilled. It need not be awaited:
- * the handler reports its own errors, throws only what `next` throws, and its promise rejects only
- * if the promise of `next` does.
+ * `next` has returned; if `next` returns a promise, once this promise is fulfilled. The handler
+ * need not be awaited: it reports its own errors, throws only what `next` throws, and its promise
+ * rejects only if the promise of `next` does.
  *
  * @example
  * ```ts

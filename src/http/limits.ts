@@ -34,8 +34,8 @@ export const DEFAULT_LIMITS: PlantHandlerLimits = {
 };
 
 /**
- * The smallest value of `maxBufferedBytes`, in bodies of the largest size. One of these reserves
- * four times its size, which is then half of the memory.
+ * The smallest value of `maxBufferedBytes`, in bodies of the largest size. One of these bodies
+ * reserves four times its size, so it takes at most half of the memory.
  */
 export const MIN_BUFFERED_BODIES = 8;
 

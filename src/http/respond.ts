@@ -48,7 +48,10 @@ export async function sendFailure(
   else res.destroy();
 }
 
-/** Whether a response can be sent: nothing of it is sent yet, and its request was not aborted. */
+/**
+ * Whether a response can be sent: it has not begun, its request was not aborted, and its connection
+ * has not ended.
+ */
 function canSend(req: HttpRequest, res: HttpResponse): boolean {
   const isAborted = req.destroyed && !req.readableEnded;
   return !isOver(req, res) && !isAborted && !res.destroyed && !res.headersSent;
@@ -111,7 +114,8 @@ function keepsConnection(req: HttpRequest, failure: Failure): boolean {
   if (isHttp2(req)) return true;
   if (failure.closesConnection) return false;
   if (complete) return true;
-  // Closing the connection loses no other request: node:http has parsed nothing after this one.
+  // It is unknown whether a body follows `Expect`, and how long a chunked body is. Closing the
+  // connection loses no other request: node:http has parsed nothing after an incomplete one.
   if (headers.expect !== undefined || headers['transfer-encoding'] !== undefined) return false;
   // Without a declared length (NaN), there is no rest.
   return !(declaredLength(req) > DRAIN.maxBytes);
