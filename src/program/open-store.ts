@@ -11,7 +11,7 @@ import type { StoreSettings } from './settings/table.js';
 /** The configured store, once it is open. */
 export interface OpenedStore {
   readonly store: PlantStore & { check(): Promise<void>; plants(): AsyncIterable<StoredPlant> };
-  /** Where it keeps plants: `log: /srv/plants.jsonl`. */
+  /** Where the store keeps plants: `log: /srv/plants.jsonl`. */
   readonly place: string;
   /** The log, if the store is one. */
   readonly log?: PlantLog;

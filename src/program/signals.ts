@@ -28,8 +28,8 @@ const STDIN = 0;
 
 /**
  * Handles signals. The first SIGTERM or SIGINT requests a shutdown, and a later one kills the
- * process. If the standard input is a terminal, SIGHUP means that it was closed, and requests a
- * shutdown.
+ * process. If the standard input is a terminal, SIGHUP means that the terminal was closed, and
+ * requests a shutdown.
  */
 export function handleSignals(): Shutdown {
   const stopping = new AbortController();

@@ -38,7 +38,7 @@ type Target = Pick<OpenedStore, 'log'> & { readonly store: PlantStore };
  * For each of the first {@link MAX_LISTED} refused lines, prints its number, and why `POST /plants`
  * would refuse the plant. At the end, prints how many lines were refused in total. The store is
  * opened only once the file turns out to hold JSON lines. An import can be repeated: a plant that
- * the store has already is unchanged.
+ * the store already has stays unchanged.
  *
  * @throws Error if the file cannot be read or does not hold JSON lines; the first error of the
  * store that is not about a plant.

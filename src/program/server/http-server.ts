@@ -12,6 +12,7 @@ import { bind } from './bind.js';
 import { trackConnections, type Connection } from './connections.js';
 import { STOP_TIMES, stopServer } from './stop.js';
 
+/** Handles a request. The promise does not reject. */
 export type Handler = (req: IncomingMessage, res: ServerResponse) => Promise<void>;
 
 export interface PlantServerOptions {
@@ -33,7 +34,7 @@ export interface PlantServer {
   renewTls(tls: TlsMaterial): void;
   /** How many connections are open, and how many were closed on arrival because of the limit. */
   countConnections(): Promise<{ readonly open: number; readonly dropped: number }>;
-  /** Stops as {@link stopServer} does. */
+  /** Stops in the stages of {@link stopServer}. */
   stop(): Promise<void>;
 }
 
@@ -81,7 +82,8 @@ export function createPlantServer({
   const report = limitRate();
   const options = {
     ...CONNECTION_LIMITS,
-    // node:http starts no timer for it, because `trackConnections` replaces `socket.setTimeout`.
+    // node:http only announces it to clients: `trackConnections` replaces `socket.setTimeout`, which
+    // would start a timer.
     keepAliveTimeout: keepAliveMs,
     // node:http would answer a request without Host with an empty body.
     requireHostHeader: false,
