@@ -30,12 +30,11 @@ export interface Committer {
   /** The pending plant with an id. Resolves once it is durable; rejects as `append` does. */
   pending(id: bigint): Promise<NewPlant> | undefined;
   /**
-   * Resolves once the plant is durable. Only for an id that is neither pending nor in the index,
-   * while the state is `open`.
+   * Resolves once the plant is durable. Rejects with `unavailable` if its line is not in the log,
+   * or if that is unknown. Must be called only while the state is `open`, and only with an id that
+   * is neither pending nor in the index.
    *
-   * Rejects with `unavailable` if its line is not in the log, or if that is unknown.
-   *
-   * @throws RangeError if its line would be longer than {@link MAX_RECORD_BYTES}.
+   * @throws RangeError if the line would be longer than {@link MAX_RECORD_BYTES}.
    */
   append(plant: NewPlant): Promise<'created'>;
   /**
@@ -130,7 +129,8 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
   // One timer for all commits: creating one takes 2 µs.
   const timer = system.startTimer(onTimeout, HANG_MS);
 
-  // Bound to the asynchronous context that opened the log: a batch belongs to many requests.
+  // Bound to the asynchronous context that opened the log, not to that of one request: a batch has
+  // the plants of many requests.
   const run = AsyncResource.bind(async (): Promise<void> => {
     // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
@@ -254,6 +254,7 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
   }
 
   function poison(cause: unknown): PlantStoreError {
+    // Even if the log is already poisoned for another reason.
     if (codeOf(cause) === MODIFIED) marked ??= leaveMarks(log);
     if (state.is === 'poisoned') return state.error;
     const error = toStoreError(path, cause);

@@ -96,7 +96,7 @@ export function textBeforeChecksum(plant: StoredPlant): string {
   return recordStart(plant.id) + membersInJson(plant);
 }
 
-/** The text with which the record of a plant begins, if the plant has this id. */
+/** The beginning of every record with this id. */
 export function recordStart(id: bigint): string {
   return `{"id":${id},`;
 }

@@ -81,7 +81,7 @@ async function open(system: System, path: string, flags: number, mode?: number):
     },
     async truncate(size) {
       await system.ftruncate(descriptor, size);
-      // A power cut must not restore the removed bytes behind newer ones.
+      // Otherwise, a power cut could restore the removed bytes after newer ones.
       await sync();
     },
     sync,
@@ -114,7 +114,7 @@ export function openToRead(system: System, path: string): Promise<OpenFile> {
 }
 
 /**
- * Resolves to the state of a file. It has the {@link FileId}.
+ * Resolves to the state of a file, whose `dev` and `ino` are its {@link FileId}.
  *
  * @throws Error if the file is not a regular one: only a regular file keeps what is written to it.
  */
@@ -130,7 +130,7 @@ export async function statRegularFile(file: OpenFile): Promise<BigIntStats> {
  */
 export type FileId = Readonly<Pick<BigIntStats, 'dev' | 'ino'>>;
 
-/** The file of a log that is open and locked, as the parts of the log share it. */
+/** The open and locked file of a log, and what is needed to use it. */
 export interface LockedLog {
   readonly system: System;
   readonly file: OpenFile;
@@ -212,7 +212,7 @@ export async function linkFile(system: System, path: string, name: string): Prom
   await syncFolder(system, dirname(name));
 }
 
-/** A path that ends with a hash of the content, so that no file with other bytes is replaced. */
+/** A path with a hash of a file's content, so that no file with other bytes is replaced. */
 export function nameAfterContent(path: string, hash: Hash): string {
   return `${path}-${hash.digest('hex').slice(0, 16)}`;
 }

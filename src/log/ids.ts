@@ -14,9 +14,9 @@ export interface IdIndex {
 }
 
 /*
- * Many small hash tables, of which each doubles on its own: at ten million plants, one growth moves
- * 13,000 ids. A Map would stall while it grows, take 47 bytes a plant, or 71 with bigints as keys,
- * and end at 2^24.
+ * Many small hash tables, each of which grows on its own: at ten million plants, one growth moves
+ * 13,000 ids. A Map would stall while it grows, take 47 bytes a plant (71 with bigints as keys),
+ * and end at 2^24 entries.
  */
 const TABLE_BITS = 10;
 /** The first bits of a hash select its table, and the last ones its slot. */

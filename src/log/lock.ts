@@ -32,8 +32,8 @@ const TEMPORARY = '~';
 const RANDOM_BYTES = 8;
 const RANDOM_LENGTH = 11;
 /**
- * How long a process tries to get the lock. A restart may overlap with the process that it
- * replaces.
+ * How long a process tries to get the lock: a process may be started before the one that it
+ * replaces has ended.
  */
 const ACQUIRE_TIMEOUT_MS = 3_000;
 /**
@@ -161,7 +161,7 @@ async function createClaim(folder: ClaimFolder, name: string): Promise<Lock | un
 
 /**
  * Removes the dead claims to this log until a live one is found. Resolves to whether none was
- * found. The claim with `ownName` is not looked at.
+ * found. The claim with `ownName` is skipped.
  */
 async function removeDeadClaims(folder: ClaimFolder, ownName?: string): Promise<boolean> {
   const { system, path, socketFolder, prefix } = folder;

@@ -147,7 +147,7 @@ export async function openLog(
   let file: files.OpenFile | undefined;
   let lock: Lock | undefined;
   try {
-    // Before a file is created: the log may have been removed.
+    // Before a file is created: a marked log may have been removed.
     await requireUnmarked(system, given);
     await files.createFolder(system, dirname(given));
     file = await files.openLogFile(system, given);

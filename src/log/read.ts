@@ -12,7 +12,7 @@ import { nodeSystem, type System } from './system.js';
  * Reads the plants of a log in the order in which they were stored. The file is neither locked nor
  * changed, so another process may have it open. What that process appends after the first plant has
  * been requested is not read. An incomplete last line, which was never acknowledged, is not read
- * either. A plant that is read may be of a write that fails later, and is then not stored.
+ * either. A plant that is read may belong to a write that fails later, and is then not stored.
  *
  * The file is closed at the end of a `for await` loop; without a loop, by `return()`.
  *
@@ -53,7 +53,7 @@ async function* withFile<T>(
     try {
       const { size } = await files.statRegularFile(file);
       yield* read(file, Number(size));
-      // Otherwise the end of the file would pass for the end of the log.
+      // The new end of a file that was truncated meanwhile would pass for the end of the log.
       if ((await file.stat()).size < size) throw fileErrors.truncated();
     } finally {
       await file.close();

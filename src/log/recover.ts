@@ -15,9 +15,9 @@ export interface Recovered {
 }
 
 /**
- * Checks every line of a log. A last line that lacks only its newline gets it. The torn tail is cut
- * off: the bytes that an incomplete write has left after the last newline. They were never
- * acknowledged.
+ * Checks every line of a log. If the last line lacks only its newline, the newline is added. The
+ * torn tail is cut off: the bytes that an incomplete write has left after the last line. They were
+ * never acknowledged.
  *
  * @throws PlantStoreError `damaged` if a line is not what was written. Nothing is changed then.
  * @throws Error if the file is not a log. Nothing is changed then.
@@ -25,13 +25,13 @@ export interface Recovered {
 export async function recover(log: LockedLog, options?: ReadingOptions): Promise<Recovered> {
   const { file, path } = log;
   const index = createIdIndex();
-  let first: Line | undefined;
+  let firstDamaged: Line | undefined;
   let last: CheckedPart | undefined;
   for await (const checked of checkLines(file, index, options)) {
-    first ??= checked.damaged[0];
+    firstDamaged ??= checked.damaged[0];
     // In a file that is no log, every line would be damaged. So reading goes on until a line shows
     // that the file is a log.
-    if (first && checked.isLog) throw errorOfLine(path, first);
+    if (firstDamaged && checked.isLog) throw errorOfLine(path, firstDamaged);
     last = checked;
   }
   if (!last) return { index, end: 0 };

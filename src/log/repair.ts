@@ -30,8 +30,8 @@ export interface Repair {
  * Replaces a log that has damaged lines, or whose last line lacks its newline, with a repaired one.
  * Records are copied byte for byte. A damaged line is written again as a record if it holds a plant
  * whose id no earlier line has. All other damaged lines are left out, and so are torn bytes. If no
- * line is damaged and the last one has its newline, nothing is changed: the next start moves torn
- * bytes away.
+ * line is damaged and the last one has its newline, nothing is changed. Torn bytes are then left to
+ * the next start, which moves them to a file.
  *
  * The new log is written beside the old one. Once it is durable, the old log gets a second name,
  * and the new log is renamed to its path. So the path always names a whole log, and the old log is
