@@ -82,8 +82,8 @@ export function createPlantServer({
   const report = limitRate();
   const options = {
     ...CONNECTION_LIMITS,
-    // node:http only announces it to clients: `trackConnections` replaces `socket.setTimeout`, which
-    // would start a timer.
+    // node:http only announces it to clients: `trackConnections` replaces `socket.setTimeout`,
+    // which would start a timer.
     keepAliveTimeout: keepAliveMs,
     // node:http would answer a request without Host with an empty body.
     requireHostHeader: false,

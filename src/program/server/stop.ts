@@ -23,8 +23,8 @@ export const STOP_TIMES = {
  *
  * 1. At once, it stops listening, and the latest request of each connection becomes the last one.
  *    A connection is closed after its response.
- * 2. Every `idleMs` from then on, each connection is closed that has waited longer than `idleMs` for
- *    the head of a request.
+ * 2. Every `idleMs` from then on, each connection is closed that has waited longer than `idleMs`
+ *    for the head of a request.
  * 3. After `requestsMs`, each request that has no response yet gets a 503.
  * 4. After another `lastResponsesMs`, the remaining connections are destroyed.
  *
