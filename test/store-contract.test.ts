@@ -140,3 +140,20 @@ for (const { name, check } of storeContract)
       await t.rejects(checked, failure, 'the message names the plant');
       t.ok(closed().length > 0, 'and it is closed');
     });
+
+/** A store whose `add` ends some microtasks after that of the store that it wraps. */
+function delayed(store: PlantStore): PlantStore {
+  return {
+    close: () => store.close(),
+    async add(plant) {
+      const outcome = await store.add(plant);
+      for (let n = 0; n < 20; n++) await Promise.resolve();
+      return outcome;
+    },
+  };
+}
+
+for (const { name, check } of storeContract)
+  t.test(`a store that wraps another passes the check: ${name}`, (t) =>
+    t.resolves(check(() => delayed(memoryStore()))),
+  );
