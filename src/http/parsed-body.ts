@@ -9,8 +9,8 @@ import type { HttpRequest } from './request.js';
  * Returns the plant in the `rawBody` or `body` of a request that a body parser has read, within the
  * limits of size and memory.
  *
- * @throws Failure if there is neither, if it is text with U+FFFD, or if it exceeds a limit.
- * @throws PlantFault if it is not a plant.
+ * @throws Failure if there is neither, if the body is text with U+FFFD, or if it exceeds a limit.
+ * @throws PlantFault if the body is not a plant.
  */
 export function parsedPlant(
   req: HttpRequest,
