@@ -8,8 +8,8 @@ const releasesBySocket = new WeakMap<object, Set<() => void>>();
 
 /**
  * Holds a reservation until the response is flushed, because the request and the response stay in
- * memory until then. If the flush takes longer than `timeoutMs`, destroys the connection; in HTTP/2,
- * the stream.
+ * memory until then. If the flush takes longer than `timeoutMs`, destroys the connection; in
+ * HTTP/2, the stream.
  */
 export function releaseWhenFlushed(
   req: HttpRequest,
