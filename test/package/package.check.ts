@@ -150,6 +150,11 @@ t.test(
   },
 );
 
+t.test('with the package, an application installs typebox, and not pg', async (t) => {
+  const packages = readdirSync(join(consumer, 'node_modules')).filter((name) => !/^\./.test(name));
+  t.strictSame(packages, ['plant-store', 'typebox']);
+});
+
 t.test('npm runs no script when it installs the package', async (t) => {
   const installed = join(consumer, 'node_modules/plant-store/package.json');
   const { scripts } = JSON.parse(readFileSync(installed, 'utf8')) as { scripts: object };
@@ -313,7 +318,7 @@ function writeSources(t: Test): string {
   return repository;
 }
 
-t.test('npm builds the package as a member of a workspace', async (t) => {
+t.test('npm builds the package as a member of a workspace, also again', async (t) => {
   const root = folderOutside(t);
   cpSync(writeSources(t), join(root, 'packages/plant-store'), { recursive: true });
   const workspace = '{ "private": true, "workspaces": ["packages/*"] }';
@@ -321,6 +326,10 @@ t.test('npm builds the package as a member of a workspace', async (t) => {
   for (const [name, content] of Object.entries(files)) writeFileSync(join(root, name), content);
   await execute(root, 'npm', 'install', '--prefer-offline');
   t.equal(await execute(root, process.execPath, 'import.mjs'), `${EXPORTS}\n`);
+  // npm makes the program executable when it links it, but not when it is built again.
+  await execute(root, 'npm', 'run', 'build', '--workspace=plant-store');
+  const program = 'node_modules/.bin/plant-store';
+  t.equal(await execute(root, program, '--version'), `${PACKAGE.version}\n`);
 });
 
 t.test('a build without TypeScript says what to install', async (t) => {
