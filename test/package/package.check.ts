@@ -4,7 +4,9 @@ import { fileURLToPath } from 'node:url';
 
 import t, { type Test } from 'tap';
 
-import { storeContract } from '../../dist/store-contract.js';
+import * as main from '../../dist/index.js';
+import * as postgres from '../../dist/postgres/index.js';
+import * as contract from '../../dist/store-contract.js';
 import { folderOutside, INSTALL_SCRIPTS, execute } from '../helpers/command.js';
 import { NEWEST_TYPES, typeFaults, type Compilation } from '../helpers/compile.js';
 import { block, blocks, EXAMPLES, read } from '../helpers/documents.js';
@@ -20,11 +22,20 @@ const PACKAGE = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as 
   readonly devDependencies: Readonly<Record<string, string>>;
 };
 
+/** The code of a program that uses all exports of a module. */
+function usesAll(specifier: string, exports: object): string {
+  const names = Object.keys(exports).join(', ');
+  return `import { ${names} } from '${specifier}'; export const all = { ${names} };`;
+}
+
 /** Programs that use the package and nothing else. */
 const PROGRAMS = {
   ...Object.fromEntries(
     Object.entries(EXAMPLES).filter(([, code]) => !/from '(?!plant-store|node:|\.)/.test(code)),
   ),
+  'all.ts': usesAll('plant-store', main),
+  'all-of-postgres.ts': usesAll('plant-store/postgres', postgres),
+  'all-of-contract.ts': usesAll('plant-store/store-contract', contract),
   'document.ts': `
     import type { OpenAPIV3_1 } from 'openapi-types';
     import { openapi } from 'plant-store';
@@ -151,7 +162,9 @@ t.test(
 );
 
 t.test('with the package, an application installs typebox, and not pg', async (t) => {
-  const packages = readdirSync(join(consumer, 'node_modules')).filter((name) => !/^\./.test(name));
+  const packages = readdirSync(join(consumer, 'node_modules')).filter(
+    (name) => !name.startsWith('.'),
+  );
   t.strictSame(packages, ['plant-store', 'typebox']);
 });
 
@@ -169,7 +182,7 @@ t.test('the contract of a store runs without this repository, under node:test', 
   for (const name of ['store.js', 'store.test.js'])
     cpSync(join(ROOT, '.test/embedding/examples', name), join(outside, name));
   const output = await execute(outside, process.execPath, '--test', '--test-reporter=tap');
-  t.match(output, `# pass ${storeContract.length}\n`);
+  t.match(output, `# pass ${contract.storeContract.length}\n`);
   t.match(output, '# fail 0\n');
 });
 
