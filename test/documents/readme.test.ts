@@ -154,7 +154,7 @@ t.test('the maps of CONTRIBUTING.md have every folder of src/ and test/', async 
 t.test('no two exports in test/ have the same name', async (t) => {
   const places = new Map<string, string>();
   for (const path of readdirSync('.test', { encoding: 'utf8', recursive: true })) {
-    if (!path.endsWith('.js')) continue;
+    if (path.includes('node_modules') || !path.endsWith('.js')) continue;
     const exported = /^export (?:async )?(?:function\*?|const|let|class) (\w+)/gm;
     for (const [, name = ''] of readFileSync(join('.test', path), 'utf8').matchAll(exported)) {
       t.equal(places.get(name), undefined, `${name}: ${path}`);
