@@ -234,7 +234,8 @@ t.test('a body that is not JSON in UTF-8 is refused, without any of its text', a
   for (const body of ['{"id":01,"name":"fern"}', '{"id":1,"name":"\n"}', 'id=1&name=fern'])
     t.match(read(body), { kind: 'json', message: faulty }, body);
   t.match(read(Buffer.from(plant, 'utf16le')), { kind: 'json', message: faulty });
-  // Latin-1, a character cut short, an overlong NUL, a pair of surrogates (CESU-8), more than U+10FFFF, and no UTF-8.
+  // Latin-1, a character cut short, an overlong NUL, a pair of surrogates (CESU-8), more than
+  // U+10FFFF, and no UTF-8.
   for (const hex of ['e9', 'f09f8c', 'c080', 'eda0bcedbcbf', 'f4908080', 'ff']) {
     const name = Buffer.from(hex, 'hex').toString('latin1');
     const body = Buffer.from(`{"id":1,"name":"${name}"}`, 'latin1');

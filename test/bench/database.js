@@ -3,8 +3,9 @@
 import { missingForServers, query, startCluster } from '../../.test/postgres/cluster.js';
 
 /**
- * Starts a PostgreSQL server with its default settings in a temporary folder; TMPDIR chooses the disk. Returns the
- * systems: those that need a database have one of their own, which is empty at each start.
+ * Starts a PostgreSQL server with its default settings in a temporary folder; TMPDIR chooses the
+ * disk. Returns the systems: those that need a database have one of their own, which is empty at
+ * each start.
  *
  * @param {import('./systems.js').System[]} systems
  * @param {{ teardown: (callback: () => unknown) => void }} owner

@@ -1,15 +1,16 @@
 /**
- * Measures the service beside what others would run, servers with group commit and one that stores nothing, or beside
- * another build of it:
+ * Measures the service beside what others would run, servers with group commit and one that stores
+ * nothing, or beside another build of it:
  *
  *   npm run bench http -- [--rounds 12] [--turns 2] [--seconds 1] [--connections 16,64,256,1024]
  *                    [--systems floor,plant-store,by-hand,../before/dist/server.js] [--folder /tmp]
  *                    [--markdown FILE] [--svg FILE]
  *
- * For the systems with PostgreSQL, it starts a server in a temporary folder; TMPDIR chooses the disk.
+ * For the systems with PostgreSQL, it starts a server in a temporary folder; TMPDIR chooses the
+ * disk.
  *
- * The exit code is 0 whatever the figures are, and 1 if a server fails, a request is not answered with 200, or a plant
- * that was answered 200 is missing from its log or database.
+ * The exit code is 0 whatever the figures are, and 1 if a server fails, a request is not answered
+ * with 200, or a plant that was answered 200 is missing from its log or database.
  */
 
 import { spawnSync } from 'node:child_process';

@@ -1,4 +1,7 @@
-/** One round: starts all servers on new folders, checks their work, and loads them by turns with wrk. */
+/**
+ * One round: starts all servers on new folders, checks their work, and loads them by turns with
+ * wrk.
+ */
 
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -53,11 +56,12 @@ export async function measureRounds({ rounds, ...settings }, folder) {
 }
 
 /**
- * Runs all systems at the same time, each in a new process. At each number of connections, one of them is loaded for
- * `seconds` while the others are idle, then the next one, for so many `turns`. What else happens on the machine affects
- * all of them alike.
+ * Runs all systems at the same time, each in a new process. At each number of connections, one of
+ * them is loaded for `seconds` while the others are idle, then the next one, for so many `turns`.
+ * What else happens on the machine affects all of them alike.
  *
- * @param {{ systems: import('./systems.js').System[], connections: number[], turns: number, seconds: number }} settings
+ * @param {{ systems: import('./systems.js').System[], connections: number[], turns: number,
+ * seconds: number }} settings
  * @param {string} parent the folder in which the data folders are created
  * @returns {Promise<({ name: string, connections: number } & import('./report.js').Figures)[]>}
  */
@@ -258,8 +262,8 @@ const IDS_PER_RUN = 1e9;
 
 /**
  * Checks that every id is unique, and that all plants answered 200 and only plants that were sent
- * are stored. The two differ by the plants refused, and by at most one per connection whose response
- * came too late for wrk.
+ * are stored. The two differ by the plants refused, and by at most one per connection whose
+ * response came too late for wrk.
  */
 function checkIds(ids, loads) {
   if (new Set(ids).size !== ids.length) throw new Error('an id is stored twice');

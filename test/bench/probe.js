@@ -6,8 +6,8 @@
  * - `memory`: what is in use after a forced collection
  * - `delay`: the longest pause of the event loop since this was last asked
  *
- * Sampling the event loop needs a timer, so it starts with the first question about it. Until then the server runs
- * as without this module.
+ * Sampling the event loop needs a timer, so it starts with the first question about it. Until then
+ * the server runs as without this module.
  */
 
 import { readFileSync } from 'node:fs';

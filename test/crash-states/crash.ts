@@ -53,8 +53,8 @@ export function killsAt({ process, trail, operation, inFlight }: Moment): CrashS
 }
 
 /**
- * A key that is equal for equal states after the same number of crashes. After the last crash, only what
- * processes see matters, not whether it is durable.
+ * A key that is equal for equal states after the same number of crashes. After the last crash, only
+ * what processes see matters, not whether it is durable.
  */
 function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): string {
   const key = isLast ? keyOf(reachable(world.visible)) : keyOfWorld(world);
@@ -76,12 +76,12 @@ const allAt = (moment: Moment): CrashState[] => [
 ];
 
 /**
- * Runs a workload and recovers from every state that a crash at any moment can leave; then from every
- * state that a crash during one of these recoveries can leave, and so on. Resolves to the number of different states
- * that were checked, and to what went wrong after which crashes.
+ * Runs a workload and recovers from every state that a crash at any moment can leave; then from
+ * every state that a crash during one of these recoveries can leave, and so on. Resolves to the
+ * number of different states that were checked, and to what went wrong after which crashes.
  *
- * A moment is during an operation, as late as possible: when all that remains to be done waits for it. The last
- * one is the end.
+ * A moment is during an operation, as late as possible: when all that remains to be done waits for
+ * it. The last one is the end.
  */
 export async function explore(
   { start, knowledge, run, goOn }: Workload,

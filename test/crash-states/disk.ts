@@ -1,23 +1,24 @@
 import type { Random } from './random.js';
 
 /*
- * The content of a simulated disk, and what can remain of changes to it after a power cut. A disk is
- * immutable: a change returns a new disk, which shares everything unchanged.
+ * The content of a simulated disk, and what can remain of changes to it after a power cut. A disk
+ * is immutable: a change returns a new disk, which shares everything unchanged.
  *
  * The simulated file system promises this, and no more:
  *
- * - A write to a file opened with `O_DSYNC` is durable once it has returned, and so are the size of the file and
- *   every earlier cut. On macOS, all of this is durable only after `fsync`.
- * - Of a write in flight, any subset of its sectors may be on the disk. The file may end at the end of the write, at
- *   the end of any sector, or where it ended before; what was not written is zeros. Bytes that were durable stay as
- *   they were.
+ * - A write to a file opened with `O_DSYNC` is durable once it has returned, and so are the size of
+ *   the file and every earlier cut. On macOS, all of this is durable only after `fsync`.
+ * - Of a write in flight, any subset of its sectors may be on the disk. The file may end at the end
+ *   of the write, at the end of any sector, or where it ended before; what was not written is
+ *   zeros. Bytes that were durable stay as they were.
  * - A cut that is not durable has happened or not, whatever was written after it.
- * - A created, renamed or removed entry is durable once its folder has been synced. Until then, each of these
- *   changes has happened or not, in any combination. A rename is atomic.
- * - The operations of a killed process stay in the page cache. The operation in flight has happened or not; a write
- *   may also have stopped after any sector.
+ * - A created, renamed or removed entry is durable once its folder has been synced. Until then,
+ *   each of these changes has happened or not, in any combination. A rename is atomic.
+ * - The operations of a killed process stay in the page cache. The operation in flight has happened
+ *   or not; a write may also have stopped after any sector.
  * - Any of these operations may hang. Then it has happened or not, and may still happen.
- * - A write that fails with `EIO` may have left all of its bytes in the page cache. No later sync writes them.
+ * - A write that fails with `EIO` may have left all of its bytes in the page cache. No later sync
+ *   writes them.
  */
 
 /** A disk writes a sector as a whole or not at all. */
@@ -149,7 +150,9 @@ function withParts(disk: Disk, ino: number, size: number, parts: readonly Part[]
   return withInode(disk, ino, { kind: 'file', content });
 }
 
-/** The parts of an effect that a killed process may have carried out: a write ends after any sector. */
+/**
+ * The parts of an effect that a killed process may have carried out: a write ends after any sector.
+ */
 export function beginningsOf(effect: Effect): Effect[] {
   if (effect.kind !== 'write') return [];
   const ends = partsOf(effect).map(({ offset, bytes }) => offset + bytes.length - effect.offset);

@@ -1,6 +1,7 @@
 /*
  * Recovers from every state that a crash can leave during a workload. With two crashes, which take
- * minutes for all workloads, also from every state that a crash during one of these recoveries can leave.
+ * minutes for all workloads, also from every state that a crash during one of these recoveries can
+ * leave.
  */
 import t from 'tap';
 

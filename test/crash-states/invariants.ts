@@ -192,7 +192,9 @@ function expectKept({ machine, knowledge: { kept } }: SimulatedProcess): void {
 
 const NAMES = /^plants\.jsonl(?:\.(?:torn|damaged)-[0-9a-f]{16}|\.copy|\.moved)?$/;
 
-/** There are no files but the log, those that its document names, and a copy that an operator began. */
+/**
+ * There are no files but the log, those that its document names, and a copy that an operator began.
+ */
 function expectKnownNames({ machine }: SimulatedProcess): void {
   for (const name of machine.filesIn(dirname(LOG)).keys()) ok(NAMES.test(name), `${name} was left`);
 }

@@ -11,8 +11,8 @@ export interface Knowledge {
   /** The damaged lines that are in the log. */
   readonly damaged: Set<string>;
   /**
-   * These lines, those that a repair has removed, and durable torn tails. All of them are in the log, or in another
-   * file.
+   * These lines, those that a repair has removed, and durable torn tails. All of them are in the
+   * log, or in another file.
    */
   readonly kept: Set<string>;
   /** The writes to the log that the last power cut interrupted. */
@@ -21,7 +21,10 @@ export interface Knowledge {
   isMarked: boolean;
 }
 
-/** What is known of a log with the lines of these plants, then other bytes: damaged lines, and a torn tail. */
+/**
+ * What is known of a log with the lines of these plants, then other bytes: damaged lines, and a
+ * torn tail.
+ */
 export function knowledgeOf(plants: readonly NewPlant[] = [], others = ''): Knowledge {
   const kept = others.split(/(?<=\n)/);
   return {

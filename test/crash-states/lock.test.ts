@@ -1,6 +1,6 @@
 /*
- * Processes that acquire the lock at once, in every order of their steps, with each of them stopped or killed
- * at any moment. The steps are those of the real lock, in a simulated folder.
+ * Processes that acquire the lock at once, in every order of their steps, with each of them stopped
+ * or killed at any moment. The steps are those of the real lock, in a simulated folder.
  */
 import t from 'tap';
 

@@ -45,7 +45,10 @@ const PREFIX = claimPrefix(INO);
 /** Claims have short names: `2-1` is the first one of the process 2. */
 const shortName = (path: string): string => basename(path).slice(PREFIX.length);
 
-/** Lets processes with these numbers acquire the lock in a folder with the sockets of dead processes. */
+/**
+ * Lets processes with these numbers acquire the lock in a folder with the sockets of dead
+ * processes.
+ */
 function begin(numbers: readonly number[], { looks }: LockOptions, left: readonly string[]) {
   const folder = new Map<string, Socket>(left.map((name) => [name, { listens: false }]));
   const names = (): string[] => [...folder.keys()].sort();
@@ -157,8 +160,8 @@ function begin(numbers: readonly number[], { looks }: LockOptions, left: readonl
     /** A text that is the same for equal states. */
     key: () => [...contenders.map(({ history }) => history), ...names()].join('|'),
     /**
-     * First the results of operations. A process that is stopped is one of which none is chosen. If nobody notices one,
-     * its place in the order makes no difference.
+     * First the results of operations. A process that is stopped is one of which none is chosen. If
+     * nobody notices one, its place in the order makes no difference.
      */
     events: (): readonly Event[] => {
       const events = contenders.map(({ results }) => results());
@@ -189,9 +192,10 @@ async function succeed(options: LockOptions, left: readonly string[]): Promise<W
 }
 
 /**
- * Lets processes acquire the lock at once, in every order of their operations, with each of them stopped or killed at
- * any moment. If all of them are killed in any state, the next process must get the lock. Each order is run from its
- * beginning, up to a state that is known. Resolves to what went wrong, with the first order that leads to it.
+ * Lets processes acquire the lock at once, in every order of their operations, with each of them
+ * stopped or killed at any moment. If all of them are killed in any state, the next process must
+ * get the lock. Each order is run from its beginning, up to a state that is known. Resolves to what
+ * went wrong, with the first order that leads to it.
  */
 export async function exploreLock(options: LockOptions): Promise<ReadonlyMap<Wrong, string>> {
   const numbers = Array.from({ length: options.processes }, (_, n) => n + 1);

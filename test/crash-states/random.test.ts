@@ -1,6 +1,7 @@
 /*
- * Recovers from crash states at random. The first history has the seed of the run, the next one the next
- * number, and so on: a run with TEST_SEED set to the seed of a failure begins with that history.
+ * Recovers from crash states at random. The first history has the seed of the run, the next one the
+ * next number, and so on: a run with TEST_SEED set to the seed of a failure begins with that
+ * history.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 

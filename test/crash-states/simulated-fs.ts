@@ -8,8 +8,8 @@ import { fileIn, folderIn, ROOT, type Effect, type EntryChange, type Inode } fro
 import { flushed, withEffect, withFailed, withNewInode, type World } from './world.js';
 
 /*
- * The lock is explored on its own. Here, no other process has the log open, and the sockets of this one are in no
- * folder.
+ * The lock is explored on its own. Here, no other process has the log open, and the sockets of this
+ * one are in no folder.
  */
 
 /** A simulated file system, as one process sees it. */
@@ -49,14 +49,19 @@ export function createMachine(
   const timers = new Set<() => void>();
   let world = start;
 
-  /** An effect is visible at once. If the operation makes it durable, it is so when that returns. */
+  /**
+   * An effect is visible at once. If the operation makes it durable, it is so when that returns.
+   */
   async function change(name: string, effect: Effect): Promise<void> {
     world = withEffect(world, effect);
     await takeTime();
     await onOperation(name, effect);
   }
 
-  /** If the operation hangs, all timers expire. It is in progress until then, and may crash afterwards. */
+  /**
+   * If the operation hangs, all timers expire. It is in progress until then, and may crash
+   * afterwards.
+   */
   async function takeTime(): Promise<void> {
     if (!machine.hangs) return;
     await nextTurn();

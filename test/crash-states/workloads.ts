@@ -26,7 +26,10 @@ const OAK: NewPlant = { id: 4n, name: 'oak'.repeat(200) };
 
 const TORN = lineOf(OAK).slice(0, 500);
 
-/** A workload on a log with the lines of some plants, then other bytes: damaged lines, and a torn tail. */
+/**
+ * A workload on a log with the lines of some plants, then other bytes: damaged lines, and a torn
+ * tail.
+ */
 export function onLog(plants: readonly NewPlant[], others: string, run: Workload['run']): Workload {
   const start = worldWith(dirname(LOG), plants.map(lineOf).join('') + others);
   return { start, knowledge: knowledgeOf(plants, others), run };

@@ -11,7 +11,10 @@ import {
   type Outcomes,
 } from './disk.js';
 
-/** What a file system holds at one moment: a disk, and the page cache above it. Immutable, like a disk. */
+/**
+ * What a file system holds at one moment: a disk, and the page cache above it. Immutable, like a
+ * disk.
+ */
 export interface World {
   /** What is on the disk for sure. */
   readonly durable: Disk;
@@ -63,14 +66,18 @@ export function flushed({ durable, pending, visible }: World, ino: number, last?
   };
 }
 
-/** The world after a write has failed: the page cache holds its bytes, and never writes them to the disk. */
+/**
+ * The world after a write has failed: the page cache holds its bytes, and never writes them to the
+ * disk.
+ */
 export function withFailed({ durable, pending, visible }: World, failed: Effect): World {
   return { durable, pending: pending.filter((effect) => effect !== failed), visible };
 }
 
 /**
- * The worlds that can be left when a process is killed, perhaps in the middle of an operation. If that is the cut that
- * undoes a failed write, it has happened: the log promises nothing for the time between the two.
+ * The worlds that can be left when a process is killed, perhaps in the middle of an operation. If
+ * that is the cut that undoes a failed write, it has happened: the log promises nothing for the
+ * time between the two.
  */
 export function afterKill(world: World, inFlight?: Effect): World[] {
   if (!inFlight) return [world];

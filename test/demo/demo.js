@@ -1,12 +1,13 @@
 /**
- * Kills the service with SIGKILL once a second while clients store plants, starts it again each time, and counts the
- * plants that were answered with 200 but are not in the log:
+ * Kills the service with SIGKILL once a second while clients store plants, starts it again each
+ * time, and counts the plants that were answered with 200 but are not in the log:
  *
  *   npm run demo [-- KILLS]
  *
- * SIGKILL ends a process between any two instructions. What the process has written remains; what was only in its
- * memory is lost. So a server that answers before it writes fails here. SIGKILL does not show what a power cut takes
- * from the page cache: `npm run check crash-states` and `npm run check faults` do.
+ * SIGKILL ends a process between any two instructions. What the process has written remains; what
+ * was only in its memory is lost. So a server that answers before it writes fails here. SIGKILL
+ * does not show what a power cut takes from the page cache: `npm run check crash-states` and
+ * `npm run check faults` do.
  */
 
 import { spawn } from 'node:child_process';
@@ -67,7 +68,9 @@ async function killRepeatedly() {
   }
 }
 
-/** Stores one plant after the other. A plant that got no answer is sent again, until it gets one. */
+/**
+ * Stores one plant after the other. A plant that got no answer is sent again, until it gets one.
+ */
 async function storePlants() {
   while (kills < KILLS) {
     const id = nextId++;

@@ -18,7 +18,9 @@ const PACKAGE = fileURLToPath(new URL('../..', import.meta.url));
 /** A client that sends any id exactly. */
 const EXACT_CLIENT = `${block('Generated clients', 'ts')}\n${block('Ids beyond 2^53', 'ts')}`;
 
-/** Runs a client, which imports no types then, against a service on a port. Resolves to its exports. */
+/**
+ * Runs a client, which imports no types then, against a service on a port. Resolves to its exports.
+ */
 async function runClient(t: Test, port: number, code: string): Promise<Record<string, unknown>> {
   const { ModuleKind, ScriptTarget, transpile } = typescript;
   const options = { module: ModuleKind.ESNext, target: ScriptTarget.ES2023 };

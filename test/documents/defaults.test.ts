@@ -17,7 +17,10 @@ const ENTRIES = ['index', 'postgres/index'];
 
 const DEFAULT = /Default: ([^*]+)\.\s+\*\/\s+(?:readonly )?(\w+)/g;
 
-/** The members of the published types that name their defaults, as `file member`, each with its default. */
+/**
+ * The members of the published types that name their defaults, as `file member`, each with its
+ * default.
+ */
 function documentedDefaults(): Record<string, string> {
   const textOf = (file: string): string => readFileSync(new URL(`${file}.d.ts`, DIST), 'utf8');
   const found = ENTRIES.flatMap((entry) =>

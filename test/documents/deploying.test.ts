@@ -204,7 +204,9 @@ t.test(
   },
 );
 
-/** The values of `Restart=` with which an unclean exit code causes a restart (systemd.service(5)). */
+/**
+ * The values of `Restart=` with which an unclean exit code causes a restart (systemd.service(5)).
+ */
 const RESTARTS_FAILURES = ['always', 'on-failure'];
 
 t.test('systemd starts the program again after each failure but wrong settings', async (t) => {

@@ -66,13 +66,16 @@ t.test('the program exports every series of the rules', async (t) => {
 const { scrape_interval: SCRAPED, evaluation_interval: EVALUATED } = (
   parse(block('Prometheus', 'yaml')) as { readonly global: Readonly<Record<string, string>> }
 ).global;
-/** How soon a critical alert fires. A scrape and an evaluation may come that much later than the change. */
+/**
+ * How soon a critical alert fires. A scrape and an evaluation may come that much later than the
+ * change.
+ */
 const [, WITHIN] = /alert fires within (\d+) seconds/.exec(read('src/program/MONITORING.md')) ?? [];
 const FIRES_SECONDS = Number(WITHIN) - parseInt(String(SCRAPED)) - parseInt(String(EVALUATED));
 
 /*
- * The values of a series are given every 15 s for 20 minutes, in the notation of promtool: `1+2x3` is 1, and then 2
- * more three times. An incident begins after 10 minutes.
+ * The values of a series are given every 15 s for 20 minutes, in the notation of promtool: `1+2x3`
+ * is 1, and then 2 more three times. An incident begins after 10 minutes.
  */
 const BEGIN_SECONDS = 600;
 const steady = (value: number): string => `${value}x79`;
@@ -114,8 +117,8 @@ const NORMAL = {
 const ABSENT = 'PlantStoreAbsent';
 
 /**
- * For each alert, its severity, a series, the values of the series in the incident, and values that look like it but
- * are normal. Plants are refused, or soon will be, in a critical incident.
+ * For each alert, its severity, a series, the values of the series in the incident, and values that
+ * look like it but are normal. Plants are refused, or soon will be, in a critical incident.
  */
 const INCIDENTS: Readonly<Record<string, readonly [string, keyof typeof NORMAL, string, string]>> =
   {
@@ -136,8 +139,8 @@ const INCIDENTS: Readonly<Record<string, readonly [string, keyof typeof NORMAL, 
 const JOB = 'plant-store';
 
 /**
- * An instance for each incident, named after its alert, one for what only looks like it, and one of another job with
- * the incident.
+ * An instance for each incident, named after its alert, one for what only looks like it, and one of
+ * another job with the incident.
  */
 const INSTANCES = Object.entries(INCIDENTS).flatMap(([alert, [, series, incident, normal]]) => [
   { name: alert, job: JOB, fires: true, series, values: incident },
@@ -152,7 +155,9 @@ const INSTANCES = Object.entries(INCIDENTS).flatMap(([alert, [, series, incident
 const labelsOf = (alert: string): string =>
   alert === ABSENT ? `{alertname="${alert}"}` : `{alertname="${alert}",instance="${alert}"}`;
 
-/** A test of promtool: in time after the change, exactly the alerts of these instances have fired. */
+/**
+ * A test of promtool: in time after the change, exactly the alerts of these instances have fired.
+ */
 function fire(instances: typeof INSTANCES): object {
   return {
     interval: SCRAPED,
@@ -195,7 +200,9 @@ t.test('each alert fires in its incident only, and in time', { skip: noPromtool 
 
 const [ACCESS_LOG = '', TRACING = ''] = blocks('Access log and traces', 'js');
 
-/** The least that has the interface of OpenTelemetry's package, and creates a span for each request. */
+/**
+ * The least that has the interface of OpenTelemetry's package, and creates a span for each request.
+ */
 const API = `import { AsyncLocalStorage } from 'node:async_hooks';
 import { Server } from 'node:http';
 const spans = new AsyncLocalStorage();

@@ -26,7 +26,10 @@ export interface Application extends Process {
 export const example = (name: string): string =>
   fileURLToPath(new URL(`examples/${name}.js`, import.meta.url));
 
-/** Starts a program of `test/embedding/examples/`, in a folder of the test's own, after another preload. */
+/**
+ * Starts a program of `test/embedding/examples/`, in a folder of the test's own, after another
+ * preload.
+ */
 export async function startApplication(t: Test, name: string, more = ''): Promise<Application> {
   const cwd = t.testdir();
   const program = launch(t, { cwd, script: example(name), preload: ON_FREE_PORT + more });
@@ -35,8 +38,8 @@ export async function startApplication(t: Test, name: string, more = ''): Promis
 }
 
 /**
- * Starts a program of `test/embedding/examples/` in this process, which does not wait for its end. Its log is in the working
- * directory, and is that of all programs that import `handler.ts`.
+ * Starts a program of `test/embedding/examples/` in this process, which does not wait for its end.
+ * Its log is in the working directory, and is that of all programs that import `handler.ts`.
  */
 export async function startApplicationHere(t: Test, name: string): Promise<number> {
   const listening = new Promise<Server>((resolve) => {

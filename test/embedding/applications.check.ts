@@ -24,7 +24,10 @@ const logPathOf = ({ cwd }: Application): string => join(cwd, 'data/plants.jsonl
 const WITH_FASTIFY = /POST:\/elsewhere not found/;
 const WITH_EXPRESS = /Cannot POST \/elsewhere/;
 
-/** Programs of `test/embedding/examples/`: where each serves plants, and what another path is answered with. */
+/**
+ * Programs of `test/embedding/examples/`: where each serves plants, and what another path is
+ * answered with.
+ */
 const APPLICATIONS: Readonly<Record<string, readonly [target: string, elsewhere: RegExp]>> = {
   http: ['/plants', /"error":404,/],
   cors: ['/plants', /"error":404,/],

@@ -202,7 +202,9 @@ t.test('the handler throws, and its promise follows, only what next does', async
 const revoked = Proxy.revocable({}, {});
 revoked.revoke();
 
-/** What a store may fail with that is no conflict, and the status of the answer, if there is one. */
+/**
+ * What a store may fail with that is no conflict, and the status of the answer, if there is one.
+ */
 const REASONS: Readonly<Record<string, readonly [status: number | undefined, reason: unknown]>> = {
   'a damaged store': [503, new PlantStoreError('damaged', 'x')],
   'an Error that looks like ours': [500, Object.assign(new Error('x'), { code: 'conflict' })],

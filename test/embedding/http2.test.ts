@@ -54,7 +54,10 @@ function http2Post(
   });
 }
 
-/** Resolves to the answer to a request. Rejects if it is not one that the OpenAPI document describes. */
+/**
+ * Resolves to the answer to a request. Rejects if it is not one that the OpenAPI document
+ * describes.
+ */
 async function http2Answer(stream: http2.ClientHttp2Stream, method?: string): Promise<Received> {
   const [headers] = (await once(stream, 'response')) as [
     http2.IncomingHttpHeaders & { ':status': number },

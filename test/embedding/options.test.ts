@@ -13,7 +13,9 @@ import { TOKEN } from '../helpers/client.js';
 import { rows } from '../helpers/documents.js';
 import { storeOf } from '../helpers/stores.js';
 
-/** The options that may be left out, each as `undefined`. The compiler finds one that is missing. */
+/**
+ * The options that may be left out, each as `undefined`. The compiler finds one that is missing.
+ */
 type Unset<Options> = {
   readonly [
     Name in keyof Options as object extends Pick<Options, Name> ? Name : never

@@ -22,8 +22,8 @@ const DISK_BYTES = 2 ** 30;
 const MOST_PLANTS = 1_500;
 
 /**
- * FS_IOC_SHUTDOWN with the flag NOLOGFLUSH: from then on nothing more reaches the disk. It is called
- * as soon as a line is read.
+ * FS_IOC_SHUTDOWN with the flag NOLOGFLUSH: from then on nothing more reaches the disk. It is
+ * called as soon as a line is read.
  */
 const SHUTDOWN = `
   open(my $folder, '<', $ARGV[0]) or die $!;
@@ -100,8 +100,8 @@ async function cutPowerUnderLoad(
   const cut = await disk.prepareCut();
   const load = startLoad(ledger, program.port);
   await load.reaches(randomInt(1, MOST_PLANTS));
-  // After the ioctl, Linux completes a write in progress as if it were on the disk (seen on 6.18, ext4
-  // and XFS). In a real power cut the program could not have answered it.
+  // After the ioctl, Linux completes a write in progress as if it were on the disk (seen on 6.18,
+  // ext4 and XFS). In a real power cut the program could not have answered it.
   ledger.acknowledges = false;
   await cut();
   await load.refused;

@@ -1,8 +1,8 @@
 import { generateKeyPairSync, sign } from 'node:crypto';
 
 /**
- * A key and a certificate for `localhost` that is its own authority (RFC 5280, RFC 8410). It is valid from 2000 until
- * the beginning of another year.
+ * A key and a certificate for `localhost` that is its own authority (RFC 5280, RFC 8410). It is
+ * valid from 2000 until the beginning of another year.
  */
 export function selfSigned(untilYear = 2100): { readonly key: string; readonly cert: string } {
   const { publicKey, privateKey } = generateKeyPairSync('ed25519');

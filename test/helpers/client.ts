@@ -130,7 +130,9 @@ export function eventOrClose(socket: Socket, event: string): Promise<void> {
   });
 }
 
-/** All whole answers to requests other than HEAD, without interim ones, and the bytes behind them. */
+/**
+ * All whole answers to requests other than HEAD, without interim ones, and the bytes behind them.
+ */
 export function parseAnswers(bytes: Buffer): { answers: Answer[]; rest: Buffer } {
   const answers: Answer[] = [];
   let rest = bytes;

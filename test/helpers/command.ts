@@ -8,7 +8,10 @@ import type { Test } from 'tap';
 
 const executeFile = promisify(execFile);
 
-/** Runs a command to its end and resolves to its stdout; rejects with what it was, how it ended and all its output. */
+/**
+ * Runs a command to its end and resolves to its stdout; rejects with what it was, how it ended and
+ * all its output.
+ */
 export async function execute(cwd: string, command: string, ...args: string[]): Promise<string> {
   // An option of env(1) that removes a variable with which npx changes every child.
   const line = ['env', '-u', 'npm_config_package', command, ...args];
@@ -30,7 +33,10 @@ export async function execute(cwd: string, command: string, ...args: string[]): 
 /** The scripts that npm runs when it installs a package, and names in a warning. */
 export const INSTALL_SCRIPTS = ['preinstall', 'install', 'postinstall', 'prepare'] as const;
 
-/** A folder in which neither Node nor npm finds what the repository has installed. It is removed when the test ends. */
+/**
+ * A folder in which neither Node nor npm finds what the repository has installed. It is removed
+ * when the test ends.
+ */
 export function folderOutside(t: Pick<Test, 'teardown'>): string {
   const folder = mkdtempSync(join(tmpdir(), 'plant-store-'));
   t.teardown(() => rmSync(folder, { recursive: true }));

@@ -24,7 +24,10 @@ export interface Compilation {
   readonly options?: object;
 }
 
-/** The errors that a release of TypeScript reports for programs in a folder, and for all types that they import. */
+/**
+ * The errors that a release of TypeScript reports for programs in a folder, and for all types that
+ * they import.
+ */
 export async function typeFaults(folder: string, compilation: Compilation): Promise<string> {
   const { release, resolution, programs, options } = compilation;
   const config = {

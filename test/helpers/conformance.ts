@@ -10,8 +10,8 @@ export interface Received {
 }
 
 /**
- * Throws unless the OpenAPI document describes an answer: its status, its headers and its body. An answer to a HEAD
- * has no body.
+ * Throws unless the OpenAPI document describes an answer: its status, its headers and its body. An
+ * answer to a HEAD has no body.
  */
 export function expectConformance({ status, headers, body }: Received, method = 'POST'): void {
   const response = responses[status];

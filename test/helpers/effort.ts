@@ -1,6 +1,6 @@
 /*
- * How long the tests run, from the environment. `short` is the default, the groups `crash` and `crash-states`
- * use `medium`. With `long`, many other tests try more, too.
+ * How long the tests run, from the environment. `short` is the default, the groups `crash` and
+ * `crash-states` use `medium`. With `long`, many other tests try more, too.
  */
 const { TEST_LENGTH = 'short', TEST_SEED } = process.env;
 if (!['short', 'medium', 'long'].includes(TEST_LENGTH))

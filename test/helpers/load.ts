@@ -130,7 +130,10 @@ export interface LoadOptions {
   readonly clients?: readonly LoadClient[];
 }
 
-/** Clients that each send one plant after another until connections are refused, or they are stopped. */
+/**
+ * Clients that each send one plant after another until connections are refused, or they are
+ * stopped.
+ */
 export interface Load {
   /** Resolves once this many more plants are acknowledged, or the load has ended. */
   reaches(more: number): Promise<void>;

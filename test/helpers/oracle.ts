@@ -1,6 +1,6 @@
 /*
- * The plant in a body, or the failure that a body gets, computed independently of the program's code. Only the schema
- * is the program's.
+ * The plant in a body, or the failure that a body gets, computed independently of the program's
+ * code. Only the schema is the program's.
  */
 import { PlantSchema, type NewPlant } from '../../dist/index.js';
 

@@ -1,9 +1,10 @@
 /*
- * The verbs of a process. To *launch* a program only starts it; to *follow* a process collects the output of one that
- * another function has started. To *start* a program waits until it serves, as `untilServing` does for one that runs. To *run*
- * it waits until it ends; `expectFailedRun` checks how. A program `says` a line, is sent a signal by `send`, and loses the
- * reader of its output by `leave`. Functions whose names end in `Here` do the same in this process, which covers the
- * source and saves 0.1 s.
+ * The verbs of a process. To *launch* a program only starts it; to *follow* a process collects the
+ * output of one that another function has started. To *start* a program waits until it serves, as
+ * `untilServing` does for one that runs. To *run* it waits until it ends; `expectFailedRun` checks
+ * how. A program `says` a line, is sent a signal by `send`, and loses the reader of its output by
+ * `leave`. Functions whose names end in `Here` do the same in this process, which covers the source
+ * and saves 0.1 s.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -88,11 +89,15 @@ for (const name of ['setTimeout', 'setInterval']) {
 }`;
 
 /**
- * A preload with which timers of up to 10 s, the longest time of a shutdown, fire 20 times as fast, and others never.
+ * A preload with which timers of up to 10 s, the longest time of a shutdown, fire 20 times as fast,
+ * and others never.
  */
 export const HASTY = changeTimers('ms <= 10_000 ? ms / 20 : 2 ** 30');
 
-/** A preload with which the program waits ten times as long for clients, which a busy machine may need. */
+/**
+ * A preload with which the program waits ten times as long for clients, which a busy machine may
+ * need.
+ */
 export const PATIENT = changeTimers('10 * ms');
 
 export const SERVER = resolve('dist/server.js');
@@ -147,8 +152,8 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
 }
 
 /**
- * A running program with pipes for its output. It is killed at the end of the test. If it does not end with code 0, it
- * prints what the program has written, which the runner shows beside a failure.
+ * A running program with pipes for its output. It is killed at the end of the test. If it does not
+ * end with code 0, it prints what the program has written, which the runner shows beside a failure.
  */
 export function follow(t: Test, child: ChildProcess): Process {
   const ended = new Promise<Ending>((resolve) =>
@@ -280,8 +285,9 @@ export async function stopCleanly(t: Test, program: Program): Promise<void> {
 type Options = Pick<LaunchOptions, 'args' | 'cwd' | 'env'>;
 
 /**
- * Runs a command of the program in this process, in its folder and with its settings until it ends, which it does at
- * the end of the test at the latest. It takes SIGHUP, and every other signal for SIGTERM.
+ * Runs a command of the program in this process, in its folder and with its settings until it ends,
+ * which it does at the end of the test at the latest. It takes SIGHUP, and every other signal for
+ * SIGTERM.
  */
 export function launchHere(t: Test, options: Options = {}): Process {
   const { args = [], cwd = t.testdir(), env = ENV } = options;
@@ -319,7 +325,10 @@ export function launchHere(t: Test, options: Options = {}): Process {
   });
 }
 
-/** Collects what this process writes, as slowly as the reader of a pipe, until the returned function is called. */
+/**
+ * Collects what this process writes, as slowly as the reader of a pipe, until the returned function
+ * is called.
+ */
 function collectOutput(note: ReturnType<typeof createTranscript>['note']): () => Promise<void> {
   const pipe = new Writable({
     write(bytes, _encoding, taken) {
@@ -348,7 +357,10 @@ export async function startHere(t: Test, options: Options = {}): Promise<Program
 export const runHere = (t: Test, options: Options): Promise<Process & Ending> =>
   run(t, options, launchHere);
 
-/** Checks that a command fails in this process, and writes these sentences to stderr and nothing else. */
+/**
+ * Checks that a command fails in this process, and writes these sentences to stderr and nothing
+ * else.
+ */
 export const expectFailedRunHere = (
   t: Test,
   code: number,

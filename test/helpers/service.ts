@@ -28,7 +28,10 @@ export function stepClock(t: Test, ms: number): void {
   t.intercept(performance, 'now', { value: () => (now += ms) });
 }
 
-/** Until the test ends, lets timers of this time expire at once. Returns how many of them were started so far. */
+/**
+ * Until the test ends, lets timers of this time expire at once. Returns how many of them were
+ * started so far.
+ */
 export function expireAtOnce(t: Test, time: number): () => number {
   const { setTimeout } = timers;
   let count = 0;
@@ -62,8 +65,9 @@ export async function listen(t: Test, server: Server): Promise<number> {
 }
 
 /**
- * A port of loopback that is free at the moment. By default, the system chooses none of this range itself:
- * neither for a connection, on whose port no server can listen, nor for port 0. `fetch` refuses port 10080.
+ * A port of loopback that is free at the moment. By default, the system chooses none of this range
+ * itself: neither for a connection, on whose port no server can listen, nor for port 0. `fetch`
+ * refuses port 10080.
  */
 export async function freePort(): Promise<number> {
   for (;;) {

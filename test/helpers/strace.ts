@@ -15,7 +15,10 @@ export interface Calls {
   readonly names: string;
 }
 
-/** A command that runs a program and injects faults into its calls, in the syntax of strace's `inject`. */
+/**
+ * A command that runs a program and injects faults into its calls, in the syntax of strace's
+ * `inject`.
+ */
 export function injecting({ paths = [], names }: Calls, ...faults: readonly string[]): string[] {
   const only = [...paths.flatMap((path) => ['-P', path]), '-e', `trace=${names}`];
   const injections = faults.flatMap((fault) => ['-e', `inject=${fault}`]);

@@ -48,7 +48,10 @@ const HEAD =
   'POST /plants HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n' +
   `${'x'.repeat(34)}: ${'x'.repeat(42)}\r\n`.repeat(MAX_HEADER_LINES - 2) +
   '\r\n';
-/** Records the answer to a plant: it is stored, or refused because the program is busy or its client was late. */
+/**
+ * Records the answer to a plant: it is stored, or refused because the program is busy or its client
+ * was late.
+ */
 function record(ledger: Ledger, plant: Plant, answer: Answer | undefined): void {
   ledger.record(plant, answer?.status ?? 'no answer');
   if (!answer) return;
@@ -193,7 +196,10 @@ async function storeOne(trial: Trial): Promise<void> {
   assert.equal(answer?.status, 200);
 }
 
-/** Sends plants over one connection, all at once. The program closes it if too many refused requests are held. */
+/**
+ * Sends plants over one connection, all at once. The program closes it if too many refused requests
+ * are held.
+ */
 async function pipeline({ port, isSecure, ledger }: Trial, count: number): Promise<Answer[]> {
   const plants = Array.from({ length: count }, () => ledger.next(0));
   const socket = await openSocket(port, isSecure);
@@ -233,7 +239,8 @@ async function sendAtOnce(trial: Trial, count: number, size: number): Promise<vo
   });
   for (const { sent } of requests) {
     await sent;
-    // On a busy machine, all of them together may take longer than a test that does nothing is given.
+    // On a busy machine, all of them together may take longer than a test that does nothing is
+    // given.
     console.error('a body has been sent, or its connection was closed');
   }
   for (const { socket, stop } of requests) if (socket.writable) socket.off('data', stop).end(END);
@@ -261,7 +268,8 @@ async function openSome(
   while (sockets.length < count) {
     const length = Math.min(count - sockets.length, AT_A_TIME);
     sockets.push(...(await Promise.all(Array.from({ length }, open))));
-    // On a busy machine, all of them together may take longer than a test that does nothing is given.
+    // On a busy machine, all of them together may take longer than a test that does nothing is
+    // given.
     console.error(`${sockets.length} connections`);
   }
   return sockets;

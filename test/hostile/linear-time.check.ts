@@ -1,6 +1,6 @@
 /*
- * Every function that sees the bytes of a client takes time linear in their number: a square would exceed these limits
- * for the longest adversarial inputs.
+ * Every function that sees the bytes of a client takes time linear in their number: a square would
+ * exceed these limits for the longest adversarial inputs.
  */
 import { strict as assert } from 'node:assert';
 
@@ -22,9 +22,15 @@ import { rowsOf } from '../../dist/postgres/rows.js';
 import { TOKEN } from '../helpers/client.js';
 import { MAX_BLOCK_MS } from './time.js';
 
-/** How often a slow call is tried again: other processes or garbage collection may have disturbed it. */
+/**
+ * How often a slow call is tried again: other processes or garbage collection may have disturbed
+ * it.
+ */
 const ATTEMPTS = 5;
-/** How many times as long as V8's own `JSON.parse` a function that calls it may take for the same text. */
+/**
+ * How many times as long as V8's own `JSON.parse` a function that calls it may take for the same
+ * text.
+ */
 const MAX_OVER_V8 = 2;
 
 /** The largest head that node:http accepts unless an application changes that, in bytes. */
@@ -38,7 +44,10 @@ t.setTimeout(1_800_000);
 
 type Call = (input: string) => unknown;
 
-/** The time of the processor that a call takes, in ms: unlike the time of day, other processes hardly matter. */
+/**
+ * The time of the processor that a call takes, in ms: unlike the time of day, other processes
+ * hardly matter.
+ */
 function timeOf(call: Call, input: string): number {
   const before = process.cpuUsage();
   try {
@@ -59,8 +68,9 @@ function leastTimeOf(call: Call, input: string, limit = 0): number {
 }
 
 /**
- * Checks that a function takes less than a number of milliseconds for each of these inputs. If it calls `JSON.parse`,
- * it may take what that takes: for a million brackets, hundreds of milliseconds on a slow machine.
+ * Checks that a function takes less than a number of milliseconds for each of these inputs. If it
+ * calls `JSON.parse`, it may take what that takes: for a million brackets, hundreds of milliseconds
+ * on a slow machine.
  */
 function isLinear(
   t: Test,

@@ -174,7 +174,9 @@ t.test('memory of refused requests is limited until they are flushed and drained
   const most = Math.floor(MAX_REFUSED_BYTES / 1_000_000);
   const withBody = message({ headers: { ...large, 'Content-Length': '9' }, body: '' });
   const withoutBody = message({ headers: large, body: '' });
-  /** Sends a request on a new connection, and waits until it is answered or the connection closed. */
+  /**
+   * Sends a request on a new connection, and waits until it is answered or the connection closed.
+   */
   async function refused(request: Buffer): Promise<Client> {
     const client = await connect(t, port);
     client.send(request);

@@ -15,7 +15,10 @@ import { storeOf } from '../helpers/stores.js';
 const PLANT = '{"id":7,"name":"Boston fern","tag":"indoor"}';
 const TOKEN = 'a-secret-token';
 
-/** Sends a plant to a port with a token. Resolves to what the client prints; rejects with what it complains about. */
+/**
+ * Sends a plant to a port with a token. Resolves to what the client prints; rejects with what it
+ * complains about.
+ */
 type Send = (t: Test, port: number, token: string) => Promise<string>;
 
 async function run(file: string, ...args: readonly string[]): Promise<string> {

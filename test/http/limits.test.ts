@@ -92,7 +92,10 @@ const LARGER: Readonly<Record<string, readonly [bytes: number, request: Buffer]>
   trailers: [128 + 5_001 + 8, withTrailers],
 };
 
-/** Checks that a request gets 503 while this many plants wait in a store, and does not wait with them. */
+/**
+ * Checks that a request gets 503 while this many plants wait in a store, and does not wait with
+ * them.
+ */
 async function refuses(
   t: Test,
   { port, store, plants }: { port: number; store: GatedStore; plants: number },

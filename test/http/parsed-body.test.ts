@@ -37,7 +37,10 @@ const FORMS: Readonly<Record<string, unknown>> = {
   'part of a larger array': new Uint8Array(Buffer.from(`..${JSON_TEXT}`)).subarray(2),
 };
 
-/** Checks that a plant is read, and that it counts as a body of this size in the limit and in the budget. */
+/**
+ * Checks that a plant is read, and that it counts as a body of this size in the limit and in the
+ * budget.
+ */
 function expectRead(t: Test, left: Left, plant: object, size: number): void {
   const budget = new Budget(10_000);
   t.strictSame(plantIn(left, size, budget), plant);

@@ -1,6 +1,7 @@
 /*
- * Acts of other processes on an open log, at random times. The first one has the seed of the run, the
- * next one the next number, and so on: a run with TEST_SEED set to the seed of a failure begins with it.
+ * Acts of other processes on an open log, at random times. The first one has the seed of the run,
+ * the next one the next number, and so on: a run with TEST_SEED set to the seed of a failure begins
+ * with it.
  */
 import { existsSync } from 'node:fs';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -35,7 +36,9 @@ const systemOf = (isDenied: boolean): System => ({
   },
 });
 
-/** Uses a log while an act happens, then closes it. Resolves to the plants that were acknowledged. */
+/**
+ * Uses a log while an act happens, then closes it. Resolves to the plants that were acknowledged.
+ */
 async function useDuring(place: Place, act: Act, random: Random, system: System) {
   const log = await openLog(system, place.given, { report: ignore });
   const acknowledged = [...STORED];

@@ -453,7 +453,10 @@ t.test('while a write hangs, plants are read, and close waits for it', async (t)
   t.equal(fs.openFiles, 0);
 });
 
-/** A plant whose line has this many bytes, if its checksum has ten digits. Most characters take two of them. */
+/**
+ * A plant whose line has this many bytes, if its checksum has ten digits. Most characters take two
+ * of them.
+ */
 function plantOfLine(id: bigint, bytes: number): NewPlant {
   const rest = bytes - '{"id":1,"name":"","crc32":1234567890}\n'.length;
   return { id, name: '\u00e9'.repeat(rest / 2) + 'x'.repeat(rest % 2) };

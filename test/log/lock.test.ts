@@ -137,7 +137,10 @@ t.test('every user may connect to a claim before it has its final name', async (
   t.strictSame(modes, [0o666]);
 });
 
-/** A folder with a short path, in which every user may create files. It is removed when the test ends. */
+/**
+ * A folder with a short path, in which every user may create files. It is removed when the test
+ * ends.
+ */
 function sharedFolder(t: Test): string {
   const folder = mkdtempSync(join(tmpdir(), 'plants-'));
   t.teardown(() => rmSync(folder, { recursive: true }));

@@ -130,7 +130,10 @@ t.test('a log is opened by its real path, whatever path is given', async (t) => 
   t.equal(readFileSync(real, 'utf8'), encodeRecord(FERN));
 });
 
-/** The real system, which notes each call of a method on an open file: the path of the file, and the arguments. */
+/**
+ * The real system, which notes each call of a method on an open file: the path of the file, and the
+ * arguments.
+ */
 function noting(method: 'read' | 'fsync'): { system: System; calls: unknown[][] } {
   const paths: string[] = [];
   const calls: unknown[][] = [];
@@ -210,8 +213,8 @@ t.test('a log whose volume was replaced by a copy is never written to again', as
 });
 
 /*
- * Whether a plant is the one that is stored with its id is settled by comparing bytes: those to which it
- * encodes with those of the line in the file.
+ * Whether a plant is the one that is stored with its id is settled by comparing bytes: those to
+ * which it encodes with those of the line in the file.
  */
 
 t.test('no more is read than the sent plant takes, however long the stored line is', async (t) => {

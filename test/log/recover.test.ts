@@ -144,7 +144,10 @@ t.test('a tail that another process completes meanwhile is not cut off', async (
   t.equal(readFileSync(path, 'latin1'), reed);
 });
 
-/** What verifying finds: the plants, the byte offset at which the last line ends, what is torn, and all damage. */
+/**
+ * What verifying finds: the plants, the byte offset at which the last line ends, what is torn, and
+ * all damage.
+ */
 async function verified(path: string, fs: System = nodeSystem) {
   const all: object[] = [];
   let found = { plants: 0, end: 0, torn: '' };

@@ -1,6 +1,6 @@
 /*
- * What is stored stays valid for ever. `stored/` has lines that released versions have written. They
- * are never changed, and a version that writes other lines adds a file.
+ * What is stored stays valid for ever. `stored/` has lines that released versions have written.
+ * They are never changed, and a version that writes other lines adds a file.
  */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, cpSync, readFileSync, writeFileSync } from 'node:fs';

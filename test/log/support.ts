@@ -17,7 +17,10 @@ import type { NewPlant } from '../../dist/plant.js';
 export const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
 export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
 
-/** The path of a log in a folder of its own. Without content, the file is missing. A string has bytes, in Latin-1. */
+/**
+ * The path of a log in a folder of its own. Without content, the file is missing. A string has
+ * bytes, in Latin-1.
+ */
 export function logAt(t: Test, content?: string | Buffer): string {
   const bytes = typeof content === 'string' ? Buffer.from(content, 'latin1') : content;
   return join(t.testdir(bytes === undefined ? {} : { 'plants.jsonl': bytes }), 'plants.jsonl');
@@ -95,8 +98,8 @@ export function holdNext(fs: FaultyFileSystem, kind: string, fault: Fault = {}):
 export const HANGING = { ...UNAVAILABLE, message: /has not returned for 10 s$/ };
 
 /**
- * Adds plants, of which the next operation of a kind hangs for so long that they are refused. Resolves to the
- * gate at which it waits.
+ * Adds plants, of which the next operation of a kind hangs for so long that they are refused.
+ * Resolves to the gate at which it waits.
  */
 export async function hangNext(
   t: Test,

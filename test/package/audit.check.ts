@@ -267,7 +267,10 @@ function installProgram(): void {
   writeFileSync(join(INSTALLATION, 'data/plants.jsonl'), `${encodeRecord(IVY)}{"id":2,"na`);
 }
 
-/** Starts the installed program, checks that it stores plants, then the rest, and that it ends with code 0. */
+/**
+ * Starts the installed program, checks that it stores plants, then the rest, and that it ends with
+ * code 0.
+ */
 async function serves(
   t: Test,
   options: LaunchOptions,

@@ -100,7 +100,10 @@ const [BUILD = '', INSTALL = ''] = blocks('In your application', 'sh');
 const [ci, build = '', pack = ''] = BUILD.trim().split(' && ');
 t.equal(ci, 'npm ci --include=dev', 'which .ci/run runs, without NODE_ENV');
 
-/** Packs the clone with a command, which may begin with settings. Resolves to the names in the tarball. */
+/**
+ * Packs the clone with a command, which may begin with settings. Resolves to the names in the
+ * tarball.
+ */
 async function packWith(...command: readonly string[]): Promise<Tarball> {
   const packed = await execute(clone, 'env', ...command, '--json');
   return (JSON.parse(packed.slice(packed.indexOf('[\n'))) as [Tarball])[0];

@@ -82,8 +82,8 @@ export function serverFolder(t: Test): string {
 export type Cluster = Awaited<ReturnType<typeof serve>>;
 
 /**
- * Creates and starts a server that is stopped at the end of the test. The lines of `authentication` come before those
- * of `pg_hba.conf` that trust everyone.
+ * Creates and starts a server that is stopped at the end of the test. The lines of `authentication`
+ * come before those of `pg_hba.conf` that trust everyone.
  */
 export async function startCluster(t: Test, authentication = ''): Promise<Cluster> {
   const folder = serverFolder(t);
@@ -152,7 +152,10 @@ async function serve(t: Test, folder: string) {
     await until(async () => (rows = await sql(text)).length > 0);
     return rows;
   }
-  /** Makes the server read its settings again. Resolves once all its processes do so before their next statement. */
+  /**
+   * Makes the server read its settings again. Resolves once all its processes do so before their
+   * next statement.
+   */
   async function reload(): Promise<void> {
     const [row] = await sql('SELECT pg_conf_load_time()::text AS before, pg_reload_conf()');
     await finds(`SELECT WHERE pg_conf_load_time() <> '${String(row?.before)}'`);
@@ -189,8 +192,8 @@ async function serve(t: Test, folder: string) {
       await reload();
     },
     /**
-     * Creates an empty schema, which takes less time than a database, and returns the URL of its superuser, who may
-     * have settings, such as `work_mem = 64`.
+     * Creates an empty schema, which takes less time than a database, and returns the URL of its
+     * superuser, who may have settings, such as `work_mem = 64`.
      */
     async createSchema(...settings: readonly string[]) {
       const name = `plants_${++names}`;
@@ -218,7 +221,10 @@ async function serve(t: Test, folder: string) {
 
 let names = 0;
 
-/** Starts a pair of servers, of which the first one acknowledges a commit once the second one has it. */
+/**
+ * Starts a pair of servers, of which the first one acknowledges a commit once the second one has
+ * it.
+ */
 export async function startPair(t: Test): Promise<{ primary: Cluster; standby: Cluster }> {
   const primary = await startCluster(t);
   const folder = serverFolder(t);
@@ -249,7 +255,10 @@ export async function query(url: string, text: string): Promise<Row[]> {
   }
 }
 
-/** Begins a transaction of another program. Returns what rolls it back, which the end of the test does, too. */
+/**
+ * Begins a transaction of another program. Returns what rolls it back, which the end of the test
+ * does, too.
+ */
 export async function begin(t: Test, url: string, text: string): Promise<() => Promise<void>> {
   const client = new pg.Client(url);
   await client.connect();

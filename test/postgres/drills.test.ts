@@ -30,7 +30,9 @@ t.test(
     });
     const type = (commands: string): unknown => child.stdin.write(commands);
 
-    /** Resolves, once the programs have served this many times, to what the latest one has printed. */
+    /**
+     * Resolves, once the programs have served this many times, to what the latest one has printed.
+     */
     async function serves(times: number): Promise<string> {
       const printed = new RegExp(`(?:[^]*?^token: .*\\n){${times}}`, 'm');
       const [text] = await shell.says('stdout', printed);

@@ -112,7 +112,8 @@ t.test('what is refused refuses no other plant', { skip: missingForServers() }, 
     const store = await openStore(t, { url, connections: 1, timeoutMs: 1_000 });
     await trigger(url, 'IF NEW.id = 42 THEN PERFORM pg_sleep(3600); END IF; RETURN NEW;');
     const slow = { id: 42n, name: 'slow' };
-    // All clients try again, so that the slow plant is in each batch. A busy machine may need many attempts.
+    // All clients try again, so that the slow plant is in each batch. A busy machine may need many
+    // attempts.
     let left = plantsFrom(0, 10);
     for (let tries = 0; left.length > 0; tries++) {
       if (tries === 100) throw new Error(`${left.length} plants are not stored`);

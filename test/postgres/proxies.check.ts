@@ -1,6 +1,6 @@
 /*
- * One process, and two instances over a database, behind a proxy that is configured as documented, and a pooler
- * between stores and their database.
+ * One process, and two instances over a database, behind a proxy that is configured as documented,
+ * and a pooler between stores and their database.
  */
 import { spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';

@@ -48,7 +48,10 @@ async function meansTheSame(t: Test, settings: string, url: string): Promise<voi
   await store.close();
 }
 
-/** How many roles share the settings. Those with the same name, which are neighbours, are not of the same role. */
+/**
+ * How many roles share the settings. Those with the same name, which are neighbours, are not of the
+ * same role.
+ */
 const ROLES = 16;
 
 t.test('settings of the role', { skip: missingForServers() }, async (t) => {

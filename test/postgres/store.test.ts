@@ -318,7 +318,10 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     };
     subscribe('plant-store:commit', note);
     t.teardown(() => unsubscribe('plant-store:commit', note));
-    /** Adds plants in one batch. Resolves to how many were new, and to the errors, as they are published. */
+    /**
+     * Adds plants in one batch. Resolves to how many were new, and to the errors, as they are
+     * published.
+     */
     async function published(...plants: readonly NewPlant[]) {
       await Promise.allSettled(plants.map((plant) => contexts.run('add', () => store.add(plant))));
       return seen.splice(0);

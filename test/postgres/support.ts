@@ -15,9 +15,9 @@ export interface TestStore extends PostgresStore {
 }
 
 /**
- * Opens a store that is closed at the end of the test. Tests whose subject is not time wait for a minute, as
- * a busy machine may need that; with a time limit that is too short for the machine to open a store in, this
- * tries again with twice the limit.
+ * Opens a store that is closed at the end of the test. Tests whose subject is not time wait for a
+ * minute, as a busy machine may need that; with a time limit that is too short for the machine to
+ * open a store in, this tries again with twice the limit.
  */
 export async function openStore(t: Test, options: PostgresStoreOptions): Promise<TestStore> {
   const reports: string[] = [];
@@ -37,7 +37,9 @@ export async function openStore(t: Test, options: PostgresStoreOptions): Promise
   }
 }
 
-/** Adds a plant again and again until it is acknowledged; any failure but `unavailable` is thrown. */
+/**
+ * Adds a plant again and again until it is acknowledged; any failure but `unavailable` is thrown.
+ */
 export async function addUntilStored(
   store: PlantStore,
   plant: NewPlant,

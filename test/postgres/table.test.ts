@@ -21,7 +21,9 @@ const CHANGING: readonly [column: string, type: string, right: string][] = [
   ['exact', 'json', 'text'],
 ];
 
-/** What is not asked for beforehand, because the server refuses each plant with an error of its own. */
+/**
+ * What is not asked for beforehand, because the server refuses each plant with an error of its own.
+ */
 const LOUD: Record<string, [change: string, message: RegExp]> = {
   'a deferrable key': [
     'ALTER TABLE plants DROP CONSTRAINT plants_pkey, ADD PRIMARY KEY (id) DEFERRABLE',

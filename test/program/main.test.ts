@@ -127,7 +127,8 @@ t.test('a program that fails ends even if nobody reads its output', async (t) =>
 t.test('a process that no SIGKILL of its own ends, as process 1, aborts', async (t) => {
   const cwd = t.testdir();
   execFileSync('mkfifo', [join(cwd, 'pipe')]);
-  // Opening a FIFO blocks until it has a writer. What was covered is written before the process ends.
+  // Opening a FIFO blocks until it has a writer. What was covered is written before the process
+  // ends.
   const source = `import fs from 'node:fs';
     import { takeCoverage } from 'node:v8';
     import { killProcess } from ${JSON.stringify(pathToFileURL('dist/program/exit.js'))};

@@ -6,7 +6,10 @@ import { promisify } from 'node:util';
 
 import type { Test } from 'tap';
 
-/** How long a test may take to release what it holds, in milliseconds: less than the timers of a connection. */
+/**
+ * How long a test may take to release what it holds, in milliseconds: less than the timers of a
+ * connection.
+ */
 const RELEASE_MS = 3_000;
 const POLL_MS = 5;
 
@@ -17,8 +20,9 @@ const SOURCE = new URL('../../dist/', import.meta.url).pathname.replace(/dist\/$
 const running = new Map<unknown, Error>();
 
 /**
- * Fails each test at the top of a file that leaves behind a resource that keeps the process running, a timer of `src/`,
- * an open file, or a listener on `process`. What was held when the test began is left to its file.
+ * Fails each test at the top of a file that leaves behind a resource that keeps the process
+ * running, a timer of `src/`, an open file, or a listener on `process`. What was held when the test
+ * began is left to its file.
  */
 export function failOnLeaks(root: Test): void {
   recordTimers();
@@ -33,7 +37,8 @@ export function failOnLeaks(root: Test): void {
       while ((left = without(held(), before)).length > 0) {
         if (performance.now() > deadline) {
           const message = `${test.name}: what it leaves behind: ${[...new Set(left)].join(', ')}`;
-          // With each test that fails, the runner shows what was printed, but of what is thrown only the first.
+          // With each test that fails, the runner shows what was printed, but of what is thrown
+          // only the first.
           console.log(message);
           throw new Error(message);
         }
@@ -43,7 +48,9 @@ export function failOnLeaks(root: Test): void {
   });
 }
 
-/** Hooks of `node:async_hooks` would show the timers, too, but keep requests from being collected. */
+/**
+ * Hooks of `node:async_hooks` would show the timers, too, but keep requests from being collected.
+ */
 function recordTimers(): void {
   for (const name of ['setTimeout', 'setInterval'] as const) {
     const start = timers[name];

@@ -3,8 +3,9 @@
 import { isMainThread } from 'node:worker_threads';
 
 /*
- * With NODE_V8_COVERAGE, Node would also read the source maps of all modules, tap's among them, and add them to each
- * report: 0.1 s and 3 MB a file. Of the processes that a test starts, `launch` gives it to the program alone.
+ * With NODE_V8_COVERAGE, Node would also read the source maps of all modules, tap's among them, and
+ * add them to each report: 0.1 s and 3 MB a file. Of the processes that a test starts, `launch`
+ * gives it to the program alone.
  */
 delete process.env.NODE_V8_COVERAGE;
 

@@ -14,7 +14,10 @@ const TAP = `import t from 'tap';\n`;
 const HANGS = '  it hangs: nothing has happened for 60 s';
 /** What a file runs before it hangs. */
 const HANG = `(await import('node:fs')).writeFileSync(process.env.HANGING, '');\n`;
-/** A preload with which the runner waits for {@link HANG}, and reads what was written before, instead of for 60 s. */
+/**
+ * A preload with which the runner waits for {@link HANG}, and reads what was written before,
+ * instead of for 60 s.
+ */
 const UNTIL_HANGING = `
 import { existsSync, rmSync } from 'node:fs';
 const set = globalThis.setTimeout;

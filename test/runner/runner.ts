@@ -1,14 +1,16 @@
 /*
- * Runs files of tests, each in a process of its own, TEST_JOBS at a time (default: 4). Prints a line for each file that
- * passes, and each failure at once: the first failing assertion of a test, and what its file wrote until then. Ends
- * with the titles of what was skipped and of what failed, a command that runs one of the latter again, and totals.
+ * Runs files of tests, each in a process of its own, TEST_JOBS at a time (default: 4). Prints a
+ * line for each file that passes, and each failure at once: the first failing assertion of a test,
+ * and what its file wrote until then. Ends with the titles of what was skipped and of what failed,
+ * a command that runs one of the latter again, and totals.
  *
- * A file that neither begins a test, asserts nor prints anything for TEST_SILENCE seconds (default: 60) hangs. It is
- * killed with all processes of its group, and the test that was running fails.
+ * A file that neither begins a test, asserts nor prints anything for TEST_SILENCE seconds (default:
+ * 60) hangs. It is killed with all processes of its group, and the test that was running fails.
  *
- * Neither Node's runner nor tap's does this. `node --test --test-timeout` does not end a process whose event loop is
- * blocked (Node 20 and 24). tap's runner takes 1.7 times as long, because it loads hooks into every process that a test
- * starts, and it prints nothing about a file before its end.
+ * Neither Node's runner nor tap's does this. `node --test --test-timeout` does not end a process
+ * whose event loop is blocked (Node 20 and 24). tap's runner takes 1.7 times as long, because it
+ * loads hooks into every process that a test starts, and it prints nothing about a file before its
+ * end.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -24,7 +26,9 @@ const PRELOAD = new URL('preload.js', import.meta.url).href;
 const OPTIONS = ['--enable-source-maps', '--test-reporter=tap', '--import', PRELOAD];
 const ENV = COVERAGE === undefined ? process.env : { ...process.env, NODE_V8_COVERAGE: COVERAGE };
 
-/** How many lines are shown of each part of a failure, such as a diff, and of what its file wrote. */
+/**
+ * How many lines are shown of each part of a failure, such as a diff, and of what its file wrote.
+ */
 const MAX_LINES = 20;
 const MAX_LINE_LENGTH = 500;
 

@@ -62,7 +62,9 @@ async function startParent(
   };
 }
 
-/** Ends the program with a signal under load, several times, and resolves to what was acknowledged. */
+/**
+ * Ends the program with a signal under load, several times, and resolves to what was acknowledged.
+ */
 async function restartUnderLoad(
   parent: Parent,
   clients: readonly LoadClient[],

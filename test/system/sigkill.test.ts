@@ -1,5 +1,6 @@
 /*
- * Ends the program with SIGKILL at random moments under load, and looks for every acknowledged plant.
+ * Ends the program with SIGKILL at random moments under load, and looks for every acknowledged
+ * plant.
  */
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';

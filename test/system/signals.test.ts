@@ -1,6 +1,6 @@
 /*
- * What the program does on signals, also if a call to the system does not return, and as process 1 of a container: the
- * kernel ignores the signals that it does not handle, also from itself.
+ * What the program does on signals, also if a call to the system does not return, and as process 1
+ * of a container: the kernel ignores the signals that it does not handle, also from itself.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, rmSync } from 'node:fs';
@@ -28,8 +28,8 @@ import {
 import { ONE_THREAD } from '../helpers/strace.js';
 
 /**
- * A preload with which the process sends itself a signal as soon as it handles signals, and waits until that has
- * arrived, before the rest of it is imported.
+ * A preload with which the process sends itself a signal as soon as it handles signals, and waits
+ * until that has arrived, before the rest of it is imported.
  */
 const early = (signal: NodeJS.Signals): string =>
   beforeImports(`if (specifier === './program/main.js') {
@@ -129,7 +129,8 @@ const KILLED = { code: null, signal: 'SIGKILL' };
 const TIMES_OUT = 'plant-store: the shutdown timed out; not all work was completed\n';
 
 /**
- * Starts a program whose only thread for file operations blocks when it reads its tokens: a FIFO that has no writer.
+ * Starts a program whose only thread for file operations blocks when it reads its tokens: a FIFO
+ * that has no writer.
  */
 async function startHanging(t: Test, options: LaunchOptions = {}): Promise<Program> {
   const cwd = t.testdir({ tokens: TOKEN });

@@ -1,4 +1,7 @@
-/** What one would write by hand: each plant is a line that is appended and synced before the response. */
+/**
+ * What one would write by hand: each plant is a line that is appended and synced before the
+ * response.
+ */
 
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,4 +1,6 @@
-/** Express over node:sqlite, with one INSERT for each request, which is a transaction of its own. */
+/**
+ * Express over node:sqlite, with one INSERT for each request, which is a transaction of its own.
+ */
 
 import { createServer } from 'node:http';
 import express from 'express';

@@ -1,6 +1,6 @@
 /**
- * Fastify over PostgreSQL, with one INSERT for each request: schemas for requests and responses, a pool of ten
- * connections (the default of pg), and a statement that each connection prepares once.
+ * Fastify over PostgreSQL, with one INSERT for each request: schemas for requests and responses, a
+ * pool of ten connections (the default of pg), and a statement that each connection prepares once.
  */
 
 import Fastify from 'fastify';

@@ -1,8 +1,7 @@
 /**
- * node:http over LMDB: lmdb-js commits plants that arrive together at once. By
- * default its promises resolve when a plant is visible, and `flushed` waits for
- * the disk. Without `overlappingSync` they resolve when it is durable, with one
- * sync per commit instead of two.
+ * node:http over LMDB: lmdb-js commits plants that arrive together at once. By default its promises
+ * resolve when a plant is visible, and `flushed` waits for the disk. Without `overlappingSync` they
+ * resolve when it is durable, with one sync per commit instead of two.
  */
 
 import { join } from 'node:path';

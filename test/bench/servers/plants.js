@@ -1,7 +1,6 @@
 /**
- * Shared by the servers in this folder. Each reads PORT, FOLDER and TOKEN from
- * the environment and prints its URL. `plantServer` is the plain `node:http`
- * service in front of the databases.
+ * Shared by the servers in this folder. Each reads PORT, FOLDER and TOKEN from the environment and
+ * prints its URL. `plantServer` is the plain `node:http` service in front of the databases.
  */
 
 import { createServer } from 'node:http';
@@ -27,7 +26,10 @@ export function listen(server) {
   });
 }
 
-/** @param {(plant: { id: number, name: string, tag?: string }) => Promise<boolean>} add resolves to false if the id exists */
+/**
+ * @param {(plant: { id: number, name: string, tag?: string }) => Promise<boolean>} add resolves to
+ * false if the id exists
+ */
 export function plantServer(add) {
   return createServer((request, response) => {
     if (request.headers.authorization !== AUTHORIZATION) {

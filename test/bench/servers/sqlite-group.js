@@ -1,7 +1,7 @@
 /**
- * node:http over node:sqlite with group commit: the plants that arrive in one iteration of the event
- * loop share a transaction. `COMMIT` blocks the loop, so all requests that arrive meanwhile are read
- * in the next iteration, and their plants are committed together after that.
+ * node:http over node:sqlite with group commit: the plants that arrive in one iteration of the
+ * event loop share a transaction. `COMMIT` blocks the loop, so all requests that arrive meanwhile
+ * are read in the next iteration, and their plants are committed together after that.
  */
 
 import { insertInto, openDatabase } from './sqlite-database.js';

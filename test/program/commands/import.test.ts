@@ -25,7 +25,10 @@ import { collect, storeOf } from '../../helpers/stores.js';
 // No progress is reported.
 stepClock(t, 0);
 
-/** Runs the command on a file in a folder of its own, and returns what it wrote and what the log holds. */
+/**
+ * Runs the command on a file in a folder of its own, and returns what it wrote and what the log
+ * holds.
+ */
 async function imports(t: Test, content: string | Buffer, cwd = t.testdir()) {
   writeFileSync(join(cwd, 'given.jsonl'), content);
   const { code, stdout, stderr } = await runHere(t, { cwd, args: ['import', 'given.jsonl'] });

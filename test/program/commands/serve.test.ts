@@ -248,7 +248,8 @@ t.test('while reading tokens hangs, plants are stored, and a stop does not wait'
   const cwd = t.testdir({ data: { token: 'old\n' }, token: 'new\n' });
   const [file, pipe] = [join(cwd, 'data/token'), join(cwd, 'pipe')];
   const program = await startHere(t, { cwd, env: {} });
-  // Opening a FIFO takes a thread for file operations until it has a writer. There are four threads.
+  // Opening a FIFO takes a thread for file operations until it has a writer. There are four
+  // threads.
   execFileSync('mkfifo', [pipe]);
   renameSync(pipe, file);
   const TIMES = 5;

@@ -82,7 +82,8 @@ async function usedClient(t: Test, port: number): Promise<Client> {
 type Table = Record<string, readonly [bytes: string | Buffer, ...expected: Answers]>;
 
 /**
- * What becomes of the connection after the answers; a client may also end its side of it once it has sent all bytes.
+ * What becomes of the connection after the answers; a client may also end its side of it once it
+ * has sent all bytes.
  */
 type Course = 'closed' | 'kept' | 'half-closed';
 

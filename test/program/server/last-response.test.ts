@@ -1,7 +1,7 @@
 /*
- * RFC 9112, section 9.6: after a response with `Connection: close`, a server must not process any further request on
- * that connection. The program keeps this even for requests that have arrived before the response is sent; in an
- * application, node:http passes these requests on.
+ * RFC 9112, section 9.6: after a response with `Connection: close`, a server must not process any
+ * further request on that connection. The program keeps this even for requests that have arrived
+ * before the response is sent; in an application, node:http passes these requests on.
  */
 import type { ChannelListener } from 'node:diagnostics_channel';
 import { createServer, ServerResponse, type IncomingMessage, type Server } from 'node:http';
@@ -27,7 +27,10 @@ import { FERN, inJson } from '../../helpers/plants.js';
 import { listen, listenTo, startPlantServer } from '../../helpers/service.js';
 import { gatedStore, storeOf } from '../../helpers/stores.js';
 
-/** A handler, and a function that returns the ids of the plants that its store was given since the last call. */
+/**
+ * A handler, and a function that returns the ids of the plants that its store was given since the
+ * last call.
+ */
 function createService(store = storeOf(async () => 'created')) {
   const stored: number[] = [];
   const noting = storeOf((plant) => {
@@ -55,7 +58,8 @@ const inHttp10 = (request: Buffer): Buffer =>
   Buffer.from(request.toString().replace('HTTP/1.1', 'HTTP/1.0'));
 
 /**
- * Resolves to the responses on a connection once it is closed: `error`, or the status of a 200, and whether it closes.
+ * Resolves to the responses on a connection once it is closed: `error`, or the status of a 200, and
+ * whether it closes.
  */
 async function responsesOn(socket: Socket): Promise<[number, string | undefined][]> {
   const { answers } = parseAnswers(await buffer(socket));
@@ -67,7 +71,10 @@ async function responsesOn(socket: Socket): Promise<[number, string | undefined]
 
 const NO_TOKEN = chunked({ Authorization: undefined });
 
-/** Requests whose response closes the connection, and its `error`. Bodies that are refused have not arrived by then. */
+/**
+ * Requests whose response closes the connection, and its `error`. Bodies that are refused have not
+ * arrived by then.
+ */
 const LAST: Readonly<Record<string, readonly [error: number, request: Buffer]>> = {
   'Connection: close': [200, plant(2, { headers: { Connection: 'close' } })],
   'Upgrade without Connection: Upgrade': [200, plant(2, { headers: { Upgrade: 'h2c' } })],
@@ -129,8 +136,9 @@ t.test('nothing is processed on a connection that is about to close', async (t) 
 });
 
 /*
- * The parser of node:http stops behind a request with `Connection: Upgrade` and `Upgrade`. If no listener
- * takes the connection over, node:http drops the rest of what it has read, and goes on with what comes next.
+ * The parser of node:http stops behind a request with `Connection: Upgrade` and `Upgrade`. If no
+ * listener takes the connection over, node:http drops the rest of what it has read, and goes on
+ * with what comes next.
  */
 const upgrade = ({ headers, ...rest }: Message = {}): Buffer =>
   plant(1, { ...rest, headers: { Connection: 'Upgrade', Upgrade: 'h2c', ...headers } });
@@ -149,7 +157,9 @@ const UPGRADES: Readonly<Record<string, readonly [error: number, request: Buffer
   'not a plant': [422, upgrade({ body: '{}' })],
 };
 
-/** Sends two segments, the second one when the server has read the first. Resolves to all responses. */
+/**
+ * Sends two segments, the second one when the server has read the first. Resolves to all responses.
+ */
 async function sendTwo(
   t: Test,
   port: number,
@@ -212,8 +222,9 @@ t.test('the response of another route of the application stays as it is', async 
 });
 
 /*
- * Once the responses that wait on a connection exceed a high-water mark, node:http pauses its parser. TLS records
- * that are decrypted by then reach it all the same, and are lost (Node 20 to 26).
+ * Once the responses that wait on a connection exceed a high-water mark, node:http pauses its
+ * parser. TLS records that are decrypted by then reach it all the same, and are lost (Node 20 to
+ * 26).
  */
 t.test('a connection on which node:http loses bytes is closed without answer', async (t) => {
   const gated = gatedStore();

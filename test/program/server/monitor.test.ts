@@ -156,7 +156,8 @@ t.test('the responses that are counted are those that clients got', async (t) =>
   const program = await startMonitored(t);
   const total = (status: number, error: number): string =>
     `plant_store_http_responses_total{status="${status}",error="${error}"}`;
-  // These are there from the start: a counter that appears with its first event has no rate until the second one.
+  // These are there from the start: a counter that appears with its first event has no rate until
+  // the second one.
   const sent: Record<string, number> = {
     [total(200, 0)]: 0,
     [total(500, 500)]: 0,
