@@ -1,4 +1,4 @@
-/* The commands for backups, as printed. test/postgres/drills.test.ts has those for a running program. */
+/* The script and the command for backups. test/postgres/drills.test.ts has the other commands. */
 import { spawnSync } from 'node:child_process';
 import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -14,7 +14,7 @@ const [fern = '', ivy = '', moss = ''] = [FERN, IVY, MOSS].map(encodeRecord);
 const dist = t.fixture('symlink', resolve('dist'));
 
 /**
- * Writes a printed script into a folder with these files, which takes the place of /var and /opt.
+ * Writes a script into a folder with these files, which takes the place of /var and /opt.
  * Returns the folder, and a function that runs the script there.
  */
 function prepare(t: Test, script: string, files: Parameters<Test['testdir']>[0]) {
@@ -40,7 +40,8 @@ t.test('an import adds the plants that were stored since the backup', (t) => {
 });
 
 t.test('the daily backup prints nothing, or what is damaged; then it keeps the last copy', (t) => {
-  const { cwd, run } = prepare(t, block('A backup every day', 'sh'), {
+  const script = readFileSync('src/program/deploy/daily-backup.sh', 'utf8');
+  const { cwd, run } = prepare(t, script, {
     backups: {},
     lib: { 'plant-store': { 'plants.jsonl': fern } },
     'plant-store': { dist },
