@@ -126,10 +126,10 @@ t.test('systemd accepts the units, and rates them as safe', { skip: noSystemd },
 t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async (t) => {
   const cwd = t.testdir({ dist: t.fixture('symlink', resolve('dist')) });
   const port = await freePort();
-  const activate = block('systemd', 'sh');
   const file = 'elsewhere.jsonl';
-  const given = activate.replace('8080', String(port)).replace('data/plants.jsonl', file);
-  const program = launch(t, { cwd, command: ['sh', '-euc', `exec ${given}`] });
+  const options = [`--listen=127.0.0.1:${port}`, `--setenv=PLANT_STORE_FILE=${file}`];
+  const command = ['systemd-socket-activate', ...options, process.execPath, 'dist/server.js'];
+  const program = launch(t, { cwd, command });
   await program.says('stderr', /^Listening on /);
   t.equal((await fetch(`http://127.0.0.1:${port}/plants`)).status, 401);
   const { url, log } = await untilServing(program);

@@ -3,7 +3,7 @@
  * and a pooler between stores and their database.
  */
 import { spawn } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -11,7 +11,6 @@ import t, { type Test } from 'tap';
 import { selfSigned } from '../helpers/certificate.js';
 import { exchange, message, TOKEN } from '../helpers/client.js';
 import { folderOutside } from '../helpers/command.js';
-import { blocks } from '../helpers/documents.js';
 import { createClient, createLedger, startLoad } from '../helpers/load.js';
 import { DONE, follow, launch, start, type Process } from '../helpers/program.js';
 import { freePort } from '../helpers/service.js';
@@ -58,7 +57,7 @@ t.test('behind nginx with TLS, plants are stored', { skip }, async (t) => {
   const program = await start(t, {
     env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: join(folderOutside(t), 'plants.jsonl') },
   });
-  const configuration = (blocks('Behind a proxy', 'nginx')[0] ?? '')
+  const configuration = readFileSync('src/program/deploy/nginx.conf', 'utf8')
     .replace('127.0.0.1:8080', `127.0.0.1:${program.port}`)
     .replace('listen 443', `listen ${port}`)
     .replaceAll('/etc/ssl/', '');
@@ -87,7 +86,7 @@ t.test('behind nginx, restarts, kills and overload refuse no request', { skip },
   }
   const first = await startInstance(one);
   const second = await startInstance(two);
-  const configuration = (blocks('Behind a proxy', 'nginx')[1] ?? '')
+  const configuration = readFileSync('src/program/deploy/nginx-postgres.conf', 'utf8')
     .replace('10.0.0.1:8080', `127.0.0.1:${one}`)
     .replace('10.0.0.2:8080', `127.0.0.1:${two}`)
     .replace('listen 80;', `listen ${port};`);
