@@ -16,9 +16,11 @@ export const DOCUMENTS = [
 
 const FOLDER = new URL('../../test/embedding/examples/', import.meta.url);
 
-/** The programs of the documents, by the names of their files. */
+/** The programs of the documents in TypeScript, by the names of their files. */
 export const EXAMPLES = Object.fromEntries(
-  readdirSync(FOLDER).map((name) => [name, readFileSync(new URL(name, FOLDER), 'utf8')]),
+  readdirSync(FOLDER)
+    .filter((name) => name.endsWith('.ts'))
+    .map((name) => [name, readFileSync(new URL(name, FOLDER), 'utf8')]),
 );
 
 /** The text of a document. */

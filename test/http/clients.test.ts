@@ -1,5 +1,6 @@
-/* The clients that the document shows try again, and end with a message that says what to change. */
+/* The clients of the document try again, and end with a message that says what to change. */
 import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { inspect, promisify } from 'node:util';
 
@@ -14,6 +15,7 @@ import { storeOf } from '../helpers/stores.js';
 
 const PLANT = '{"id":7,"name":"Boston fern","tag":"indoor"}';
 const TOKEN = 'a-secret-token';
+const PYTHON = new URL('../../test/embedding/examples/create_plant.py', import.meta.url);
 
 /**
  * Sends a plant to a port with a token. Resolves to what the client prints; rejects with what it
@@ -37,7 +39,7 @@ const CLIENTS: Readonly<Record<string, readonly [need: string, send: Send]>> = {
     'python3',
     (t, port, token) => {
       const call = `print(json.dumps(create_plant(json.loads('${PLANT}'), '${token}')))\n`;
-      const code = block('Clients', 'python').replace('8080', String(port)) + call;
+      const code = readFileSync(PYTHON, 'utf8').replace('8080', String(port)) + call;
       const path = join(t.testdir({ 'client.py': code }), 'client.py');
       return run('python3', path);
     },

@@ -12,6 +12,7 @@ import { openapi } from 'plant-store';
 
 app.addHook('onRequest', ({ raw }, reply, next) => setHeaders(raw, reply.raw, next));
 
+// Requests for plants reach no route, so plugins that work on routes do not see them.
 await app.register(rateLimit, { global: false });
 const countPlant = app.createRateLimit({ max: 100, timeWindow: '1 minute' });
 app.addHook('onRequest', async (request, reply) => {
