@@ -22,7 +22,7 @@ import { listen, listenTo, serve, startPlantServer } from './helpers/service.js'
 import { gatedStore, openNewLog, storeOf } from './helpers/stores.js';
 import { hangNext, holdNext, openWithFaults, untilAvailable } from './log/support.js';
 
-/** The request whose asynchronous context is current. */
+/** The current asynchronous context: a request, or what a test names. */
 const contexts = new AsyncLocalStorage<unknown>();
 
 interface Observed<M> {
@@ -42,7 +42,7 @@ function observe<M>(t: Test, name: string): Observed<M>[] {
 const observeResponses = (t: Test) => observe<ResponseMessage>(t, 'plant-store:response');
 const observeCommits = (t: Test) => observe<CommitMessage>(t, 'plant-store:commit');
 
-/** What was published: plants, bytes and error. */
+/** The plants, the bytes and the error of each published batch. */
 const batches = (seen: readonly Observed<CommitMessage>[]): unknown[][] =>
   seen.map(({ message: { plants, bytes, error } }) => [plants, bytes, error]);
 
@@ -50,7 +50,7 @@ const batches = (seen: readonly Observed<CommitMessage>[]): unknown[][] =>
 const numberOf = (request: unknown): string =>
   String((request as IncomingMessage | undefined)?.headers['x-number']);
 
-/** The members of the messages, and whether a message may lack one. */
+/** The members of the messages. A question mark means that a message may lack the member. */
 const OF_RESPONSES: Readonly<Record<keyof ResponseMessage, '' | '?'>> = {
   request: '?',
   response: '?',
@@ -65,7 +65,7 @@ const OF_COMMITS: Readonly<Record<keyof CommitMessage, '' | '?'>> = {
   error: '?',
 };
 
-t.test('the documented messages have all members', async (t) => {
+t.test('the documents list all members of the messages of channels', async (t) => {
   const list = (members: object) =>
     Object.entries(members)
       .map(([name, mark]) => name + String(mark))
@@ -75,7 +75,7 @@ t.test('the documented messages have all members', async (t) => {
   t.match(commits, `\`{ ${list(OF_COMMITS)} }\``);
 });
 
-t.test('what is called or published for a request is so in its asynchronous context', async (t) => {
+t.test('calls and messages of a request are in its asynchronous context', async (t) => {
   const seen = observeResponses(t);
   const calls: string[] = [];
   const called = (what: string, number: unknown): void =>
@@ -109,7 +109,8 @@ t.test('what is called or published for a request is so in its asynchronous cont
     const body = inJson({ ...IVY, id: BigInt(id) });
     return message({ body, ...rest, headers: { ...headers, 'X-Number': String(id) } });
   });
-  // All at once, so that several begin in one turn of the event loop, and each of them in pieces.
+  // First all at once, so that several requests begin in one turn of the event loop; then each of
+  // them in two pieces.
   client.send(Buffer.concat(requests));
   for (const request of requests) {
     client.send(request.subarray(0, -3));
@@ -145,7 +146,7 @@ t.test('an answer is published before it is sent', async (t) => {
   t.strictSame(sizes, [[true, 0, 1]]);
 });
 
-t.test('an answer is not published if the client has closed the connection before', async (t) => {
+t.test('an answer is not published after the client has closed the connection', async (t) => {
   const seen = observeResponses(t);
   const store = gatedStore();
   const { server, port } = await serve(t, { store });
@@ -184,68 +185,68 @@ t.test('an answer that the application has begun or changed is not published', a
 const startServer = (t: Test, store: PlantStore) =>
   startPlantServer(t, { handler: createPlantHandler({ store, tokens: [TOKEN] }) });
 
-t.test(
-  'answers of the server itself are published, those of a stop with their request',
-  async (t) => {
-    const seen = observeResponses(t);
-    const store = gatedStore();
-    const server = await startServer(t, store);
-    for (const malformed of ['this is not HTTP\r\n\r\n', `GET /${'x'.repeat(20_000)}`]) {
-      const client = await connect(t, server.port);
-      client.send(malformed);
-      await client.closed;
-    }
+t.test('answers of the server itself are published; at shutdown, with their request', async (t) => {
+  const seen = observeResponses(t);
+  const store = gatedStore();
+  const server = await startServer(t, store);
+  for (const malformed of ['this is not HTTP\r\n\r\n', `GET /${'x'.repeat(20_000)}`]) {
     const client = await connect(t, server.port);
-    client.send(message());
-    await store.arrived(1);
-    t.intercept(STOP_TIMES, 'requestsMs', { value: 1 });
-    const stopped = contexts.run('stop', () => server.stop());
-    t.match(await client.answer(), { status: 503 });
-    store.letGo();
-    await stopped;
-    const published = seen.map(({ message: { request, status, error }, context }) => [
-      status,
-      error,
-      request?.method,
-      context,
-    ]);
-    t.strictSame(published, [
-      [400, 400, undefined, undefined],
-      [431, 431, undefined, undefined],
-      [503, 503, 'POST', 'stop'],
+    client.send(malformed);
+    await client.closed;
+  }
+  const client = await connect(t, server.port);
+  client.send(message());
+  await store.arrived(1);
+  t.intercept(STOP_TIMES, 'requestsMs', { value: 1 });
+  const stopped = contexts.run('stop', () => server.stop());
+  t.match(await client.answer(), { status: 503 });
+  store.letGo();
+  await stopped;
+  const published = seen.map(({ message: { request, status, error }, context }) => [
+    status,
+    error,
+    request?.method,
+    context,
+  ]);
+  t.strictSame(published, [
+    [400, 400, undefined, undefined],
+    [431, 431, undefined, undefined],
+    [503, 503, 'POST', 'stop'],
+  ]);
+});
+
+t.test(
+  'each batch of the log is published in the asynchronous context that opened the log',
+  async (t) => {
+    const seen = observeCommits(t);
+    let now = 0;
+    t.intercept(performance, 'now', { value: () => now });
+    const { fs, log, content } = await contexts.run('open', () => openWithFaults(t));
+    const add = (plant: NewPlant) => contexts.run('add', () => log.add(plant));
+    const gate = holdNext(fs, 'write');
+    const first = add(FERN);
+    await gate.reached;
+    t.strictSame(seen, [], 'not before it is durable');
+    now = 5;
+    const others = [add(IVY), add(MOSS), add(FERN)];
+    gate.open();
+    await Promise.all([first, ...others]);
+    await add(IVY);
+    const sizes = content()
+      .split(/(?<=\n)/)
+      .map((line) => Buffer.byteLength(line)) as [number, number, number];
+    const batch = (durationMs: number) => ({
+      context: 'open',
+      message: { store: log.path, durationMs },
+    });
+    t.match(seen, exactly(batch(5), batch(0)));
+    // A plant that is stored already is in no batch.
+    t.strictSame(batches(seen), [
+      [1, sizes[0], undefined],
+      [2, sizes[1] + sizes[2], undefined],
     ]);
   },
 );
-
-t.test('each batch of the log is published, in the context that opened the log', async (t) => {
-  const seen = observeCommits(t);
-  let now = 0;
-  t.intercept(performance, 'now', { value: () => now });
-  const { fs, log, content } = await contexts.run('open', () => openWithFaults(t));
-  const add = (plant: NewPlant) => contexts.run('add', () => log.add(plant));
-  const gate = holdNext(fs, 'write');
-  const first = add(FERN);
-  await gate.reached;
-  t.strictSame(seen, [], 'not before it is durable');
-  now = 5;
-  const others = [add(IVY), add(MOSS), add(FERN)];
-  gate.open();
-  await Promise.all([first, ...others]);
-  await add(IVY);
-  const sizes = content()
-    .split(/(?<=\n)/)
-    .map((line) => Buffer.byteLength(line)) as [number, number, number];
-  const batch = (durationMs: number) => ({
-    context: 'open',
-    message: { store: log.path, durationMs },
-  });
-  t.match(seen, exactly(batch(5), batch(0)));
-  // What is stored already is in no batch.
-  t.strictSame(batches(seen), [
-    [1, sizes[0], undefined],
-    [2, sizes[1] + sizes[2], undefined],
-  ]);
-});
 
 t.test('a batch that hangs or fails is published once its outcome is known', async (t) => {
   const seen = observeCommits(t);

@@ -26,7 +26,7 @@ export default defineConfig(globalIgnores(['**/node_modules']), base, {
         allowForKnownSafeCalls: [{ from: 'package', package: 'node:test', name: 'test' }],
       },
     ],
-    // A handler is a listener of `request`, too.
+    // The handler of plants, which returns a promise, is also used as a listener of `request`.
     '@typescript-eslint/no-misused-promises': ['error', { checksVoidReturn: { arguments: false } }],
     '@typescript-eslint/require-await': 'off',
   },

@@ -64,7 +64,7 @@ const MAX = 2n ** 63n - 1n;
 /** The kinds of faults, by the `error` of the answer. */
 const KINDS = { 400: 'json', 422: 'plant' };
 
-t.test('generated documents are read as by an oracle with other code', async (t) => {
+t.test('generated JSON documents are read as an independent oracle reads them', async (t) => {
   const isJudged = fc.property(document, (bytes) => {
     const verdict = judgeBody(bytes);
     const outcome = read(bytes);
@@ -74,7 +74,7 @@ t.test('generated documents are read as by an oracle with other code', async (t)
   t.doesNotThrow(() => fc.assert(isJudged, { numRuns: byLength(1_000, 3_000, 40_000), seed }));
 });
 
-/** Ids, and unusual notations of them; those that are refused last. */
+/** Ids with unusual notations of them. The notations that are refused come last. */
 const NOTATIONS: readonly (readonly [id: bigint | undefined, spellings: readonly string[]])[] = [
   [7n, ['7.0', '\t\r\n 7 \n']],
   [100n, ['1E+2']],
@@ -96,7 +96,7 @@ t.test('unusual notations of an id are read exactly', async (t) => {
 });
 
 t.test('a number of 200,000 digits is read exactly', async (t) => {
-  // At a cost that is not linear, the longest of these would not come to an end.
+  // If the cost were not linear, the longest of these would not come to an end.
   for (const length of [1_000, 200_000]) {
     const nines = '9'.repeat(length);
     const zeros = '0'.repeat(length);
@@ -172,14 +172,16 @@ t.test('members that a plant does not have are allowed, even twice, and not stor
   expectRead(t, invalid(ID_RULE, NAME_RULE), ['{"__proto__":{"id":1,"name":"fern"}}']);
 });
 
-/** JSON of a string in which every UTF-16 unit is escaped. */
+/** The JSON of a string, with every UTF-16 code unit escaped. */
 function escaped(text: string): string {
   const units = text.split('').map((unit) => unit.charCodeAt(0).toString(16).padStart(4, '0'));
   return `"${units.map((unit) => `\\u${unit}`).join('')}"`;
 }
 
-/** Whether a string comes back as name and tag, in the shortest and in the longest spelling. */
-function comesBack(text: string): boolean {
+/**
+ * Whether a string is read unchanged as name and tag, in its shortest and in its longest spelling.
+ */
+function isReadUnchanged(text: string): boolean {
   return [JSON.stringify(text), escaped(text)].every((json) => {
     const outcome = read(`{"id":1,"name":${json},"tag":${json}}`);
     return 'id' in outcome && outcome.name === text && outcome.tag === text;
@@ -187,11 +189,11 @@ function comesBack(text: string): boolean {
 }
 
 t.test('name and tag can be any strings, and are read unchanged', async (t) => {
-  // No tag is not an empty tag.
+  // A missing tag is not an empty tag.
   expectRead(t, { id: 1n, name: '' }, ['{"id":1,"name":""}']);
-  t.ok(comesBack('","id":2,"name":"'));
-  t.ok(comesBack('farn\u{1f33f}'.repeat(12_800)));
-  t.doesNotThrow(() => fc.assert(fc.property(anyString, comesBack)));
+  t.ok(isReadUnchanged('","id":2,"name":"'));
+  t.ok(isReadUnchanged('farn\u{1f33f}'.repeat(12_800)));
+  t.doesNotThrow(() => fc.assert(fc.property(anyString, isReadUnchanged)));
 });
 
 t.test('the message lists every fault of a NewPlant', async (t) => {
@@ -213,7 +215,7 @@ t.test('the message lists every fault of a NewPlant', async (t) => {
   for (const [member, values] of Object.entries(choices))
     bodies = bodies.flatMap(({ members, faults }) =>
       Object.entries(values).map(([json, more]) => ({
-        // In another order than the faults.
+        // The members are in another order than their faults.
         members: json === '' ? members : [`"${member}":${json}`, ...members],
         faults: [...faults, ...more],
       })),
@@ -225,9 +227,9 @@ t.test('the message lists every fault of a NewPlant', async (t) => {
   }
 });
 
-t.test('a body that is not JSON in UTF-8 is refused, without any of its text', async (t) => {
+t.test('a body that is not JSON in UTF-8 is refused, and none of its text is shown', async (t) => {
   const plant = '{"id":1,"name":"fern"}';
-  // Some releases of Node know the place, and others do not.
+  // Some releases of Node report the position, and others do not.
   const faulty = /^body: must be one JSON text in UTF-8; it is not valid( at position \d+)?$/;
   for (const body of [' \n', `${plant}//`, '{"id":1,"name":"fern",}', '{id:1,name:"fern"}'])
     t.match(read(body), { kind: 'json' }, body);
@@ -247,7 +249,7 @@ t.test('a body that is not JSON in UTF-8 is refused, without any of its text', a
   expectRead(t, notJson('is not valid at position 23'), [`${plant}\n${plant}`]);
   expectRead(t, notJson('is not valid'), ['secret', 'secret JSON at position 5']);
   expectRead(t, BYTE_ORDER_MARK, [`\ufeff${plant}`, '\ufeff{}', '\ufeffx', '\ufeff']);
-  // Within a string, it is a character.
+  // Within a string, a byte order mark is a character.
   expectRead(t, { id: 1n, name: '\ufeff' }, ['{"id":1,"name":"\ufeff"}']);
 });
 
@@ -281,7 +283,8 @@ t.test('a value that a body parser has parsed has to meet the same rules', async
     [{ id: 7, name: 7, tag: 7 }, invalid(NAME_RULE, TAG_RULE)],
     [{}, invalid(ID_RULE, NAME_RULE)],
     ...[[], null, 7].map((value) => [value, NOT_OBJECT] as const),
-    // What the parser may have changed is refused, with the remedy if there is one.
+    // A value that the parser may have changed is refused; the message names the remedy if there is
+    // one.
     ...[2 ** 53, -(2 ** 53), 2 ** 63, -(2 ** 63), Number('9007199254740993')].map(
       (id) => [{ id, name: 'fern' }, invalid(rounded)] as const,
     ),

@@ -7,7 +7,7 @@ import t from 'tap';
 import { guardReport, limitRate, REPORT_RATE } from '../dist/report.js';
 import { codeOf, reasonOf } from '../dist/system-error.js';
 
-t.test('a report whose function throws or rejects is written to the console', async (t) => {
+t.test('a report is written to the console if the report function throws or rejects', async (t) => {
   const shown = t.capture(console, 'error', () => undefined);
   const fault = new Error('no');
   const rejects: () => unknown = () => Promise.reject(fault);
@@ -23,7 +23,7 @@ t.test('a report whose function throws or rejects is written to the console', as
   }
 });
 
-t.test('reports beyond the limit are dropped and counted; each limit is its own', async (t) => {
+t.test('reports beyond the rate limit are dropped and counted, per report function', async (t) => {
   let now = 0;
   t.intercept(performance, 'now', { value: () => now });
   const messages: string[] = [];
@@ -45,7 +45,7 @@ t.test('reports beyond the limit are dropped and counted; each limit is its own'
   ]);
 });
 
-t.test('a cause that cannot be printed is left out', async (t) => {
+t.test('a cause that cannot be printed is left out of a report', async (t) => {
   const cause = new Error('x');
   Object.defineProperty(cause, 'stack', {
     get: () => {
@@ -60,7 +60,7 @@ t.test('a cause that cannot be printed is left out', async (t) => {
   t.strictSame(shown().at(-1)?.args as unknown, ['plant-store: it failed']);
 });
 
-t.test('a report names an error by its reason in words, or its message', async (t) => {
+t.test('a report shows the reason of a system error in words, or else the message', async (t) => {
   const missing: unknown = await readFile('no/such/file').catch((error: unknown) => error);
   const others = [new Error('text'), undefined, null, 'text'];
   t.equal(reasonOf(missing), 'no such file or directory (ENOENT)');

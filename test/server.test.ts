@@ -4,11 +4,11 @@ import t from 'tap';
 
 import { expectFailedRun, MISUSED, run } from './helpers/program.js';
 
-/** A preload: the program takes its Node for another release. */
+/** A preload that makes the program believe that it runs on another release of Node. */
 const release = (node: string): string =>
   `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${node}' } });`;
 
-t.test('a release that cannot run the program is reported, with those that can', async (t) => {
+t.test('on an unsupported Node, the program reports the supported releases', async (t) => {
   const { engines } = JSON.parse(readFileSync('package.json', 'utf8')) as {
     engines: { node: string };
   };
@@ -18,7 +18,7 @@ t.test('a release that cannot run the program is reported, with those that can',
   }
 });
 
-t.test('the oldest releases of Node that are supported run the program', async (t) => {
+t.test('the program runs on the oldest supported releases of Node', async (t) => {
   for (const node of ['20.19.0', '22.12.0'])
     t.equal((await run(t, { args: ['--version'], preload: release(node) })).code, 0);
 });

@@ -13,24 +13,24 @@ for (const { name, check } of storeContract)
     t.resolves(check(() => openPlantLog(join(t.testdir(), 'plants.jsonl')))),
   );
 
-/** A mistake in a store, as what it changes in one without mistakes. */
+/** A mistake in a store: the functions that replace those of a correct store. */
 type Mistake = (store: PlantStore) => Partial<PlantStore>;
 
-/** Adds plants in a wrong way. */
+/** A mistake in `add`. */
 const adds =
   (add: (store: PlantStore, plant: NewPlant) => ReturnType<PlantStore['add']>): Mistake =>
   (store) => ({ add: async (plant) => add(store, plant) });
 
-/** Changes each plant before it is added. */
+/** A mistake that changes each plant before it is added. */
 const changes = (change: (plant: NewPlant) => Partial<NewPlant>): Mistake =>
   adds((store, plant) => store.add({ ...plant, ...change(plant) }));
 
-/** For each optional member, a store that loses it. */
+/** For each optional member, a mistake that loses it. */
 const LOSES = Object.fromEntries(
   OPTIONAL.map((member) => [`loses the ${member}`, changes(() => ({ [member]: undefined }))]),
 );
 
-/** The outcome is decided before the plant is stored. */
+/** Decides the outcome before the plant is stored. */
 const races: Mistake = (store) => {
   const ids = new Set<bigint>();
   return {
@@ -56,12 +56,12 @@ const failsToCloseAgain: Mistake = (store) => {
   };
 };
 
-/** For each check, stores that it must find to be wrong. */
+/** For each check, the mistakes that it must find. */
 const MISTAKES: Readonly<Record<string, Readonly<Record<string, Mistake>>>> = {
   'a new plant is created, the same again is unchanged, another one with its id a conflict': {
     'stores nothing': adds(async () => 'unchanged'),
     'always says created': adds((store, plant) => store.add(plant).then(() => 'created')),
-    'takes no tag for an empty one': changes(({ tag = '' }) => ({ tag })),
+    'takes a missing tag for an empty one': changes(({ tag = '' }) => ({ tag })),
     ...LOSES,
     'has errors of another class': adds((store, plant) =>
       store.add(plant).catch((error: unknown) => {
@@ -114,19 +114,22 @@ const MISTAKES: Readonly<Record<string, Readonly<Record<string, Mistake>>>> = {
   'a closed store can be closed again': { 'fails to close again': failsToCloseAgain },
 };
 
-t.test('each check has stores that it must find to be wrong', async (t) => {
+t.test('each check of the contract has mistakes that it must find', async (t) => {
   const names = storeContract.map(({ name }) => name);
   t.strictSame(names, Object.keys(MISTAKES));
 });
 
-t.test('each check rejects with the error with which a store does not open', async (t) => {
-  const failure = new Error('it does not open');
-  for (const { check } of storeContract)
-    await t.rejects(
-      check(() => Promise.reject(failure)),
-      failure,
-    );
-});
+t.test(
+  'each check of the contract rejects with the error if the store cannot be opened',
+  async (t) => {
+    const failure = new Error('it does not open');
+    for (const { check } of storeContract)
+      await t.rejects(
+        check(() => Promise.reject(failure)),
+        failure,
+      );
+  },
+);
 
 for (const { name, check } of storeContract)
   for (const [mistake, of] of Object.entries(MISTAKES[name] ?? {}))
@@ -141,7 +144,7 @@ for (const { name, check } of storeContract)
       t.ok(closed().length > 0, 'and it is closed');
     });
 
-/** A store whose `add` ends some microtasks after that of the store that it wraps. */
+/** A store whose `add` settles some microtasks later than the `add` of the store that it wraps. */
 function delayed(store: PlantStore): PlantStore {
   return {
     close: () => store.close(),

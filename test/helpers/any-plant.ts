@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { MAX_ID, MEMBERS, MIN_ID, PlantSchema, type NewPlant } from '../../dist/plant.js';
 
 /**
- * A string of any UTF-16 code units: surrogates in pairs, alone and in the wrong order. Not of
- * fast-check's unit `binary`, which takes 0.7 s to prepare.
+ * Strings of any UTF-16 code units, with surrogates in pairs, alone and in the wrong order. They do
+ * not use fast-check's unit `binary`, because it takes 0.7 s to prepare.
  */
 export const anyString = fc.oneof(
   fc.string({ unit: 'grapheme' }),

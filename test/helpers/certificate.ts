@@ -1,8 +1,8 @@
 import { generateKeyPairSync, sign } from 'node:crypto';
 
 /**
- * A key and a certificate for `localhost` that is its own authority (RFC 5280, RFC 8410). It is
- * valid from 2000 until the beginning of another year.
+ * A private key and a self-signed certificate for `localhost` (RFC 5280, RFC 8410). The certificate
+ * is valid from 2000 until the beginning of `untilYear`.
  */
 export function selfSigned(untilYear = 2100): { readonly key: string; readonly cert: string } {
   const { publicKey, privateKey } = generateKeyPairSync('ed25519');
@@ -30,7 +30,7 @@ export function selfSigned(untilYear = 2100): { readonly key: string; readonly c
 
 const sequence = (...parts: readonly Buffer[]): Buffer => der(0x30, ...parts);
 
-/** A value in DER of fewer than 65,536 bytes. */
+/** The DER encoding of a value, whose parts have fewer than 65,536 bytes together. */
 function der(tag: number, ...parts: readonly Buffer[]): Buffer {
   const content = Buffer.concat(parts);
   const { length } = content;

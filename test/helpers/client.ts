@@ -7,18 +7,21 @@ import type { Test } from 'tap';
 import { expectConformance } from './conformance.js';
 import { FERN_JSON } from './plants.js';
 
-/** The token that the documented handler accepts, too. */
+/** The token that clients send. The handler in the documents accepts the same one. */
 export const TOKEN = 'a-secret-token';
 
 export interface Message {
   readonly method?: string;
   readonly target?: string;
-  /** Replace the default ones. An array sends a header line for each value. */
+  /**
+   * These headers replace the default ones. `undefined` removes a header, and an array sends a
+   * header line for each value.
+   */
   readonly headers?: Readonly<Record<string, string | readonly string[] | undefined>>;
   readonly body?: string | Buffer;
 }
 
-/** The bytes of an HTTP/1.1 request; by default one that stores FERN. */
+/** The bytes of an HTTP/1.1 request. The default request stores FERN. */
 export function message(parts: Message = {}): Buffer {
   const { method = 'POST', target = '/plants', headers, body = FERN_JSON } = parts;
   const fields = {
@@ -35,10 +38,10 @@ export function message(parts: Message = {}): Buffer {
   return Buffer.concat([Buffer.from(head), Buffer.from(body)]);
 }
 
-/** The headers of a request whose body comes in chunks. */
+/** The headers of a request whose body is sent in chunks. */
 export const CHUNKED = { 'Content-Length': undefined, 'Transfer-Encoding': 'chunked' };
 
-/** A request whose body comes in chunks. */
+/** The bytes of a request whose body is sent in these chunks. */
 export function chunkedMessage(...chunks: readonly (string | Buffer)[]): Buffer {
   return message({ headers: CHUNKED, body: Buffer.concat([...chunks, ''].map(chunk)) });
 }
@@ -50,26 +53,29 @@ export function chunk(data: string | Buffer): Buffer {
 
 export interface Answer {
   readonly status: number;
-  /** By names in lower case. */
+  /** The values by header names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
-  /** All of it, as it came. */
+  /** The whole answer as it was received: head and body. */
   readonly text: string;
 }
 
-/** Says that the client may send the body; the answer is yet to come. */
+/** The status of an interim response. The final answer follows it. */
 const CONTINUE = 100;
 
-/** Accepts any answer: for those that an application gives, not the handler. */
+/**
+ * A check that accepts any answer, for answers that an application gives instead of the handler.
+ */
 export const anyAnswer: typeof expectConformance = () => undefined;
 
-/** A connection of a client with as much of HTTP as a test needs. */
+/** A connection to a server, with as much of an HTTP client as a test needs. */
 export interface Client {
   readonly socket: Socket;
   send(...bytes: readonly (string | Buffer)[]): void;
   /**
-   * The next answer; without its body if the request was a HEAD. Rejects if it is not one that the
-   * OpenAPI document describes.
+   * Resolves to the next answer. `method` is the method of its request: an answer to a HEAD has no
+   * body. Rejects if the connection closes before the answer is complete, or if the OpenAPI
+   * document does not describe the answer.
    */
   answer(method?: string): Promise<Answer>;
   /** Resolves once the connection is closed, for whatever reason. */
@@ -112,18 +118,18 @@ export async function connect(t: Test, port: number, check = expectConformance):
   };
 }
 
-/** Opens a connection, over TLS if it is `secure`. An error only closes it. */
+/** Opens a connection, over TLS if `secure` is true. An error only closes the connection. */
 export async function openSocket(port: number, secure = false): Promise<Socket> {
   const socket = secure
     ? connectSecurely({ port, host: '127.0.0.1', rejectUnauthorized: false })
     : connectTo(port, '127.0.0.1');
   socket.on('error', () => undefined);
-  await eventOrClose(socket, secure ? 'secureConnect' : 'connect');
+  await untilEventOrClose(socket, secure ? 'secureConnect' : 'connect');
   return socket.setNoDelay();
 }
 
-/** Resolves once a connection emits an event, or is closed. */
-export function eventOrClose(socket: Socket, event: string): Promise<void> {
+/** Resolves once a connection emits an event or is closed. */
+export function untilEventOrClose(socket: Socket, event: string): Promise<void> {
   return new Promise((resolve) => {
     if (socket.destroyed) resolve();
     for (const each of [event, 'close']) socket.once(each, () => resolve());
@@ -131,7 +137,8 @@ export function eventOrClose(socket: Socket, event: string): Promise<void> {
 }
 
 /**
- * All whole answers to requests other than HEAD, without interim ones, and the bytes behind them.
+ * Parses the complete answers at the beginning of some bytes, without interim ones, and returns the
+ * bytes after them as `rest`. None of the requests may have been a HEAD.
  */
 export function parseAnswers(bytes: Buffer): { answers: Answer[]; rest: Buffer } {
   const answers: Answer[] = [];
@@ -174,7 +181,7 @@ export async function untilRefused(t: Test, port: number): Promise<void> {
     }
 }
 
-/** Sends one request on a connection of its own. */
+/** Sends a request on a new connection, and resolves to the answer. */
 export async function exchange(
   t: Test,
   port: number,
@@ -195,7 +202,10 @@ export interface Expected {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Checks that an answer is the expected failure, and that its body is an Error. */
+/**
+ * Checks that an answer is the expected failure, and that its body is an `Error` of the OpenAPI
+ * document.
+ */
 export function expectFailure(t: Test, answer: Answer, expected: Expected, about: string): void {
   const { status, error = status, headers = {} } = expected;
   const body = JSON.parse(answer.body) as Record<string, unknown>;
@@ -208,7 +218,7 @@ export function expectFailure(t: Test, answer: Answer, expected: Expected, about
   );
 }
 
-/** The status of the answer to a request that sends a plant with a token. */
+/** Sends a plant with a token, and resolves to the status of the answer. */
 export async function statusWith(
   t: Test,
   port: number,

@@ -9,17 +9,17 @@ import type { Test } from 'tap';
 const executeFile = promisify(execFile);
 
 /**
- * Runs a command to its end and resolves to its stdout; rejects with what it was, how it ended and
- * all its output.
+ * Runs a command to its end, and resolves to its stdout. If the command fails, rejects with an
+ * error that contains the command, its status and all its output.
  */
 export async function execute(cwd: string, command: string, ...args: string[]): Promise<string> {
-  // An option of env(1) that removes a variable with which npx changes every child.
+  // `env -u` removes a variable that npx sets, and that would change every npx that a test runs.
   const line = ['env', '-u', 'npm_config_package', command, ...args];
   try {
     return (await executeFile('env', line.slice(1), { cwd, maxBuffer: Infinity })).stdout;
   } catch (error) {
     const { code, signal, stdout, stderr } = error as ExecFileException;
-    // tap prints these, but not the message of an error whose code is a number.
+    // tap prints these members, but not the message of an error whose code is a number.
     const command = line.slice(3).join(' ');
     throw Object.assign(new Error('a command failed'), {
       command,
@@ -30,7 +30,7 @@ export async function execute(cwd: string, command: string, ...args: string[]): 
   }
 }
 
-/** The scripts that npm runs when it installs a package, and names in a warning. */
+/** The scripts that npm runs, or names in a warning, when it installs a package. */
 export const INSTALL_SCRIPTS = ['preinstall', 'install', 'postinstall', 'prepare'] as const;
 
 /**

@@ -11,22 +11,24 @@ const TYPESCRIPT = {
   '6': join(ROOT, 'node_modules/typescript'),
   '7': join(CONSUMERS, 'typescript-7/node_modules/typescript'),
 } as const;
-/** The newest types of Node, in place of those of the oldest release. */
+/**
+ * Options that use the type declarations of the newest Node in place of the oldest supported one.
+ */
 export const NEWEST_TYPES = { typeRoots: [join(CONSUMERS, 'typescript-7/node_modules/@types')] };
 const MODULES = { nodenext: 'nodenext', bundler: 'esnext', node10: 'commonjs' } as const;
 
 export interface Compilation {
   readonly release: keyof typeof TYPESCRIPT;
   readonly resolution: keyof typeof MODULES;
-  /** Programs in the folder, by their names. */
+  /** The programs to compile, by the names of their files in the folder. */
   readonly programs: Readonly<Record<string, string>>;
-  /** More options of the compiler, such as {@link NEWEST_TYPES}. */
+  /** Additional compiler options, such as {@link NEWEST_TYPES}. */
   readonly options?: object;
 }
 
 /**
- * The errors that a release of TypeScript reports for programs in a folder, and for all types that
- * they import.
+ * Compiles programs in a folder with a release of TypeScript, and resolves to the errors that it
+ * reports, or an empty string.
  */
 export async function typeFaults(folder: string, compilation: Compilation): Promise<string> {
   const { release, resolution, programs, options } = compilation;
@@ -41,7 +43,7 @@ export async function typeFaults(folder: string, compilation: Compilation): Prom
       strict: true,
       exactOptionalPropertyTypes: true,
       resolveJsonModule: true,
-      // To check the declarations of other packages, too, takes long.
+      // Checking the declarations of other packages, too, would take long.
       skipLibCheck: true,
       noEmit: true,
       ...options,

@@ -2,7 +2,7 @@ import { Compile } from 'typebox/schema';
 
 import { openapi } from '../../dist/index.js';
 
-/** An answer as a client sees it, the names of its headers in lower case. */
+/** An answer as a client receives it, with header names in lower case. */
 export interface Received {
   readonly status: number;
   readonly headers: Readonly<Record<string, unknown>>;
@@ -10,8 +10,8 @@ export interface Received {
 }
 
 /**
- * Throws unless the OpenAPI document describes an answer: its status, its headers and its body. An
- * answer to a HEAD has no body.
+ * Throws unless the OpenAPI document describes the status, the headers and the body of an answer.
+ * The body of an answer to a HEAD may be empty.
  */
 export function expectConformance({ status, headers, body }: Received, method = 'POST'): void {
   const response = responses[status];
@@ -37,7 +37,9 @@ interface Response {
 
 const responses = openapi.paths['/plants'].post.responses as Readonly<Record<number, Response>>;
 
-/** All that is needed of a Validator, whose own type costs a compiler seconds. */
+/**
+ * The part of typebox's `Validator` that is used here. Compiling its full type would take seconds.
+ */
 interface Schema {
   Errors(value: unknown): [valid: boolean, faults: object[]];
 }

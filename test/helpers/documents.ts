@@ -1,6 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** The documents whose commands, code and tables are tested. No two have a heading in common. */
+/**
+ * The documents whose commands, code and tables are tested. No two of them have the same heading.
+ */
 export const DOCUMENTS = [
   'README.md',
   '.github/CONTRIBUTING.md',
@@ -16,7 +18,7 @@ export const DOCUMENTS = [
 
 const FOLDER = new URL('../../test/embedding/examples/', import.meta.url);
 
-/** The programs of the documents in TypeScript, by the names of their files. */
+/** The sources of the programs in TypeScript that the documents show, by file name. */
 export const EXAMPLES = Object.fromEntries(
   readdirSync(FOLDER)
     .filter((name) => name.endsWith('.ts'))
@@ -47,7 +49,7 @@ export function block(heading: string, language: string): string {
   return code;
 }
 
-/** The cells of the only table under a heading, without the names of its columns. */
+/** The rows of the only table under a heading, without the header row. */
 export function rows(heading: string): string[][] {
   const [table, ...more] = section(heading).match(/(?:^\|.*\n)+/gm) ?? [];
   if (table === undefined || more.length > 0)
@@ -66,7 +68,7 @@ export function codeSpans(text: string): string[] {
   return [...text.matchAll(/`([^`]+)`/g)].flatMap(([, code]) => code ?? []);
 }
 
-/** The settings that a text gives, such as a unit of systemd or options of `docker run`. */
+/** The settings that a text assigns, such as a systemd unit or the options of `docker run`. */
 export function settingsIn(text: string): Record<string, string> {
   const settings = text.matchAll(/(PLANT_STORE_\w+)=(\S+)/g);
   return Object.fromEntries([...settings].map(([, name = '', value = '']) => [name, value]));

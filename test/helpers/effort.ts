@@ -1,6 +1,6 @@
 /*
- * How long the tests run, from the environment. `short` is the default, the groups `crash` and
- * `crash-states` use `medium`. With `long`, many other tests try more, too.
+ * How much the tests try, from the environment variable TEST_LENGTH. `short` is the default. The
+ * groups `crash` and `crash-states` use `medium`. With `long`, many other tests try more, too.
  */
 const { TEST_LENGTH = 'short', TEST_SEED } = process.env;
 if (!['short', 'medium', 'long'].includes(TEST_LENGTH))
@@ -8,7 +8,7 @@ if (!['short', 'medium', 'long'].includes(TEST_LENGTH))
 
 export const isLong = TEST_LENGTH === 'long';
 
-/** The one of three values that is for this run. */
+/** Returns the value for the TEST_LENGTH of this run. */
 export function byLength<T>(short: T, medium: T, long: T): T {
   if (isLong) return long;
   return TEST_LENGTH === 'medium' ? medium : short;

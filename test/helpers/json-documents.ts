@@ -9,7 +9,7 @@ type Text = fc.Arbitrary<string>;
 
 const joined = (...parts: Text[]): Text => fc.tuple(...parts).map((texts) => texts.join(''));
 
-/** One of these mostly, the other one rarely. */
+/** Generates `usual` values `weight` times as often as `other` ones. */
 const mostly = <T>(
   weight: number,
   usual: fc.Arbitrary<T>,
@@ -22,7 +22,7 @@ const space = mostly(
   fc.string({ unit: fc.constantFrom(' ', '\t', '\n', '\r') }),
 );
 
-/** What a reader of JSON could stumble over within a string. */
+/** Characters and words that a JSON parser could misread within a string. */
 const unit = fc.constantFrom(...Array.from('"\\{}[],:a\0\n\ufffd\u{1f33f}'), 'id', '\ud83c');
 const value = fc.json({ maxDepth: 3, stringUnit: unit });
 
@@ -44,7 +44,10 @@ const integer = fc.oneof(
   fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
   beside.map(([limit, distance]) => limit + distance),
 );
-/** An integer, ten times or a tenth of one, with a point and an exponent. */
+/**
+ * An integer, ten times an integer, or a tenth of one, written with a decimal point and an
+ * exponent.
+ */
 const notation = fc
   .tuple(integer, fc.nat(25), fc.integer({ min: 1, max: 40 }), fc.constantFrom(0, 0, 0, 1, -1))
   .map(([value, zeros, decimals, off]) => {
@@ -62,7 +65,7 @@ const id = fc.oneof(
 
 const member = (name: Text, content: Text): Text =>
   joined(space, name, space, fc.constant(':'), space, mostly(20, content, value), space);
-/** A member whose name is rarely written with an escape. */
+/** A member. A few have a name that is written with an escape. */
 const named = (name: string, content: Text): Text => {
   const code = name.charCodeAt(0).toString(16).padStart(4, '0');
   const escaped = fc.constant(`"\\u${code}${name.slice(1)}"`);
@@ -77,7 +80,7 @@ const otherName = fc.oneof(fc.constantFrom('"__proto__"', '"toString"', '"ID"', 
 
 const otherMember = member(otherName, value);
 
-/** A plant, which rarely lacks a member or has one twice. */
+/** A plant. A few lack a member, or have a member twice. */
 const plant = fc
   .tuple(
     fc.tuple(...required),
@@ -92,7 +95,7 @@ const plant = fc
   })
   .map((members) => `{${members.join()}}`);
 
-/** Bytes of which some are removed, replaced, or added to. */
+/** Bytes of which a few were removed, replaced or inserted. */
 const damaged = (bytes: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> =>
   fc
     .tuple(bytes, fc.nat(), fc.nat({ max: 4 }), fc.uint8Array({ maxLength: 3 }))

@@ -96,7 +96,7 @@ function plantsIn(log: Buffer): Map<number, Plant> {
   return plants;
 }
 
-/** How requests are sent: over connections that are kept, or each over one of its own. */
+/** How requests are sent: over connections that are kept open, or each over a new connection. */
 export interface LoadClient {
   readonly agent: HttpAgent;
   readonly request: typeof httpRequest;
@@ -126,12 +126,12 @@ export interface LoadOptions {
   readonly plants?: number;
   /** The length of the name of every tenth plant, in bytes. */
   readonly bytes?: number;
-  /** Default: 32 that keep their connections. */
+  /** Default: 32 clients that keep their connections open. */
   readonly clients?: readonly LoadClient[];
 }
 
 /**
- * Clients that each send one plant after another until connections are refused, or they are
+ * Clients that each send one plant after another until connections are refused or the load is
  * stopped.
  */
 export interface Load {

@@ -2,8 +2,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /**
- * The bytes in buffers once what is unreachable is collected, which may take several attempts: as
- * many as it takes to reach `expected`, but at most 50.
+ * The number of bytes in buffers after garbage collection. One collection may not free everything,
+ * so it is repeated until `expected` is reached, but at most 50 times.
  */
 export async function heldBytes(expected: number): Promise<number> {
   setFlagsFromString('--expose-gc');

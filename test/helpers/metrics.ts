@@ -9,7 +9,7 @@ export function samplesIn(text: string): Map<string, number> {
   );
 }
 
-/** The samples of a monitor. */
+/** Fetches the metrics of a monitor, and resolves to their samples. */
 export async function scrape(url: string): Promise<Map<string, number>> {
   return samplesIn(await (await fetch(`${url}/metrics`)).text());
 }

@@ -1,13 +1,13 @@
 import { spawnSync } from 'node:child_process';
 
-/** Commands that succeed if a need is met, for needs that are not commands themselves. */
+/** For each need that is not a command itself, a command that succeeds if the need is met. */
 const PROBES: Readonly<Record<string, readonly string[]>> = {
   'the right to mount': ['unshare', '--mount', 'true'],
   'loop devices': ['test', '-e', '/dev/loop-control'],
   strace: ['strace', '-o', '/dev/null', 'true'],
 };
 
-/** The reason to skip a test that needs these commands and rights; `false` if there is none. */
+/** Why a test that needs these commands and rights is skipped, or `false` if none is missing. */
 export function missing(...needs: readonly string[]): string | false {
   const absent = needs.filter((need) => {
     const [file = '', ...args] = PROBES[need] ?? ['sh', '-c', 'command -v "$0"', need];
@@ -16,5 +16,5 @@ export function missing(...needs: readonly string[]): string | false {
   return absent.length > 0 && `needs ${absent.join(', ')}`;
 }
 
-/** Why tests with promtool cannot run on this machine, or false. */
+/** Why tests with promtool are skipped on this machine, or `false`. */
 export const noPromtool = missing('promtool');

@@ -1,6 +1,6 @@
 /*
  * The plant in a body, or the failure that a body gets, computed independently of the program's
- * code. Only the schema is the program's.
+ * code. Of the program, only the schema is used.
  */
 import { PlantSchema, type NewPlant } from '../../dist/index.js';
 
@@ -8,7 +8,7 @@ const SCHEMAS = Object.entries(PlantSchema.properties);
 const NAMES = ['id', ...Object.keys(PlantSchema.properties)];
 const REQUIRED = new Set<string>(PlantSchema.required);
 
-/** Whether a value is of a type of JSON Schema. */
+/** For types of JSON Schema, whether a value has the type. */
 const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
   string: (value) => typeof value === 'string',
 };
@@ -70,7 +70,7 @@ function int64(source: string): bigint | undefined {
   const numerator = BigInt(whole + fraction);
   if (numerator === 0n) return 0n;
   const power = BigInt(exponent.replace('+', '')) - BigInt(fraction.length);
-  // Out of range, or not an integer, for any number with this many digits.
+  // With such an exponent, a number with this many digits is out of range or not an integer.
   if (power > 19n || -power > BigInt(source.length)) return undefined;
   const divisor = power < 0n ? 10n ** -power : 1n;
   if (numerator % divisor !== 0n) return undefined;

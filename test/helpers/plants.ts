@@ -8,19 +8,19 @@ import {
   type Plant,
 } from '../../dist/plant.js';
 
-/* The plants of tests in which any plant would do. In JSON, each has more bytes than UTF-16 code units. */
+/* Plants for tests in which any plant would do. Each has more bytes in JSON than UTF-16 units. */
 
 export const FERN: NewPlant = { id: 7n, name: 'fern', tag: 'drau\u00dfen' };
 export const IVY: NewPlant = { id: 8n, name: 'ivy \u{1f33f}' };
 export const MOSS: NewPlant = { id: 9n, name: 'moss \ud800', tag: '\u82d4' };
 export const REED: NewPlant = { id: 10n, name: 'r\u00e9ed' };
 
-/** Plants with the ids from 1 on. */
+/** Plants with these names and the ids 1, 2, 3 and so on. */
 export function plantsNamed(...names: string[]): NewPlant[] {
   return names.map((name, index) => ({ id: BigInt(index + 1), name, tag: '\u82d4' }));
 }
 
-/** The same, all of one name. */
+/** `count` plants with the same name and the ids 1, 2, 3 and so on. */
 export function manyPlants(count: number, name = 'fern'): NewPlant[] {
   return plantsNamed(...Array<string>(count).fill(name));
 }
@@ -30,10 +30,10 @@ export function inJson({ id, ...members }: NewPlant): string {
   return JSON.stringify(members).replace('{', `{"id":${id},`);
 }
 
-/** A request whose body this is stores FERN. */
+/** The body of a request that stores FERN. */
 export const FERN_JSON = inJson(FERN);
 
-/* Plants with the members of the schema, whichever these are. */
+/* The following plants are derived from the schema. They need no change if it gets a new member. */
 
 /** A value of a member that JSON writes without escapes. */
 export const PLAIN = 'f\u00e4rn \u{1f33f}';
@@ -45,7 +45,7 @@ const sets = OPTIONAL.reduce<Member[][]>(
   [[...PlantSchema.required]],
 );
 
-/** For each set of optional members, a plant that has these. */
+/** For each set of optional members, a plant that has these members and no other optional ones. */
 export const PLANTS_OF_EACH_SHAPE: readonly NewPlant[] = sets.map((set, n) => {
   const values = set.map((member) => [member, PLAIN]);
   return plantOf(BigInt(100 + n), Object.fromEntries(values) as Plant);

@@ -1,10 +1,15 @@
 /*
- * The verbs of a process. To *launch* a program only starts it; to *follow* a process collects the
- * output of one that another function has started. To *start* a program waits until it serves, as
- * `untilServing` does for one that runs. To *run* it waits until it ends; `expectFailedRun` checks
- * how. A program `says` a line, is sent a signal by `send`, and loses the reader of its output by
- * `leave`. Functions whose names end in `Here` do the same in this process, which covers the source
- * and saves 0.1 s.
+ * The verbs of a process:
+ *
+ * - `launch` only starts the program. `follow` collects the output of a process that another
+ *   function has started.
+ * - `start` launches the program and waits until it serves. `untilServing` waits for a program that
+ *   is running.
+ * - `run` launches the program and waits until it ends. `expectFailedRun` also checks how it ended.
+ * - `says` waits until the program has printed a line, `send` sends it a signal, and `leave` closes
+ *   the reading end of its output.
+ * - A function whose name ends in `Here` does the same in the process of the test, which covers the
+ *   source and takes 0.1 s less.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -30,9 +35,9 @@ export interface LaunchOptions {
   readonly preload?: string;
   /** A command that runs the program in its own process: `strace`, `prlimit`, `unshare`. */
   readonly under?: readonly string[];
-  /** What starts the program, in place of `node` and the script. */
+  /** The command that starts the program, in place of `node` and the script. */
   readonly command?: readonly string[];
-  /** What the program inherits as its descriptor 3. */
+  /** An open file that the program inherits as its descriptor 3. */
   readonly descriptor?: number;
 }
 
@@ -42,28 +47,28 @@ export interface Ending {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** The ending of a program that has done what it should. */
+/** The ending of a program that succeeded. */
 export const DONE: Ending = { code: 0, signal: null };
 
-/** The exit codes of the programs other than 0. */
+/** The exit codes of the program other than 0. */
 export const FAILED = 1;
 export const MISUSED = 2;
 export const INTERRUPTED = 3;
 
 type Output = 'stdout' | 'stderr';
 
-/** The built program in a process of its own. */
+/** A process that runs the program. */
 export interface Process {
   readonly pid: number;
-  /** What it has written so far. */
+  /** The output so far. */
   readonly stdout: string;
   readonly stderr: string;
   /** Resolves once the process has ended and all its output has been read. */
   readonly ended: Promise<Ending>;
-  /** Resolves once its output matches; rejects, with that output, if it ends first. */
+  /** Resolves once the output matches. If the process ends before, rejects with the output. */
   says(output: Output, pattern: RegExp): Promise<RegExpExecArray>;
   send(signal: NodeJS.Signals): void;
-  /** Closes the reading end of a pipe. */
+  /** Closes the reading end of the pipe for an output. */
   leave(output: Output): void;
 }
 
@@ -73,15 +78,18 @@ export interface Program extends Process {
   readonly port: number;
   /** The path of the log. */
   readonly log: string;
-  /** The number of plants it found there. */
+  /** The number of plants that the program found in the log. */
   readonly plants: number;
-  /** The first token it accepts. */
+  /** The first token that the program accepts. */
   readonly token: string;
-  /** Sends a signal, then waits for the end. */
+  /** Sends a signal, then waits until the program ends. */
   stop(signal: NodeJS.Signals): Promise<Ending>;
 }
 
-/** A preload that changes how many milliseconds `ms` timers take. */
+/**
+ * A preload that changes the delay of each timer. `changed` is an expression of `ms`, the delay in
+ * milliseconds.
+ */
 export const changeTimers = (changed: string): string => `
 for (const name of ['setTimeout', 'setInterval']) {
   const set = globalThis[name];
@@ -89,20 +97,19 @@ for (const name of ['setTimeout', 'setInterval']) {
 }`;
 
 /**
- * A preload with which timers of up to 10 s, the longest time of a shutdown, fire 20 times as fast,
- * and others never.
+ * A preload that lets timers of up to 10 s, the longest time of a shutdown, fire 20 times as fast,
+ * and longer timers never.
  */
 export const HASTY = changeTimers('ms <= 10_000 ? ms / 20 : 2 ** 30');
 
 /**
- * A preload with which the program waits ten times as long for clients, which a busy machine may
- * need.
+ * A preload that makes all timers ten times as long: on a busy machine, clients may be slow.
  */
 export const PATIENT = changeTimers('10 * ms');
 
 export const SERVER = resolve('dist/server.js');
 
-/** A log in the working directory, and a token. */
+/** Settings with a log in the working directory, and a token. */
 export const ENV = { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: 'plants.jsonl' };
 
 /** The settings of a program that keeps its log at this path. */
@@ -114,7 +121,7 @@ export function settingsFor(log: string): Record<string, string> {
 export const asModule = (source: string): string =>
   `data:text/javascript,${encodeURIComponent(source)}`;
 
-/** A preload that runs code before each import, of `specifier`. */
+/** A preload that runs code before each import. In the code, `specifier` is what is imported. */
 export const beforeImports = (code: string): string => {
   const hooks = `export async function resolve(specifier, context, next) {
   ${code};
@@ -124,7 +131,7 @@ export const beforeImports = (code: string): string => {
 register(${JSON.stringify(asModule(hooks))});`;
 };
 
-/** `test/run` names the folder for reports of coverage. */
+/** `test/run` sets COVERAGE to the folder for coverage reports. */
 const { COVERAGE } = process.env;
 const COVERED = COVERAGE === undefined ? {} : { NODE_V8_COVERAGE: COVERAGE };
 
@@ -152,8 +159,9 @@ export function launch(t: Test, options: LaunchOptions = {}): Process {
 }
 
 /**
- * A running program with pipes for its output. It is killed at the end of the test. If it does not
- * end with code 0, it prints what the program has written, which the runner shows beside a failure.
+ * Collects the output of a process whose stdout and stderr are pipes. The process is killed at the
+ * end of the test. If it does not end with code 0, its output is printed, and the runner shows it
+ * beside a failure.
  */
 export function follow(t: Test, child: ChildProcess): Process {
   const ended = new Promise<Ending>((resolve) =>
@@ -181,7 +189,7 @@ export function follow(t: Test, child: ChildProcess): Process {
   });
 }
 
-/** A preload with which the clock stands still, so that no progress is reported. */
+/** A preload that stops the clock, so that the program reports no progress. */
 export const STILL = 'performance.now = () => 0;';
 
 /** Collects what a program writes until it ends. */
@@ -220,7 +228,7 @@ function createTranscript(ended: Promise<unknown>): {
   };
 }
 
-/** Runs the program to its end. Rejects if it serves. */
+/** Runs the program to its end. Rejects if the program serves requests instead. */
 export async function run(
   t: Test,
   options: LaunchOptions,
@@ -234,7 +242,10 @@ export async function run(
   return { ...program, ...ending, stdout: program.stdout, stderr: program.stderr };
 }
 
-/** Checks that the program fails, and writes these sentences to stderr and nothing else. */
+/**
+ * Runs the program, and checks that it ends with `code` after it has written these sentences to
+ * stderr and nothing else.
+ */
 export async function expectFailedRun(
   t: Test,
   code: number,
@@ -258,7 +269,7 @@ export async function start(t: Test, options: LaunchOptions): Promise<Program> {
   return untilServing(launch(t, options), options.env?.PLANT_STORE_TOKEN);
 }
 
-/** Resolves once a program serves. */
+/** Resolves once a program accepts requests. */
 export async function untilServing(program: Process, givenToken?: string): Promise<Program> {
   const { groups = {} } = await program.says('stdout', FIRST_LINES);
   const { url = '', log = '', token = '' } = groups;
@@ -276,18 +287,18 @@ export async function untilServing(program: Process, givenToken?: string): Promi
   });
 }
 
-/** Checks that a program ends with code 0 on a SIGTERM. */
+/** Stops a program with SIGTERM, and checks that it ends with code 0. */
 export async function stopCleanly(t: Test, program: Program): Promise<void> {
   t.match(await program.stop('SIGTERM'), { code: 0 }, 'a clean shutdown');
 }
 
-/** What can be chosen for a program in this process. */
+/** The options of a program that runs in this process. */
 type Options = Pick<LaunchOptions, 'args' | 'cwd' | 'env'>;
 
 /**
- * Runs a command of the program in this process, in its folder and with its settings until it ends,
- * which it does at the end of the test at the latest. It takes SIGHUP, and every other signal for
- * SIGTERM.
+ * Starts a command of the program in this process, which has the working directory and the settings
+ * of the command until the command ends. At the end of the test, the command is stopped. `send`
+ * sends it SIGHUP, and takes every other signal for SIGTERM.
  */
 export function launchHere(t: Test, options: Options = {}): Process {
   const { args = [], cwd = t.testdir(), env = ENV } = options;
@@ -302,7 +313,7 @@ export function launchHere(t: Test, options: Options = {}): Process {
     request: () => stopping.abort(),
     onHangup: (action: () => void) => void (hangUp = action),
   };
-  // Not before its output is collected.
+  // In a microtask: the command must not begin before its output is collected.
   const ended = Promise.resolve()
     .then(() => runCommand(shutdown, args))
     .then(async (code): Promise<Ending> => {
@@ -326,8 +337,8 @@ export function launchHere(t: Test, options: Options = {}): Process {
 }
 
 /**
- * Collects what this process writes, as slowly as the reader of a pipe, until the returned function
- * is called.
+ * Collects the output of this process until the returned function is called. As with a pipe, a
+ * write ends after the reader has read it.
  */
 function collectOutput(note: ReturnType<typeof createTranscript>['note']): () => Promise<void> {
   const pipe = new Writable({
@@ -348,7 +359,7 @@ function collectOutput(note: ReturnType<typeof createTranscript>['note']): () =>
   };
 }
 
-/** Serves in this process; resolves once requests are accepted. */
+/** Starts the program in this process, and resolves once it accepts requests. */
 export async function startHere(t: Test, options: Options = {}): Promise<Program> {
   return untilServing(launchHere(t, options), (options.env ?? ENV).PLANT_STORE_TOKEN);
 }
@@ -358,8 +369,7 @@ export const runHere = (t: Test, options: Options): Promise<Process & Ending> =>
   run(t, options, launchHere);
 
 /**
- * Checks that a command fails in this process, and writes these sentences to stderr and nothing
- * else.
+ * Does the same as `expectFailedRun` in this process.
  */
 export const expectFailedRunHere = (
   t: Test,
@@ -368,7 +378,9 @@ export const expectFailedRunHere = (
   options: Options,
 ): Promise<void> => expectFailedRun(t, code, sentences, options, launchHere);
 
-/** The problems for which settings or their files are refused; none if they are read. */
+/**
+ * The problems because of which settings or their files are refused. Empty if they are accepted.
+ */
 export async function problemsOf(reading: Promise<unknown>): Promise<readonly string[]> {
   const error = await reading.catch((error: unknown) => error);
   return error instanceof SettingsError ? error.problems : [];

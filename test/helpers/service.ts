@@ -22,15 +22,17 @@ import {
 import { TOKEN } from './client.js';
 import { openNewLog } from './stores.js';
 
-/** Until the test ends, so many milliseconds pass with each look at the clock. */
+/**
+ * Until the test ends, each call of `performance.now` moves the clock forward by `ms` milliseconds.
+ */
 export function stepClock(t: Test, ms: number): void {
   let now = 0;
   t.intercept(performance, 'now', { value: () => (now += ms) });
 }
 
 /**
- * Until the test ends, lets timers of this time expire at once. Returns how many of them were
- * started so far.
+ * Until the test ends, lets timers of `time` milliseconds expire at once. Returns a function that
+ * returns how many of these timers have been started.
  */
 export function expireAtOnce(t: Test, time: number): () => number {
   const { setTimeout } = timers;
@@ -39,7 +41,7 @@ export function expireAtOnce(t: Test, time: number): () => number {
     if (ms === time) count++;
     return setTimeout(onExpiry, ms === time ? 0 : ms);
   };
-  // Teardowns run in the reverse order.
+  // Teardowns run in reverse order: this one runs after `setTimeout` is restored.
   t.teardown(syncBuiltinESMExports);
   for (const owner of [globalThis, timers]) t.intercept(owner, 'setTimeout', { value });
   syncBuiltinESMExports();
@@ -65,9 +67,9 @@ export async function listen(t: Test, server: Server): Promise<number> {
 }
 
 /**
- * A port of loopback that is free at the moment. By default, the system chooses none of this range
- * itself: neither for a connection, on whose port no server can listen, nor for port 0. `fetch`
- * refuses port 10080.
+ * A port of the loopback interface that is free at the moment. It is below the range from which
+ * Linux chooses ports for connections and for servers that listen on port 0, so that it stays free.
+ * It is above 10080, a port that `fetch` refuses.
  */
 export async function freePort(): Promise<number> {
   for (;;) {
@@ -83,7 +85,7 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** The server of the program, which listens until the test is over. */
+/** Starts the HTTP server of the program, which listens until the test is over. */
 export async function startPlantServer(
   t: Test,
   options: Pick<PlantServerOptions, 'handler'> & Partial<PlantServerOptions>,
@@ -103,7 +105,7 @@ export interface Service {
   readonly reported: unknown[];
 }
 
-/** Serves the handler and nothing else, before a log or the store that the options name. */
+/** Starts a server that has only the handler, with a new log or the store of the options. */
 export async function serve(t: Test, options: Partial<PlantHandlerOptions> = {}): Promise<Service> {
   const log = await openNewLog(t);
   const reported: unknown[] = [];

@@ -6,19 +6,22 @@ import type { Test } from 'tap';
 import { openPlantLog, type PlantLog, type PlantStore } from '../../dist/index.js';
 import { folderOutside } from './command.js';
 
-/** Opens a log, which is closed before its folder is removed. */
+/**
+ * Opens a log in a new folder. At the end of the test, the log is closed before the folder is
+ * removed.
+ */
 export async function openNewLog(t: Test): Promise<PlantLog> {
   const log = await openPlantLog(join(folderOutside(t), 'plants.jsonl'));
   t.teardown(() => log.close());
   return log;
 }
 
-/** The plants that a store yields. */
+/** All items of an async iterable, such as the plants of a log. */
 export function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
   return Readable.from(items).toArray() as Promise<T[]>;
 }
 
-/** A store that does just this with a plant. */
+/** A store whose `add` is this function. */
 export function storeOf(add: PlantStore['add']): PlantStore {
   return { add, close: () => Promise.resolve() };
 }
@@ -31,7 +34,7 @@ export interface GatedStore extends PlantStore {
   letGo(): void;
 }
 
-/** Its plants are stored in the end, or fail with an error. */
+/** Creates a store whose plants are created after `letGo`, or fail with `failure`. */
 export function gatedStore(failure?: Error): GatedStore {
   let letGo = (): void => undefined;
   const gate = new Promise<void>((resolve) => (letGo = resolve));

@@ -14,7 +14,13 @@ import t, { type Test } from 'tap';
 import { MAX_HEADER_LINES } from '../../dist/http/limits.js';
 import { CONNECTION_LIMITS } from '../../dist/program/server/http-server.js';
 import { selfSigned } from '../helpers/certificate.js';
-import { eventOrClose, message, openSocket, parseAnswers, type Answer } from '../helpers/client.js';
+import {
+  untilEventOrClose,
+  message,
+  openSocket,
+  parseAnswers,
+  type Answer,
+} from '../helpers/client.js';
 import { isLong } from '../helpers/effort.js';
 import { createLedger, type Ledger, type Plant } from '../helpers/load.js';
 import { missing } from '../helpers/needs.js';
@@ -72,14 +78,14 @@ const HEADS: Readonly<Record<string, readonly [isSecure: boolean, begin: Begin]>
     true,
     (socket) => {
       socket.write(HEAD.repeat(PIPELINED_HEADS));
-      return eventOrClose(socket, 'data');
+      return untilEventOrClose(socket, 'data');
     },
   ],
   'whose bodies do not come': [
     false,
     (socket) => {
       socket.write(HEAD.replace('Length: 0', 'Length: 9'));
-      return eventOrClose(socket, 'data');
+      return untilEventOrClose(socket, 'data');
     },
   ],
   'that trickle': [
@@ -214,7 +220,7 @@ async function pipeline({ port, isSecure, ledger }: Trial, count: number): Promi
 async function answersOn(socket: Socket): Promise<Answer[]> {
   const chunks: Buffer[] = [];
   socket.on('data', (chunk) => chunks.push(chunk));
-  await eventOrClose(socket, 'close');
+  await untilEventOrClose(socket, 'close');
   return parseAnswers(Buffer.concat(chunks)).answers;
 }
 

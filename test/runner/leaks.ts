@@ -7,38 +7,37 @@ import { promisify } from 'node:util';
 import type { Test } from 'tap';
 
 /**
- * How long a test may take to release what it holds, in milliseconds: less than the timers of a
- * connection.
+ * How long a test may take to release its resources, in milliseconds. This is less than the timers
+ * of a connection, which would otherwise expire unnoticed.
  */
 const RELEASE_MS = 3_000;
 const POLL_MS = 5;
 
-/** The code under test, in the stack of a timer. */
+/** The path of the code under test, as the stack of a timer shows it. */
 const SOURCE = new URL('../../dist/', import.meta.url).pathname.replace(/dist\/$/, 'src/');
 
-/** The timers that run, started by whomever, each with the stack of its start. */
+/** All timers that are running, each with the stack of the call that started it. */
 const running = new Map<unknown, Error>();
 
 /**
- * Fails each test at the top of a file that leaves behind a resource that keeps the process
- * running, a timer of `src/`, an open file, or a listener on `process`. What was held when the test
- * began is left to its file.
+ * Fails each top-level test that leaves behind a timer of `src/`, an open file, a listener on
+ * `process`, or another resource that keeps the process running. Resources that its file held
+ * before the test do not count.
  */
 export function failOnLeaks(root: Test): void {
   recordTimers();
   root.beforeEach((test) => {
-    // Several tests at once would be taken for each other's.
+    // The resources of tests that run at the same time could not be told apart.
     if (test.parent !== root || root.jobs > 1) return;
     const before = held();
-    // Of the teardowns, the first one runs last.
+    // The teardown that is added first runs last.
     test.teardown(async () => {
       const deadline = performance.now() + RELEASE_MS;
       let left: readonly string[];
       while ((left = without(held(), before)).length > 0) {
         if (performance.now() > deadline) {
           const message = `${test.name}: what it leaves behind: ${[...new Set(left)].join(', ')}`;
-          // With each test that fails, the runner shows what was printed, but of what is thrown
-          // only the first.
+          // The runner shows only the first error of a test, but everything that was printed.
           console.log(message);
           throw new Error(message);
         }
@@ -49,7 +48,8 @@ export function failOnLeaks(root: Test): void {
 }
 
 /**
- * Hooks of `node:async_hooks` would show the timers, too, but keep requests from being collected.
+ * Replaces the functions of timers, to record which timers are running. Hooks of `node:async_hooks`
+ * would show them, too, but keep requests from being garbage-collected.
  */
 function recordTimers(): void {
   for (const name of ['setTimeout', 'setInterval'] as const) {
@@ -95,13 +95,13 @@ function held(): string[] {
 function startedTimers(): string[] {
   return [...running.values()].flatMap(({ stack = '' }) => {
     const frames = stack.split('\n').filter((frame) => frame.includes(SOURCE));
-    // The log's do not keep the process running, and expire without effect.
+    // The timers of the log do not keep the process running, and expire without effect.
     if (frames[0] === undefined || frames[0].includes('startTimer')) return [];
     return [`timer of ${frames[0].slice(frames[0].indexOf(SOURCE) + SOURCE.length - 4, -1)}`];
   });
 }
 
-/** The paths of the open files. Only Linux tells them. */
+/** The paths of the open files, which only Linux lists. */
 function openFiles(): string[] {
   if (process.platform !== 'linux') return [];
   return readdirSync('/proc/self/fd').flatMap((descriptor) => {
@@ -123,7 +123,7 @@ function listeners(): string[] {
     );
 }
 
-/** The items that are not in `others`, each as often as it is there less often. */
+/** The items that are left after each of `others` is removed once. */
 function without(items: readonly string[], others: readonly string[]): string[] {
   const rest = [...items];
   for (const other of others) {

@@ -15,8 +15,8 @@ const HANGS = '  it hangs: nothing has happened for 60 s';
 /** What a file runs before it hangs. */
 const HANG = `(await import('node:fs')).writeFileSync(process.env.HANGING, '');\n`;
 /**
- * A preload with which the runner waits for {@link HANG}, and reads what was written before,
- * instead of for 60 s.
+ * A preload for the runner. Instead of 60 s, the runner waits until a file has run {@link HANG},
+ * and then 100 ms more to read the output of the file.
  */
 const UNTIL_HANGING = `
 import { existsSync, rmSync } from 'node:fs';
@@ -44,14 +44,14 @@ function runTests(t: Test, files: Readonly<Record<string, string>>, env = {}): s
   return stdout.trim().split(/\n\n+/);
 }
 
-/** Runs one file after the other, and does not wait where one hangs. */
+/** Runs one file after the other. A file that hangs is ended at once instead of after 60 s. */
 function runUntilHanging(t: Test, files: Readonly<Record<string, string>>): string[] {
   const HANGING = join(folderOutside(t), 'hanging');
   const NODE_OPTIONS = `--import=${asModule(UNTIL_HANGING)}`;
   return runTests(t, files, { HANGING, NODE_OPTIONS, TEST_JOBS: '1', TEST_SILENCE: undefined });
 }
 
-t.test('a test that waits for ever or blocks the event loop ends with its title', async (t) => {
+t.test('a test that waits for ever or blocks the event loop is ended and named', async (t) => {
   const waits = `setInterval(() => {}, 1_000);
 t.test('outer', (t) => t.test('it waits', async () => {
   ${HANG}
@@ -70,7 +70,7 @@ t.test('outer', (t) => t.test('it waits', async () => {
     );
 });
 
-t.test('a file that hangs before its first test is named, and others go on', async (t) => {
+t.test('a file that hangs before its first test is named, and the other files go on', async (t) => {
   const early = `setInterval(() => {}, 1_000);
 t.setTimeout(0);
 ${HANG}
@@ -84,7 +84,7 @@ await new Promise(() => {});`;
   t.match(totals, /^1 passed, 1 failed, 0 skipped, /);
 });
 
-t.test('no file goes on once the runner is stopped', async (t) => {
+t.test('no test file keeps running after the runner is stopped', async (t) => {
   const waits = `import { writeFileSync } from 'node:fs';
 writeFileSync(\`\${process.argv[1]}.stat\`, \`/proc/\${process.pid}/stat\`);
 t.test('it waits', () => new Promise(() => setInterval(() => {}, 1_000)));`;
@@ -99,7 +99,7 @@ t.test('it waits', () => new Promise(() => setInterval(() => {}, 1_000)));`;
     while (existsSync(readFileSync(`${file}.stat`, 'utf8'))) await sleep(10);
 });
 
-t.test('a test that leaves a timer, a file or a listener fails, and names it', async (t) => {
+t.test('a test that leaves a timer, a file or a listener behind fails and names it', async (t) => {
   const leaks = `import { openSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { drainBody } from '${new URL('../..', import.meta.url).href}dist/http/body.js';
@@ -121,7 +121,7 @@ t.test('it releases', async (t) => {
   t.notMatch(output, 'leaks: it releases');
 });
 
-t.test('a failure shows what has failed, at which line of src/ or test/', async (t) => {
+t.test('a failure shows the assertion or error, and its line in src/ or test/', async (t) => {
   const { href } = new URL('..', import.meta.url);
   const fails = `import { openPlantLog } from '${href}../dist/index.js';
 import { execute } from '${href}helpers/command.js';

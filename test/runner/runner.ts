@@ -1,16 +1,16 @@
 /*
- * Runs files of tests, each in a process of its own, TEST_JOBS at a time (default: 4). Prints a
- * line for each file that passes, and each failure at once: the first failing assertion of a test,
- * and what its file wrote until then. Ends with the titles of what was skipped and of what failed,
- * a command that runs one of the latter again, and totals.
+ * Runs test files, each in a process of its own, TEST_JOBS at a time (default: 4). Prints a line
+ * for each file that passes. Prints each failure at once: the first failing assertion of a test,
+ * and the output of its file until then. At the end, prints the titles of skipped and of failed
+ * tests, a command that runs one of the failed tests again, and totals.
  *
- * A file that neither begins a test, asserts nor prints anything for TEST_SILENCE seconds (default:
- * 60) hangs. It is killed with all processes of its group, and the test that was running fails.
+ * A file hangs if it begins no test, asserts nothing and prints nothing for TEST_SILENCE seconds
+ * (default: 60). It is killed with all processes of its group, and the test that was running fails.
  *
- * Neither Node's runner nor tap's does this. `node --test --test-timeout` does not end a process
- * whose event loop is blocked (Node 20 and 24). tap's runner takes 1.7 times as long, because it
- * loads hooks into every process that a test starts, and it prints nothing about a file before its
- * end.
+ * This runner exists because neither Node's runner nor tap's does all of this.
+ * `node --test --test-timeout` does not end a process whose event loop is blocked (Node 20 and 24).
+ * tap's runner takes 1.7 times as long, because it loads hooks into every process that a test
+ * starts, and it prints nothing about a file before its end.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -27,7 +27,8 @@ const OPTIONS = ['--enable-source-maps', '--test-reporter=tap', '--import', PREL
 const ENV = COVERAGE === undefined ? process.env : { ...process.env, NODE_V8_COVERAGE: COVERAGE };
 
 /**
- * How many lines are shown of each part of a failure, such as a diff, and of what its file wrote.
+ * How many lines are shown of each part of a failure, such as a diff, and of the output of its
+ * file.
  */
 const MAX_LINES = 20;
 const MAX_LINE_LENGTH = 500;
@@ -56,7 +57,7 @@ async function runFiles(): Promise<void> {
 async function runFile(path: string): Promise<void> {
   const begun = performance.now();
   const name = nameOf(path);
-  /** What the file has written since its latest failure. */
+  /** The output of the file since its latest failure. */
   let output: string[] = [];
   const note = (text: string): void => void output.push(...text.trimEnd().split('\n'));
   const failures: string[] = [];
@@ -82,7 +83,7 @@ async function runFile(path: string): Promise<void> {
 
   let latestTest = '';
   const onSilence = (): void => {
-    // Without the name of the file, which is a test for tap, and its path.
+    // Without the first two parts: the name of the file, which is a test for tap, and its path.
     const title = latestTest.split(' > ').slice(2).join(' > ');
     fail(title, `it hangs: nothing has happened for ${SILENCE_MS / 1_000} s`);
     kill();
@@ -115,7 +116,7 @@ async function runFile(path: string): Promise<void> {
   failed.push(...failures);
 }
 
-/** Prints why a test has failed, which has an empty title if it is outside of all tests. */
+/** Prints why a test has failed. The title is empty for a failure outside of all tests. */
 type Fail = (title: string, message: string, details?: object) => void;
 
 /** Reads the results of a file, or of a test in it, until its end. */
@@ -130,7 +131,7 @@ function readResults(file: string, parser: Parser, fail: Fail): void {
   parser.on('assert', (result: Result) => {
     const { ok, name, skip, closingTestPoint } = result;
     const title = test ? `${test} > ${name}` : name;
-    // Of the tests that were not selected, each would be listed.
+    // Tests that TAP_GREP does not select are skipped, too, and are not listed.
     if (skip && !String(skip).startsWith('filter')) skipped.push(`${file}: ${title}: ${skip}`);
     if (ok) return;
     if (closingTestPoint) {
@@ -148,7 +149,7 @@ function readResults(file: string, parser: Parser, fail: Fail): void {
   });
 }
 
-/** The details of a failure: at most so many lines of each of its parts, such as a diff. */
+/** The details of a failure: at most MAX_LINES lines of each part, such as a diff. */
 function linesOf(details?: object): string[] {
   return Object.entries<unknown>({ ...details }).flatMap(([part, value]) => {
     const text = stringify({ [part]: value }, { lineWidth: 0 });
@@ -161,12 +162,15 @@ function cut(line: string): string {
   return line.length <= MAX_LINE_LENGTH ? line : `${line.slice(0, MAX_LINE_LENGTH)}…`;
 }
 
-/** Of `.test/log/lock.test.js`: `log/lock.test`. */
+/** The short name of a file, such as `log/lock.test` for `.test/log/lock.test.js`. */
 function nameOf(path: string): string {
   return relative(ROOT, resolve(path)).replace(/^\.?test\/|\.js$/g, '');
 }
 
-/** A command that runs a file again, or its tests whose titles begin with this one. */
+/**
+ * A command that runs a file again. With a title, it runs only the tests whose titles begin with
+ * it.
+ */
 function commandOf(file: string, title = ''): string {
   const grep = title === '' ? '' : `TAP_GREP='^${title.replace(/[^\w ,:-]/g, '.')}' `;
   return `npm run build:test && ${grep}test/run .test/${file}.js`;
