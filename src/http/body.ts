@@ -16,8 +16,9 @@ import { failures, type Failure } from './failures.js';
 import { declaredLength, isHttp2, isStream, type HttpRequest } from './request.js';
 
 /**
- * The largest body that node:http may queue until the end of the turn. It queues each chunk as an
- * object of about 300 bytes, so that 120 bodies of 60 kB in chunks of one byte took 1.7 GiB.
+ * The largest body that node:http may queue until the end of the turn, by its declared length.
+ * node:http queues a body in objects of about 300 bytes, each of which may hold only one byte: 120
+ * bodies of 60 kB, with chunks of one byte, took 1.7 GiB.
  */
 const MAX_QUEUED_BYTES = 16_384;
 

@@ -52,7 +52,10 @@ export class Failure extends Error {
   }
 }
 
-/** The content cannot be stored: the status is 400, and `error` identifies the failure. */
+/**
+ * The content cannot be stored. The interface that was given has one status for this, 400, so
+ * `error` identifies the failure.
+ */
 const content = (error: number, message: string): Failure => new Failure(400, error, message);
 
 /** The HTTP specifications define the status, and `error` equals it. */

@@ -49,7 +49,7 @@ const responses: Record<string, Response> = {
 function errorResponse({ status, headers }: Failure): Response {
   const shown = Object.entries(HEADERS).filter(([name]) => name in headers);
   return {
-    // The words of the interface that the service implements.
+    // The service implements an interface that was given: these are its words for any error.
     description: status === 400 ? 'unexpected error' : String(STATUS_CODES[status]),
     ...(shown.length > 0 && { headers: Object.fromEntries(shown) }),
     content: json('Error'),
