@@ -244,6 +244,45 @@ t.test('a process that waits for a lock finds the mark that its holder leaves', 
   await t.rejects(openLog(system, holder.path), { ...UNAVAILABLE, message: marked(holder.path) });
 });
 
+t.test('a process that waits for a lock finds the mark beside either path of a link', async (t) => {
+  for (const where of ['given', 'real'] as const) {
+    const linked = LINKS.file?.(t) ?? t.bailout('there is no such link');
+    const holder = await openPlantLog(linked.given, { report: ignore });
+    const system: System = {
+      ...nodeSystem,
+      async sleep() {
+        writeFileSync(`${linked[where]}.modified`, '');
+        await holder.close();
+      },
+    };
+    const message = marked(linked[where]);
+    await t.rejects(openLog(system, linked.given), { ...UNAVAILABLE, message }, where);
+  }
+});
+
+t.test(
+  'if the mark beside one path of a link cannot be left, that beside the other one is',
+  async (t) => {
+    for (const where of ['given', 'real'] as const) {
+      const linked = LINKS.file?.(t) ?? t.bailout('there is no such link');
+      const system: System = {
+        ...nodeSystem,
+        async open(path, flags, mode) {
+          if (path === `${linked[where]}.modified`) throw systemError('EACCES', 'open');
+          return nodeSystem.open(path, flags, mode);
+        },
+      };
+      const log = await openLog(system, linked.given, { report: ignore });
+      truncateSync(linked.real);
+      await log.close();
+      const left = (['given', 'real'] as const).filter((each) =>
+        existsSync(`${linked[each]}.modified`),
+      );
+      t.strictSame(left, where === 'given' ? ['real'] : ['given']);
+    }
+  },
+);
+
 /** The real system, on which the next attempts to open a mark fail. */
 function failingMarks(...codes: string[]): { system: System; reached: Promise<void> } {
   const gate = createGate();
