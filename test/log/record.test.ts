@@ -144,6 +144,38 @@ t.test('a record is JSON of one layout, with the checksum of the bytes before it
   }
 });
 
+/** Names with which the checksum of the plant 7 is the least or the greatest with its number of digits. */
+const NAMES_BY_CHECKSUM: Readonly<Record<number, string>> = {
+  0: 'cbnomaijh',
+  9: 'onfmnghfh',
+  10: 'aiijddihj',
+  99: 'kkfonmodh',
+  100: 'aajmfikca',
+  999: 'jjclogbib',
+  1000: 'mgjaohjha',
+  9999: 'adjfbgjdh',
+  10000: 'bcbjakdjj',
+  99999: 'indeeadea',
+  100000: 'fiacfchha',
+  999999: 'edfdighhh',
+  1000000: 'kdejncnbh',
+  9999999: 'jmenandba',
+  10000000: 'bkjkmibma',
+  99999999: 'mgkeacejb',
+  100000000: 'jejknhfaj',
+  999999999: 'foeihodch',
+  1000000000: 'mibkgnoih',
+  4294967295: 'jiggkoakh',
+};
+
+t.test('a checksum is written with all of its digits, however many it has', async (t) => {
+  for (const [sum, name] of Object.entries(NAMES_BY_CHECKSUM)) {
+    const record = encodeRecord({ id: 7n, name });
+    t.equal(record, `{"id":7,"name":"${name}","crc32":${sum}}\n`);
+    t.equal(idIn(record), 7n);
+  }
+});
+
 t.test('no part of a record is one, but for one that lacks only its newline', async (t) => {
   for (const tag of [{}, { tag: 'in\ndoor \u{1f33f}' }]) {
     const record = encodeRecord({ id: -7n, name: 'fern\0\ud800', ...tag });
