@@ -4,6 +4,7 @@ import {
   existsSync,
   fstatSync,
   ftruncateSync,
+  readFileSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs';
@@ -474,7 +475,10 @@ t.test('a line may have the length limit of a record, but not one byte more', as
   };
   const log = await openLog(system, logAt(t), { report: ignore });
   const tooLong = plantOfLine(2n, MAX_RECORD_BYTES + 1);
+  const before = log.add(IVY);
   await t.rejects(log.add(tooLong), new RangeError('the plant is too large'));
+  t.equal(await before, 'created');
+  t.equal(readFileSync(log.path, 'utf8'), encodeRecord(IVY), 'nothing else is in their batch');
   t.equal(await log.add({ ...tooLong, name: 'fern' }), 'created', 'its id can be used');
   const { bytes } = log;
   t.equal(await log.add(plantOfLine(1n, MAX_RECORD_BYTES)), 'created');
