@@ -3,7 +3,7 @@
  * They are never changed, and a version that writes other lines adds a file.
  */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, cpSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -13,6 +13,7 @@ import type * as Log from '../../dist/log/log.js';
 import type * as Read from '../../dist/log/read.js';
 import type * as PlantJson from '../../dist/plant-json.js';
 import type { NewPlant } from '../../dist/plant.js';
+import { buildWithMoreRules } from '../helpers/more-rules.js';
 import { inJson } from '../helpers/plants.js';
 import { ENV, runHere } from '../helpers/program.js';
 import { collect } from '../helpers/stores.js';
@@ -43,26 +44,6 @@ const PLANTS: readonly NewPlant[] = [
   { id: 19n, name: 'x'.repeat(120_000) },
 ];
 
-/** Rules for new plants that a later version may add to the schema, as text in the build. */
-const RULES: readonly (readonly [before: string, after: string])[] = [
-  ["required: ['name'],", "required: ['name', 'tag'],"],
-  ["name: { type: 'string',", "name: { type: 'string', maxLength: 100,"],
-];
-
-/** A copy of the build whose schema has more rules for new plants. Returns its folder. */
-function buildWithMoreRules(t: Test): string {
-  const dist = join(t.testdir(), 'dist');
-  cpSync('dist', dist, { recursive: true });
-  const path = join(dist, 'plant.js');
-  let source = readFileSync(path, 'utf8');
-  for (const [before, after] of RULES) {
-    t.ok(source.includes(before), `the schema has ${before}`);
-    source = source.replace(before, after);
-  }
-  writeFileSync(path, source);
-  return dist;
-}
-
 /** Runs a command of a build to its end. */
 function command(dist: string, ...args: string[]): { status: number | null; stdout: string } {
   const env = { PLANT_STORE_FILE: join(dist, '../imported.jsonl') };
@@ -82,6 +63,7 @@ async function readsStoredLines(t: Test, dist: string, path: string): Promise<vo
   t.equal(log.size, PLANTS.length);
   t.strictSame(await collect(log.plants()), PLANTS);
   for (const plant of PLANTS) {
+    t.strictSame(await log.get(plant.id), plant);
     const other = { id: plant.id, name: 'another', tag: 'plant' };
     await t.rejects(log.add(other), { code: 'conflict' }, `id ${plant.id}`);
   }

@@ -1,9 +1,12 @@
 /* Reading the plants of a database, and the command that prints them. */
+import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import t from 'tap';
 
 import { readPostgresPlants } from '../../dist/postgres/index.js';
+import type * as Postgres from '../../dist/postgres/index.js';
+import { buildWithMoreRules } from '../helpers/more-rules.js';
 import { FAILED, INTERRUPTED, launchHere, runHere } from '../helpers/program.js';
 import { collect } from '../helpers/stores.js';
 import { begin, missingForServers, query, startCluster } from './cluster.js';
@@ -108,6 +111,20 @@ t.test('plants are read from a database', { skip: missingForServers() }, async (
     const url = await created(TABLE.replace('bigint', 'numeric'), ONE);
     const message = /: the column id must be of the type bigint$/;
     await t.rejects(collect(readPostgresPlants({ url })), { code: 'unavailable', message });
+  });
+
+  t.test('a rule for new plants does not hold for stored plants', async (t) => {
+    const url = await created(TABLE, ONE);
+    const path = join(buildWithMoreRules(t), 'postgres/index.js');
+    const { openPostgresStore, readPostgresPlants } = (await import(path)) as typeof Postgres;
+    const stored = { id: 1n, name: 'fern' };
+    t.strictSame(await collect(readPostgresPlants({ url })), [stored]);
+    const store = await openPostgresStore({ url });
+    t.strictSame(await collect(store.plants()), [stored]);
+    t.strictSame(await store.get(1n), stored);
+    await t.rejects(store.add({ ...stored, id: 2n }), TypeError);
+    await t.rejects(store.add({ ...stored, tag: 'another' }), { code: 'conflict' });
+    await store.close();
   });
 
   t.test('a reading that ends, is abandoned or fails leaves no connection', async (t) => {
