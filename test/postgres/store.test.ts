@@ -104,6 +104,18 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     for (const id of [2n ** 63n, -(2n ** 63n) - 1n]) await t.rejects(store.get(id), RangeError);
   });
 
+  t.test('get reads plants again after a query that has failed', async (t) => {
+    const url = await cluster.createSchema();
+    const store = await openStore(t, { url });
+    await store.add(FERN);
+    await query(url, 'ALTER TABLE plants RENAME TO others');
+    const failing = await Promise.allSettled([store.get(FERN.id), store.get(IVY.id)]);
+    const failed = { reason: { code: 'unavailable', message: /"plants" does not exist$/ } };
+    t.match(failing, exactly(failed, failed));
+    await query(url, 'ALTER TABLE others RENAME TO plants');
+    t.strictSame(await store.get(FERN.id), FERN);
+  });
+
   t.test('plants are ordinary rows, but for strings that PostgreSQL cannot hold', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url });
