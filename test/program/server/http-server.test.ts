@@ -512,21 +512,26 @@ t.test(
       await setImmediate();
     };
     const connected = () => connect(t, server.port);
-    const [idle, used, slow, busy, unused] = [
+    const [idle, used, slow, busy, unused, arriving] = [
+      await connected(),
       await connected(),
       await connected(),
       await connected(),
       await connected(),
       await connected(),
     ];
-    for (const client of [idle, used, slow, busy]) await refuses(client);
+    for (const client of [idle, used, slow, busy, arriving]) await refuses(client);
     busy.send(message());
     await store.arrived(1);
     await sweepAt(5_000);
     slow.send(message(wrongToken).subarray(0, 20));
     // An answer on another connection shows that the server has read what was sent before.
     await refuses(used);
+    // As after a pause of the process, the timer expires before the next phase in which sockets are read.
+    await setImmediate();
+    arriving.send(message(wrongToken));
     await sweepAt(5_001);
+    await answers(t, arriving, [401], 'a request that had arrived');
     await ends(t, idle, 'idle for too long');
     for (const client of [used, unused]) await refuses(client);
     slow.send(message(wrongToken).subarray(20));
