@@ -71,11 +71,14 @@ const MANY = Array.from({ length: 1_000 }, (_, id) =>
 
 t.test('an export shows its progress, and fails if it is interrupted', async (t) => {
   stepClock(t, 1_000);
-  const program = launchHere(t, { args: ['export'], cwd: t.testdir({ 'plants.jsonl': MANY }) });
-  await program.says('stderr', /^(?:plant-store: exporting: \d+ plants\n){2}/);
-  program.send('SIGTERM');
-  t.equal((await program.ended).code, INTERRUPTED);
-  t.ok(program.stdout.length < MANY.length / 2);
+  const cwd = t.testdir({ 'plants.jsonl': MANY });
+  for (const signal of ['SIGTERM', 'SIGHUP'] as const) {
+    const program = launchHere(t, { args: ['export'], cwd });
+    await program.says('stderr', /^(?:plant-store: exporting: \d+ plants\n){2}/);
+    program.send(signal);
+    t.equal((await program.ended).code, INTERRUPTED, signal);
+    t.ok(program.stdout.length < MANY.length / 2, signal);
+  }
 });
 
 t.test('an export whose pipe is closed fails', async (t) => {
