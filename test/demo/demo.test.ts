@@ -27,23 +27,27 @@ t.test('the demo kills the program, and finds every plant that it acknowledged',
   t.match(stdout, /^(?:kills 1   acknowledged [1-9][\d,]*   lost 0\n){2}$/);
 });
 
-/** A server that prints what the program prints, but writes plants only after SIGTERM. */
-const LATE = `
-  import { mkdirSync, writeFileSync } from 'node:fs';
+/** How servers store the plant in a body: too late, or as another one. */
+const WRONG_SERVERS: Readonly<Record<string, string>> = {
+  'answers before it writes': `process.once('SIGTERM', () => { append(body); setImmediate(() => process.exit()); })`,
+  'stores another name': `append(body.replace('plant ', 'weed '))`,
+  'stores another tag': `append(body.replace('indoor', ''))`,
+};
+
+/** A server that prints what the program prints, and stores plants in this way. */
+const serverThat = (stores: string): string => `
+  import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
   import { createServer } from 'node:http';
   import { resolve } from 'node:path';
   import { text } from 'node:stream/consumers';
-  const plants = [];
-  const write = () => writeFileSync('data/plants.jsonl', plants.map((plant) => plant + '\\n').join(''));
+  const append = (text) => appendFileSync('data/plants.jsonl', text);
   mkdirSync('data', { recursive: true });
   writeFileSync('data/token', 'a-secret-token');
-  write();
-  process.once('SIGTERM', () => {
-    write();
-    process.exit();
-  });
+  append('');
+  process.setMaxListeners(0);
   const server = createServer(async (req, res) => {
-    plants.push(await text(req));
+    const body = (await text(req)) + '\\n';
+    ${stores};
     res.end('{}');
   });
   server.listen(0, '127.0.0.1', () => {
@@ -52,18 +56,19 @@ const LATE = `
   });
 `;
 
-t.test('the demo fails if a server answers before it writes', async (t) => {
-  const folder = t.testdir({
-    'package.json': '{ "type": "module" }',
-    dist: { 'server.js': LATE },
-    test: { demo: { 'demo.js': readFileSync(DEMO) } },
-    temporary: {},
+for (const [what, stores] of Object.entries(WRONG_SERVERS))
+  t.test(`the demo fails if a server ${what}`, async (t) => {
+    const folder = t.testdir({
+      'package.json': '{ "type": "module" }',
+      dist: { 'server.js': serverThat(stores) },
+      test: { demo: { 'demo.js': readFileSync(DEMO) } },
+      temporary: {},
+    });
+    const { stdout, ...ended } = demo(join(folder, DEMO), join(folder, 'temporary'));
+    const stderr = 'demo: plants that were answered with 200 are not in the log\n';
+    t.strictSame(ended, { status: 1, stderr, left: [] });
+    // Answers that the demo reads after the kill are counted, too.
+    const [, acknowledged, lost] =
+      /^kills 0   acknowledged ([\d,]+)   lost (\d+)\n$/.exec(stdout) ?? [];
+    t.ok(Number(lost) > 0 && Number(lost) <= Number(acknowledged?.replaceAll(',', '')), stdout);
   });
-  const { stdout, ...ended } = demo(join(folder, DEMO), join(folder, 'temporary'));
-  const stderr = 'demo: plants that were answered with 200 are not in the log\n';
-  t.strictSame(ended, { status: 1, stderr, left: [] });
-  // Answers that the demo reads after the kill are counted, too.
-  const [, acknowledged, lost] =
-    /^kills 0   acknowledged ([\d,]+)   lost (\d+)\n$/.exec(stdout) ?? [];
-  t.ok(Number(lost) > 0 && Number(lost) <= Number(acknowledged?.replaceAll(',', '')), stdout);
-});
