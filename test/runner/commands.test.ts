@@ -2,10 +2,11 @@
  * Runs `test/run`, `.ci/run` and `.config/lint` in a folder with commands that pass or fail at will.
  */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { delimiter, dirname, join } from 'node:path';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { delimiter, dirname, join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
+import { parse } from 'yaml';
 
 import { missing } from '../helpers/needs.js';
 
@@ -31,7 +32,7 @@ fi
 
 /** A runner that only prints the names of the test files. */
 const RUNNER = `import { mkdirSync } from 'node:fs';
-mkdirSync('coverage');
+mkdirSync('coverage', { recursive: true });
 console.log(process.argv.slice(2).join(' '));`;
 
 function run(t: Test, files: Readonly<Record<string, string>>, fails: string, ...args: string[]) {
@@ -75,6 +76,75 @@ t.test(
   },
 );
 
+/** The files of tests, but those that the documents show. */
+const TESTS = readdirSync('.test', { encoding: 'utf8', recursive: true })
+  .filter((name) => /\.(?:test|check)\.js$/.test(name) && !name.includes('/examples/'))
+  .map((name) => `.test/${name}`);
+
+t.test('.ci/run runs each file of tests', async (t) => {
+  const succeeds = '#!/bin/sh\n';
+  const files = {
+    'test/run': readFileSync('test/run', 'utf8'),
+    'test/faults/isolate': '#!/bin/sh\nexec "$@"\n',
+    '.config/install': succeeds,
+    'node_modules/.bin/c8': succeeds,
+    '.test/runner/runner.js': RUNNER,
+    ...Object.fromEntries(TESTS.map((path) => [path, ''])),
+  };
+  const groups = readFileSync('.ci/run', 'utf8').matchAll(/\btest\/run ([a-z][\w-]*)/g);
+  const ran = ['unit', ...Array.from(groups, ([, group = '']) => group)].flatMap((group) => {
+    const { status, stdout, stderr } = run(t, files, '', 'test/run', group);
+    t.match({ status, stderr }, { status: 0, stderr: '' }, group);
+    return stdout.trim().split(/\s+/);
+  });
+  t.strictSame([...new Set(ran)].toSorted(), TESTS.toSorted());
+});
+
+/** Code, and whether all of it is covered when Node runs it. */
+const CODE: Readonly<Record<string, readonly [code: string, isCovered: boolean]>> = {
+  'a branch that is run': ['if (process.argv.length > 1) console.log();', true],
+  'a branch that is not': ['if (process.argv.length > 9) console.log();', false],
+  'a line that is not': ['if (process.argv.length > 9) {\n  console.log();\n}\n', false],
+  'a function that is not': ['export const x = () => 1;', false],
+};
+
+t.test('coverage is complete only if all code of dist/ is run', async (t) => {
+  const c8 = resolve('node_modules/.bin/c8');
+  function isCovered(name: string, files: Readonly<Record<string, string>>): boolean {
+    const cwd = t.testdir({
+      'package.json': '{ "type": "module" }',
+      '.c8rc.json': readFileSync('.c8rc.json'),
+      dist: files,
+    });
+    const NODE_V8_COVERAGE = join(cwd, 'coverage/tmp');
+    const env = { ...process.env, NODE_V8_COVERAGE };
+    const script = join(cwd, 'dist/run.js');
+    t.equal(spawnSync(process.execPath, [script], { cwd, env }).status, 0, name);
+    return spawnSync(c8, ['report'], { cwd, env: { ...env, NODE_V8_COVERAGE: '' } }).status === 0;
+  }
+  for (const [what, [code, expected]] of Object.entries(CODE))
+    t.equal(isCovered(what, { 'run.js': code }), expected, what);
+  const run = 'console.log();\n';
+  t.equal(isCovered('two files', { 'run.js': `import './other.js';`, 'other.js': run }), true);
+  t.equal(
+    isCovered('one of them', { 'run.js': run, 'other.js': run }),
+    false,
+    'a file that is not',
+  );
+});
+
+t.test('GitHub runs .ci/run for each change, and lets it only read', async (t) => {
+  const text = readFileSync('.github/workflows/ci.yml', 'utf8');
+  const { on, permissions, jobs } = parse(text) as {
+    readonly on: object;
+    readonly permissions: object;
+    readonly jobs: { readonly ci: { readonly steps: readonly { readonly run?: string }[] } };
+  };
+  t.ok('pull_request' in on && 'push' in on);
+  t.strictSame(permissions, { contents: 'read' });
+  t.match(jobs.ci.steps.at(-1)?.run, /(?:^| )\.ci\/run$/);
+});
+
 const skip = missing('bash', 'flock', 'tar', 'awk');
 t.test(
   '.ci/run fails if a step fails, and runs no other step if npm test fails',
@@ -105,6 +175,14 @@ t.test(
     t.strictSame(stepsOf(first.stdout), ['FAILED  npm test']);
   },
 );
+
+t.test('.ci/run tests with the oldest supported release of Node', async (t) => {
+  const { engines } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+    readonly engines: { readonly node: string };
+  };
+  const release = `${/\d+\.\d+/.exec(engines.node)?.[0]}.0`;
+  t.match(readFileSync('.ci/run', 'utf8'), `\nNode ${release}|test_on ${release} `);
+});
 
 t.test('.ci/run tests with the oldest release of pg that may be installed', async (t) => {
   const { peerDependencies } = JSON.parse(readFileSync('package.json', 'utf8')) as {
