@@ -6,6 +6,11 @@ import t from 'tap';
 import { parseAllDocuments } from 'yaml';
 
 import { BACKLOG } from '../../dist/program/server/bind.js';
+import { readServerSettings } from '../../dist/program/settings/rules.js';
+import { SETTINGS } from '../../dist/program/settings/table.js';
+import { SHUTDOWN_MS } from '../../dist/program/signals.js';
+import { TOKEN } from '../helpers/client.js';
+import { settingsIn } from '../helpers/documents.js';
 import { exactly } from '../helpers/exactly.js';
 
 const FOLDER = 'src/program/deploy';
@@ -15,13 +20,19 @@ interface Manifest {
   readonly spec?: {
     readonly backoffLimit?: number;
     readonly template?: { readonly spec: Pod };
+    readonly tls?: readonly { readonly hosts: readonly string[] }[];
+    readonly rules?: readonly { readonly host: string }[];
+    readonly policyTypes?: readonly string[];
   };
 }
 
 interface Pod {
   readonly enableServiceLinks?: boolean;
   readonly restartPolicy?: string;
-  readonly containers: readonly object[];
+  readonly terminationGracePeriodSeconds?: number;
+  readonly containers: readonly {
+    readonly lifecycle?: { readonly preStop: { readonly sleep: { readonly seconds: number } } };
+  }[];
 }
 
 const MANIFESTS = readdirSync(FOLDER)
@@ -61,7 +72,52 @@ t.test('a Job that has failed is not run again', async (t) => {
   }
 });
 
+t.test('a pod has the time for its preStop and a stop of the program', async (t) => {
+  // The default of Kubernetes is 30 s.
+  for (const { containers, terminationGracePeriodSeconds: seconds = 30 } of PODS)
+    for (const { lifecycle } of containers) {
+      const preStop = lifecycle?.preStop.sleep.seconds ?? 0;
+      t.ok(preStop + SHUTDOWN_MS / 1_000 < seconds, `${seconds} s`);
+    }
+});
+
+t.test('an Ingress serves each of its hosts over TLS', async (t) => {
+  const ingresses = MANIFESTS.filter(({ kind }) => kind === 'Ingress');
+  t.ok(ingresses.length > 0);
+  for (const { spec } of ingresses) {
+    const secured = spec?.tls?.flatMap(({ hosts }) => hosts);
+    t.strictSame(
+      spec?.rules?.map(({ host }) => host),
+      secured,
+    );
+  }
+});
+
+t.test('a NetworkPolicy limits who connects to a pod, and not where it connects', async (t) => {
+  const policies = MANIFESTS.filter(({ kind }) => kind === 'NetworkPolicy');
+  t.ok(policies.length > 0);
+  for (const { spec } of policies) t.strictSame(spec?.policyTypes, ['Ingress']);
+});
+
+const unitOf = (name: string): string => readFileSync(join(FOLDER, name), 'utf8');
+const SOCKET = unitOf('plant-store.socket');
+
+t.test('the socket of systemd has the address that the program has by default', async (t) => {
+  const { PLANT_STORE_HOST: host, PLANT_STORE_PORT: port } = SETTINGS;
+  const addresses = Array.from(SOCKET.matchAll(/^ListenStream=(.*)$/gm), ([, address]) => address);
+  t.strictSame(addresses, [`${host.fallback}:${port.fallback}`]);
+});
+
+t.test('the program accepts the settings of the unit with the file that extends it', async (t) => {
+  const folder = t.testdir({ tokens: TOKEN, password: 'a-secret' });
+  const unit = unitOf('plant-store.service') + unitOf('plant-store.service.d/postgres.conf');
+  // As in systemd, an empty value removes what was set before.
+  const settings = unit.split(/^Environment=$/m).at(-1) ?? '';
+  const environment = settingsIn(settings.replaceAll('%d', folder));
+  const read = await readServerSettings(environment);
+  t.ok(read.PLANT_STORE_DATABASE_URL);
+});
+
 t.test('as many connections wait in the socket of systemd as in that of the program', async (t) => {
-  const unit = readFileSync(join(FOLDER, 'plant-store.socket'), 'utf8');
-  t.match(unit, new RegExp(`^Backlog=${BACKLOG}$`, 'm'));
+  t.match(SOCKET, new RegExp(`^Backlog=${BACKLOG}$`, 'm'));
 });
