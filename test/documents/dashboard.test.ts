@@ -12,6 +12,7 @@ interface Dashboard {
   readonly templating: { readonly list: readonly { readonly name: string }[] };
   readonly panels: readonly {
     readonly datasource: { readonly uid: string };
+    readonly fieldConfig: { readonly defaults: { readonly unit?: string } };
     readonly targets: readonly { readonly expr: string }[];
   }[];
 }
@@ -44,6 +45,24 @@ t.test('the dashboard shows every metric of the program, and no other', async (t
 t.test('each panel asks the Prometheus that is chosen for the dashboard', async (t) => {
   const [{ name } = { name: '' }] = templating.list;
   for (const { datasource } of panels) t.equal(datasource.uid, `\${${name}}`);
+});
+
+/** The units in Grafana of what a query has in this unit of Prometheus. */
+const UNITS: readonly (readonly [query: RegExp, unit: string])[] = [
+  [/^(?:histogram_quantile|time\(\)).*_seconds/, 's'],
+  [/^rate\(.*_seconds_total\{/, 'percentunit'],
+  [/^\w+_bytes(?:_limit)?\{/, 'bytes'],
+  [/rate\(plant_store_http_responses_total\{/, 'reqps'],
+  [/^sum\(rate\(.*_total\{/, 'ops'],
+  [/^plant_store_build_info\{/, 'none'],
+];
+
+t.test('each panel has the unit of what it shows', async (t) => {
+  for (const { fieldConfig, targets } of panels)
+    for (const { expr } of targets) {
+      const [, unit = 'short'] = UNITS.find(([query]) => query.test(expr)) ?? [];
+      t.equal(fieldConfig.defaults.unit ?? 'none', unit, expr);
+    }
 });
 
 t.test('Prometheus accepts the queries of the dashboard', { skip: noPromtool }, async (t) => {
