@@ -265,7 +265,7 @@ const IDS_PER_RUN = 1e9;
  * are stored. The two differ by the plants refused, and by at most one per connection whose
  * response came too late for wrk.
  */
-function checkIds(ids, loads) {
+export function checkIds(ids, loads) {
   if (new Set(ids).size !== ids.length) throw new Error('an id is stored twice');
   checkStored('the checks', ids, { run: 0, answered: 1, sent: 1 });
   for (const wrk of loads) checkStored(`wrk's run ${wrk.run}`, ids, wrk);
