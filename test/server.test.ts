@@ -15,16 +15,19 @@ function build(node: string) {
   return spawnSync(process.execPath, args, { encoding: 'utf8' });
 }
 
-t.test('on an unsupported Node, the program and the build report the supported releases', async (t) => {
-  const { engines } = JSON.parse(readFileSync('package.json', 'utf8')) as {
-    engines: { node: string };
-  };
-  for (const node of ['20.18.3', '21.7.3', '22.11.0']) {
-    const sentence = `needs Node ${engines.node}; this is Node ${node}`;
-    await expectFailedRun(t, MISUSED, [sentence], { preload: release(node) });
-    t.match(build(node), { status: MISUSED, stderr: `plant-store: ${sentence}\n` });
-  }
-});
+t.test(
+  'on an unsupported Node, the program and the build report the supported releases',
+  async (t) => {
+    const { engines } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+      engines: { node: string };
+    };
+    for (const node of ['20.18.3', '21.7.3', '22.11.0']) {
+      const sentence = `needs Node ${engines.node}; this is Node ${node}`;
+      await expectFailedRun(t, MISUSED, [sentence], { preload: release(node) });
+      t.match(build(node), { status: MISUSED, stderr: `plant-store: ${sentence}\n` });
+    }
+  },
+);
 
 t.test('the program runs on the oldest supported releases of Node', async (t) => {
   for (const node of ['20.19.0', '22.12.0']) {
