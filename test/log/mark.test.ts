@@ -132,7 +132,7 @@ interface LinkedLog {
 }
 
 /** How a log is named through a link: the link is its file, or its folder. */
-const LINKS: Record<string, (t: Test) => LinkedLog> = {
+const LINKS = {
   file(t) {
     const folder = t.testdir({
       data: {},
@@ -157,7 +157,7 @@ const LINKS: Record<string, (t: Test) => LinkedLog> = {
       other: join(folder, 'other', 'plants.jsonl'),
     };
   },
-};
+} satisfies Record<string, (t: Test) => LinkedLog>;
 
 /** What may happen to a log that is named through a link, and to the link. */
 const LINK_LOSSES: Record<string, (log: LinkedLog) => void> = {
@@ -246,7 +246,7 @@ t.test('a process that waits for a lock finds the mark that its holder leaves', 
 
 t.test('a process that waits for a lock finds the mark beside either path of a link', async (t) => {
   for (const where of ['given', 'real'] as const) {
-    const linked = LINKS.file?.(t) ?? t.bailout('there is no such link');
+    const linked = LINKS.file(t);
     const holder = await openPlantLog(linked.given, { report: ignore });
     const system: System = {
       ...nodeSystem,
@@ -264,7 +264,7 @@ t.test(
   'if the mark beside one path of a link cannot be left, that beside the other one is',
   async (t) => {
     for (const where of ['given', 'real'] as const) {
-      const linked = LINKS.file?.(t) ?? t.bailout('there is no such link');
+      const linked = LINKS.file(t);
       const system: System = {
         ...nodeSystem,
         async open(path, flags, mode) {
