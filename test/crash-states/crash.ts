@@ -8,11 +8,11 @@ import { createMachine } from './simulated-fs.js';
 import type { Workload } from './workloads.js';
 import { afterKill, afterPowerCut, keyOfWorld, type World } from './world.js';
 
-/** What a crash leaves. */
+/** What remains after a crash. */
 export interface CrashState {
   readonly world: World;
   readonly knowledge: Knowledge;
-  /** All crashes so far. */
+  /** The crashes so far, in order. */
   readonly trail: readonly string[];
 }
 
@@ -22,11 +22,11 @@ export interface Moment {
   readonly trail: readonly string[];
   /** The operation in progress. */
   readonly operation: string;
-  /** What it changes. */
+  /** The change that the operation makes, if it makes one. */
   readonly inFlight?: Effect | undefined;
 }
 
-/** What power cuts at a moment can leave. */
+/** The states that a power cut at a moment can leave. */
 export function powerCutsAt(
   { process, trail, operation }: Moment,
   outcomes: Outcomes,
@@ -43,7 +43,7 @@ export function powerCutsAt(
   }));
 }
 
-/** What remains if the process is killed at a moment. */
+/** The states that can remain if the process is killed at a moment. */
 export function killsAt({ process, trail, operation, inFlight }: Moment): CrashState[] {
   return afterKill(process.machine.world, inFlight).map((world) => ({
     world,
@@ -54,7 +54,7 @@ export function killsAt({ process, trail, operation, inFlight }: Moment): CrashS
 
 /**
  * A key that is equal for equal states after the same number of crashes. After the last crash, only
- * what processes see matters, not whether it is durable.
+ * what processes see matters, and not whether it is durable.
  */
 function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): string {
   const key = isLast ? keyOf(reachable(world.visible)) : keyOfWorld(world);
@@ -63,9 +63,9 @@ function keyOfState({ world, knowledge, trail }: CrashState, isLast: boolean): s
 }
 
 export interface ExploreOptions {
-  /** How many crashes follow each other. */
+  /** The number of crashes, each after the recovery from the one before. */
   readonly crashes: number;
-  /** Chooses from what crashes at a moment can leave. Default: all of it. */
+  /** Chooses some of the states that crashes at a moment can leave. Default: all of them. */
   readonly choose?: (moment: Moment) => readonly CrashState[];
   readonly dsyncIsDurable: boolean;
 }
@@ -78,10 +78,11 @@ const allAt = (moment: Moment): CrashState[] => [
 /**
  * Runs a workload and recovers from every state that a crash at any moment can leave; then from
  * every state that a crash during one of these recoveries can leave, and so on. Resolves to the
- * number of different states that were checked, and to what went wrong after which crashes.
+ * number of different states that were checked, and to the violations, each with the crashes that
+ * led to it.
  *
- * A moment is during an operation, as late as possible: when all that remains to be done waits for
- * it. The last one is the end.
+ * A crash is tried during each operation, as late as possible: when all other work waits for the
+ * operation. The last crash is tried at the end of the workload.
  */
 export async function explore(
   { start, knowledge, run, goOn }: Workload,

@@ -7,11 +7,11 @@ import type { Random } from './random.js';
  * The simulated file system promises this, and no more:
  *
  * - A write to a file opened with `O_DSYNC` is durable once it has returned, and so are the size of
- *   the file and every earlier cut. On macOS, all of this is durable only after `fsync`.
+ *   the file and every earlier truncation. On macOS, all of this is durable only after `fsync`.
  * - Of a write in flight, any subset of its sectors may be on the disk. The file may end at the end
  *   of the write, at the end of any sector, or where it ended before; what was not written is
  *   zeros. Bytes that were durable stay as they were.
- * - A cut that is not durable has happened or not, whatever was written after it.
+ * - A truncation that is not durable has happened or not, whatever was written after it.
  * - A created, renamed or removed entry is durable once its folder has been synced. Until then,
  *   each of these changes has happened or not, in any combination. A rename is atomic.
  * - The operations of a killed process stay in the page cache. The operation in flight has happened
@@ -68,7 +68,7 @@ export function withInode(disk: Disk, ino: number, inode: Inode): Disk {
   return new Map(disk).set(ino, inode);
 }
 
-/** The disk after an effect that has happened as a whole. */
+/** The disk after all of an effect has happened. */
 export function applied(disk: Disk, effect: Effect): Disk {
   const { ino } = effect;
   switch (effect.kind) {
@@ -108,7 +108,7 @@ export function* allOutcomes(disk: Disk, effect: Effect): Iterable<Disk> {
     }
 }
 
-/** One of the disks that an effect can leave. */
+/** Chooses one of the disks that an effect can leave, at random. */
 export function randomOutcome(random: Random): Outcomes {
   return (disk, effect) => {
     if (effect.kind !== 'write') return [random.chance(0.5) ? disk : applied(disk, effect)];

@@ -1,7 +1,7 @@
 /*
- * Recovers from every state that a crash can leave during a workload. With two crashes, which take
- * minutes for all workloads, also from every state that a crash during one of these recoveries can
- * leave.
+ * Recovers from every state that a crash can leave during a workload. With two crashes, it also
+ * recovers from every state that a crash during one of these recoveries can leave. For all
+ * workloads, this takes minutes.
  */
 import t from 'tap';
 
@@ -10,7 +10,9 @@ import { explore } from './crash.js';
 import { workloads, type Workload } from './workloads.js';
 
 const names = Object.keys(workloads);
-/** What a short run explores with two crashes: there, a second one finds most. */
+/**
+ * The workloads that a short run explores with two crashes: in these, a second crash finds most.
+ */
 const TWICE = ['a log is created, in a folder of its own', 'a write fails'];
 
 t.setTimeout(1_800_000);

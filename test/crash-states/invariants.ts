@@ -11,7 +11,7 @@ import type { WriteEffect } from './disk.js';
 import type { Knowledge } from './knowledge.js';
 import type { Machine } from './simulated-fs.js';
 
-/** The path of every log. */
+/** The path of the log in every workload. */
 export const LOG = '/srv/garden/data/plants.jsonl';
 const MARK = `${LOG}.modified`;
 
@@ -89,7 +89,7 @@ export async function recover(process: SimulatedProcess, newPlant: NewPlant): Pr
   expectKnownNames(process);
 }
 
-/** A marked log is not opened. An operator removes the mark. */
+/** Checks that a marked log is not opened, and removes the mark as an operator does. */
 async function expectRefusedIfMarked(process: SimulatedProcess): Promise<void> {
   const { machine, knowledge } = process;
   const isMarked = machine.inoOf(MARK) !== undefined;
@@ -101,8 +101,8 @@ async function expectRefusedIfMarked(process: SimulatedProcess): Promise<void> {
 }
 
 /**
- * Removes the damaged lines and the torn tail. A log with such lines cannot be opened before. If no
- * plant would be left, an operator moves the log away.
+ * Repairs the log, which removes the damaged lines and the torn tail. Checks that the log cannot be
+ * opened before. If the repair would keep no plant, moves the log away as an operator does.
  */
 async function repair(
   process: SimulatedProcess,
@@ -128,7 +128,7 @@ async function moveAway({ machine: { fs } }: SimulatedProcess): Promise<void> {
   await syncFolder(fs, dirname(LOG));
 }
 
-/** What a log holds, by a plain reading of its bytes. */
+/** The content of a log, read without the code of the program. */
 interface Reading {
   readonly bytes: string;
   /** The lines that clients have sent, each the first of its id. */
@@ -142,7 +142,8 @@ function read({ machine, knowledge: { sent } }: SimulatedProcess): Reading {
   const bytes = machine.filesIn(dirname(LOG)).get(basename(LOG)) ?? '';
   const texts = bytes.split(/(?<=\n)/);
   let tail = bytes.endsWith('\n') ? '' : (texts.pop() ?? '');
-  // A line that lacks only its newline is kept, even if a power cut has left zeros in its place.
+  // A line that lacks only its newline is kept, even if a power cut has left zeros in place of the
+  // newline.
   const line = `${tail.replace(/\0+$/, '')}\n`;
   if (sent.has(line)) {
     texts.push(line);
@@ -166,7 +167,10 @@ function expectAcknowledged({ lines }: Reading, { acknowledged }: Knowledge): vo
   for (const line of acknowledged.values()) ok(lines.includes(line), `${shown(line)} was lost`);
 }
 
-/** A line may be damaged only if a part of it was in a write that a power cut interrupted. */
+/**
+ * Checks that a line is damaged only if a part of the line was in a write that a power cut
+ * interrupted.
+ */
 function expectExplainedDamage(reading: Reading, { damaged, kept, interrupted }: Knowledge): void {
   for (const { number, offset, text } of reading.damaged) {
     const isKnown =
@@ -184,7 +188,7 @@ function hasHoleIn({ offset, bytes }: WriteEffect, start: number, line: string):
   return written !== line.slice(from - start, from - start + written.length);
 }
 
-/** Torn tails and damaged lines are in the log until they are in another file. */
+/** Checks that all torn tails and damaged lines are still in the log, or in another file. */
 function expectKept({ machine, knowledge: { kept } }: SimulatedProcess): void {
   const bytes = [...machine.filesIn(dirname(LOG)).values()].join('|');
   for (const text of kept) ok(bytes.includes(text), `${shown(text)} was not kept`);
@@ -193,7 +197,8 @@ function expectKept({ machine, knowledge: { kept } }: SimulatedProcess): void {
 const NAMES = /^plants\.jsonl(?:\.(?:torn|damaged)-[0-9a-f]{16}|\.copy|\.moved)?$/;
 
 /**
- * There are no files but the log, those that its document names, and a copy that an operator began.
+ * Checks that there are no files but the log, the files that the document of the log names, and a
+ * copy that an operator began.
  */
 function expectKnownNames({ machine }: SimulatedProcess): void {
   for (const name of machine.filesIn(dirname(LOG)).keys()) ok(NAMES.test(name), `${name} was left`);

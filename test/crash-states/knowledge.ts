@@ -2,7 +2,9 @@ import type { NewPlant } from '../../dist/plant.js';
 import { lineOf } from '../log/support.js';
 import type { WriteEffect } from './disk.js';
 
-/** What clients and operators know. No crash takes it away. Bytes are in latin1. */
+/**
+ * What clients and operators know about a log. A crash does not change this. Lines are in Latin-1.
+ */
 export interface Knowledge {
   /** The plants that were sent, by their lines. */
   readonly sent: Map<string, NewPlant>;
@@ -11,19 +13,19 @@ export interface Knowledge {
   /** The damaged lines that are in the log. */
   readonly damaged: Set<string>;
   /**
-   * These lines, those that a repair has removed, and durable torn tails. All of them are in the
-   * log, or in another file.
+   * The damaged lines in the log, the damaged lines that a repair has removed, and the torn tails
+   * that were durable. All of them must be in the log or in another file.
    */
   readonly kept: Set<string>;
   /** The writes to the log that the last power cut interrupted. */
   readonly interrupted: readonly WriteEffect[];
-  /** Whether the log is marked as modified for sure. */
+  /** Whether it is certain that the log is marked as modified. */
   isMarked: boolean;
 }
 
 /**
- * What is known of a log with the lines of these plants, then other bytes: damaged lines, and a
- * torn tail.
+ * What is known about a log with the lines of these plants and, after them, other bytes: damaged
+ * lines and a torn tail.
  */
 export function knowledgeOf(plants: readonly NewPlant[] = [], others = ''): Knowledge {
   const kept = others.split(/(?<=\n)/);

@@ -7,7 +7,7 @@ import { systemError } from '../log/support.js';
 
 export interface LockOptions {
   readonly processes: number;
-  /** How often each of them may look at the clock before its time is over. */
+  /** How often each process may look at the clock before its time is over. */
   readonly looks: number;
 }
 
@@ -16,19 +16,27 @@ type Wrong = 'two hold the lock' | 'nobody can take the lock' | 'a dead claim is
 /** What may happen next. */
 interface Event {
   readonly about: string;
-  /** No other process can observe it, and it has the same result whenever it happens. */
+  /**
+   * Whether no other process can observe the event, and the result is the same whenever it happens.
+   */
   readonly isUnnoticed: boolean;
   readonly happen: () => void;
 }
 
-/** What an operation may do, and what it returns or throws then, by names of its results. */
+/**
+ * The possible results of an operation, by name. Each function carries the operation out, and
+ * returns or throws the result.
+ */
 type Results<R> = Readonly<Record<string, () => R>>;
 
 /** A process that runs the real code, and waits at each of its operations. */
 interface Contender {
-  /** The results of its operation, one of which is next. None if it has ended or was killed. */
+  /**
+   * The possible results of the current operation, one of which happens next. Empty if the process
+   * has ended or was killed.
+   */
   results: () => readonly Event[];
-  /** All that decides what it does next. */
+  /** Everything that decides what the process does next. */
   history: string;
   holds: boolean;
   readonly kill: () => void;
@@ -42,12 +50,12 @@ interface Socket {
 const INO = 7n;
 const PREFIX = claimPrefix(INO);
 
-/** Claims have short names: `2-1` is the first one of the process 2. */
+/** Claims have short names: `2-1` is the first claim of process 2. */
 const shortName = (path: string): string => basename(path).slice(PREFIX.length);
 
 /**
- * Lets processes with these numbers acquire the lock in a folder with the sockets of dead
- * processes.
+ * Lets processes with these numbers acquire the lock in a folder. `left` are the names of sockets
+ * that dead processes have left there.
  */
 function begin(numbers: readonly number[], { looks }: LockOptions, left: readonly string[]) {
   const folder = new Map<string, Socket>(left.map((name) => [name, { listens: false }]));
@@ -110,7 +118,7 @@ function begin(numbers: readonly number[], { looks }: LockOptions, left: readonl
           folder.delete(name);
           folder.set(shortName(to), socket);
         }),
-      /** A name that comes or goes meanwhile is listed or not. */
+      /** A name that is added or removed during the call may be listed or not. */
       async readdir() {
         const before = await wait('list', () => ({ '': names }));
         return wait('listed', () => {
@@ -131,7 +139,10 @@ function begin(numbers: readonly number[], { looks }: LockOptions, left: readonl
       startTimer(onExpiry: () => void) {
         expire = onExpiry;
       },
-      /** Time passes only while a process sleeps. It remembers only how many claims it has made. */
+      /**
+       * Time passes only while a process sleeps. After that, its history is only the number of its
+       * claims and of the looks that it has left.
+       */
       async sleep() {
         await wait('sleep', () => ({
           'for too long': expire,
@@ -160,8 +171,9 @@ function begin(numbers: readonly number[], { looks }: LockOptions, left: readonl
     /** A text that is the same for equal states. */
     key: () => [...contenders.map(({ history }) => history), ...names()].join('|'),
     /**
-     * First the results of operations. A process that is stopped is one of which none is chosen. If
-     * nobody notices one, its place in the order makes no difference.
+     * The results of operations come first, and kills last. A stopped process is a process of which
+     * no result is chosen. If no process can notice a result, only this result is returned, because
+     * its place in the order makes no difference.
      */
     events: (): readonly Event[] => {
       const events = contenders.map(({ results }) => results());
@@ -177,7 +189,7 @@ function begin(numbers: readonly number[], { looks }: LockOptions, left: readonl
 }
 
 /** What goes wrong when one more process takes and releases the lock among dead claims. */
-async function succeed(options: LockOptions, left: readonly string[]): Promise<Wrong | undefined> {
+async function takeOver(options: LockOptions, left: readonly string[]): Promise<Wrong | undefined> {
   const run = begin([options.processes + 1], options, left);
   let holds = false;
   for (;;) {
@@ -194,8 +206,8 @@ async function succeed(options: LockOptions, left: readonly string[]): Promise<W
 /**
  * Lets processes acquire the lock at once, in every order of their operations, with each of them
  * stopped or killed at any moment. If all of them are killed in any state, the next process must
- * get the lock. Each order is run from its beginning, up to a state that is known. Resolves to what
- * went wrong, with the first order that leads to it.
+ * get the lock. Each order is run from the beginning until it reaches a state that was seen before.
+ * Resolves to what went wrong, each with the first order that leads to it.
  */
 export async function exploreLock(options: LockOptions): Promise<ReadonlyMap<Wrong, string>> {
   const numbers = Array.from({ length: options.processes }, (_, n) => n + 1);
@@ -214,7 +226,7 @@ export async function exploreLock(options: LockOptions): Promise<ReadonlyMap<Wro
         seen.add(run.key());
         const left = run.names();
         const wrongs: (Wrong | undefined)[] = [run.holders() > 1 ? 'two hold the lock' : undefined];
-        if (!seen.has(`left ${left.join()}`)) wrongs.push(await succeed(options, left));
+        if (!seen.has(`left ${left.join()}`)) wrongs.push(await takeOver(options, left));
         seen.add(`left ${left.join()}`);
         for (const wrong of wrongs)
           if (wrong && !found.has(wrong)) found.set(wrong, trail.join('\n'));

@@ -1,7 +1,7 @@
 /*
- * Recovers from crash states at random. The first history has the seed of the run, the next one the
- * next number, and so on: a run with TEST_SEED set to the seed of a failure begins with that
- * history.
+ * Recovers from crash states at random. The first history has the seed of the run, the second
+ * history the next number, and so on. To repeat a failure, set TEST_SEED to the seed that it shows:
+ * the run begins with that history.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
@@ -18,7 +18,10 @@ import { onLog, onNothing, type Workload } from './workloads.js';
 /** Few ids, so that plants are sent again, and different plants are sent with the same id. */
 const IDS = 10;
 const MOST_CRASHES = 5;
-/** The shares of the moments at which a crash is tried: the middle of a write can leave most. */
+/**
+ * The shares of the moments at which a crash is tried. A crash within a write can leave the most
+ * states.
+ */
 const TRIED = { inWrite: 0.25, otherwise: 0.04 };
 
 /** A log that is used, and used again after each crash and recovery. */

@@ -8,14 +8,14 @@ import { fileIn, folderIn, ROOT, type Effect, type EntryChange, type Inode } fro
 import { flushed, withEffect, withFailed, withNewInode, type World } from './world.js';
 
 /*
- * The lock is explored on its own. Here, no other process has the log open, and the sockets of this
- * one are in no folder.
+ * `lock.ts` explores the lock. Here, no other process has the log open, and the sockets of the lock
+ * are in no folder.
  */
 
 /** A simulated file system, as one process sees it. */
 export interface Machine {
   readonly fs: System;
-  /** What the file system holds now. */
+  /** The current content of the file system. */
   readonly world: World;
   /** How many more bytes of data fit on the disk. */
   room: number;
@@ -25,7 +25,7 @@ export interface Machine {
   hangs: boolean;
   /** Whether the permission model denies `fsync`. */
   deniesSync: boolean;
-  /** What the files in a folder hold, by their names, in latin1. */
+  /** The contents of the files in a folder, by name, in Latin-1. */
   filesIn(path: string): Map<string, string>;
   inoOf(path: string): number | undefined;
 }
@@ -44,13 +44,14 @@ export function createMachine(
   start: World,
   { dsyncIsDurable, onOperation }: MachineOptions,
 ): Machine {
-  /** By their descriptors. */
+  /** The open files, by descriptor. */
   const openFiles: { readonly ino: number; readonly flags: number }[] = [];
   const timers = new Set<() => void>();
   let world = start;
 
   /**
-   * An effect is visible at once. If the operation makes it durable, it is so when that returns.
+   * Makes an effect visible at once. If the operation also makes the effect durable, the effect is
+   * durable when the operation returns.
    */
   async function change(name: string, effect: Effect): Promise<void> {
     world = withEffect(world, effect);
@@ -59,8 +60,8 @@ export function createMachine(
   }
 
   /**
-   * If the operation hangs, all timers expire. It is in progress until then, and may crash
-   * afterwards.
+   * If operations hang, lets all timers expire while the operation is in progress. The process may
+   * crash afterwards.
    */
   async function takeTime(): Promise<void> {
     if (!machine.hangs) return;
@@ -144,7 +145,7 @@ export function createMachine(
     if (size < before) await change(`truncate to ${size}`, { kind: 'truncate', ino, size });
   }
 
-  /** Appends to a file: the log never writes anywhere else. */
+  /** Appends to a file. The log never writes at any other position. */
   async function write(fd: number, given: Buffer): Promise<number> {
     const { ino = 0, flags = 0 } = openFiles[fd] ?? {};
     if (machine.room === 0) throw systemError('ENOSPC', 'write');

@@ -17,11 +17,11 @@ export interface Workload {
   readonly run: (process: SimulatedProcess) => Promise<unknown>;
   /** What a process does after it has recovered the log from a crash. */
   readonly goOn?: Workload['run'];
-  /** Whether it needs writes that are durable without `fsync`. */
+  /** Whether the workload needs writes that are durable without `fsync`. */
   readonly needsDsync?: boolean;
 }
 
-/** Its line is longer than a sector. */
+/** A plant whose line is longer than a sector. */
 const OAK: NewPlant = { id: 4n, name: 'oak'.repeat(200) };
 
 const TORN = lineOf(OAK).slice(0, 500);
@@ -53,7 +53,7 @@ async function replacing(process: SimulatedProcess): Promise<void> {
   const { machine, knowledge } = process;
   const log = await open(process);
   await send(process, log, [IVY]);
-  // Its copy is a new file, as after a restore.
+  // The copy that replaces the log is a new file, as after a restore.
   await createFile(machine.fs, { unfinished: `${LOG}.copy`, path: LOG }, async (file) => {
     await file.append(Buffer.from(lineOf(FERN) + lineOf(IVY), 'latin1'));
     return LOG;

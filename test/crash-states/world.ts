@@ -16,11 +16,11 @@ import {
  * disk.
  */
 export interface World {
-  /** What is on the disk for sure. */
+  /** What is certainly on the disk. */
   readonly durable: Disk;
-  /** What has happened since and is not durable yet, in order. */
+  /** The effects that are not durable yet, in order. */
   readonly pending: readonly Effect[];
-  /** What every process sees: all of it. */
+  /** What every process sees: the durable disk after all pending effects. */
   readonly visible: Disk;
 }
 
@@ -55,7 +55,7 @@ export function withEffect({ durable, pending, visible }: World, effect: Effect)
   return { durable, pending: [...pending, effect], visible: applied(visible, effect) };
 }
 
-/** Makes the effects on an inode durable: all of them, or those up to one of them. */
+/** Makes the effects on an inode durable: all of them, or only those up to `last`. */
 export function flushed({ durable, pending, visible }: World, ino: number, last?: Effect): World {
   const end = last ? pending.indexOf(last) : pending.length;
   const isFlushed = (effect: Effect, n: number): boolean => effect.ino === ino && n <= end;
@@ -75,9 +75,9 @@ export function withFailed({ durable, pending, visible }: World, failed: Effect)
 }
 
 /**
- * The worlds that can be left when a process is killed, perhaps in the middle of an operation. If
- * that is the cut that undoes a failed write, it has happened: the log promises nothing for the
- * time between the two.
+ * The worlds that can be left when a process is killed, perhaps in the middle of an operation. A
+ * truncation that undoes a failed write counts as done: the log promises nothing for the time
+ * between the write and the truncation.
  */
 export function afterKill(world: World, inFlight?: Effect): World[] {
   if (!inFlight) return [world];

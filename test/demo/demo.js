@@ -69,7 +69,7 @@ async function killRepeatedly() {
 }
 
 /**
- * Stores one plant after the other. A plant that got no answer is sent again, until it gets one.
+ * Stores one plant after the other. A plant is sent again until it is answered.
  */
 async function storePlants() {
   while (kills < KILLS) {

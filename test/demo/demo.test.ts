@@ -7,7 +7,7 @@ import t from 'tap';
 const DEMO = 'test/demo/demo.js';
 
 /** Runs the demo for one kill, with a folder for its temporary files. */
-function demo(script: string, temporary: string) {
+function runDemo(script: string, temporary: string) {
   const env = { TMPDIR: temporary };
   const { status, stdout, stderr } = spawnSync(process.execPath, [script, '1'], {
     cwd: temporary,
@@ -22,7 +22,7 @@ t.test('the demo kills the program, and finds every plant that it acknowledged',
     readonly scripts: { readonly demo: string };
   };
   t.equal(scripts.demo, `npm run build && node ${DEMO}`);
-  const { stdout, ...ended } = demo(resolve(DEMO), t.testdir());
+  const { stdout, ...ended } = runDemo(resolve(DEMO), t.testdir());
   t.strictSame(ended, { status: 0, stderr: '', left: [] });
   t.match(stdout, /^(?:kills 1   acknowledged [1-9][\d,]*   lost 0\n){2}$/);
 });
@@ -64,7 +64,7 @@ for (const [what, stores] of Object.entries(WRONG_SERVERS))
       test: { demo: { 'demo.js': readFileSync(DEMO) } },
       temporary: {},
     });
-    const { stdout, ...ended } = demo(join(folder, DEMO), join(folder, 'temporary'));
+    const { stdout, ...ended } = runDemo(join(folder, DEMO), join(folder, 'temporary'));
     const stderr = 'demo: plants that were answered with 200 are not in the log\n';
     t.strictSame(ended, { status: 1, stderr, left: [] });
     // Answers that the demo reads after the kill are counted, too.

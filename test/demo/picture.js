@@ -3,7 +3,7 @@
  *
  *   npm run build && node test/demo/picture.js >test/demo/demo.svg
  *
- * Each line that the demo prints is a frame. Where nothing moves, the last frame is shown.
+ * Each line that the demo prints is a frame. A reader who prefers no animation sees the last frame.
  */
 
 import { spawn } from 'node:child_process';

@@ -14,8 +14,8 @@ const [fern = '', ivy = '', moss = ''] = [FERN, IVY, MOSS].map(encodeRecord);
 const dist = t.fixture('symlink', resolve('dist'));
 
 /**
- * Writes a script into a folder with these files, which takes the place of /var and /opt.
- * Returns the folder, and a function that runs the script there.
+ * Writes a script into a folder with these files, which takes the place of /var and /opt. Returns
+ * the folder, and a function that runs the script there.
  */
 function prepare(t: Test, script: string, files: Parameters<Test['testdir']>[0]) {
   const cwd = t.testdir(files);
@@ -39,7 +39,7 @@ t.test('an import adds the plants that were stored since the backup', (t) => {
   t.end();
 });
 
-t.test('the daily backup prints nothing, or what is damaged; then it keeps the last copy', (t) => {
+t.test('the daily backup prints only damage, and then keeps the last copy', (t) => {
   const script = readFileSync('src/program/deploy/daily-backup.sh', 'utf8');
   const { cwd, run } = prepare(t, script, {
     backups: {},

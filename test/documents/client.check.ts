@@ -1,4 +1,4 @@
-/* A client whose types are generated from the OpenAPI document, as its document says. */
+/* Generates the types of a client from the OpenAPI document as documented, and runs the client. */
 import { execFileSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { typeFaults } from '../helpers/compile.js';
 import { block } from '../helpers/documents.js';
 import { serve } from '../helpers/service.js';
 
-// With `import`, Node would search its nine megabytes for the names of exports.
+// With `import`, Node would search nine megabytes for the names of exports.
 const typescript = createRequire(import.meta.url)('typescript') as typeof import('typescript');
 
 const PACKAGE = fileURLToPath(new URL('../..', import.meta.url));
@@ -19,7 +19,8 @@ const PACKAGE = fileURLToPath(new URL('../..', import.meta.url));
 const EXACT_CLIENT = `${block('Generated clients', 'ts')}\n${block('Ids beyond 2^53', 'ts')}`;
 
 /**
- * Runs a client, which imports no types then, against a service on a port. Resolves to its exports.
+ * Runs a client, without its types, against a service on a port. Resolves to the exports of the
+ * client.
  */
 async function runClient(t: Test, port: number, code: string): Promise<Record<string, unknown>> {
   const { ModuleKind, ScriptTarget, transpile } = typescript;
@@ -29,7 +30,7 @@ async function runClient(t: Test, port: number, code: string): Promise<Record<st
   return (await import(pathToFileURL(path).href)) as Record<string, unknown>;
 }
 
-t.test('a typed client is generated from the document as its document says', async (t) => {
+t.test('the types of a client are generated with the documented command', async (t) => {
   const programs = {
     'client.ts': block('Generated clients', 'ts'),
     'exact.ts': EXACT_CLIENT,
@@ -52,7 +53,7 @@ t.test('a typed client is generated from the document as its document says', asy
   );
 });
 
-t.test('a typed client creates plants, and with the documented serializer any id', async (t) => {
+t.test('a typed client with the documented serializer creates plants with any id', async (t) => {
   const { port, log } = await serve(t);
   const code = `${EXACT_CLIENT}\nexport { data, error, stored };`;
   const { data, error, stored } = await runClient(t, port, code);

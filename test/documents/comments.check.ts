@@ -5,7 +5,7 @@ import t from 'tap';
 import { typeFaults } from '../helpers/compile.js';
 import { blocksIn } from '../helpers/documents.js';
 
-/** What the package exports, and what examples use of Node without an import. */
+/** Imports of all that the package exports, and of what examples use of Node without an import. */
 const USED = `
   import { readFile } from 'node:fs/promises';
   import { createServer } from 'node:http';
@@ -18,7 +18,10 @@ const USED = `
   import { isTransient, openPostgresStore, readPostgresPlants } from 'plant-store/postgres';
   import type { Password, PostgresStore, PostgresStoreOptions } from 'plant-store/postgres';
 `;
-/** What they leave to the application. Some of it is declared by others. */
+/**
+ * Declarations of what examples leave to the application. Some examples declare these names
+ * themselves.
+ */
 const GIVEN = `
   import type { Server } from 'node:http';
   import type { PlantHandler, PlantLog, PlantStore } from 'plant-store';

@@ -42,7 +42,7 @@ t.test('the dashboard shows every metric of the program, and no other', async (t
   t.strictSame([...shown].toSorted(), metrics.toSorted());
 });
 
-t.test('each panel asks the Prometheus that is chosen for the dashboard', async (t) => {
+t.test('each panel queries the Prometheus that is chosen for the dashboard', async (t) => {
   const [{ name } = { name: '' }] = templating.list;
   for (const { datasource } of panels) t.equal(datasource.uid, `\${${name}}`);
 });

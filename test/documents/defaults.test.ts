@@ -41,25 +41,25 @@ function documentedDefaults(): Record<string, string> {
 
 type Check = (t: Test, documented: string) => void;
 
-const isLimit =
+const expectLimit =
   (name: keyof PlantHandlerLimits): Check =>
   (t, documented) =>
     t.equal(resolveLimits({})[name], Number(documented), name);
 
-const isPostgresDefault =
+const expectPostgresDefault =
   (name: keyof typeof DEFAULTS): Check =>
   (t, documented) =>
     t.equal(DEFAULTS[name], Number(documented), name);
 
-const isConsole: Check = (t, documented) => {
+const expectConsole: Check = (t, documented) => {
   t.equal(documented, 'console.error');
   const shown = t.capture(console, 'error', () => undefined);
   limitRate()('a plant is refused');
   t.strictSame(shown.args(), [['plant-store: a plant is refused']]);
 };
 
-/** HTTP/1.0 would need no Host, and a version other than 1 be refused. */
-const isVersion: Check = (t, documented) => {
+/** A request in HTTP/1.0 would need no Host, and a major version other than 1 would be refused. */
+const expectVersion: Check = (t, documented) => {
   const socket = new EventEmitter();
   const failureOf = (version?: object, host?: object): unknown =>
     protocolFailure(Object.assign(new Readable(), { headers: { ...host }, socket, ...version }));
@@ -69,20 +69,23 @@ const isVersion: Check = (t, documented) => {
   t.equal(failureOf({}, host), failureOf(named, host));
 };
 
-/** For each documented default: a check that the code has it. A new default needs an entry. */
+/**
+ * For each documented default, a check that the code has this default. A new default needs an
+ * entry.
+ */
 const CHECKS: Readonly<Record<string, Check>> = {
-  'http/handler report': isConsole,
-  'http/limits bodyTimeoutMs': isLimit('bodyTimeoutMs'),
-  'http/limits maxBodyBytes': isLimit('maxBodyBytes'),
-  'http/limits maxBufferedBytes': isLimit('maxBufferedBytes'),
-  'http/request httpVersion': isVersion,
-  'log/log report': isConsole,
-  'postgres/store connections': isPostgresDefault('connections'),
-  'postgres/store report': isConsole,
-  'postgres/store timeoutMs': isPostgresDefault('timeoutMs'),
+  'http/handler report': expectConsole,
+  'http/limits bodyTimeoutMs': expectLimit('bodyTimeoutMs'),
+  'http/limits maxBodyBytes': expectLimit('maxBodyBytes'),
+  'http/limits maxBufferedBytes': expectLimit('maxBufferedBytes'),
+  'http/request httpVersion': expectVersion,
+  'log/log report': expectConsole,
+  'postgres/store connections': expectPostgresDefault('connections'),
+  'postgres/store report': expectConsole,
+  'postgres/store timeoutMs': expectPostgresDefault('timeoutMs'),
 };
 
-t.test('each default that the published types name is that of the code', async (t) => {
+t.test('each default that the published types document is the one in the code', async (t) => {
   const documented = documentedDefaults();
   t.strictSame(Object.keys(documented).sort(), Object.keys(CHECKS).sort());
   for (const [member, value] of Object.entries(documented))

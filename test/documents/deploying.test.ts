@@ -62,7 +62,7 @@ interface Container {
   readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[];
 }
 
-/** What is at a path of a manifest, such as `/spec/containers/0`. */
+/** The value at a path of a manifest, such as `/spec/containers/0`. */
 const at = (manifest: unknown, path: string): unknown =>
   path
     .split('/')
@@ -117,7 +117,7 @@ t.test('systemd accepts the units, and rates them as safe', { skip: noSystemd },
   const verified = analyze('verify', ...paths);
   t.equal(verified.status, 0, verified.stderr);
   t.notMatch(verified.stderr, 'plant-store');
-  // At 2.0 or less, of 10.
+  // Accepts an exposure of at most 2.0 of 10.
   const [service = ''] = paths;
   const rated = analyze('security', '--offline=yes', '--threshold=20', '--no-pager', service);
   t.equal(rated.status, 0, /→.*/.exec(rated.stdout)?.[0] ?? rated.stderr);
@@ -137,7 +137,7 @@ t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async 
   t.equal(log, join(cwd, file), 'settings reach it');
 });
 
-/** The user of the service: not root, even if root runs this. */
+/** The user of the service, which is not root even if root runs this test. */
 const USER = 65_534;
 const isRoot = process.getuid?.() === 0;
 const AS_USER = isRoot ? ['setpriv', `--reuid=${USER}`, `--regid=${USER}`, '--clear-groups'] : [];
@@ -196,7 +196,7 @@ t.test(
     const [, reloadPod = ''] = /-- sh -c '(.* )1'\n$/.exec(RELOAD) ?? [];
     const reloads = [unit.get('ExecReload') ?? '', `${reloadPod}${program.pid}`];
     for (const [n, reload] of reloads.entries()) {
-      // In a slim image, no program can be found.
+      // Without a PATH, because a slim image has no other programs.
       spawnSync('/bin/sh', ['-euc', reload], { env: { PATH: '', MAINPID: String(program.pid) } });
       await program.says('stderr', new RegExp(`(?:accepts 1 token\\n[^]*){${n + 1}}`));
     }
@@ -214,7 +214,7 @@ t.test('systemd starts the program again after each failure but wrong settings',
   const prevented = unit.get('RestartPreventExitStatus')?.split(' ').map(Number) ?? [];
   t.ok(RESTARTS_FAILURES.includes(unit.get('Restart') ?? ''));
   t.strictSame(prevented, [EXIT.usage]);
-  // For systemd, an end by SIGHUP is a clean one, and `on-failure` does not restart after it.
+  // systemd takes an end by SIGHUP for a clean exit, after which `on-failure` does not restart.
   t.equal(unit.get('RestartForceExitStatus'), 'SIGHUP');
   // By default, systemd gives up after five starts in ten seconds.
   t.ok(5 * Number(unit.get('RestartSec')) > 10);
@@ -235,7 +235,7 @@ t.test('the program accepts the settings in the files that extend its unit', asy
   t.equal(await postgres?.PLANT_STORE_DATABASE_PASSWORD_FILE?.(), 'a-secret');
 });
 
-t.test('the program starts with the settings of the document for PostgreSQL', async (t) => {
+t.test('the program starts with the documented settings for PostgreSQL', async (t) => {
   const commands = block('The program', 'sh').replace('@db1,db2/', '@127.0.0.1:1,127.0.0.1:2/');
   const cwd = t.testdir({ tokens: TOKEN, password: 'a-secret' });
   const program = launchHere(t, { cwd, env: settingsIn(commands) });
@@ -280,7 +280,7 @@ t.test('a pod can write to its volume, as a user that is not root', async (t) =>
   }
 });
 
-t.test('only the process of a log is stopped before the next one starts', async (t) => {
+t.test('only a pod with a log is stopped before the next pod starts', async (t) => {
   const [log, postgres] = [LOG, POSTGRES].map((each) => each.get('Deployment'));
   t.match(log, { spec: { replicas: 1, strategy: { type: 'Recreate' } } });
   t.match(postgres, { spec: { replicas: 2, strategy: undefined } });
@@ -298,7 +298,7 @@ t.test('a NetworkPolicy admits clients to the service and Prometheus to the moni
   t.match(rules, exactly(...rules.map(() => ({ from: exactly({ namespaceSelector: Object }) }))));
 });
 
-t.test('the Job imports the log of the other manifest before the pods serve', async (t) => {
+t.test('the Job imports the log of kubernetes-log.yml before the pods serve', async (t) => {
   const [node, script = '', command, log] = containerOf(JOB).command ?? [];
   t.strictSame([node, dirname(script), command], ['node', '/app/dist', 'import']);
   t.equal(log, `/data/${basename(SETTINGS.PLANT_STORE_FILE.fallback)}`);
@@ -327,7 +327,9 @@ t.test('units, pods and pm2 give the program enough time and memory', async (t) 
   }
 });
 
-/** The statuses of the pages that the probes of a container ask for, at a port of the monitor. */
+/**
+ * Requests the pages of a container's probes from the monitor at a port. Resolves to the statuses.
+ */
 async function probe(t: Test, container: Container, port: string): Promise<readonly number[]> {
   const statuses = [];
   for (const name of ['livenessProbe', 'readinessProbe']) {
@@ -379,14 +381,15 @@ t.test(
     const commands = read('src/program/deploy/README.md')
       .match(/(?<=^```sh\n)(?:docker|kubectl) [^]*?(?=^```$)/gm)
       ?.join('')
-      // Each is run, although the one before it fails.
+      // Without `&&`, each command runs although the one before it fails.
       .replaceAll(' &&\n', '\n');
     const env = { ...process.env, DOCKER_HOST: 'unix:///none', KUBECONFIG: 'config' };
     const { stderr } = spawnSync('sh', ['-uc', commands ?? ''], { cwd, env, encoding: 'utf8' });
     t.strictSame(stderr.match(/^.*unknown.*$/gm) ?? [], []);
-    // Each gets as far as connecting to a server. kubectl also logs its attempts, each with a code.
+    // Each command gets as far as connecting to a server. kubectl also logs its attempts, each with
+    // a code.
     const tried = /^(?!E\d).*(?:Cannot connect to the Docker|:1 was refused|refused;).*$/gm;
-    // The first command of the pipe that creates the Secret connects to none.
+    // The first command of the pipe that creates the Secret connects to no server.
     const run = commands?.match(/^(?:.* \| | *)(?:docker|kubectl) /gm);
     t.equal(stderr.match(tried)?.length, (run?.length ?? 0) - 1);
   },

@@ -1,4 +1,4 @@
-/* What is true of each pod that the manifests describe, and of the socket that systemd opens. */
+/* Checks each pod that the manifests describe, and the socket that systemd opens. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -118,6 +118,6 @@ t.test('the program accepts the settings of the unit with the file that extends 
   t.ok(read.PLANT_STORE_DATABASE_URL);
 });
 
-t.test('as many connections wait in the socket of systemd as in that of the program', async (t) => {
+t.test('the socket of systemd has the same backlog as the socket of the program', async (t) => {
   t.match(SOCKET, new RegExp(`^Backlog=${BACKLOG}$`, 'm'));
 });

@@ -67,8 +67,8 @@ const { scrape_interval: SCRAPED, evaluation_interval: EVALUATED } = (
   parse(block('Prometheus', 'yaml')) as { readonly global: Readonly<Record<string, string>> }
 ).global;
 /**
- * How soon a critical alert fires. A scrape and an evaluation may come that much later than the
- * change.
+ * How soon a critical alert fires after a change, without the time until the next scrape and the
+ * next evaluation.
  */
 const [, WITHIN] = /alert fires within (\d+) seconds/.exec(read('src/program/MONITORING.md')) ?? [];
 const FIRES_SECONDS = Number(WITHIN) - parseInt(String(SCRAPED)) - parseInt(String(EVALUATED));
@@ -118,7 +118,7 @@ const ABSENT = 'PlantStoreAbsent';
 
 /**
  * For each alert, its severity, a series, the values of the series in the incident, and values that
- * look like it but are normal. Plants are refused, or soon will be, in a critical incident.
+ * are similar but normal. In a critical incident, plants are refused, or soon will be.
  */
 const INCIDENTS: Readonly<Record<string, readonly [string, keyof typeof NORMAL, string, string]>> =
   {
@@ -139,8 +139,8 @@ const INCIDENTS: Readonly<Record<string, readonly [string, keyof typeof NORMAL, 
 const JOB = 'plant-store';
 
 /**
- * An instance for each incident, named after its alert, one for what only looks like it, and one of
- * another job with the incident.
+ * For each incident: an instance with the incident, named after its alert; an instance with the
+ * similar but normal values; and an instance of another job with the incident.
  */
 const INSTANCES = Object.entries(INCIDENTS).flatMap(([alert, [, series, incident, normal]]) => [
   { name: alert, job: JOB, fires: true, series, values: incident },
@@ -156,9 +156,10 @@ const labelsOf = (alert: string): string =>
   alert === ABSENT ? `{alertname="${alert}"}` : `{alertname="${alert}",instance="${alert}"}`;
 
 /**
- * A test of promtool: in time after the change, exactly the alerts of these instances have fired.
+ * A test for promtool: within FIRES_SECONDS of the change, exactly the expected alerts of these
+ * instances have fired.
  */
-function fire(instances: typeof INSTANCES): object {
+function promtoolTest(instances: typeof INSTANCES): object {
   return {
     interval: SCRAPED,
     input_series: instances.flatMap(({ name, job, series, values }) =>
@@ -187,12 +188,12 @@ t.test('each alert has the severity of its incident', async (t) => {
 });
 
 t.test('each alert fires in its incident only, and in time', { skip: noPromtool }, async (t) => {
-  // Nothing is absent while another instance of the job is there.
+  // PlantStoreAbsent fires only if the job has no other instance.
   const isAlone = ({ name }: { name: string }) => name.endsWith(ABSENT);
   const others = INSTANCES.filter((instance) => !isAlone(instance));
   const elsewhere = others.filter(({ job }) => job !== JOB);
   const alone = INSTANCES.filter(isAlone).map((instance) => [instance, ...elsewhere]);
-  const tests = [others, ...alone].map(fire);
+  const tests = [others, ...alone].map(promtoolTest);
   const options = { rule_files: ['rules.yml'], evaluation_interval: EVALUATED, tests };
   const cwd = t.testdir({ 'rules.yml': FILE, 'tests.json': JSON.stringify(options) });
   promtool(t, 'test', 'rules', join(cwd, 'tests.json'));
@@ -201,7 +202,7 @@ t.test('each alert fires in its incident only, and in time', { skip: noPromtool 
 const [ACCESS_LOG = '', TRACING = ''] = blocks('Access log and traces', 'js');
 
 /**
- * The least that has the interface of OpenTelemetry's package, and creates a span for each request.
+ * A minimal replacement for OpenTelemetry's package, which creates a span for each request.
  */
 const API = `import { AsyncLocalStorage } from 'node:async_hooks';
 import { Server } from 'node:http';
@@ -215,7 +216,7 @@ Server.prototype.emit = function (event, ...args) {
   return spans.run(span, () => emit.call(this, event, ...args));
 };`;
 
-t.test('the preloads log each answer, and add its error to the span', async (t) => {
+t.test('the documented preloads log each answer, and add its error to the span', async (t) => {
   const cwd = t.testdir({
     'access-log.mjs': ACCESS_LOG,
     'error-in-traces.mjs': TRACING,

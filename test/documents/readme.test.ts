@@ -47,7 +47,7 @@ const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
   scripts: Record<string, string>;
 };
 
-/** The program in a folder, as the commands name it. */
+/** A link to the program, with the name that the commands use. */
 const DIST = t.fixture('symlink', resolve('dist'));
 
 /** Runs commands of a document in a folder. */
@@ -57,7 +57,7 @@ async function shell(commands: string, cwd: string, env: Record<string, string> 
   return stdout;
 }
 
-t.test('the first screen starts the service and stores a plant', async (t) => {
+t.test('the first screen of README.md starts the service and stores a plant', async (t) => {
   const [install, curl = ''] = blocks('Try it', 'sh');
   t.equal(install, 'npm ci && npm start\n');
   t.equal(scripts.start, 'npm run build && exec node dist/server.js');
@@ -100,7 +100,7 @@ function fragmentsOf(document: string): string[] {
   );
 }
 
-/** The documents with programs that other tests do not run. */
+/** The documents whose programs are parts of files in `test/embedding/examples/`. */
 const WITH_PROGRAMS = [
   'README.md',
   'src/http/README.md',
@@ -108,11 +108,11 @@ const WITH_PROGRAMS = [
   'src/postgres/README.md',
 ] as const;
 
-/** How blocks begin that the tests of the package or of the log run. */
+/** The beginnings of blocks that other tests run: those of the package and of the log. */
 const OTHERS =
   /^(?:server\.ext|\/\/ jest\.config\.cjs|const reviver|import createClient|const bodySerializer)/;
 
-t.test('each program of these documents is a part of one that is compiled and run', async (t) => {
+t.test('each program in a document is a part of an example that is compiled and run', async (t) => {
   const beginning = block('The handler in an application', 'ts');
   for (const document of WITH_PROGRAMS)
     for (const code of ['ts', 'js'].flatMap((tag) => blocksIn(read(document), tag))) {
@@ -175,7 +175,7 @@ t.test('the paths that CONTRIBUTING.md names exist', async (t) => {
     );
 });
 
-t.test('the recipes that spell a path spell all paths of the OpenAPI document', async (t) => {
+t.test('a recipe that contains a path contains all paths of the OpenAPI document', async (t) => {
   const parts = read('src/http/README.md').match(/^```[^]*?^```$|^.+$/gm) ?? [];
   const recipes = parts.filter((part) => part.includes("'/plants'"));
   t.ok(recipes.length > 0);
@@ -195,7 +195,7 @@ t.test('a name that a document places in a file is in that file', async (t) => {
   t.ok(places > 0);
 });
 
-t.test('the commands of npm that the documents name exist', async (t) => {
+t.test('the npm commands in the documents exist', async (t) => {
   for (const document of DOCUMENTS)
     for (const [command, name = ''] of read(document).matchAll(/npm (?:run )?([a-z][\w:]*)/g))
       t.ok(
@@ -218,7 +218,7 @@ t.test(
   },
 );
 
-t.test('the groups of checks that a document names exist', async (t) => {
+t.test('the documents name every group of checks, and no other group', async (t) => {
   const groups = readFileSync('test/run', 'utf8').match(/^[\w-]+(?=\)(?: |$))/gm) ?? [];
   const named = DOCUMENTS.flatMap((document) =>
     [...read(document).matchAll(/npm run check ([\w-]+)/g)].map(([, name]) => name),
@@ -234,7 +234,7 @@ t.test('the documented line of the log has all members of a record', async (t) =
   );
 });
 
-t.test('the command that runs one test names one that exists', async (t) => {
+t.test('the documented command that runs one test names a test that exists', async (t) => {
   const command = /^TAP_GREP='(.+)' node \.(\S+)\.js$/m;
   const [, name = '', file = ''] = command.exec(block('Running one test', 'sh')) ?? [];
   t.match(readFileSync(`${file}.ts`, 'utf8'), new RegExp(`t\\.test\\(\\s*'.*${name}`));
@@ -311,7 +311,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
   ]);
 });
 
-t.test('the symptoms have the messages and all exit codes of the program', async (t) => {
+t.test('the tables of symptoms have messages and all exit codes of the program', async (t) => {
   const paths = readdirSync('src', { encoding: 'utf8', recursive: true });
   const source = paths
     .filter((path) => path.endsWith('.ts'))
@@ -337,7 +337,7 @@ t.test('tokens rotate, and the log is copied, with the documented commands', asy
   const program = await untilServing(launch(t, { cwd, command: ['sh', '-euc', script] }));
   const [PID = ''] = await program.says('stderr', /^\d+(?=\n)/);
   t.teardown(() => process.kill(Number(PID)));
-  // As some editors leave it.
+  // Without the last newline, as some editors leave a file.
   const file = join(cwd, 'data/token');
   writeFileSync(file, readFileSync(file, 'utf8').trimEnd());
   await shell(operating, cwd, { PID });
@@ -350,7 +350,7 @@ t.test('tokens rotate, and the log is copied, with the documented commands', asy
 });
 
 t.test(
-  'SQLite reads a log with the command of its document',
+  'SQLite reads a log with the documented command',
   { skip: missing('sqlite3') },
   async (t) => {
     const lines = [
@@ -363,7 +363,7 @@ t.test(
   },
 );
 
-t.test('jq writes the plants of an array on lines', { skip: missing('jq') }, async (t) => {
+t.test('jq turns a JSON array of plants into lines', { skip: missing('jq') }, async (t) => {
   const [, command = ''] = /`(jq .*?)`/.exec(read('src/log/README.md')) ?? [];
   const input = '[{"id":1,"name":"ivy"},\n {"id":2,"name":"fern"}]';
   const { stdout } = spawnSync('sh', ['-c', command], { input, encoding: 'utf8' });
@@ -371,7 +371,7 @@ t.test('jq writes the plants of an array on lines', { skip: missing('jq') }, asy
 });
 
 t.test(
-  'Python makes a file to import of CSV, with exact ids',
+  'Python turns CSV into a file to import, with exact ids',
   { skip: missing('python3') },
   async (t) => {
     const rows = [

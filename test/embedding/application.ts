@@ -6,7 +6,9 @@ import type { Test } from 'tap';
 
 import { launch, type Process } from '../helpers/program.js';
 
-/** A preload with which a server listens on a free port instead of the given one, and prints it. */
+/**
+ * A preload that lets a server listen on a free port instead of the given one, and prints the port.
+ */
 const ON_FREE_PORT = `
 import { Server } from 'node:http';
 const { listen } = Server.prototype;
@@ -15,7 +17,7 @@ Server.prototype.listen = function (_port, onListening) {
   return listen.call(this, 0, '127.0.0.1', onListening);
 };`;
 
-/** An application that listens. */
+/** An application whose server is listening. */
 export interface Application extends Process {
   readonly port: number;
   /** Its working directory. */
@@ -27,8 +29,8 @@ export const example = (name: string): string =>
   fileURLToPath(new URL(`examples/${name}.js`, import.meta.url));
 
 /**
- * Starts a program of `test/embedding/examples/`, in a folder of the test's own, after another
- * preload.
+ * Starts a program of `test/embedding/examples/` in a folder of the test. `more` is the source of
+ * another preload.
  */
 export async function startApplication(t: Test, name: string, more = ''): Promise<Application> {
   const cwd = t.testdir();
@@ -38,8 +40,9 @@ export async function startApplication(t: Test, name: string, more = ''): Promis
 }
 
 /**
- * Starts a program of `test/embedding/examples/` in this process, which does not wait for its end.
- * Its log is in the working directory, and is that of all programs that import `handler.ts`.
+ * Starts a program of `test/embedding/examples/` in this process, which may end before the program.
+ * All programs that import `handler.ts` share one log, in the working directory. Resolves to the
+ * port.
  */
 export async function startApplicationHere(t: Test, name: string): Promise<number> {
   const listening = new Promise<Server>((resolve) => {

@@ -25,8 +25,8 @@ const WITH_FASTIFY = /POST:\/elsewhere not found/;
 const WITH_EXPRESS = /Cannot POST \/elsewhere/;
 
 /**
- * Programs of `test/embedding/examples/`: where each serves plants, and what another path is
- * answered with.
+ * Programs of `test/embedding/examples/`, each with the target of plants and the answer to another
+ * path.
  */
 const APPLICATIONS: Readonly<Record<string, readonly [target: string, elsewhere: RegExp]>> = {
   http: ['/plants', /"error":404,/],
@@ -65,7 +65,9 @@ for (const [name, [, elsewhere]] of Object.entries(APPLICATIONS))
     t.match(readFileSync('data/plants.jsonl', 'utf8'), `{"id":${id},"name":"Löwenmaul",`);
   });
 
-/** How applications with a route of their own for all methods of the path answer a preflight. */
+/**
+ * The answers to a preflight of those applications that have a route for all methods of the path.
+ */
 const PREFLIGHTS = {
   'express-middleware': { status: 204 },
   'fastify-plugins': { status: 204 },
@@ -136,7 +138,7 @@ for (const name of ['cors', 'express-middleware', 'fastify-plugins'])
       t.match(await send(name, { headers: { Origin: ORIGIN, ...headers } }), { headers: READABLE });
   });
 
-t.test('fastify-plugins: the document of the application has all our answers', async (t) => {
+t.test('fastify-plugins: the OpenAPI document has all answers of the handler', async (t) => {
   const { body } = await send('fastify-plugins', { method: 'GET', target: '/openapi.json' });
   const document = JSON.parse(body) as typeof openapi;
   const { '/plants': plants, ...others } = document.paths;
@@ -146,7 +148,7 @@ t.test('fastify-plugins: the document of the application has all our answers', a
   t.notOk(document.security, 'other routes need no token of ours');
 });
 
-t.test('fastify-plugins: plants alone are limited, and a page can read the 429', async (t) => {
+t.test('fastify-plugins: only plants are rate-limited, and a page can read the 429', async (t) => {
   const get: Message = { method: 'GET', target: '/openapi.json' };
   for (let n = 0; n <= 100; n++) t.match(await send('fastify-plugins', get), { status: 200 });
   let answer;
@@ -159,7 +161,7 @@ t.test('fastify-plugins: plants alone are limited, and a page can read the 429',
   t.match(await send('fastify-plugins', get), { status: 200 });
 });
 
-t.test('the handler answers inject of Fastify', async (t) => {
+t.test('the handler answers requests that inject of Fastify creates', async (t) => {
   await expectAnswers(t, async (handler, { body, ...head }) => {
     const app = fastify();
     app.addHook('onRequest', ({ raw }, reply) => void handler(raw, reply.raw));
@@ -185,7 +187,7 @@ for (const name of ['http', 'express', 'fastify'])
     t.strictSame(readdirSync(join(application.cwd, 'data')), ['plants.jsonl'], 'no lock is left');
   });
 
-t.test('http: a request that does not end delays the end for 8 s only', async (t) => {
+t.test('http: a request that does not end delays the shutdown by 8 s only', async (t) => {
   const application = await startApplication(t, 'http', changeTimers('ms === 8_000 ? 0 : ms'));
   const client = await connect(t, application.port);
   client.send(message({ headers: { Expect: '100-continue' } }).subarray(0, -1));

@@ -60,7 +60,7 @@ const meanwhile =
 
 const NO_TOKEN = message({ headers: { Authorization: undefined } });
 
-t.test('all but POST /plants is passed to next, before anything else is looked at', async (t) => {
+t.test('all but POST /plants is passed to next, before anything else is checked', async (t) => {
   const { port, reported } = await embed(t, (handler, req, res) => {
     void handler(req, res, (...args: unknown[]) => {
       t.strictSame(args, [], 'next gets no arguments');
@@ -99,15 +99,18 @@ interface ExpectedAnswer {
   readonly body?: string | RegExp;
 }
 
-/** The application is to blame; a retry, which would fail in the same way, is not asked for. */
+/**
+ * The application is at fault. The message does not ask for a retry, which would fail in the same
+ * way.
+ */
 const CONSUMED: ExpectedAnswer = { status: 500, body: /"message":"(?!.*again)/ };
 
 /** What applications do with a body before they call the handler, and the answer. */
 const READERS: Readonly<
   Record<string, readonly [Application, body: string, answer: ExpectedAnswer]>
 > = {
-  'reads all of it': [readAll, FERN_JSON, CONSUMED],
-  'reads a part of it': [
+  'reads all of the body': [readAll, FERN_JSON, CONSUMED],
+  'reads a part of the body': [
     (handler, req, res) => {
       req.once('data', () => {
         req.pause();
@@ -117,15 +120,19 @@ const READERS: Readonly<
     FERN_JSON,
     CONSUMED,
   ],
-  'decodes it': [before((_, req) => req.setEncoding('utf8')), FERN_JSON, CONSUMED],
-  'listens to it': [before((_, req) => req.on('data', () => undefined)), FERN_JSON, CONSUMED],
-  'listens to its readable': [
+  'decodes the body': [before((_, req) => req.setEncoding('utf8')), FERN_JSON, CONSUMED],
+  'listens to data of the body': [
+    before((_, req) => req.on('data', () => undefined)),
+    FERN_JSON,
+    CONSUMED,
+  ],
+  'listens to readable of the body': [
     before((_, req) => req.on('readable', () => void req.read())),
     FERN_JSON,
     CONSUMED,
   ],
-  'reads all of an empty one': [readAll, '', { status: 400 }],
-  'leaves another, but reads nothing': [
+  'reads all of an empty body': [readAll, '', { status: 400 }],
+  'leaves another body, but reads nothing': [
     before((_, req) => Object.assign(req, { body: { id: 8, name: 'other' } })),
     FERN_JSON,
     { status: 200, body: FERN.name },
@@ -133,7 +140,7 @@ const READERS: Readonly<
 };
 
 for (const [what, [application, body, expected]] of Object.entries(READERS))
-  t.test(`of a body, the application ${what} before it calls the handler`, async (t) => {
+  t.test(`the answer is right if the application ${what} before the handler`, async (t) => {
     const reports: string[] = [];
     const report = (message: string) => void reports.push(message);
     const { port, log } = await embed(t, application, { report });
@@ -176,7 +183,7 @@ const throwing = (): never => {
   throw new Error('x');
 };
 
-t.test('the handler throws, and its promise follows, only what next does', async (t) => {
+t.test('the handler throws or rejects only with what next throws or rejects with', async (t) => {
   const nexts: Readonly<Record<string, () => unknown>> = {
     'resolves: undefined': () => Promise.resolve('ignored'),
     'rejects: x': async () => throwing(),
@@ -203,7 +210,7 @@ const revoked = Proxy.revocable({}, {});
 revoked.revoke();
 
 /**
- * What a store may fail with that is no conflict, and the status of the answer, if there is one.
+ * What a store may throw that is not a conflict, and the status of the answer, if there is one.
  */
 const REASONS: Readonly<Record<string, readonly [status: number | undefined, reason: unknown]>> = {
   'a damaged store': [503, new PlantStoreError('damaged', 'x')],
@@ -248,7 +255,7 @@ for (const application of [before, meanwhile])
     t.strictSame(reported, []);
   });
 
-/** Applications whose responses cannot be sent, and whether that is reported. */
+/** Applications whose responses cannot be sent, and whether the handler reports this. */
 const SPOILING: Readonly<Record<string, readonly [application: Application, isReported: boolean]>> =
   {
     'has begun': [before((res) => res.write('theirs')), false],
@@ -291,7 +298,7 @@ const ENDS: Readonly<Record<string, readonly [application: Application, request:
   'destroyed before the handler runs': [before((_, req) => req.destroy()), message()],
   'destroyed while the handler reads it': [meanwhile((_, req) => req.destroy()), message()],
   'destroyed while the handler waits for more': [
-    // The handler waits for the rest of the body by the end of the next turn.
+    // By the end of the next turn, the handler waits for the rest of the body.
     meanwhile((_, req) => setImmediate(() => setImmediate(() => req.destroy()))),
     message().subarray(0, -1),
   ],
@@ -313,7 +320,7 @@ for (const [about, [application, request]] of Object.entries(ENDS))
   });
 
 t.test(
-  'the handler answers objects that are no streams, as those of node-mocks-http',
+  'the handler answers objects that are no streams, such as those of node-mocks-http',
   async (t) => {
     await expectAnswers(t, async (handler, request) => {
       let body = '';
@@ -332,7 +339,7 @@ t.test(
   },
 );
 
-t.test('the promise resolves even if neither a response nor a socket works', async (t) => {
+t.test('the promise of the handler resolves even if the response is unusable', async (t) => {
   const shown = t.capture(console, 'error', () => undefined);
   const store = storeOf(async () => 'created');
   const handler = createPlantHandler({ store, tokens: [TOKEN] });

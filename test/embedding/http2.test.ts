@@ -15,7 +15,7 @@ import { gatedStore } from '../helpers/stores.js';
 
 const { NGHTTP2_NO_ERROR, NGHTTP2_CANCEL } = http2.constants;
 
-/** Serves the handler in HTTP/2 in cleartext. */
+/** Starts a server of the handler for HTTP/2 in cleartext. */
 async function serveHttp2(t: Test, options?: Partial<PlantHandlerOptions>): Promise<Service> {
   const service = await serve(t, options);
   const server = http2.createServer(service.handler);
@@ -55,8 +55,8 @@ function http2Post(
 }
 
 /**
- * Resolves to the answer to a request. Rejects if it is not one that the OpenAPI document
- * describes.
+ * Resolves to the answer to a request. Rejects if the OpenAPI document does not describe the
+ * answer.
  */
 async function http2Answer(stream: http2.ClientHttp2Stream, method?: string): Promise<Received> {
   const [headers] = (await once(stream, 'response')) as [
@@ -68,14 +68,14 @@ async function http2Answer(stream: http2.ClientHttp2Stream, method?: string): Pr
   return { status, headers, body };
 }
 
-/** Sends a plant, and returns its stream, which may be reset. */
+/** Sends a plant, and returns the stream, which may be reset. */
 function sendPlant(session: http2.ClientHttp2Session): http2.ClientHttp2Stream {
   return http2Post(session)
     .end(FERN_JSON)
     .on('error', () => undefined);
 }
 
-t.test('requests get the same answers as in HTTP/1', async (t) => {
+t.test('requests over HTTP/2 get the same answers as over HTTP/1', async (t) => {
   const { port, log } = await serveHttp2(t, { maxBodyBytes: 100 });
   const session = http2Session(t, port);
   const rows: readonly [error: number, headers: http2.OutgoingHttpHeaders, body: string][] = [
@@ -98,7 +98,7 @@ t.test('requests get the same answers as in HTTP/1', async (t) => {
   t.equal(log.size, 1);
 });
 
-t.test('a body that is too large or too slow is answered, and reset if it goes on', async (t) => {
+t.test('a stream with a large or slow body is answered, and reset if it goes on', async (t) => {
   t.intercept(DRAIN, 'maxBytes', { value: 1_000 });
   const { port } = await serveHttp2(t, { maxBodyBytes: 100, bodyTimeoutMs: 100 });
   const session = http2Session(t, port);
@@ -110,7 +110,8 @@ t.test('a body that is too large or too slow is answered, and reset if it goes o
     const stream = http2Post(session);
     stream.write(body);
     t.match(await http2Answer(stream), { status, body: `"error":${error}` });
-    // More than is drained. The stream is not reset before, so the client gets its answer.
+    // More bytes than are drained. Until then the stream is not reset, so the client gets the
+    // answer.
     stream.on('error', () => undefined).write(' '.repeat(1_001));
     if (!stream.closed) await once(stream, 'close');
   }
@@ -122,12 +123,13 @@ t.test('a stream that is reset within its body stores nothing', async (t) => {
   for (const code of [NGHTTP2_NO_ERROR, NGHTTP2_CANCEL]) {
     const socket = connect(service.port, '127.0.0.1');
     const requested = nextResponse(service);
-    // All of a plant, but not the end of the stream.
+    // The whole plant, but not the end of the stream.
     http2Post(http2Session(t, service.port, { createConnection: () => socket })).write(FERN_JSON);
     const closed = once(await requested, 'close');
-    // The handler waits for the rest of the body by the end of the next turn.
+    // By the end of the next turn, the handler waits for the rest of the body.
     await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
-    // RFC 9113, section 6.4. With NO_ERROR, Node's client would end the stream before it resets it.
+    // A RST_STREAM frame (RFC 9113, section 6.4), written by hand: with NO_ERROR, Node's client
+    // would first end the stream.
     const [length, type, stream] = [
       [0, 0, 4],
       [3, 0],

@@ -13,15 +13,18 @@ const HEADERS: Readonly<Record<string, string>> = {
 };
 
 /**
- * A request that has not come over a connection, as tools for tests create it. It lacks some of
- * what those of node:http have.
+ * A request without a connection, as tools for tests create it. It lacks some members of the
+ * requests of node:http.
  */
 export const INJECTED = { method: 'POST', url: '/plants', headers: HEADERS, body: FERN_JSON };
 
 /** Lets a handler respond to a request. Resolves to the body of the response. */
 type Inject = (handler: PlantHandler, request: typeof INJECTED) => Promise<string>;
 
-/** Checks the answers to requests that a tool creates, and that they leave nothing behind. */
+/**
+ * Checks the answers to requests that a tool creates, and that these requests hold no memory
+ * afterwards.
+ */
 export async function expectAnswers(t: Test, inject: Inject): Promise<void> {
   const handler = createPlantHandler({
     store: storeOf(async () => 'created'),

@@ -14,7 +14,8 @@ import { rows } from '../helpers/documents.js';
 import { storeOf } from '../helpers/stores.js';
 
 /**
- * The options that may be left out, each as `undefined`. The compiler finds one that is missing.
+ * The options that may be left out, each set to `undefined`. The compiler reports an option that is
+ * missing here.
  */
 type Unset<Options> = {
   readonly [
@@ -51,7 +52,7 @@ t.test('every option may be undefined, which stands for its default', async (t) 
   await t.rejects(openPostgresStore({ url, ...POSTGRES }), { code: 'unavailable' });
 });
 
-t.test('the table of options has all of the handler but store and tokens', async (t) => {
+t.test('the table of options has all options of the handler but store and tokens', async (t) => {
   const names = rows('Options of the handler').map(([name = '']) => name.replaceAll('`', ''));
   t.strictSame(names, Object.keys(HANDLER));
 });

@@ -1,4 +1,4 @@
-/* A system call that fails, and disks that fill up, under the built program. */
+/* Runs the built program with a system call that fails, and on disks that fill up. */
 import { strict as assert } from 'node:assert';
 import { execFileSync } from 'node:child_process';
 import { rmSync, writeFileSync } from 'node:fs';
@@ -37,7 +37,7 @@ t.test('after a failed write, plants get 503, and none is lost', { skip: noStrac
 
 t.test('at the file size limit, plants get 503, then 200', { skip: noPrlimit }, async (t) => {
   const log = join(t.testdir(), 'plants.jsonl');
-  await refusesUntilThereIsRoom(t, log, ['prlimit', '--fsize=100000:'], ({ pid }) => {
+  await expectRefusalsUntilRoom(t, log, ['prlimit', '--fsize=100000:'], ({ pid }) => {
     execFileSync('prlimit', ['--pid', String(pid), '--fsize=unlimited:']);
   });
 });
@@ -46,10 +46,10 @@ t.test('on a full disk, plants get 503, then 200', { skip: noMount }, async (t) 
   const disk = mount(t, '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs');
   const ballast = join(disk, 'ballast');
   writeFileSync(ballast, Buffer.alloc(900_000));
-  await refusesUntilThereIsRoom(t, join(disk, 'plants.jsonl'), [], () => rmSync(ballast));
+  await expectRefusalsUntilRoom(t, join(disk, 'plants.jsonl'), [], () => rmSync(ballast));
 });
 
-async function refusesUntilThereIsRoom(
+async function expectRefusalsUntilRoom(
   t: Test,
   log: string,
   under: readonly string[],

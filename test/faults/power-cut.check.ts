@@ -22,8 +22,8 @@ const DISK_BYTES = 2 ** 30;
 const MOST_PLANTS = 1_500;
 
 /**
- * FS_IOC_SHUTDOWN with the flag NOLOGFLUSH: from then on nothing more reaches the disk. It is
- * called as soon as a line is read.
+ * A program in Perl that calls FS_IOC_SHUTDOWN with the flag NOLOGFLUSH as soon as it reads a line.
+ * After the call, nothing more reaches the disk.
  */
 const SHUTDOWN = `
   open(my $folder, '<', $ARGV[0]) or die $!;
@@ -74,7 +74,7 @@ for (const type of FILE_SYSTEMS) {
     t.ok(lost > 0, `${lost} of ${ledger.acknowledged} plants are lost`);
   });
 
-  testOnDisk('what a first start creates survives a power cut', async (t, disk) => {
+  testOnDisk('the log and the token of a first start survive a power cut', async (t, disk) => {
     const program = await start(t, { cwd: disk.folder });
     const cut = await disk.prepareCut();
     const headers = { Authorization: `Bearer ${program.token}` };
@@ -110,9 +110,9 @@ async function cutPowerUnderLoad(
   disk.mountAgain();
 }
 
-/** A file system of its own. */
+/** A file system for one test. */
 interface Disk {
-  /** Where it is mounted. */
+  /** The folder at which the file system is mounted. */
   readonly folder: string;
   /** A path for a log. */
   readonly log: string;

@@ -1,6 +1,6 @@
 /*
- * Far more connections, requests and bytes than the program can hold: it refuses the excess, loses
- * no acknowledged plant, and its memory stays bounded.
+ * Sends far more connections, requests and bytes than the program can hold. The program refuses the
+ * excess and loses no acknowledged plant, and its memory stays bounded.
  */
 import { strict as assert } from 'node:assert';
 import { execFileSync } from 'node:child_process';
@@ -33,12 +33,15 @@ const MAX_BUFFERED_MIB = 64;
 
 /** A few less than the default of `PLANT_STORE_MAX_CONNECTIONS`. */
 const CONNECTIONS = 9_990;
-/** Floods with more of them may take more memory than is documented. */
+/**
+ * The number of connections in a flood of pipelines. With more, the program may take more memory
+ * than is documented.
+ */
 const PIPELINES = isLong ? 60 : 20;
 const PIPELINED = 2_000;
 const BODIES = isLong ? 2_000 : 150;
 const BODY_BYTES = 1_048_576;
-/** The largest of which eight fit into the default of `PLANT_STORE_MAX_BUFFERED`. */
+/** The largest body size of which eight fit into the default of `PLANT_STORE_MAX_BUFFERED`. */
 const LARGEST_BODY_BYTES = 8 * BODY_BYTES;
 const HANG_MS = isLong ? 10_000 : 3_000;
 /** Descriptors that a process needs in addition to its connections. */
@@ -55,8 +58,8 @@ const HEAD =
   `${'x'.repeat(34)}: ${'x'.repeat(42)}\r\n`.repeat(MAX_HEADER_LINES - 2) +
   '\r\n';
 /**
- * Records the answer to a plant: it is stored, or refused because the program is busy or its client
- * was late.
+ * Records the answer to a plant, and checks that the plant is stored, or refused because the
+ * program is busy or the client was late.
  */
 function record(ledger: Ledger, plant: Plant, answer: Answer | undefined): void {
   ledger.record(plant, answer?.status ?? 'no answer');
@@ -91,7 +94,7 @@ const HEADS: Readonly<Record<string, readonly [isSecure: boolean, begin: Begin]>
   'that trickle': [
     false,
     async (socket) => {
-      // It never ends.
+      // The last byte is missing, so that the head never ends.
       const head = HEAD.slice(0, -1);
       for (let sent = 0; sent < head.length; sent += TRICKLE) {
         socket.write(head.slice(sent, sent + TRICKLE));
@@ -103,9 +106,9 @@ const HEADS: Readonly<Record<string, readonly [isSecure: boolean, begin: Begin]>
 
 for (const [form, [isSecure, begin]] of Object.entries(HEADS)) {
   const count = isSecure && !isLong ? CONNECTIONS / 10 : CONNECTIONS;
-  t.test(`${count} heads ${form}, and a plant is stored beside them`, { skip: tooFewFiles }, (t) =>
+  t.test(`a plant is stored beside ${count} heads ${form}`, { skip: tooFewFiles }, (t) =>
     flood(t, { isSecure, mib: isSecure ? (count * TLS_KIB) / 1024 : 0 }, async (trial) => {
-      const sockets = await openSome(trial, count, begin);
+      const sockets = await openConnections(trial, count, begin);
       while (hasUnread(trial.port)) await nextTurn();
       const ms = await timed(() => storeOne(trial));
       for (const socket of sockets) socket.destroy();
@@ -128,10 +131,10 @@ for (const [count, size] of [
   );
 
 t.test(
-  'plants with the smallest heads are pipelined behind a write that hangs, and wait or are refused',
+  'plants that are pipelined while a write hangs wait or are refused',
   { skip: missing('strace') },
   async (t) => {
-    // The first write is that of the plant before the flood.
+    // The first write is for the plant before the flood.
     const hang = `write,pwrite64:delay_enter=${HANG_MS * 1_000}:when=2`;
     const under = (log: string): string[] =>
       injecting({ paths: [log], names: 'write,pwrite64' }, hang);
@@ -184,7 +187,7 @@ async function flood(
   const mostMemory = watchMemory(program.pid);
   await during(trial);
   const most = mostMemory();
-  // The program answers this one after it has cleaned up after the flood.
+  // The program answers this plant once it has cleaned up after the flood.
   await storeOne(trial);
   const ms = await timed(() => storeOne(trial));
   await stopCleanly(t, program);
@@ -203,8 +206,8 @@ async function storeOne(trial: Trial): Promise<void> {
 }
 
 /**
- * Sends plants over one connection, all at once. The program closes it if too many refused requests
- * are held.
+ * Sends plants over one connection, all at once. The program closes the connection if it holds too
+ * many refused requests.
  */
 async function pipeline({ port, isSecure, ledger }: Trial, count: number): Promise<Answer[]> {
   const plants = Array.from({ length: count }, () => ledger.next(0));
@@ -216,7 +219,7 @@ async function pipeline({ port, isSecure, ledger }: Trial, count: number): Promi
   return answers;
 }
 
-/** The answers on a connection that the program closes, even if it resets it. */
+/** Resolves to the answers on a connection once the program has closed or reset it. */
 async function answersOn(socket: Socket): Promise<Answer[]> {
   const chunks: Buffer[] = [];
   socket.on('data', (chunk) => chunks.push(chunk));
@@ -229,9 +232,9 @@ async function answersOn(socket: Socket): Promise<Answer[]> {
  * answered early stops sending (RFC 9112, section 9.5).
  */
 async function sendAtOnce(trial: Trial, count: number, size: number): Promise<void> {
-  // With this character, every one of the string takes two bytes in memory.
+  // Because of this character, V8 stores every character of the string in two bytes.
   const name = `\u0416${'x'.repeat(size - 40)}`;
-  const sockets = await openSome(trial, count);
+  const sockets = await openConnections(trial, count);
   const requests = sockets.map((socket) => {
     const plant = { id: trial.ledger.next().id, name };
     const answers = answersOn(socket);
@@ -245,8 +248,7 @@ async function sendAtOnce(trial: Trial, count: number, size: number): Promise<vo
   });
   for (const { sent } of requests) {
     await sent;
-    // On a busy machine, all of them together may take longer than a test that does nothing is
-    // given.
+    // Shows the runner that the test goes on: all of this may take long on a busy machine.
     console.error('a body has been sent, or its connection was closed');
   }
   for (const { socket, stop } of requests) if (socket.writable) socket.off('data', stop).end(END);
@@ -260,7 +262,7 @@ const END = '"}';
 
 const AT_A_TIME = 500;
 
-async function openSome(
+async function openConnections(
   { port, isSecure }: Trial,
   count: number,
   begin: Begin = () => undefined,
@@ -274,14 +276,13 @@ async function openSome(
   while (sockets.length < count) {
     const length = Math.min(count - sockets.length, AT_A_TIME);
     sockets.push(...(await Promise.all(Array.from({ length }, open))));
-    // On a busy machine, all of them together may take longer than a test that does nothing is
-    // given.
+    // Shows the runner that the test goes on: all of this may take long on a busy machine.
     console.error(`${sockets.length} connections`);
   }
   return sockets;
 }
 
-/** Whether bytes wait on a connection of a program to be read. */
+/** Whether bytes on a connection to this port wait until the program reads them. */
 function hasUnread(port: number): boolean {
   const local = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
   const rows = readFileSync('/proc/net/tcp', 'latin1').split('\n');
@@ -294,14 +295,14 @@ function hasUnread(port: number): boolean {
 /** A state of `/proc/net/tcp`. */
 const ESTABLISHED = '01';
 
-/** The duration of some work, in ms. */
+/** Resolves to the duration of some work, in ms. */
 async function timed(work: () => Promise<void>): Promise<number> {
   const startedAt = performance.now();
   await work();
   return Math.round(performance.now() - startedAt);
 }
 
-t.test('a silent client in a TLS handshake does not keep a stop from ending in time', async (t) => {
+t.test('a client that is silent in its TLS handshake does not delay a shutdown', async (t) => {
   const cwd = t.testdir({ ...selfSigned() });
   const env = {
     ...settingsFor(join(cwd, 'plants.jsonl')),
@@ -310,7 +311,7 @@ t.test('a silent client in a TLS handshake does not keep a stop from ending in t
   };
   const program = await start(t, { cwd, env });
   const silent = await openSocket(program.port);
-  // Accepted after the silent one.
+  // The program accepts this connection after the silent one.
   await openSocket(program.port, true);
   t.strictSame(await program.stop('SIGTERM'), { code: 0, signal: null });
   silent.destroy();

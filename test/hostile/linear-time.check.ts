@@ -1,6 +1,6 @@
 /*
- * Every function that sees the bytes of a client takes time linear in their number: a square would
- * exceed these limits for the longest adversarial inputs.
+ * Every function that sees the bytes of a client takes time that is linear in their number.
+ * Quadratic time would exceed the limits below for the longest adversarial inputs.
  */
 import { strict as assert } from 'node:assert';
 
@@ -35,9 +35,9 @@ const MAX_OVER_V8 = 2;
 
 /** The largest head that node:http accepts unless an application changes that, in bytes. */
 const HEAD_BYTES = 16_384;
-/** Time for such a head: a square of it would take a hundred. */
+/** The time limit for such a head. With quadratic time, it would take a hundred. */
 const MAX_HEAD_MS = 10;
-/** Bytes of the largest body. */
+/** The size of the largest body, in bytes. */
 const BODY_BYTES = DEFAULT_LIMITS.maxBodyBytes;
 
 t.setTimeout(1_800_000);
@@ -45,22 +45,23 @@ t.setTimeout(1_800_000);
 type Call = (input: string) => unknown;
 
 /**
- * The time of the processor that a call takes, in ms: unlike the time of day, other processes
- * hardly matter.
+ * The processor time that a call takes, in ms. Other processes hardly influence it.
  */
 function timeOf(call: Call, input: string): number {
   const before = process.cpuUsage();
   try {
     call(input);
   } catch (error) {
-    // What a client sends is refused. A RangeError would be a stack that has overflowed.
+    // An input may be refused. A RangeError would mean that the stack has overflowed.
     assert.ok(error instanceof PlantFault || error instanceof SyntaxError, String(error));
   }
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1_000;
 }
 
-/** The shortest of several times, in ms, of which the last one is the first below a limit. */
+/**
+ * The shortest time of several calls, in ms. No more calls are made after a time below the limit.
+ */
 function leastTimeOf(call: Call, input: string, limit = 0): number {
   let least = timeOf(call, input);
   for (let n = 1; n < ATTEMPTS && least > limit; n++) least = Math.min(least, timeOf(call, input));
@@ -68,11 +69,11 @@ function leastTimeOf(call: Call, input: string, limit = 0): number {
 }
 
 /**
- * Checks that a function takes less than a number of milliseconds for each of these inputs. If it
- * calls `JSON.parse`, it may take what that takes: for a million brackets, hundreds of milliseconds
- * on a slow machine.
+ * Checks that a function takes at most `limit` milliseconds for each of these inputs. For an input
+ * that takes `JSON.parse` itself longer, the function may take MAX_OVER_V8 times as long as that:
+ * on a slow machine, a million brackets take hundreds of milliseconds.
  */
-function isLinear(
+function expectLinear(
   t: Test,
   name: string,
   call: Call,
@@ -104,11 +105,11 @@ function* runs(beginnings: readonly string[], ends: readonly string[]): Iterable
       }
 }
 
-/** Why the head of a request fails, whose headers or target have these values. */
+/** Checks the head of a request with these headers and this target, as the handler does. */
 function judgeHead(headers: Readonly<Record<string, string>>, url = '/plants'): unknown {
   const all = { host: 'a', 'content-type': 'application/json', ...headers };
   const rawHeaders = Object.entries(all).flat();
-  // Of a request whose body is not read, nothing else is used.
+  // The checks use no other members of a request.
   const line = { method: 'POST', url, httpVersion: '1.1' };
   const req = { ...line, headers: all, rawHeaders } as object as HttpRequest;
   for (const check of [routeFailure, protocolFailure, authenticate]) check(req);
@@ -117,7 +118,7 @@ function judgeHead(headers: Readonly<Record<string, string>>, url = '/plants'): 
 
 const authenticate = createAuthenticator([TOKEN]);
 
-/** Beginnings of adversarial values, by the header. */
+/** Beginnings of adversarial values, by header. */
 const BEGINNINGS: Readonly<Record<string, readonly string[]>> = {
   host: ['', 'a', '[', '[::', '[v1.', 'a:', '%'],
   expect: ['', '100-continue'],
@@ -135,12 +136,18 @@ const ENDS = ['', 'x', ':', ']', '=', '"', ' ', '!', ';charset=utf-8'];
 t.test('a head is checked in linear time', async (t) => {
   const targets = ['', '/', '/plants', 'http://', 'http://a:', 'https://a@', 'http:///plants'];
   const ends = ['', '/plants', '@', '?', 'x'];
-  isLinear(t, 'the target', (url) => judgeHead({}, url), MAX_HEAD_MS, runs(targets, ends));
+  expectLinear(t, 'the target', (url) => judgeHead({}, url), MAX_HEAD_MS, runs(targets, ends));
   for (const [name, beginnings] of Object.entries(BEGINNINGS))
-    isLinear(t, name, (value) => judgeHead({ [name]: value }), MAX_HEAD_MS, runs(beginnings, ENDS));
+    expectLinear(
+      t,
+      name,
+      (value) => judgeHead({ [name]: value }),
+      MAX_HEAD_MS,
+      runs(beginnings, ENDS),
+    );
 });
 
-/** Members of an object, by their number. */
+/** Members of an object, as functions of their number. */
 const MEMBERS: readonly ((n: number) => string)[] = [
   () => '"\\u0069":0,',
   () => '"\\\\":"\\"",',
@@ -154,7 +161,10 @@ const MEMBERS: readonly ((n: number) => string)[] = [
   (n) => `"${'a'.repeat(n % 100)}":[],`,
 ];
 
-/** Bodies: valid plants of every kind that takes long, and what is no JSON, or no plant. */
+/**
+ * Bodies that take long: valid plants of every kind, texts that are not JSON, and JSON that is not
+ * a plant.
+ */
 function* bodies(): Iterable<string> {
   const room = BODY_BYTES - 60;
   for (const piece of [...Array.from(' "\\09,:[{\0\u{1f33f}'), '\\"', '\\\\', '\\u0000']) {
@@ -190,11 +200,11 @@ function* bodies(): Iterable<string> {
 
 t.test('a body is checked in linear time', async (t) => {
   const parse: Call = (text) => parseNewPlant(Buffer.from(text));
-  isLinear(t, 'a body', parse, MAX_BLOCK_MS, bodies());
+  expectLinear(t, 'a body', parse, MAX_BLOCK_MS, bodies());
 });
 
 t.test('a plant is written and read in linear time', async (t) => {
-  /** Names of which two take as much as a body in JSON. */
+  /** Names so long that two of them in JSON have the size of a body. */
   function* names(): Iterable<string> {
     for (const run of [...RUNS, '\0', '\n', '\u0416', '\ud83c', '\u{1f33f}'])
       yield run.repeat(BODY_BYTES / 2 / (Buffer.byteLength(JSON.stringify(run)) - 2));
@@ -215,5 +225,6 @@ t.test('a plant is written and read in linear time', async (t) => {
     'to PostgreSQL': (name) => rowsOf([{ id: 1n, name, tag: name }]),
     'to the client': (name) => membersInJson({ name, tag: name }),
   };
-  for (const [name, call] of Object.entries(calls)) isLinear(t, name, call, MAX_BLOCK_MS, names());
+  for (const [name, call] of Object.entries(calls))
+    expectLinear(t, name, call, MAX_BLOCK_MS, names());
 });

@@ -10,7 +10,7 @@ import { statusWith, TOKEN } from '../helpers/client.js';
 import { serve } from '../helpers/service.js';
 import { expectDecisions, inHeader } from './support.js';
 
-/** What an authenticator returns for an Authorization header, if there is one. */
+/** The failure with which an authenticator refuses an Authorization header, or undefined. */
 function judge(accepted: readonly string[], authorization?: string) {
   const headers = authorization === undefined ? {} : { authorization };
   return createAuthenticator(accepted)({ headers });
@@ -42,7 +42,7 @@ t.test('a token that resembles an accepted one is refused', async (t) => {
 t.test(
   'every token is compared in constant time, over the length of the longest one',
   async (t) => {
-    // Teardowns run in the reverse order.
+    // Teardowns run in reverse order: this one runs after `timingSafeEqual` is restored.
     t.teardown(syncBuiltinESMExports);
     const calls = t.capture(crypto, 'timingSafeEqual', crypto.timingSafeEqual);
     syncBuiltinESMExports();
@@ -73,7 +73,7 @@ t.test('a header without a bearer token counts as no credentials', async (t) => 
   t.equal(judge([TOKEN]), failures.noToken, 'no header');
 });
 
-t.test('tokens that no request could carry, or too many, are refused', async (t) => {
+t.test('tokens that no request could carry, or too many tokens, are refused', async (t) => {
   const noArray = 'tokens: must be an array of at least one string';
   const characters = 'tokens: number 1 has characters';
   const rows: readonly [about: string, tokens: unknown, message: string][] = [

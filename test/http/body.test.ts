@@ -22,12 +22,12 @@ import { heldBytes } from '../helpers/memory.js';
 import { FERN_JSON } from '../helpers/plants.js';
 import { expireAtOnce, untilReleased, listen, serve } from '../helpers/service.js';
 import { gatedStore, storeOf } from '../helpers/stores.js';
-import { declaring, nextClose, plantOfSize } from './support.js';
+import { declaring, untilNextClose, plantOfSize } from './support.js';
 
 /** FERN, with a chunk for each character. */
 const TINY_CHUNKS = chunkedMessage(...Array.from(FERN_JSON));
 
-t.test('a body of the limit is stored, one byte more refused, however it is split', async (t) => {
+t.test('the largest body is stored, one byte more refused, however it is split', async (t) => {
   const size = 10_000;
   const { port } = await serve(t, { maxBodyBytes: size, maxBufferedBytes: 8 * size });
   const body = plantOfSize(size);
@@ -93,7 +93,7 @@ t.test('of a refused body, a bounded rest is read, so that a client gets the ans
     declared: declaring(DRAIN.maxBytes + 1, endless),
   };
   for (const [about, request] of Object.entries(requests)) {
-    const serverSide = nextClose(server);
+    const serverSide = untilNextClose(server);
     const client = await connect(t, port);
     client.send(request);
     const headers = { connection: 'close' };
@@ -113,7 +113,7 @@ t.test('a connection is kept after a refused body that has arrived in chunks', a
   expectFailure(t, await client.answer(), kept, 'the body is no plant');
 });
 
-t.test('a client that stops within its body is answered after 30 s, closed after 5', async (t) => {
+t.test('a client that stops within its body is answered after 30 s, closed after 35', async (t) => {
   expireAtOnce(t, 30_000);
   const drains = expireAtOnce(t, 5_000);
   const service = await serve(t, { maxBodyBytes: 100 });
@@ -158,7 +158,7 @@ t.test('a refused request holds the memory of its head while the rest is drained
   const held = handler.bufferedBytes();
   t.ok(held > 3_000 && held < 5_000, `${held} bytes`);
   client.send('x'.repeat(4_000));
-  // Another request, so that the server has read what came before.
+  // The answer to another request shows that the server has read what came before.
   await exchange(t, port, message());
   t.equal(handler.bufferedBytes(), held, 'what still comes is not kept');
   client.send('x'.repeat(1_000));
@@ -175,7 +175,8 @@ t.test('memory of refused requests is limited until they are flushed and drained
   const withBody = message({ headers: { ...large, 'Content-Length': '9' }, body: '' });
   const withoutBody = message({ headers: large, body: '' });
   /**
-   * Sends a request on a new connection, and waits until it is answered or the connection closed.
+   * Sends a request on a new connection, and waits until it is answered or the connection is
+   * closed.
    */
   async function refused(request: Buffer): Promise<Client> {
     const client = await connect(t, port);
@@ -200,7 +201,7 @@ t.test('memory of refused requests is limited until they are flushed and drained
   while ((await refused(withoutBody)).socket.destroyed);
 });
 
-t.test('a body that arrives while the process is stopped is in time', async (t) => {
+t.test('a body that arrives while the process is blocked counts as in time', async (t) => {
   const timeouts = expireAtOnce(t, 30_000);
   const { port, server } = await serve(t);
   for (const request of [message(), chunkedMessage(FERN_JSON)]) {
@@ -211,13 +212,13 @@ t.test('a body that arrives while the process is stopped is in time', async (t) 
     await requested;
     while (timeouts() === before) await new Promise(setImmediate);
     client.send(request.subarray(-5));
-    // The timer expires meanwhile. Sockets are read after the timers.
+    // The timer expires during this wait. The event loop runs timers before it reads sockets.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5);
     t.match(await client.answer(), { status: 200 });
   }
 });
 
-t.test('a body that arrives slowly gets no more time', async (t) => {
+t.test('a body that arrives slowly gets no additional time', async (t) => {
   const { port } = await serve(t, { bodyTimeoutMs: 100 });
   const client = await connect(t, port);
   client.send(declaring(1_000_000));
@@ -235,7 +236,7 @@ t.test('a client that leaves within its body stores nothing and releases its mem
   ];
   for (const request of requests)
     for (const leave of ['end', 'destroy', 'resetAndDestroy'] as const) {
-      const serverSide = nextClose(server);
+      const serverSide = untilNextClose(server);
       const { socket } = await connect(t, port);
       socket.write(request);
       await once(server, 'request');
@@ -256,7 +257,7 @@ t.test('bodies in tiny chunks are not queued until all of them have arrived', as
   for (const [about, request, isQueued] of requests) {
     let queuedBytes = 0;
     const server = createServer((req, res) => {
-      // Before that of the handler: at the end of the turn.
+      // Runs before the callback of the handler, at the end of the turn.
       setImmediate(() => (queuedBytes = req.readableLength));
       void handler(req, res);
     });
@@ -283,7 +284,7 @@ t.test('a body in chunks of one byte is copied only a few times', async (t) => {
   t.ok(copied < 4 * text.length, `${copied} bytes are copied`);
 });
 
-t.test('a plant is answered although a test of the application fakes the timers', async (t) => {
+t.test('a plant is answered even if a test of the application fakes the timers', async (t) => {
   const { port } = await serve(t);
   for (const name of ['setImmediate', 'setTimeout', 'setInterval'] as const)
     t.intercept(globalThis, name, { value: () => ({ unref: () => undefined }) });

@@ -18,8 +18,8 @@ const TOKEN = 'a-secret-token';
 const PYTHON = new URL('../../test/embedding/examples/create_plant.py', import.meta.url);
 
 /**
- * Sends a plant to a port with a token. Resolves to what the client prints; rejects with what it
- * complains about.
+ * Sends a plant to a port with a token. Resolves to the output of the client, or rejects with its
+ * error.
  */
 type Send = (t: Test, port: number, token: string) => Promise<string>;
 

@@ -38,20 +38,17 @@ t.test('only JSON in UTF-8 without a content coding is stored', async (t) => {
   });
 });
 
-t.test(
-  'Content-Type may neither be missing nor come twice, Content-Encoding not twice',
-  async (t) => {
-    const { port } = await serve(t);
-    const type = 'application/json';
-    const rows: readonly (Message['headers'] & object)[] = [
-      { 'Content-Type': undefined },
-      { 'Content-Type': [type, ''] },
-      { 'Content-Type': type, 'content-type': type },
-      { 'Content-Encoding': 'identity', 'CONTENT-ENCODING': 'identity' },
-    ];
-    for (const headers of rows) {
-      const { body } = await exchange(t, port, message({ headers }));
-      t.match(JSON.parse(body), { error: 415 }, JSON.stringify(headers));
-    }
-  },
-);
+t.test('Content-Type must come exactly once, and Content-Encoding at most once', async (t) => {
+  const { port } = await serve(t);
+  const type = 'application/json';
+  const rows: readonly (Message['headers'] & object)[] = [
+    { 'Content-Type': undefined },
+    { 'Content-Type': [type, ''] },
+    { 'Content-Type': type, 'content-type': type },
+    { 'Content-Encoding': 'identity', 'CONTENT-ENCODING': 'identity' },
+  ];
+  for (const headers of rows) {
+    const { body } = await exchange(t, port, message({ headers }));
+    t.match(JSON.parse(body), { error: 415 }, JSON.stringify(headers));
+  }
+});

@@ -24,12 +24,12 @@ import { listen, serve } from '../helpers/service.js';
 import { openNewLog, storeOf } from '../helpers/stores.js';
 import { expectDecisions } from './support.js';
 
-/** What a client or the store sends, and no answer may repeat. */
+/** A word that clients and the store send, and that no answer may repeat. */
 const MARKER = 'marker';
 
 const FAULT = new Error(MARKER);
 
-/** The store fails with one of these, by the id of the plant. */
+/** The errors with which the store fails, by the id of the plant. */
 const ERRORS: ReadonlyMap<bigint, Error> = new Map([
   [1n, new PlantStoreError('conflict', MARKER)],
   [IVY.id, FAULT],
@@ -76,7 +76,10 @@ const FAILURES: readonly (readonly [condition: string, fault: Message, expected:
   ['a store that cannot write', {}, { status: 503, headers: { 'retry-after': '1' } }],
 ];
 
-/** Requests whose faults are those of all these. Of two bodies, the first one is sent. */
+/**
+ * The parts of a request with all of these faults. If several faults have a body, the first one is
+ * sent.
+ */
 const withAll = (faults: readonly Message[]): Message =>
   faults.reduceRight<Message>(
     (all, fault) => ({ ...all, ...fault, headers: { ...all.headers, ...fault.headers } }),
@@ -84,7 +87,7 @@ const withAll = (faults: readonly Message[]): Message =>
   );
 
 for (const [n, [condition, fault, expected]] of FAILURES.entries())
-  t.test(`${condition} is answered ${expected.status}, whatever fails behind it`, async (t) => {
+  t.test(`${condition} is answered ${expected.status}, whatever later checks find`, async (t) => {
     const store = storeOf(({ id }) =>
       Promise.reject(ERRORS.get(id) ?? new PlantStoreError('unavailable', MARKER)),
     );
@@ -95,7 +98,11 @@ for (const [n, [condition, fault, expected]] of FAILURES.entries())
     const answer = await client.answer();
     const connection = { connection: 'keep-alive', ...expected.headers };
     expectFailure(t, answer, { ...expected, headers: connection }, condition);
-    t.notMatch(answer.text.toLowerCase(), MARKER, "tells nothing of the client's or the store's");
+    t.notMatch(
+      answer.text.toLowerCase(),
+      MARKER,
+      'repeats nothing that the client or the store sent',
+    );
     t.notMatch(answer.text, TOKEN, 'contains no token');
     t.strictSame(reported, expected.status === 500 ? [FAULT] : [], 'only a 500 is reported');
     if (answer.headers.connection !== 'close') {
@@ -107,7 +114,7 @@ for (const [n, [condition, fault, expected]] of FAILURES.entries())
     const faults = FAILURES.slice(n).map(([, each]) => each);
     const { error = expected.status } = expected;
     const { body } = await exchange(t, port, message(withAll(faults)));
-    t.match(JSON.parse(body), { error }, 'it is checked before those behind it');
+    t.match(JSON.parse(body), { error }, 'it is checked before the later ones');
     const stranger = message(withAll([{ headers: { Authorization: '' } }, ...faults]));
     const { status } = await exchange(t, port, stranger);
     t.equal(status, n === 0 ? 400 : 401, 'only HTTP is checked before the token');
@@ -127,7 +134,7 @@ t.test('invalid options make createPlantHandler throw', async (t) => {
 });
 
 t.test('a plant is acknowledged only if the store says that it is stored', async (t) => {
-  // As of a wrapper in JavaScript that has logged an error, or lacks a `return`.
+  // As a wrapper in JavaScript does that only logs an error, or lacks a `return`.
   const store = storeOf(() => Promise.resolve() as never);
   const { port, reported } = await serve(t, { store });
   expectFailure(t, await exchange(t, port, message()), { status: 500 }, 'it is a fault');
@@ -169,7 +176,7 @@ t.test('the table of answers lists the numbers and the headers of every failure'
   t.strictSame([...new Set(shown)].toSorted(), [...new Set(given)].toSorted());
 });
 
-/** What the table of answers says of each failure. */
+/** What the table of answers says about each failure. */
 const CONDITIONS: Readonly<Record<keyof typeof failures, string>> = {
   notPlant: 'the body is JSON, but not a plant',
   inexact: 'U+FFFD in decoded text',

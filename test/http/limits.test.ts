@@ -22,7 +22,7 @@ import {
 import { FERN, FERN_JSON, inJson } from '../helpers/plants.js';
 import { expireAtOnce, untilReleased, listen, listenTo, serve } from '../helpers/service.js';
 import { gatedStore, storeOf, type GatedStore } from '../helpers/stores.js';
-import { nextClose, plantOfSize } from './support.js';
+import { untilNextClose, plantOfSize } from './support.js';
 
 const NO_TOKEN = message({ headers: { Authorization: undefined } });
 
@@ -81,22 +81,23 @@ const inPieces = message({
   body: Buffer.concat([FERN_JSON.slice(0, -1), FERN_JSON.slice(-1), ''].map(chunk)),
 });
 
-/** Requests that are larger than the usual one, and how much more memory they take, in bytes. */
+/**
+ * Requests that are larger than the usual request, and how much more memory they take, in bytes.
+ */
 const LARGER: Readonly<Record<string, readonly [bytes: number, request: Buffer]>> = {
   'a long target': [5_001, message({ target: `/plants?${LONG}` })],
   'a header line': [128 + 5_001, message({ headers: { X: LONG } })],
-  // The length takes one digit more.
+  // The Content-Length has one more digit.
   'a body': [4 * 99 + 1, message({ body: FERN_JSON + ' '.repeat(99) })],
-  // `Transfer-Encoding: chunked` is longer than the length by 8 bytes.
+  // `Transfer-Encoding: chunked` is 8 bytes longer than the line with the Content-Length.
   'a body in pieces': [4 * (Buffer.byteLength(FERN_JSON) - 2) + 8, inPieces],
   trailers: [128 + 5_001 + 8, withTrailers],
 };
 
 /**
- * Checks that a request gets 503 while this many plants wait in a store, and does not wait with
- * them.
+ * Checks that a request gets 503 at once while `plants` plants are pending in a store.
  */
-async function refuses(
+async function expectRefused(
   t: Test,
   { port, store, plants }: { port: number; store: GatedStore; plants: number },
   request: Buffer,
@@ -117,7 +118,7 @@ t.test('all parts of a request count in its memory', async (t) => {
     maxBufferedBytes: 45_000,
   });
   let [plants, held] = [0, 0];
-  /** The memory of a request that is pending from now on. */
+  /** Sends a request that stays pending, and resolves to the memory that it takes. */
   async function memoryOf(request: Buffer): Promise<number> {
     const client = await connect(t, port);
     client.send(request);
@@ -130,7 +131,7 @@ t.test('all parts of a request count in its memory', async (t) => {
   const usual = await memoryOf(message());
   for (const [about, [more, request]] of Object.entries(LARGER))
     t.equal(await memoryOf(request), usual + more, about);
-  await refuses(t, { port, store, plants }, withTrailers, 'only the head would fit');
+  await expectRefused(t, { port, store, plants }, withTrailers, 'only the head would fit');
 });
 
 t.test('the memory of all requests is limited, and reaching the limit is reported', async (t) => {
@@ -143,11 +144,11 @@ t.test('the memory of all requests is limited, and reaching the limit is reporte
   const request = message({ body: plantOfSize(10_000) });
   const waiting = [exchange(t, port, request), exchange(t, port, request)];
   await store.arrived(2);
-  await refuses(t, { port, store, plants: 2 }, request, 'a third does not fit');
+  await expectRefused(t, { port, store, plants: 2 }, request, 'a third does not fit');
   waiting.push(exchange(t, port, message({ body: plantOfSize(9_900) })));
   await store.arrived(3);
   for (let n = 0; n < 12; n++)
-    await refuses(t, { port, store, plants: 3 }, message(), 'no other plant fits');
+    await expectRefused(t, { port, store, plants: 3 }, message(), 'no other plant fits');
   t.equal(reports.length, REPORT_RATE.count, 'not each time');
   t.match(reports.at(-1), /^overloaded: requests hold \d+ of \d+ bytes \(maxBufferedBytes, /);
   store.letGo();
@@ -164,7 +165,7 @@ t.test('memory is held until a response is flushed, or its connection closes', a
     return plant.id === 3n ? third.add(plant) : 'created';
   });
   const { port, server, handler } = await serve(t, { store });
-  const closed = nextClose(server);
+  const closed = untilNextClose(server);
   const client = await connect(t, port);
   client.send(Buffer.concat([1n, 2n, 3n, 4n, 5n].map(plant)));
   await Promise.all([first.arrived(1), third.arrived(1)]);
@@ -181,7 +182,7 @@ t.test('memory is held until a response is flushed, or its connection closes', a
   t.equal(handler.bufferedBytes(), 0, 'the client has disconnected before it is stored');
 });
 
-t.test('a connection that is kept collects neither listeners nor timers', async (t) => {
+t.test('a connection that is kept open accumulates neither listeners nor timers', async (t) => {
   const { port, server } = await serve(t);
   const connected = once(server, 'connection') as Promise<[Socket]>;
   const client = await connect(t, port);
@@ -189,13 +190,16 @@ t.test('a connection that is kept collects neither listeners nor timers', async 
   const listeners = () => socket.eventNames().map((name) => [name, socket.listenerCount(name)]);
   const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
   const timersBefore = timers();
-  /** Sends refusals that are ready first, and wait for the response to the plant. */
+  /**
+   * Sends a plant, and requests whose refusals are ready first and wait for the response to the
+   * plant.
+   */
   async function queue(count: number): Promise<void> {
     const refused = Array<Buffer>(count).fill(message({ method: 'PUT' }));
     client.send(Buffer.concat([message(), ...refused]));
     t.equal((await client.answer()).status, 200);
     for (let n = 0; n < count; n++) t.equal((await client.answer()).status, 405);
-    // In two parts, so that a timer is started.
+    // The plant comes in two parts, so that a timer is started.
     client.send(message().subarray(0, -1));
     await exchange(t, port, message({ method: 'PUT' }));
     client.send('}');
@@ -210,16 +214,16 @@ t.test('a connection that is kept collects neither listeners nor timers', async 
   t.equal(timers(), timersBefore, 'the times to read a body and to flush a response are over');
 });
 
-t.test('a connection that is kept holds nothing of responses that were flushed', async (t) => {
+t.test('a connection that is kept open holds nothing of responses that were flushed', async (t) => {
   const { port, handler } = await serve(t);
   const client = await connect(t, port);
   const before = queryObjects(Reservation, { format: 'count' });
   const count = 300;
-  // The refusals are ready first, and are queued behind the response to the plant.
+  // The refusals are ready first, and wait for the response to the plant.
   client.send(Buffer.concat([message(), ...Array<Buffer>(count).fill(NO_TOKEN)]));
   for (let n = 0; n <= count; n++) await client.answer();
   await untilReleased({ handler });
-  // What has just run may still be on the stack.
+  // Objects of the code that has just run may still be on the stack.
   await new Promise(setImmediate);
   const held = queryObjects(Reservation, { format: 'count' }) - before;
   t.ok(held < count / 10, `${held} of ${count}`);
@@ -237,7 +241,7 @@ t.test('a client that does not read its answer for 30 s is closed, its memory fr
     req.resume().on('end', () => handler(Object.assign(req, left), res));
   });
   const port = await listen(t, server);
-  const serverSide = nextClose(server);
+  const serverSide = untilNextClose(server);
   const client = await connect(t, port);
   client.socket.pause();
   client.send(message());

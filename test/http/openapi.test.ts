@@ -6,7 +6,7 @@ import { Failure, failures } from '../../dist/http/failures.js';
 import { rows } from '../helpers/documents.js';
 import { exactly } from '../helpers/exactly.js';
 
-t.test('the document is valid OpenAPI 3.1', async (t) => {
+t.test('the OpenAPI document is valid OpenAPI 3.1', async (t) => {
   const validator = new Validator();
   t.strictSame(await validator.validate(structuredClone(openapi)), { valid: true });
   t.equal(validator.version, '3.1');
@@ -16,7 +16,7 @@ const json = (schema: string) => ({
   'application/json': { schema: { $ref: `#/components/schemas/${schema}` } },
 });
 
-t.test('the document describes the headers and the codes of failures', async (t) => {
+t.test('the OpenAPI document describes the headers and the codes of failures', async (t) => {
   const described = Object.entries(openapi.paths['/plants'].post.responses)
     .filter(([, { headers }]) => headers)
     .map(([status, { headers }]) => [status, Object.keys(headers ?? {})] as const);
@@ -33,7 +33,7 @@ t.test('the document describes the headers and the codes of failures', async (t)
   for (const code of codes) t.match(openapi.info.description, ` ${code} `);
 });
 
-t.test('the document matches the interface', async (t) => {
+t.test('the OpenAPI document describes the agreed interface', async (t) => {
   const { info, servers, tags, security, components, paths } = openapi;
   t.match(info, { version: '1.0.0', license: { name: 'MIT' } });
   t.match(info, { description: /\w/, contact: { name: /\w/ } }, 'for generators');

@@ -14,11 +14,11 @@ interface Left {
 
 const LIMITS = { ...DEFAULT_LIMITS, maxBufferedBytes: 10_000 };
 
-/** The plant that a body parser has left, or the failure. */
+/** The plant in what a body parser has left, or the failure. */
 function plantIn(left: Left, maxBodyBytes = 1_000, budget = new Budget(10_000)): unknown {
   const reservation = budget.reserve(0) as Reservation;
   try {
-    // Of a request that has been read, nothing else is used.
+    // No other members of a request are used after its body has been read.
     return parsedPlant(left as object as HttpRequest, { ...LIMITS, maxBodyBytes }, reservation);
   } catch (error) {
     if (error instanceof Failure || error instanceof PlantFault) return error;
@@ -50,7 +50,7 @@ function expectRead(t: Test, left: Left, plant: object, size: number): void {
   t.equal(plantIn(left, size, budget), failures.overloaded);
 }
 
-t.test('a plant is read exactly from bytes in any form', async (t) => {
+t.test('a plant is read exactly from the bytes of a body parser in any form', async (t) => {
   for (const [form, bytes] of Object.entries(FORMS))
     await t.test(form, async (t) => {
       expectRead(t, { body: bytes }, PLANT, BYTES.length);
@@ -63,7 +63,7 @@ t.test('a parsed plant counts with the bytes of its members in JSON', async (t) 
   expectRead(t, { body }, { ...body, id: 7n }, '"name":"f__rn\\u0000","tag":"x"'.length);
 });
 
-t.test('what is not a plant, or may not be what was sent, is refused', async (t) => {
+t.test('a parsed body that is not a plant, or may have been changed, is refused', async (t) => {
   const rows: readonly [expected: object, left: Left][] = [
     [failures.consumed, {}],
     [{ kind: 'plant' }, { body: null }],

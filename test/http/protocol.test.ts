@@ -6,7 +6,7 @@ import { chunk, CHUNKED, exchange, expectFailure, TOKEN, type Message } from '..
 import { listen, serve } from '../helpers/service.js';
 import { expectDecisions, inHeader, inVersion } from './support.js';
 
-t.test('a Host is refused if it is not a host', async (t) => {
+t.test('a Host that is not a valid host is refused', async (t) => {
   await expectDecisions(t, {
     Host: {
       request: inHeader('Host'),
@@ -18,7 +18,7 @@ t.test('a Host is refused if it is not a host', async (t) => {
 });
 
 t.test(
-  'Host may be missing only in HTTP/1.0, and neither it nor Authorization may come twice',
+  'Host may be missing only in HTTP/1.0; neither Host nor Authorization may come twice',
   async (t) => {
     const { handler } = await serve(t);
     const port = await listen(t, createServer({ requireHostHeader: false }, handler));

@@ -7,7 +7,7 @@ import { connect, exchange, message } from '../helpers/client.js';
 import { inJson, PLANTS_OF_EACH_SHAPE } from '../helpers/plants.js';
 import { listen, serve } from '../helpers/service.js';
 
-t.test('a plant is answered with its members, unchanged, and no id', async (t) => {
+t.test('the answer to a plant has its members, unchanged, and no id', async (t) => {
   const { port, log } = await serve(t);
   const odd = JSON.stringify('"\0\u001f\\ \ud83c \udf3f f\u00e4rn \u{1f33f}');
   const rows: readonly [sent: string, answered: string][] = [
@@ -27,7 +27,7 @@ t.test('a plant is answered with its members, unchanged, and no id', async (t) =
   t.equal(log.size, rows.length, 'each is stored once');
 });
 
-t.test('the head and the body of an answer leave in one piece', async (t) => {
+t.test('the head and the body of an answer are sent in one piece', async (t) => {
   const { port, server } = await serve(t);
   const writes: string[] = [];
   server.on('connection', (socket: Socket) => {

@@ -17,8 +17,8 @@ export function declaring(length: number, body: string | Buffer = ''): Buffer {
   return message({ headers: { 'Content-Length': String(length) }, body });
 }
 
-/** Resolves as soon as the server has closed its side of the next connection. */
-export function nextClose(server: Server): Promise<Socket> {
+/** Resolves once the server has closed its side of the next connection. */
+export function untilNextClose(server: Server): Promise<Socket> {
   return new Promise((resolve) => {
     server.once('connection', (socket: Socket) => socket.on('close', () => resolve(socket)));
   });
