@@ -1,4 +1,4 @@
-import { appendFileSync, readdirSync, readFileSync } from 'node:fs';
+import { appendFileSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import fastify, { type InjectOptions } from 'fastify';
@@ -14,7 +14,7 @@ import {
   type Answer,
   type Message,
 } from '../helpers/client.js';
-import { FERN_JSON } from '../helpers/plants.js';
+import { FERN, FERN_JSON } from '../helpers/plants.js';
 import { changeTimers, DONE } from '../helpers/program.js';
 import { startApplication, startApplicationHere, type Application } from './application.js';
 import { expectAnswers } from './injected.js';
@@ -101,6 +101,24 @@ t.test('get: a plant is read by its exact id', async (t) => {
   for (const id of [2n ** 63n, -(2n ** 63n) - 1n, '7.0', '0x7', 'ivy', ' 7', '1e0', '9'.repeat(20)])
     t.match(await get(encodeURIComponent(String(id))), { status: 400, body: '"error":400' });
   t.match(await get(1234567), { status: 404, body: '"error":404' });
+});
+
+t.test('get: a store that fails is answered with 500 or 503, without its message', async (t) => {
+  const application = await startApplication(t, 'get');
+  const { port } = application;
+  const log = logPathOf(application);
+  t.match(await exchange(t, port, message({ body: FERN_JSON })), { status: 200 });
+  const request = message({ method: 'GET', target: `/plants/${FERN.id}`, body: '' });
+  const get = () => exchange(t, port, request, anyAnswer);
+  const damaged = readFileSync(log, 'latin1').replace('"name":"', '"name": ');
+  writeFileSync(log, damaged, 'latin1');
+  t.match(await get(), { status: 500, body: '{"error":500,"message":"the plant cannot be read"}' });
+  truncateSync(log);
+  t.match(await get(), {
+    status: 503,
+    headers: { 'retry-after': '1' },
+    body: '{"error":503,"message":"try again later"}',
+  });
 });
 
 t.test('a client that the application has authenticated needs no token', async (t) => {

@@ -1,6 +1,7 @@
 import { handler, store } from './handler.js';
 
 import express from 'express';
+import { PlantStoreError } from 'plant-store';
 
 const app = express();
 app.use(handler);
@@ -11,7 +12,17 @@ app.get('/plants/:id', async (req, res) => {
     res.status(400).json({ error: 400, message: 'id: must be an int64' });
     return;
   }
-  const plant = await store.get(BigInt(id));
+  let plant;
+  try {
+    plant = await store.get(BigInt(id));
+  } catch (error) {
+    // The message has the path of the log, which is not for clients.
+    console.error(error);
+    if (error instanceof PlantStoreError && error.code === 'unavailable')
+      res.status(503).set('Retry-After', '1').json({ error: 503, message: 'try again later' });
+    else res.status(500).json({ error: 500, message: 'the plant cannot be read' });
+    return;
+  }
   if (!plant) {
     res.status(404).json({ error: 404, message: 'there is no plant with this id' });
     return;
