@@ -1,7 +1,7 @@
 /*
- * Acts of other processes on an open log, at random times. The first one has the seed of the run,
- * the next one the next number, and so on: a run with TEST_SEED set to the seed of a failure begins
- * with it.
+ * Lets other processes act on an open log, at random times. The first act has the seed of the run,
+ * the second act the next number, and so on. To repeat a failure, set TEST_SEED to the number in
+ * its title: the run begins with that act.
  */
 import { existsSync } from 'node:fs';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -28,7 +28,10 @@ import {
 } from './acts.js';
 import { ignore, systemError, UNAVAILABLE } from './support.js';
 
-/** The real system, without waiting for the disk; under the permission model, fsync is denied. */
+/**
+ * The real system, but it does not wait for the disk. If `isDenied`, it denies fsync, as the
+ * permission model of Node does.
+ */
 const systemOf = (isDenied: boolean): System => ({
   ...nodeSystem,
   fsync: async () => {
@@ -37,7 +40,8 @@ const systemOf = (isDenied: boolean): System => ({
 });
 
 /**
- * Uses a log while an act happens, then closes it. Resolves to the plants that were acknowledged.
+ * Uses a log while an act happens, then closes the log. Resolves to the acknowledged plants, and to
+ * whether the log was poisoned.
  */
 async function useDuring(place: Place, act: Act, random: Random, system: System) {
   const log = await openLog(system, place.given, { report: ignore });
@@ -72,8 +76,8 @@ for (let n = 0; n < ACTS; n++) {
   const isDenied = random.chance(0.5);
   const isHarmful = random.chance(0.6);
   const [what, act] = random.pick(Object.entries(isHarmful ? harmfulTo(kind) : HARMLESS));
-  const expected = isHarmful ? 'marks it' : 'changes nothing';
-  const about = `${what}, while it is open by ${kind}${isDenied ? ', without fsync' : ''}: ${expected}`;
+  const expected = isHarmful ? 'the log is marked' : 'nothing changes';
+  const about = `others ${what} while the log is open by ${kind}${isDenied ? ', without fsync' : ''}: ${expected}`;
   t.test(`TEST_SEED=${seed + n}: ${about}`, async (t) => {
     const place = createPlace(t, kind);
     const { acknowledged, isPoisoned } = await useDuring(place, act, random, systemOf(isDenied));
@@ -107,7 +111,7 @@ for (const [n, kind] of KINDS.entries()) {
   // The permission model denies fsync, from Node 24 on.
   const [flags, model] =
     kind === 'a link' ? [[], ''] : [PERMISSION_FLAGS, ', under the permission model'];
-  t.test(`the program ends, and does not start again: ${what}, by ${kind}${model}`, async (t) => {
+  t.test(`the program ends and starts no more if others ${what}: by ${kind}${model}`, async (t) => {
     const place = createPlace(t, kind);
     const command = [process.execPath, '--no-warnings', ...flags, SERVER];
     const program = await start(t, { command, env: settingsFor(place.given) });

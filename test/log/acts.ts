@@ -21,9 +21,9 @@ import type { Test } from 'tap';
 import { FERN, IVY } from '../helpers/plants.js';
 import { logOf } from './support.js';
 
-/** A log, and what leads to it. */
+/** A log, and the paths that lead to it. */
 export interface Place {
-  /** The path by which it is opened. */
+  /** The path by which the log is opened. */
   readonly given: string;
   readonly real: string;
   /** A symbolic link on the given path. */
@@ -53,7 +53,7 @@ export function createPlace(t: Test, kind: (typeof KINDS)[number]): Place {
 
 export type Act = (place: Place) => void;
 
-/** Replaces what a path leads to by a file with this content, as `sed -i` and editors do. */
+/** Replaces what is at a path by a new file with this content, as `sed -i` and editors do. */
 function replace(path: string, content: string | Buffer): void {
   writeFileSync(`${path}.new`, content);
   renameSync(`${path}.new`, path);
@@ -82,7 +82,7 @@ export const HARMFUL: Record<string, Act> = {
   },
 };
 
-/** What can only be done to a link. */
+/** The harmful acts that need a link. */
 export const HARMFUL_TO_LINKS: Record<string, Act> = {
   'remove the link': ({ link = '' }) => rmSync(link),
   'let the link lead to another log'({ given, link = '', other }) {
@@ -116,7 +116,7 @@ export const HARMLESS: Record<string, Act> = {
   },
 };
 
-/** The acts that harm a log which is named in this way. */
+/** The harmful acts on a log that is named in this way. */
 export function harmfulTo(kind: (typeof KINDS)[number]): Record<string, Act> {
   return kind === 'a path' ? HARMFUL : { ...HARMFUL, ...HARMFUL_TO_LINKS };
 }

@@ -89,7 +89,7 @@ t.test('the buffer of a large plant is released', async (t) => {
   t.ok((await heldBytes(expected)) <= expected, 'less than 1 of 16 MiB is held');
 });
 
-t.test('a pending plant is found in every batch', async (t) => {
+t.test('a plant is found while it is pending, whichever batch it is in', async (t) => {
   const gate = createGate();
   const { log, content } = await openWithFaults(t, { 'write 1': { hangs: gate } });
   const filling = { ...IVY, name: 'x'.repeat(4_194_304) };
@@ -108,13 +108,13 @@ t.test('a pending plant is found in every batch', async (t) => {
   t.equal(content(), logOf(plants).toString());
 });
 
-t.test('plants behind a write without room are tried in the next one', async (t) => {
+t.test('plants that wait for a write without room are tried in the next write', async (t) => {
   const gate = createGate();
   const { log, content } = await openWithFaults(t, {
     'write 1': { fails: 'ENOSPC' },
     'write 2': { hangs: gate },
   });
-  // It alone is more than a batch.
+  // This plant alone is larger than a batch.
   const large = { ...FERN, name: 'x'.repeat(4_194_304) };
   const refused = [large, large].map((plant) => t.rejects(log.add(plant), UNAVAILABLE));
   const ivy = log.add(IVY);
@@ -133,7 +133,7 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
   t.test(`${code}: plants are refused only as long as the disk is full`, async (t) => {
     const { fs, log, reports, content } = await openWithFaults(t, {
       'write 2': { fails: code },
-      // One line has room, and a part of the other.
+      // There is room for one line, and for a part of the other.
       'write 3': { writes: lineOf(IVY).length + 5 },
       'write 4': { fails: code },
     });
@@ -161,7 +161,7 @@ for (const code of ['ENOSPC', 'EDQUOT', 'EFBIG'])
 
 const POISON_REPORT = /; no plant is stored until the log is opened again$/;
 
-t.test('a full disk that was reported too often hides no other report', async (t) => {
+t.test('too many reports of a full disk hide no other report', async (t) => {
   const { fs, log, reports } = await openWithFaults(t);
   for (const plant of manyPlants(6)) {
     failNext(fs, 'write', { fails: 'ENOSPC' });
@@ -226,13 +226,13 @@ for (const [what, { write, ...later }] of Object.entries(poisons))
     t.equal(fs.openFiles, 0);
   });
 
-/** Writes of the fern's line that fail, after they have written a part of it or all of it. */
+/** Writes of FERN's line that fail after they have written nothing, a part of it or all of it. */
 const failedWrites: Record<string, Fault> = {
   'nothing, for lack of room': { fails: 'ENOSPC' },
   'a part, for another reason': { writes: 9, fails: 'EIO' },
   'everything, but not to the disk': { writes: Infinity, fails: 'EIO' },
 };
-/** A line of the same length, which begins as the fern's. */
+/** A line that has the length and the beginning of FERN's line. */
 const OTHER_LINE = encodeRecord(FERN).replace('fern', 'reed');
 
 for (const [what, fault] of Object.entries(failedWrites))
@@ -241,7 +241,7 @@ for (const [what, fault] of Object.entries(failedWrites))
       `a write that fails and leaves ${what}: a line of another process ${order} it is not cut off`,
       async (t) => {
         const { fs, log, path, content } = await openWithFaults(t);
-        // After a write has failed, what it has left is read.
+        // After a write has failed, the log reads what the write has left.
         if (order === 'after') failNext(fs, 'write', fault);
         const gate = order === 'after' ? holdNext(fs, 'read') : holdNext(fs, 'write', fault);
         const refused = t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /modified/ });
@@ -252,7 +252,7 @@ for (const [what, fault] of Object.entries(failedWrites))
         t.ok(log.poisoned.aborted);
         const left = encodeRecord(FERN).slice(0, fault.writes ?? 0);
         t.equal(content(), order === 'after' ? left + OTHER_LINE : OTHER_LINE + left);
-        // Waits for the mark.
+        // Waits until the log is marked.
         await log.close();
       },
     );
@@ -264,7 +264,7 @@ t.test(
     const gate = holdNext(fs, 'write');
     const refused = t.rejects(log.add(FERN), { ...UNAVAILABLE, message: /modified/ });
     await gate.reached;
-    // Without its newline, this line makes the next one damaged.
+    // This line has no newline, so that it damages the line after it.
     appendFileSync(path, '{"id":8');
     gate.open();
     await refused;
@@ -277,7 +277,7 @@ t.test(
 const HANG_REPORT = /: a write has not returned for 10 s; plants are refused until it does$/;
 const RETURN_REPORT = /: the write has returned; plants are stored again$/;
 
-t.test('while a write hangs, plants are refused; at its end, its own are stored', async (t) => {
+t.test('while a write hangs, plants are refused; its own are stored in the end', async (t) => {
   // As the fake timers of a test runner do.
   t.intercept(globalThis, 'setImmediate', { value: () => undefined });
   const { fs, log, reports, content } = await openWithFaults(t);
@@ -331,7 +331,7 @@ t.test('each write has 10 s of its own, also one that follows another at once', 
   t.strictSame(reports, []);
 });
 
-t.test('the cut that undoes a failed write has what is left of its 10 s', async (t) => {
+t.test('the truncation after a failed write has what is left of the 10 s', async (t) => {
   const { fs, log, reports, content } = await openWithFaults(t);
   const written = holdNext(fs, 'write', { writes: 9, fails: 'ENOSPC' });
   const syncAfterCut = holdNext(fs, 'fsync');
@@ -375,7 +375,7 @@ t.test('a write that hangs, then fails, poisons the log', async (t) => {
   t.equal(content(), '');
 });
 
-t.test('a log that is poisoned while a write hangs stays so when it returns', async (t) => {
+t.test('a log that is poisoned while a write hangs stays poisoned when it returns', async (t) => {
   const opened = await openWithFaults(t);
   const { fs, log, path, reports, content } = opened;
   await log.add(FERN);
@@ -398,7 +398,7 @@ t.test('a log that is poisoned while a write hangs stays so when it returns', as
   await t.rejects(log.check(), { ...UNAVAILABLE, message: /was modified/ });
 });
 
-t.test('a plant is not acknowledged if its log is poisoned while it is written', async (t) => {
+t.test('a plant is not acknowledged if the log is poisoned during its write', async (t) => {
   const { fs, log, path, content } = await openWithFaults(t);
   await log.add(FERN);
   const gate = holdNext(fs, 'write');
@@ -408,11 +408,11 @@ t.test('a plant is not acknowledged if its log is poisoned while it is written',
   await t.rejects(log.add(FERN), UNAVAILABLE);
   gate.open();
   await written;
-  // Waits for the mark.
+  // Waits until the log is marked.
   await log.close();
 });
 
-t.test('what a failed write has left is not cut if its log is poisoned meanwhile', async (t) => {
+t.test('what a failed write has left is not cut off from a poisoned log', async (t) => {
   const { fs, log, path, content } = await openWithFaults(t);
   await log.add(FERN);
   const gate = holdNext(fs, 'write', { writes: 9, fails: 'ENOSPC' });
@@ -440,7 +440,7 @@ t.test(
   },
 );
 
-t.test('while a write hangs, plants are read, and close waits for it', async (t) => {
+t.test('while a write hangs, plants are read, and close waits for the write', async (t) => {
   const opened = await openWithFaults(t);
   const { fs, log, content } = opened;
   await log.add(FERN);
@@ -455,8 +455,8 @@ t.test('while a write hangs, plants are read, and close waits for it', async (t)
 });
 
 /**
- * A plant whose line has this many bytes, if its checksum has ten digits. Most characters take two
- * of them.
+ * A plant whose line has this many bytes, if its checksum has ten digits. Most characters of its
+ * name take two bytes.
  */
 function plantOfLine(id: bigint, bytes: number): NewPlant {
   const rest = bytes - '{"id":1,"name":"","crc32":1234567890}\n'.length;

@@ -8,9 +8,9 @@ import { openLog } from '../../dist/log/log.js';
 import { nodeSystem, type System } from '../../dist/log/system.js';
 import { contentOf, countOf, faultyFileSystem, logAt, nameOfKept, type Faults } from './support.js';
 
-/* That what is written is durable, and the folders with it, is shown by ../crash-states/. */
+/* ../crash-states/ shows that what is written is durable, and the folders with it. */
 
-t.test('the folder above that of a log must be readable only to create that', async (t) => {
+t.test('a parent folder must be readable only to create the folder of a log', async (t) => {
   const folder = join(t.testdir(), 'data');
   const unreadable = () => faultyFileSystem({ 'open 1': { fails: 'EACCES' } });
   await t.rejects(createFolder(unreadable(), folder), { code: 'EACCES' });
@@ -34,7 +34,7 @@ function keep(folder: string, system = nodeSystem): Promise<string> {
   return keepTorn(system, join(folder, 'plants.jsonl'), Buffer.from(KEPT));
 }
 
-t.test('what is moved aside again is kept once, and replaces nothing else', async (t) => {
+t.test('bytes that are moved aside twice are kept once, and replace nothing else', async (t) => {
   const other = nameOfKept('torn', '238');
   const folder = t.testdir({
     [NAME]: KEPT,
@@ -45,13 +45,13 @@ t.test('what is moved aside again is kept once, and replaces nothing else', asyn
   t.strictSame(contentOf(folder), { [NAME]: KEPT, [other]: '238' });
 });
 
-t.test('a folder is not replaced, and nothing is written through a link', async (t) => {
+t.test('bytes that are moved aside replace no folder, and go through no link', async (t) => {
   const folder = t.testdir({ other: 'not kept', [NAME]: {} });
   symlinkSync('other', join(folder, 'plants.jsonl.torn.new'));
   await t.rejects(keep(folder), { code: /EISDIR|EEXIST/ });
   t.strictSame(readdirSync(folder).toSorted(), ['other', NAME], 'nothing is left');
 
-  // Somebody plants the link again and again.
+  // Another process creates the link again and again.
   const unlink: System['unlink'] = async (path) => {
     await nodeSystem.unlink(path).catch(() => undefined);
     symlinkSync('other', path);

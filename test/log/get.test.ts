@@ -25,7 +25,7 @@ import {
 
 const STORED = logOf([MOSS, IVY]);
 
-/** Lines around the lengths that are read in one step, of which one ends where a read does. */
+/** Lines around the lengths that are read in one step. One of them ends where a read ends. */
 const LONG = [1_023, 1_024, 1_025, 2_048, 5_000, 3_000_000].map((bytes, n): NewPlant => {
   const plant = { id: BigInt(100 + n), name: '' };
   return { ...plant, name: 'x'.repeat(bytes - lineOf(plant).length) };
@@ -114,7 +114,7 @@ t.test('a failed read does not poison the log', async (t) => {
   t.strictSame(await log.get(MOSS.id), MOSS);
 });
 
-t.test('get rejects because the log is closed if it was closed during the read', async (t) => {
+t.test('get rejects with "the log is closed" if it is closed during the read', async (t) => {
   const { fs, log } = await openWithFaults(t, {}, { content: STORED });
   const read = holdNext(fs, 'read', { fails: 'EIO' });
   const refused = t.rejects(log.get(MOSS.id), /: the log is closed$/);
@@ -125,7 +125,7 @@ t.test('get rejects because the log is closed if it was closed during the read',
   await closed;
 });
 
-/** What another process may do to the line of MOSS, and what `get` then rejects with. */
+/** What another process may do to the line of MOSS, and the error with which `get` then rejects. */
 const MODIFICATIONS: Record<string, [change: (text: string) => string, message: RegExp]> = {
   'a changed name': [
     (text) => text.replace('moss', 'boss'),
@@ -195,7 +195,7 @@ for (const [what, change] of Object.entries(LOSSES))
       change(path);
       const reading: Promise<unknown> = reader === 'get' ? log.get(IVY.id) : collect(log.plants());
       if (reader === 'plants' && what === 'removed') {
-        // What is read is what was stored: nothing is noticed before the next write.
+        // The stored plants can still be read. Only the next write notices the loss.
         t.strictSame(await reading, [MOSS, IVY]);
         return;
       }

@@ -5,8 +5,8 @@ import { openPlantLog } from '../../dist/log/log.js';
 import { FERN } from '../helpers/plants.js';
 
 /*
- * A process that opens the log at argv[2] and stores a plant. A worker of a cluster then leaves
- * that, as for a graceful restart. The process keeps the log open as long as its stdin.
+ * A process that opens the log at argv[2] and stores a plant. A worker of a cluster then leaves the
+ * cluster, as for a graceful restart. The process keeps the log open until its stdin ends.
  */
 
 const [, , path = ''] = process.argv;

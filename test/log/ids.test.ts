@@ -8,13 +8,16 @@ import t from 'tap';
 import { createIdIndex } from '../../dist/log/ids.js';
 import { MAX_ID, MIN_ID } from '../../dist/plant.js';
 
-/** Enough for every table to double twice. */
+/** The number of ids with which every table doubles twice. */
 const COUNT = 30_000;
 
 t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
   setFlagsFromString('--expose-gc');
   const gc = runInNewContext('gc') as () => void;
-  /** The bytes of reachable array buffers. Two collections: the first may postpone its sweeping. */
+  /**
+   * The bytes of reachable array buffers. Garbage is collected twice, because the first collection
+   * may postpone its sweeping.
+   */
   function arrayBuffers(): number {
     gc();
     gc();
@@ -23,7 +26,7 @@ t.test('an index takes at most 40 bytes a plant, at any size', async (t) => {
   const before = arrayBuffers();
   const index = createIdIndex();
   const bytesPerPlant: number[] = [];
-  // No two are neighbours: all tables grow at the same rate, and double three times.
+  // No two ids are neighbours, so that all tables grow at the same rate. Each doubles three times.
   for (let size = 0; size < 100_000; size += 20_000) {
     for (let id = size; id < size + 20_000; id++) index.add(128n * BigInt(id), 64 * id);
     bytesPerPlant.push((arrayBuffers() - before) / index.size);

@@ -12,7 +12,7 @@ const LINE = lineOf(FERN);
 const fileOf = (content: string, maxBytesRead?: number): OpenFile =>
   memoryFile(Buffer.from(content, 'latin1'), maxBytesRead);
 
-/** What is read together from a file: the offset at which it starts, and its bytes. */
+/** The parts in which a file is read: the offset and the bytes of each. */
 async function partsIn(file: OpenFile, end?: number): Promise<[offset: number, bytes: string][]> {
   const parts: [number, string][] = [];
   for await (const { offset, bytes, torn } of partsOf(file, end))
@@ -20,7 +20,7 @@ async function partsIn(file: OpenFile, end?: number): Promise<[offset: number, b
   return parts;
 }
 
-t.test('a file is read up to its end, or to a given one', async (t) => {
+t.test('a file is read up to its end, or up to a given offset', async (t) => {
   const file = fileOf(LINE + LINE + LINE);
   const { length } = LINE;
   t.strictSame(await partsIn(file), [[0, LINE + LINE + LINE]]);
@@ -50,7 +50,9 @@ t.test('every line is found, with its id if it is a record', async (t) => {
   );
 });
 
-/** Checks that what is read together are whole lines, which add up to all of a file. */
+/**
+ * Checks that each part of a file consists of whole lines, and that the parts add up to the file.
+ */
 async function expectParts(t: Test, content: string, maxBytesRead = Infinity): Promise<void> {
   const parts = await partsIn(fileOf(content, maxBytesRead));
   const about = `${content.length} bytes, ${maxBytesRead} at a time`;
@@ -78,10 +80,10 @@ t.test('a line may start or end anywhere around a chunk boundary', async (t) => 
       await expectParts(t, `${'x'.repeat(size + over - 1)}\n${LINE}${LINE}`);
 });
 
-t.test('no read is longer for a long line before it', async (t) => {
+t.test('a long line does not make later reads longer', async (t) => {
   const names = Array.from({ length: 100 }, (_, n) => 'x'.repeat(n === 7 ? 5_000_000 : 20_000));
   const whole = memoryFile(logOf(plantsNamed(...names)));
-  /** The largest read after the long line, and the largest one of all. */
+  /** The largest read after the long line, and the largest of all reads. */
   let [later, largest] = [0, 0];
   const file = {
     read: (buffer: Buffer, position: number) => {

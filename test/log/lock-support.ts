@@ -10,13 +10,16 @@ import { nodeSystem, type System } from '../../dist/log/system.js';
 
 /** A process that runs holder.js, and has opened its log. */
 export interface Holder {
-  /** Suspends the process, and all those that it started. */
+  /** Suspends the process, and all processes that it started. */
   stop(): void;
-  /** Kills the process, and waits until it and all those that it started have ended. */
+  /** Kills the process and all processes that it started, and waits until they have ended. */
   kill(): Promise<void>;
 }
 
-/** Starts a holder. The wrapper is a command that runs another command, such as `unshare -n`. */
+/**
+ * Starts a process that holds the lock. The wrapper is a command that runs another command, such as
+ * `unshare -n`.
+ */
 export async function startHolder(t: Test, path: string, ...wrapper: string[]): Promise<Holder> {
   const holder = [process.execPath, join(import.meta.dirname, 'holder.js'), path];
   const child = spawn('env', [...wrapper, ...holder], {
@@ -42,7 +45,7 @@ export async function startHolder(t: Test, path: string, ...wrapper: string[]): 
   };
 }
 
-/** The real system, on which a log is tried to be locked once. */
+/** The real system, but a lock is tried only once. */
 export function hasty(): System {
   let expire = (): void => undefined;
   return {

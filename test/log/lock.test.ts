@@ -28,7 +28,7 @@ import { FERN } from '../helpers/plants.js';
 import { claimsIn, hasty, sizeOf, startHolder } from './lock-support.js';
 import { countOf, faultyFileSystem, LOCKED, logAt, UNAVAILABLE } from './support.js';
 
-/* That two processes never hold the lock, in any order of their steps, is shown by ../crash-states/lock.test.ts. */
+/* ../crash-states/lock.test.ts shows that no order of steps lets two processes hold the lock. */
 
 const LOG_MODULE = new URL('../../dist/log/log.js', import.meta.url).href;
 
@@ -61,7 +61,7 @@ t.test('a claim that loses is withdrawn, and tried again until the lock is relea
     async sleep() {
       if (++attempts === 3) await log.close();
     },
-    // A claim is not seen before there is another one.
+    // A claim is not listed before there is another claim.
     readdir: async (folder) =>
       claimsIn(folder).length === 1 ? [] : await nodeSystem.readdir(folder),
   };
@@ -179,7 +179,7 @@ t.test('a log can be locked however long the path of its folder is', async (t) =
   }
 });
 
-t.test('without /proc, a folder with a path too long for a socket is named', async (t) => {
+t.test('without /proc, an error names a folder whose path is too long for a socket', async (t) => {
   const longest = await longestFolder(t);
   const withoutProc: System = {
     ...nodeSystem,
@@ -195,7 +195,7 @@ t.test('the claims of dead processes are removed, and no other files are', async
   const path = logAt(t, '');
   const prefix = claimPrefix(statSync(path, { bigint: true }).ino);
   const dead = [`${prefix}0123456789a`, `${prefix}0~`];
-  // The last one is a claim to another log, or to one that a repair has replaced.
+  // The last name is a claim to another log, or to a log that a repair has replaced.
   const others = ['plants', 'plants.jsonl', '.plants-', prefix.replace(/-$/, '0-0')];
   for (const name of [...dead, ...others]) writeFileSync(join(dirname(path), name), '');
   await sizeOf(path);
@@ -212,7 +212,7 @@ t.test('a process whose claim is removed before it listens tries again', async (
   t.strictSame(claimsIn(dirname(path)), []);
 });
 
-t.test('a folder in which no Unix socket can be created is named as that', async (t) => {
+t.test('an error names a folder in which no Unix socket can be created', async (t) => {
   for (const fails of ['EPERM', 'EINVAL', 'ENOTSUP', 'EACCES', 'ENOSPC']) {
     const path = logAt(t);
     const message = new RegExp(
@@ -232,7 +232,7 @@ t.test('a lock is released without an error if its claim has been removed', asyn
   await t.resolves(log.close());
 });
 
-/** Runs the command that follows in a worker of a cluster. */
+/** Runs the script in its arguments as a worker of a cluster. */
 const PRIMARY = `
 import cluster from 'node:cluster';
 const [, , exec, ...args] = process.argv;
@@ -254,7 +254,7 @@ t.test('a stopped process whose queue of connections is full keeps its lock', as
   const claims = claimsIn(folder);
   const connections: Socket[] = [];
   t.teardown(() => connections.forEach((each) => each.destroy()));
-  // libuv asks for a queue of 511.
+  // The queue has room for 511 connections, the number that libuv asks for.
   for (let code: unknown; code === undefined;) {
     const connection = createConnection(join(folder, String(claims)));
     connections.push(connection);
@@ -268,7 +268,7 @@ t.test('a stopped process whose queue of connections is full keeps its lock', as
 const IS_ROOT = process.geteuid?.() === 0;
 const NEEDS_ROOT = { skip: IS_ROOT ? false : 'only root can act as two users' };
 
-/** Does something as another user than root. */
+/** Acts as another user than root, if this process runs as root. */
 async function asOther<Result>(act: () => Promise<Result>): Promise<Result> {
   if (IS_ROOT) process.seteuid?.('nobody');
   try {
@@ -293,7 +293,7 @@ t.test('the lock of another user is not taken', async (t) => {
   await log.close();
 });
 
-t.test('a folder that is not writable is an error', async (t) => {
+t.test('a log in a folder that is not writable is neither opened nor repaired', async (t) => {
   const folder = sharedFolder(t);
   const log = join(folder, 'log');
   writeFileSync(log, 'damaged\n');

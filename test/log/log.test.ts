@@ -32,16 +32,16 @@ import {
   UNAVAILABLE,
 } from './support.js';
 
-/* What every store promises is checked for the log by store-contract.test.ts. */
+/* test/store-contract.test.ts checks for the log what every store promises. */
 
 const noProc = existsSync('/proc/self/fd') ? false : 'needs /proc';
 
-// The first test: the log of another one might close its socket meanwhile.
+// This test comes first, because the log of an earlier test might close its socket meanwhile.
 t.test('a log keeps no process alive, and leaves no descriptor', { skip: noProc }, async (t) => {
   const path = logAt(t, '');
   const { ino } = statSync(path);
   const alive = () => process.getActiveResourcesInfo().filter((each) => /Timeout|Pipe/.test(each));
-  /** How many descriptors are of sockets, or of the log. */
+  /** The number of descriptors of sockets and of the log. */
   const descriptors = () =>
     readdirSync('/proc/self/fd')
       .map((name) => statSync(`/proc/self/fd/${name}`, { throwIfNoEntry: false }))
@@ -58,7 +58,7 @@ t.test('a log keeps no process alive, and leaves no descriptor', { skip: noProc 
   t.equal(descriptors(), otherDescriptors);
 });
 
-t.test('a log is opened without a synchronous call, which a hung disk would block', async (t) => {
+t.test('opening a log makes no synchronous call, which a hung disk would block', async (t) => {
   let calls = 0;
   const statSync: System['statSync'] = (...args) => {
     calls++;
@@ -131,8 +131,8 @@ t.test('a log is opened by its real path, whatever path is given', async (t) => 
 });
 
 /**
- * The real system, which notes each call of a method on an open file: the path of the file, and the
- * arguments.
+ * The real system, but it records each call of a method on an open file: the path of the file and
+ * the arguments.
  */
 function noting(method: 'read' | 'fsync'): { system: System; calls: unknown[][] } {
   const paths: string[] = [];
@@ -197,7 +197,7 @@ const STORED = logOf([MOSS, IVY]);
 
 t.test('a log whose volume was replaced by a copy is never written to again', async (t) => {
   const path = logAt(t, logOf([MOSS]));
-  // A copy has the same inodes on another device.
+  // A copy of the volume has the same inodes on another device.
   let addedToDevice = 0n;
   const statSync: System['statSync'] = (path) => {
     const stats = nodeSystem.statSync(path);
@@ -213,11 +213,11 @@ t.test('a log whose volume was replaced by a copy is never written to again', as
 });
 
 /*
- * Whether a plant is the one that is stored with its id is settled by comparing bytes: those to
- * which it encodes with those of the line in the file.
+ * A plant is compared with the stored plant of its id by bytes: the bytes to which the plant
+ * encodes with the bytes of the line in the file.
  */
 
-t.test('no more is read than the sent plant takes, however long the stored line is', async (t) => {
+t.test('a comparison reads no more bytes than the sent plant takes in the log', async (t) => {
   const { system, calls } = noting('read');
   const log = await openLog(system, logAt(t, logOf([{ id: 7n, name: 'x'.repeat(2 ** 20) }])));
   calls.length = 0;

@@ -43,7 +43,7 @@ import {
 
 const STORED = logOf([MOSS, IVY]);
 
-/** What another process may do to the file of an open log, by which plants are lost. */
+/** What another process may do to the file of an open log that loses plants. */
 const LOSSES: Record<string, (path: string) => void> = {
   'truncated to nothing': (path) => truncateSync(path),
   'truncated by one byte': (path) => truncateSync(path, statSync(path).size - 1),
@@ -59,7 +59,7 @@ const LOSSES: Record<string, (path: string) => void> = {
   },
 };
 
-/** What another process may add to it, by which no plant is lost. */
+/** What another process may add to the file, which loses no plant. */
 const ADDITIONS: typeof LOSSES = {
   extended: (path) => appendFileSync(path, encodeRecord(REED)),
   'extended by a NUL byte': (path) => truncateSync(path, statSync(path).size + 1),
@@ -72,7 +72,7 @@ const TEXT =
 const marked = (path: string): string =>
   `${path}: the file was modified, replaced or removed while it was open; put it back if it was replaced, truncated or removed, check it with the command "verify", and then remove ${path}.modified`;
 
-/** How the change is noticed. */
+/** The calls that notice a change. */
 const NOTICES: Record<string, (log: PlantLog) => Promise<unknown>> = {
   'a plant is added': (log) => log.add(REED),
   'a stored plant is added again': (log) => log.add(MOSS),
@@ -283,7 +283,7 @@ t.test(
   },
 );
 
-/** The real system, on which the next attempts to open a mark fail. */
+/** The real system, but the next attempts to open a mark fail with these codes. */
 function failingMarks(...codes: string[]): { system: System; reached: Promise<void> } {
   const gate = createGate();
   gate.open();
@@ -303,7 +303,7 @@ function failingMarks(...codes: string[]): { system: System; reached: Promise<vo
 const NO_MARK = 'without this file, nothing keeps the log from being opened again';
 
 t.test(
-  'a mark that cannot be left is reported, and tried again when the log is closed',
+  'a mark that cannot be written is reported, and tried again when the log is closed',
   async (t) => {
     for (const [codes, isLeft] of [
       [['EMFILE'], true],
@@ -327,7 +327,7 @@ t.test(
   },
 );
 
-t.test('a disk that is too full for the text of a mark still keeps the file', async (t) => {
+t.test('a mark works even if the disk is too full for its text', async (t) => {
   const { fs, log, path } = await openWithFaults(t, {}, { content: STORED });
   truncateSync(path);
   failNext(fs, 'write', { fails: 'ENOSPC' });
@@ -364,7 +364,7 @@ t.test(
       renameSync(folder, `${folder}.old`);
       act(folder, basename(path));
       await t.rejects(log.add(FERN), UNAVAILABLE, what);
-      // What is in the way may be removed before the program ends, or the mark is reported.
+      // The log tries to write the mark again when it is closed. By then, nothing is in the way.
       rmSync(folder, { recursive: true });
       await log.close();
       t.ok(existsSync(`${path}.modified`), what);
@@ -386,7 +386,7 @@ t.test('a mark is not written through a link', async (t) => {
   await t.rejects(openPlantLog(path), { ...UNAVAILABLE, message: marked(path) });
 });
 
-t.test('a log is closed only once it is marked', async (t) => {
+t.test('closing a modified log waits until the log is marked', async (t) => {
   const { fs, log, path } = await openWithFaults(t, {}, { content: STORED });
   truncateSync(path);
   const gate = holdNext(fs, 'mkdir');

@@ -31,10 +31,10 @@ const PLANTS: readonly NewPlant[] = [
   { id: -1n, name: '\0' },
   ...PLANTS_OF_EACH_SHAPE,
 ];
-/** Their lines are read in three parts. */
+/** Plants whose lines are read in three parts. */
 const MANY = plantsNamed(...Array.from({ length: 700 }, (_, n) => `fern ${n} `.repeat(50)));
 
-/** The two ways to read a log. The first one reads it through the process that has it open. */
+/** The two ways to read a log. The first one reads through the process that has the log open. */
 const READERS = {
   'log.plants()': (log: PlantLog) => log.plants(),
   readPlantLog: ({ path }: PlantLog) => readPlantLog(path),
@@ -69,13 +69,13 @@ for (const [name, read] of Object.entries(READERS)) {
   });
 }
 
-t.test('a last line without its newline is read, and one that is incomplete is not', async (t) => {
+t.test('a last line without its newline is read, an incomplete line is not', async (t) => {
   const whole = logOf(PLANTS);
   for (const content of [whole.subarray(0, -1), Buffer.concat([whole, Buffer.from('{"id":1,')])])
     t.strictSame(await collect(readPlantLog(logAt(t, content))), PLANTS);
 });
 
-t.test('a file that cannot be read rejects at once', async (t) => {
+t.test('reading a log rejects at once if its file cannot be read', async (t) => {
   const path = logAt(t);
   await t.rejects(readPlantLog(path).next(), { code: 'unavailable', message: /ENOENT/ });
   execFileSync('mkfifo', [path]);
@@ -134,7 +134,7 @@ t.test('an iteration yields no plant that is not durable yet, or that is cut off
   t.strictSame(await collect(log.plants()), [FERN, MOSS]);
 });
 
-t.test('several iterations run at once, each at its own pace', async (t) => {
+t.test('several iterations of a log run at once, each at its own pace', async (t) => {
   const { fs, log } = await openWithFaults(t, {}, { content: logOf(MANY) });
   const slow = log.plants()[Symbol.asyncIterator]();
   t.match(await slow.next(), { value: MANY[0] });
@@ -157,7 +157,7 @@ t.test('an iteration rejects if the log is closed before its last read', async (
   t.equal(countOf(fs, 'read'), reads, 'the descriptor may be that of another file');
 });
 
-t.test('close during a read of an iteration waits for it, and the iteration rejects', async (t) => {
+t.test('close waits for the read of an iteration, and the iteration rejects', async (t) => {
   const { fs, log } = await openWithFaults(t, {}, { content: logOf(MANY) });
   const gate = holdNext(fs, 'read');
   const error = { ...UNAVAILABLE, message: /the log is closed/ };
@@ -172,7 +172,7 @@ t.test('close during a read of an iteration waits for it, and the iteration reje
   t.equal(fs.openFiles, 0);
 });
 
-t.test('a read that fails rejects, and the log is still usable', async (t) => {
+t.test('an iteration rejects if a read fails, and the log is still usable', async (t) => {
   const { fs, log, path } = await openWithFaults(t, {}, { content: logOf(MANY) });
   fs.faults[`read ${countOf(fs, 'read') + 2}`] = { fails: 'EIO' };
   const error = { ...UNAVAILABLE, message: `${path}: i/o error (EIO)` };
@@ -194,7 +194,7 @@ const damagedAt = (line: number, reason: string) => ({
   message: `: line ${line}, at byte ${logOf(MANY.slice(0, line - 1)).length}: ${reason}`,
 });
 
-/** What another process may do to an open log, so that plants of it can no longer be read. */
+/** What another process may do to an open log after which some plants can no longer be read. */
 const MODIFICATIONS: Record<string, [change: (path: string) => void, error: typeof TRUNCATED]> = {
   'truncated to nothing': [(path) => truncateSync(path), TRUNCATED],
   'truncated by one byte': [(path) => truncateSync(path, statSync(path).size - 1), TRUNCATED],

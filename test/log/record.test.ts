@@ -18,7 +18,7 @@ import { signed } from './support.js';
 
 const NEIGHBOUR = Buffer.from(encodeRecord({ id: 5n, name: '' }));
 
-/** What is found in a line among others. */
+/** What a line contains that is read together with other lines. */
 function found(line: string | Buffer): Line | undefined {
   const bytes = Buffer.from(line);
   const lines = linesIn(Buffer.concat([NEIGHBOUR, bytes, NEIGHBOUR]));
@@ -95,7 +95,7 @@ t.test('a line is a record if and only if it encodes to itself', async (t) => {
         const line = isSigned ? encodeRecord(plant) : unsigned(encodeRecord(plant));
         const start = at % line.length;
         const changed = line.slice(0, start) + piece + line.slice(start + length);
-        // In UTF-8, nothing is left of a lone surrogate.
+        // UTF-8 cannot contain a lone surrogate, so it is replaced.
         const edited = Buffer.from(changed).toString();
         if (edited.indexOf('\n') !== edited.length - 1) return true;
         const decoded = recordIn(edited);
@@ -132,7 +132,7 @@ t.test('a record is JSON of one layout, with the checksum of the bytes before it
     ['{"id":7,"name":"fern"', { id: 7n, name: 'fern' }],
     ['{"id":-1,"name":"","tag":""', { id: -1n, name: '', tag: '' }],
     [escapes, { id: 0n, name: '\b\f\n\r\t"\\\0\x1f', tag: '\udfff\ud800' }],
-    // To JSON, DEL is no control character.
+    // In JSON, DEL is not a control character.
     [`{"id":${MIN_ID},"name":"\x7f"`, { id: MIN_ID, name: '\x7f' }],
     [`{"id":${MAX_ID},"name":"\u{1f33f}"`, { id: MAX_ID, name: '\u{1f33f}' }],
     [`{"id":${2n ** 53n + 1n},"name":"\u00e9"`, { id: 2n ** 53n + 1n, name: '\u00e9' }],
@@ -144,7 +144,10 @@ t.test('a record is JSON of one layout, with the checksum of the bytes before it
   }
 });
 
-/** Names with which the checksum of the plant 7 is the least or the greatest with its number of digits. */
+/**
+ * Names with which the checksum of the plant 7 is the least or the greatest with its number of
+ * digits.
+ */
 const NAMES_BY_CHECKSUM: Readonly<Record<number, string>> = {
   0: 'cbnomaijh',
   9: 'onfmnghfh',
@@ -176,7 +179,7 @@ t.test('a checksum is written with all of its digits, however many it has', asyn
   }
 });
 
-t.test('no part of a record is one, but for one that lacks only its newline', async (t) => {
+t.test('no part of a record is a record, unless it lacks only the newline', async (t) => {
   for (const tag of [{}, { tag: 'in\ndoor \u{1f33f}' }]) {
     const record = encodeRecord({ id: -7n, name: 'fern\0\ud800', ...tag });
     const line = Buffer.from(record).subarray(0, -1);
@@ -228,7 +231,7 @@ t.test('a line whose checksum does not match is not a record', async (t) => {
   t.strictSame([`${zero},"crc32":00}\n`, `${zero},"crc32":-0}\n`].filter(isRecord), []);
 });
 
-t.test('why a line is not a record is said as exactly as it is known', async (t) => {
+t.test('the reason why a line is damaged is as exact as the line allows', async (t) => {
   const { crlf, byteOrderMark, noChecksum, otherLayout } = damageReasons;
   const checksum = 'crc32: does not match the plant';
   const fern = signed('{"id":9223372036854775807,"name":"fern","tag":"indoor"').slice(0, -1);
@@ -293,13 +296,13 @@ t.test('invalid UTF-8 damages its own line, and no other line of a buffer', asyn
   }
 });
 
-/** JSON in which all that is not ASCII is escaped. */
+/** JSON with everything escaped that is not ASCII. */
 function inAscii(json: string): string {
   const escape = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
   return json.replace(/[^\x20-\x7e]/g, escape);
 }
 
-t.test('a line in another layout holds its plant, unless its checksum is another', async (t) => {
+t.test('a line in another layout holds its plant, unless the checksum differs', async (t) => {
   fc.assert(
     fc.property(anyPlant, fc.nat(6), (plant, layout) => {
       const { id, ...members } = plant;
@@ -329,7 +332,7 @@ t.test('a line in another layout holds its plant, unless its checksum is another
   t.pass();
 });
 
-t.test('only what one write of records can have left at the end of a file is torn', async (t) => {
+t.test('only what a write of records can have left at the end of a file is torn', async (t) => {
   const fern = encodeRecord({ id: 7n, name: 'fern' }).slice(0, -1);
   const begin = fern.slice(0, 20);
   const torn = ['{', begin, `\0\0${fern.slice(2)}`, '\0', '\x1a', 'x', `${fern}\0`];

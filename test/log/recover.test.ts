@@ -38,7 +38,7 @@ const tails: Record<string, Buffer> = {
   'more than is read at once': Buffer.from(`{"id":5,"name":"${'x'.repeat(200_000)}`),
 };
 
-/** What no write of a log begins with. */
+/** Tails with which no write of a log begins. */
 const otherTails: Record<string, Buffer> = {
   'bytes that are no text': Buffer.from([0xff, 0xfe, 0x00, 0x80, 0x0d]),
   'the end of a file of DOS': Buffer.from('\x1a'),
@@ -68,7 +68,7 @@ for (const [what, tail] of Object.entries({ ...tails, ...otherTails }))
     }
   });
 
-t.test('a last line that lacks only its newline is kept, and gets it', async (t) => {
+t.test('a last line that lacks only its newline is kept, and gets the newline', async (t) => {
   const reported = t.capture(console, 'error', () => undefined);
   const lines = [lineOf(REED), lineOf({ ...REED, name: '"' })];
   for (const line of lines)
@@ -91,7 +91,7 @@ t.test('a last line that lacks only its newline is kept, and gets it', async (t)
 
 t.test('a last line that another process completes meanwhile is not changed', async (t) => {
   const path = logAt(t, lineOf(REED).slice(0, -1));
-  // The size is read right before the write.
+  // The log reads the size of the file right before it writes.
   const fs: System = {
     ...nodeSystem,
     statSync(...args) {
@@ -145,8 +145,8 @@ t.test('a tail that another process completes meanwhile is not cut off', async (
 });
 
 /**
- * What verifying finds: the plants, the byte offset at which the last line ends, what is torn, and
- * all damage.
+ * What verifying a log finds: the number of plants, the byte offset at which the last line ends,
+ * the torn tail, and all damaged lines.
  */
 async function verified(path: string, fs: System = nodeSystem) {
   const all: object[] = [];
@@ -187,7 +187,7 @@ t.test('verifying finds each damaged line with its number, offset and reason', a
   t.strictSame(contentOf(dirname(path)), { 'plants.jsonl': whole + torn }, 'nothing is changed');
 });
 
-t.test('verifying ends when it is left, and closes the file', async (t) => {
+t.test('verifying can be left early, and then closes the file', async (t) => {
   const fs = faultyFileSystem();
   const path = logAt(t, logOf(manyPlants(3_000)));
   for await (const { plants } of verifyLog(fs, path)) {
@@ -197,7 +197,7 @@ t.test('verifying ends when it is left, and closes the file', async (t) => {
   t.equal(fs.openFiles, 0);
 });
 
-t.test('lines that a server appends meanwhile are checked, and progress ends at 1', async (t) => {
+t.test('verifying checks lines that a server appends, and its progress ends at 1', async (t) => {
   const plants = manyPlants(6_000);
   const first = logOf(plants.slice(0, 3_000));
   const path = logAt(t, first);
@@ -226,7 +226,7 @@ t.test('reading a log stops when a signal is aborted, and changes nothing', asyn
     const path = logAt(t, contents[what] ?? content);
     const stop = new AbortController();
     const onProgress = () => stop.abort(new Error('enough'));
-    // It has no lines between which it could be aborted.
+    // An empty log has no lines between which the reading could be aborted.
     if (contents[what] === '') onProgress();
     const reading = read(path, { signal: stop.signal, onProgress });
     await t.rejects(reading, { ...UNAVAILABLE, cause: { message: 'enough' } }, what);

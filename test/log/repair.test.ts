@@ -39,7 +39,7 @@ import {
   UNAVAILABLE,
 } from './support.js';
 
-/** A log with a damaged line, and the same log without it. */
+/** The lines of two plants, and a log with a damaged line. */
 const [fern, ivy] = [lineOf(FERN), lineOf(IVY)];
 const DAMAGED = `x\n${fern}`;
 
@@ -47,7 +47,7 @@ function repair(path: string, fs = nodeSystem): Promise<Repair | undefined> {
   return repairLog(fs, path);
 }
 
-/** Where a repair of the log at `path` keeps the old log. */
+/** The path at which a repair of the log at `path` keeps the old log. */
 function oldLogOf(path: string, content = DAMAGED): string {
   return join(dirname(path), nameOfKept('damaged', content));
 }
@@ -57,7 +57,9 @@ function keptLog(path: string, content = DAMAGED): Record<string, string> {
   return { [basename(oldLogOf(path, content))]: content };
 }
 
-/** A line, and what a repair makes of it: nothing if it removes it. */
+/**
+ * A line, and the line that a repair leaves in its place: an empty string if the line is removed.
+ */
 type Repaired = readonly [before: string, after: string];
 
 const kept = (line: string): Repaired => [line, line];
@@ -176,7 +178,7 @@ t.test('a repair of many damaged lines takes few writes', async (t) => {
   t.ok(writes < 20, `${writes} writes`);
 });
 
-t.test('what is no log with damaged lines is not repaired', async (t) => {
+t.test('a log without damaged lines is not repaired', async (t) => {
   for (const content of ['', fern, `${fern}{"id":8,"na`, '{"id":8,"na', '\0\0']) {
     const path = logAt(t, content);
     const { ino } = statSync(path);
@@ -216,7 +218,8 @@ t.test('a log that was put back after a repair can be repaired again', async (t)
 
 t.test('a repair does not touch a log that another repair has replaced', async (t) => {
   const path = logAt(t, DAMAGED);
-  // The second repair has opened the damaged file; before it takes the lock, all of this happens.
+  // All of this happens after the second repair has opened the damaged file, and before it takes
+  // the lock.
   const fs: System = {
     ...nodeSystem,
     async realpath(given) {
@@ -244,7 +247,7 @@ const CHANGES: Record<string, { change: (path: string) => void; after: string }>
 for (const [what, { change, after }] of Object.entries(CHANGES))
   t.test(`a repair does not touch the log if ${what} meanwhile`, async (t) => {
     const path = logAt(t, DAMAGED);
-    // It happens once the repair has read all of the log.
+    // The change happens once the repair has read all of the log.
     const fs: System = {
       ...nodeSystem,
       async link(existing, name) {
@@ -304,7 +307,7 @@ t.test('the log is either unchanged or completely repaired if an operation fails
     const about = `operation ${nth}, ${fs.operations[nth - 1] ?? 'none'}`;
     if (outcome instanceof Error) t.match(outcome, UNAVAILABLE, about);
 
-    // A lock that could not be removed is removed by the next one.
+    // A lock that could not be removed is removed by the next process that locks the log.
     const left = filesIn(dirname(path));
     const allowed = [
       { 'plants.jsonl': before },

@@ -22,7 +22,7 @@ import { ignore } from './support.js';
 const STORED = resolve('test/log/stored/1.0.0.jsonl');
 const CONTENT = readFileSync(STORED, 'utf8');
 
-/** The plants in the file. */
+/** The plants whose lines are in the file. */
 const PLANTS: readonly NewPlant[] = [
   { id: 7n, name: 'Boston fern', tag: 'indoor' },
   { id: 8n, name: 'ivy' },
@@ -54,8 +54,8 @@ function command(dist: string, ...args: string[]): { status: number | null; stdo
 
 const EXPORTED = CONTENT.replace(/,"crc32":\d+\}$/gm, '}');
 
-/** Checks that a build takes the stored lines wherever they are read. */
-async function readsStoredLines(t: Test, dist: string, path: string): Promise<void> {
+/** Checks that a build accepts the stored lines wherever it reads lines. */
+async function expectStoredLines(t: Test, dist: string, path: string): Promise<void> {
   const { openPlantLog } = (await import(join(dist, 'log/log.js'))) as typeof Log;
   const { readPlantLog } = (await import(join(dist, 'log/read.js'))) as typeof Read;
   t.strictSame(await collect(readPlantLog(path)), PLANTS);
@@ -84,7 +84,7 @@ async function readsStoredLines(t: Test, dist: string, path: string): Promise<vo
 t.test('lines of 1.0.0 are read, compared, exported, imported and repaired', async (t) => {
   const path = join(t.testdir(), 'plants.jsonl');
   copyFileSync(STORED, path);
-  await readsStoredLines(t, resolve('dist'), path);
+  await expectStoredLines(t, resolve('dist'), path);
   for (const lines of [CONTENT, EXPORTED]) {
     const cwd = t.testdir({ 'lines.jsonl': lines });
     await runHere(t, { args: ['import', 'lines.jsonl'], cwd, env: ENV });
@@ -95,14 +95,14 @@ t.test('lines of 1.0.0 are read, compared, exported, imported and repaired', asy
   await log.close();
 });
 
-/** Whether a plant keeps {@link RULES}. */
-const keepsRules = ({ name, tag }: NewPlant): boolean => tag !== undefined && name.length <= 100;
+/** Whether a plant obeys {@link RULES}. */
+const obeysRules = ({ name, tag }: NewPlant): boolean => tag !== undefined && name.length <= 100;
 
-t.test('a rule for new plants does not hold for stored plants', async (t) => {
+t.test('a rule for new plants does not apply to stored plants', async (t) => {
   const dist = buildWithMoreRules(t);
   const path = join(dist, '../plants.jsonl');
   copyFileSync(STORED, path);
-  await readsStoredLines(t, dist, path);
+  await expectStoredLines(t, dist, path);
 
   const { openPlantLog } = (await import(join(dist, 'log/log.js'))) as typeof Log;
   const { parseNewPlant } = (await import(join(dist, 'plant-json.js'))) as typeof PlantJson;
@@ -110,7 +110,7 @@ t.test('a rule for new plants does not hold for stored plants', async (t) => {
   for (const plant of PLANTS) {
     const about = `id ${plant.id}`;
     const body = Buffer.from(inJson(plant));
-    if (keepsRules(plant)) {
+    if (obeysRules(plant)) {
       t.strictSame(parseNewPlant(body), plant, about);
       t.equal(await log.add(plant), 'unchanged', about);
     } else {
@@ -120,7 +120,7 @@ t.test('a rule for new plants does not hold for stored plants', async (t) => {
   }
   await log.close();
 
-  const kept = PLANTS.filter(keepsRules).length;
+  const kept = PLANTS.filter(obeysRules).length;
   const counts = `: ${kept} plants imported, 0 unchanged, ${PLANTS.length - kept} lines refused\n`;
   t.match(command(dist, 'import', path), { status: 1, stdout: counts });
 });

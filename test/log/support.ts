@@ -18,8 +18,8 @@ export const UNAVAILABLE = { name: 'PlantStoreError', code: 'unavailable' };
 export const LOCKED = { name: 'PlantStoreError', code: 'locked' };
 
 /**
- * The path of a log in a folder of its own. Without content, the file is missing. A string has
- * bytes, in Latin-1.
+ * The path of a log in a new folder. Without `content`, the file is missing. A string is written in
+ * Latin-1.
  */
 export function logAt(t: Test, content?: string | Buffer): string {
   const bytes = typeof content === 'string' ? Buffer.from(content, 'latin1') : content;
@@ -31,12 +31,12 @@ export function lineOf(plant: NewPlant): string {
   return Buffer.from(encodeRecord(plant)).toString('latin1');
 }
 
-/** A line with the checksum that belongs to it. */
+/** A line with the right checksum. */
 export function signed(members: string, encoding: BufferEncoding = 'utf8'): string {
   return `${members},"crc32":${crc32(Buffer.from(members, encoding))}}\n`;
 }
 
-/** The content of every file in a folder. It is an error if a lock is left. */
+/** The content of every file in a folder. Throws if a lock is left there. */
 export function contentOf(folder: string, names = readdirSync(folder)): Record<string, string> {
   return Object.fromEntries(
     names.map((name) => [name, readFileSync(join(folder, name), 'latin1')]),
@@ -64,7 +64,7 @@ export interface OpenedLog {
   readonly content: () => string;
 }
 
-/** Opens a log, which is closed when the test ends. */
+/** Opens a log on a file system with faults. The log is closed when the test ends. */
 export async function openWithFaults(
   t: Test,
   faults: Faults = {},
@@ -78,7 +78,7 @@ export async function openWithFaults(
   return { fs, path, log, reports, content: () => readFileSync(path, 'utf8') };
 }
 
-/** How many operations of a kind there were. */
+/** The number of operations of a kind so far. */
 export function countOf({ operations }: FaultyFileSystem, kind: string): number {
   return operations.filter((each) => each === kind).length;
 }
@@ -98,8 +98,8 @@ export function holdNext(fs: FaultyFileSystem, kind: string, fault: Fault = {}):
 export const HANGING = { ...UNAVAILABLE, message: /has not returned for 10 s$/ };
 
 /**
- * Adds plants, of which the next operation of a kind hangs for so long that they are refused.
- * Resolves to the gate at which it waits.
+ * Adds plants, and lets the next operation of a kind hang for so long that the plants are refused.
+ * Resolves to the gate at which the operation waits.
  */
 export async function hangNext(
   t: Test,
@@ -112,7 +112,8 @@ export async function hangNext(
   const refused = plants.map((plant) => t.rejects(log.add(plant), HANGING));
   await gate.reached;
   await fs.expire();
-  // Without a timer, nothing would keep the process alive until the test ends with its title.
+  // No timer keeps the process running: if the test waited here, the process would end without the
+  // title of the test.
   if (await isPending(Promise.all(refused))) throw new Error('plants still wait after 10 s');
   return gate;
 }
@@ -131,7 +132,10 @@ export interface Fault {
   readonly hangs?: Gate;
 }
 
-/** Faults, by the operation's number among all, or by its kind and its number among those. */
+/**
+ * Faults, by the number of the operation among all operations, or by its kind and its number among
+ * the operations of this kind.
+ */
 export type Faults = Record<number | `${string} ${number}`, Fault>;
 
 export interface FaultyFileSystem extends System {
@@ -141,7 +145,10 @@ export interface FaultyFileSystem extends System {
   readonly faults: Faults;
   /** How many files are open. */
   readonly openFiles: number;
-  /** Lets 10 s pass, or this time. An operation that is still in progress then hangs. */
+  /**
+   * Lets 10 s pass, or `ms` milliseconds. An operation that is still in progress then counts as
+   * hanging.
+   */
   expire(ms?: number): Promise<void>;
 }
 
@@ -193,7 +200,7 @@ export function faultyFileSystem(
     ...intercept({ ...withoutDisk, dsyncIsDurable }, perform),
     sleep,
     startTimer(onExpiry, ms) {
-      // As Node's timers, it expires in the asynchronous context in which it was started.
+      // Like Node's timers, this one expires in the asynchronous context in which it was started.
       const expire = AsyncResource.bind(onExpiry);
       const refresh = (): unknown => running.set(expire, now + ms);
       refresh();
@@ -217,7 +224,10 @@ export function faultyFileSystem(
   };
 }
 
-/** Does not wait for the disk: no test depends on it, and thousands of logs open faster. */
+/**
+ * The real system, but it does not wait for the disk: no test depends on the disk, and thousands of
+ * logs open faster.
+ */
 const withoutDisk: System = {
   ...nodeSystem,
   open: (path, flags, mode) => nodeSystem.open(path, flags & ~constants.O_DSYNC, mode),
@@ -246,9 +256,9 @@ export function systemError(code: string, syscall: string): NodeJS.ErrnoExceptio
   return Object.assign(error, { code, syscall }, errno === undefined ? {} : { errno: -errno });
 }
 
-/** Where an operation waits. */
+/** A gate at which operations wait until it is opened. */
 export interface Gate {
-  /** Resolves when a caller has reached the gate. */
+  /** Resolves once an operation has reached the gate. */
   readonly reached: Promise<void>;
   pass(): Promise<void>;
   open(): void;

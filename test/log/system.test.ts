@@ -34,7 +34,7 @@ t.test('a log works in a process in which an agent has wrapped node:fs', async (
       await log.close();
     }`;
   const args = ['--require', join(folder, 'agent.cjs'), '--input-type=module', '--eval', script];
-  // Without bytes that are counted, a start would never end, and a write would fill the disk.
+  // If the numbers of bytes were lost, a start would never end, and a write would fill the disk.
   const { stdout, stderr, signal } = spawnSync(process.execPath, args, {
     encoding: 'utf8',
     timeout: 20_000,

@@ -25,7 +25,7 @@ import { freePort } from '../helpers/service.js';
 
 const execute = promisify(execFile);
 
-/** Where Debian installs the commands that are not in a folder of the `PATH`. */
+/** The folder in which Debian installs the commands that are not in the `PATH`. */
 const DEBIAN = '/usr/lib/postgresql';
 const RELEASES = existsSync(DEBIAN)
   ? readdirSync(DEBIAN).toSorted((a, b) => Number(b) - Number(a))
@@ -49,10 +49,12 @@ function idOfPostgres(option: string): number {
   return Number(spawnSync('id', [option, 'postgres'], { encoding: 'utf8' }).stdout);
 }
 
-/** The user of the servers, which refuse to run as root, if it is another one. */
+/**
+ * The user that runs the servers if this process runs as root, as which PostgreSQL refuses to run.
+ */
 export const USER = isRoot ? { uid: idOfPostgres('-u'), gid: idOfPostgres('-g') } : undefined;
 
-/** Why tests with these commands cannot run on this machine, or false. */
+/** Why tests with these commands cannot run on this machine, or `false`. */
 export function missingForServers(...commands: readonly string[]): string | false {
   const absent = ['initdb', 'pg_ctl', ...commands].filter((command) => !find(command));
   if (absent.length > 0) return `not installed: ${absent.join(', ')}`;
@@ -94,7 +96,10 @@ export async function startCluster(t: Test, authentication = ''): Promise<Cluste
   return serve(t, folder);
 }
 
-/** A copy takes a third of the time of `initdb`. The next build removes what this leaves. */
+/**
+ * Copies the data folder of a new server from a template, which takes a third of the time of
+ * `initdb`. The next build removes the template.
+ */
 async function copyTemplate(data: string): Promise<void> {
   const [release = ''] = /\d+/.exec(await runAsServer('initdb', '--version')) ?? [];
   const template = fileURLToPath(new URL(`template-${release}`, import.meta.url));
@@ -109,13 +114,13 @@ async function copyTemplate(data: string): Promise<void> {
   );
   const copy = `${template}-${process.pid}`;
   await execute('cp', ['-a', data, copy]);
-  // Not if another test file was faster.
+  // This fails if another test file has created the template meanwhile.
   await rename(copy, template).catch(() => undefined);
 }
 
 /** Stops a server and removes its folder, at the end of the test or when this process is killed. */
 function stopAtEnd(t: Test, data: string): void {
-  // It may have exited, or be suspended by SIGSTOP.
+  // The server may have exited, or be suspended by SIGSTOP.
   const command = `cat; kill -CONT $(head -n 1 "$1/postmaster.pid")
     "$0" -D "$1" -m immediate stop; rm -rf "\${1%/*}"`;
   const shell = spawn('sh', ['-c', command, find('pg_ctl') ?? '', data], {
@@ -192,8 +197,8 @@ async function serve(t: Test, folder: string) {
       await reload();
     },
     /**
-     * Creates an empty schema, which takes less time than a database, and returns the URL of its
-     * superuser, who may have settings, such as `work_mem = 64`.
+     * Creates an empty schema, which takes less time than a database. Resolves to the URL of the
+     * superuser that owns it, and that has these settings, such as `work_mem = 64`.
      */
     async createSchema(...settings: readonly string[]) {
       const name = `plants_${++names}`;
@@ -212,7 +217,7 @@ async function serve(t: Test, folder: string) {
     async suspend() {
       const rows = await sql('SELECT pid FROM pg_stat_activity');
       pids = [pid(), ...rows.map(({ pid }) => pid)].map(String);
-      // It fails in the end: the process that answered has ended by then.
+      // The command fails, because the process that answered the query has ended by then.
       spawnSync('kill', ['-s', 'STOP', ...pids]);
     },
     resume: async () => spawnSync('kill', ['-s', 'CONT', ...pids]),
@@ -222,14 +227,13 @@ async function serve(t: Test, folder: string) {
 let names = 0;
 
 /**
- * Starts a pair of servers, of which the first one acknowledges a commit once the second one has
- * it.
+ * Starts a pair of servers. The primary acknowledges a commit once the standby has it.
  */
 export async function startPair(t: Test): Promise<{ primary: Cluster; standby: Cluster }> {
   const primary = await startCluster(t);
   const folder = serverFolder(t);
   const copy = join(folder, 'data');
-  // Not by pg_basebackup, which must not be older than the server.
+  // The files are copied, because pg_basebackup must not be older than the server.
   await primary.stop();
   await runAsServer('cp', '-a', primary.data, copy);
   await primary.start();
@@ -244,7 +248,7 @@ export async function startPair(t: Test): Promise<{ primary: Cluster; standby: C
 
 export type Row = Record<string, unknown>;
 
-/** Runs SQL on a connection of its own, and returns the rows. */
+/** Runs SQL on a new connection, and returns the rows. */
 export async function query(url: string, text: string): Promise<Row[]> {
   const client = new pg.Client(url);
   await client.connect();
@@ -256,8 +260,8 @@ export async function query(url: string, text: string): Promise<Row[]> {
 }
 
 /**
- * Begins a transaction of another program. Returns what rolls it back, which the end of the test
- * does, too.
+ * Begins a transaction as another program would. Resolves to a function that rolls it back. The end
+ * of the test rolls it back, too.
  */
 export async function begin(t: Test, url: string, text: string): Promise<() => Promise<void>> {
   const client = new pg.Client(url);
@@ -268,8 +272,8 @@ export async function begin(t: Test, url: string, text: string): Promise<() => P
   return rollBack;
 }
 
-/** Runs PL/pgSQL before each row is inserted. */
-export async function trigger(url: string, body: string): Promise<void> {
+/** Creates a trigger that runs PL/pgSQL before each row is inserted. */
+export async function createTrigger(url: string, body: string): Promise<void> {
   await query(
     url,
     `CREATE OR REPLACE FUNCTION before_plant() RETURNS trigger LANGUAGE plpgsql

@@ -1,4 +1,4 @@
-/* The program with a database. */
+/* Tests the program with a database. */
 import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { syncBuiltinESMExports } from 'node:module';
@@ -86,7 +86,7 @@ t.test('with a database', { skip: missingForServers() }, async (t) => {
     },
   );
 
-  t.test('it is ready while its database can store plants', async (t) => {
+  t.test('the program is ready while its database can store plants', async (t) => {
     const program = await start(t, { env: { ...env, PLANT_STORE_MONITOR_PORT: '0' } });
     const [, monitor = ''] = await program.says('stdout', /^monitor: (http:.*)\n/m);
     const page = async (path: string): Promise<string> => (await fetch(monitor + path)).text();
@@ -105,9 +105,9 @@ t.test('with a database', { skip: missingForServers() }, async (t) => {
     t.notOk(samples.has('plant_store_log_plants'), 'there is no log');
   });
 
-  t.test('a start tries again every 3 s, but not if no wait can help', async (t) => {
+  t.test('a start tries again every 3 s, unless waiting cannot help', async (t) => {
     const pause = timers.setTimeout;
-    // Teardowns run in the reverse order.
+    // Teardowns run in reverse order: this one runs after `setTimeout` is restored.
     t.teardown(syncBuiltinESMExports);
     const started = t.capture(timers, 'setTimeout', (ms = 0, ...more: [unknown, TimerOptions]) =>
       pause(ms / 100, ...more),
@@ -122,7 +122,7 @@ t.test('with a database', { skip: missingForServers() }, async (t) => {
     t.equal(await (await fetch(page)).text(), 'starting');
     await cluster.start();
     await program.says('stdout', /^plant-store listening/);
-    // Shorter ones are those of the test.
+    // Shorter pauses are those of the test.
     const pauses = started().flatMap(({ args: [ms = 0] }) => (ms > 100 ? ms : []));
     t.strictSame(new Set(pauses), new Set([3_000]));
     program.send('SIGTERM');

@@ -1,4 +1,4 @@
-/* The documented backup, restoring and moving, as an operator types the commands into one shell. */
+/* Types the documented commands for backup, restoring and moving into a shell, as operators do. */
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -12,7 +12,7 @@ import { follow } from '../helpers/program.js';
 import { missingForServers, startCluster } from './cluster.js';
 
 t.test(
-  'a copy is restored, and plants move there and back',
+  'a copy is restored, and plants move to PostgreSQL and back',
   { skip: missingForServers() },
   async (t) => {
     const cluster = await startCluster(t);
@@ -24,14 +24,15 @@ t.test(
     const env = { ...process.env, PLANT_STORE_PORT: '0' };
     const child = spawn('sh', ['-u'], { cwd, env, stdio: 'pipe', detached: true });
     const shell = follow(t, child);
-    // The programs that the shell has started.
+    // Kills the programs that the shell has started.
     t.teardown(() => {
       if (child.exitCode === null) process.kill(-Number(child.pid), 'SIGKILL');
     });
     const type = (commands: string): unknown => child.stdin.write(commands);
 
     /**
-     * Resolves, once the programs have served this many times, to what the latest one has printed.
+     * Resolves once programs have started to serve this many times, to what the latest program has
+     * printed.
      */
     async function serves(times: number): Promise<string> {
       const printed = new RegExp(`(?:[^]*?^token: .*\\n){${times}}`, 'm');
@@ -63,7 +64,7 @@ t.test(
     type(toPostgres.replace(/postgres:\S+/, 'postgres://plants@127.0.0.1:1/plants'));
     await shell.says('stderr', /PLANT_STORE_DATABASE_URL: .*ECONNREFUSED/);
     t.equal(await post(restored, 3n), 200, 'the log is still served');
-    // A plant that is stored once the lines are counted is imported after the program has ended.
+    // A plant that is stored after the lines were counted is imported after the program has ended.
     const [count = '', copy = ''] = toPostgres
       .replace(/postgres:\S+/, cluster.url)
       .split(/(?<=^COUNT=.*\n)/m);

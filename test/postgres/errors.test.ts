@@ -21,7 +21,7 @@ async function standIn(t: Test, answer: (socket: Socket) => void): Promise<strin
   return `127.0.0.1:${await listen(t, server)}`;
 }
 
-/** Starts one that answers with an error. */
+/** Starts a stand-in that answers with an error. */
 function refusing(t: Test, code: string): Promise<string> {
   const fields = Buffer.from(`SFATAL\0VFATAL\0C${code}\0Mof ${code}\0\0`);
   const head = Buffer.from('E\0\0\0\0');
@@ -29,12 +29,15 @@ function refusing(t: Test, code: string): Promise<string> {
   return standIn(t, (socket) => socket.end(Buffer.concat([head, fields])));
 }
 
-/** Lets a client in. */
+/** The bytes that let a client in. */
 const WELCOME = Buffer.from('R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I', 'latin1');
-/** Answers a statement with no rows. */
+/** The answer to a statement, without rows. */
 const DONE = Buffer.from('1\0\0\0\x042\0\0\0\x04n\0\0\0\x04C\0\0\0\x08SET\0Z\0\0\0\x05I', 'latin1');
 
-/** Starts one that answers the first statements of each client, and hangs up at the next one. */
+/**
+ * Starts a stand-in that answers the first statements of each client, and hangs up at the next
+ * statement.
+ */
 async function answering(t: Test, statements: number) {
   let clients = 0;
   const host = await standIn(t, (socket) => {
@@ -46,7 +49,7 @@ async function answering(t: Test, statements: number) {
   return { host, clients: () => clients };
 }
 
-/** How openPostgresStore fails with these hosts and parameters of the URL. */
+/** The error with which openPostgresStore rejects for these hosts and parameters of the URL. */
 async function failure(hosts: string, query = '', timeoutMs = 60_000): Promise<Error> {
   const opening = openPostgresStore({ url: `postgres://me@${hosts}/plants${query}`, timeoutMs });
   return opening.then(
@@ -78,7 +81,7 @@ t.test('an error is transient if it may pass by itself', async (t) => {
     ['EAI_AGAIN', 'getaddrinfo'],
     ['ETIMEDOUT', 'read'],
     ['EPIPE', 'write'],
-    // The right to use a socket is missing, and a certificate is a folder.
+    // The right to use a socket is missing; a certificate is a folder.
     ['EACCES', 'connect'],
     ['EISDIR', 'read'],
   ] as const) {
@@ -102,7 +105,7 @@ t.test('a reading that is aborted rejects with the reason, whatever that is', as
   }
 });
 
-t.test('of several hosts, each error is named, and one that is transient is enough', async (t) => {
+t.test('with several hosts, each error is named, and one transient error is enough', async (t) => {
   const away = `127.0.0.1:${await freePort()}`;
   const password = await refusing(t, '28P01');
   for (const hosts of [`${away},${password}`, `${password},${away}`]) {
@@ -179,7 +182,7 @@ function connector(t: Test, ...hosts: readonly string[]) {
 const LOST = { message: 'Connection terminated unexpectedly' };
 
 t.test(
-  'a statement whose answer was lost may have run, and is sent to no other host',
+  'a statement that may have run, because its answer was lost, is sent to no other host',
   async (t) => {
     const first = await answering(t, 1);
     const second = await answering(t, 2);

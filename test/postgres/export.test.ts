@@ -1,4 +1,4 @@
-/* Reading the plants of a database, and the command that prints them. */
+/* Tests reading the plants of a database, and the command that prints them. */
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
@@ -113,7 +113,7 @@ t.test('plants are read from a database', { skip: missingForServers() }, async (
     await t.rejects(collect(readPostgresPlants({ url })), { code: 'unavailable', message });
   });
 
-  t.test('a rule for new plants does not hold for stored plants', async (t) => {
+  t.test('a rule for new plants does not apply to stored plants', async (t) => {
     const url = await created(TABLE, ONE);
     const path = join(buildWithMoreRules(t), 'postgres/index.js');
     const { openPostgresStore, readPostgresPlants } = (await import(path)) as typeof Postgres;
@@ -133,7 +133,7 @@ t.test('plants are read from a database', { skip: missingForServers() }, async (
     const sockets = (): number =>
       process.getActiveResourcesInfo().filter((each) => each.startsWith('TCPSocket')).length;
     const before = sockets();
-    /** Checks it once the event loop has had the time to close a socket. */
+    /** Checks the number of sockets once the event loop has had the time to close one. */
     async function expectAsBefore(what: string): Promise<void> {
       for (let turns = 0; turns < 1_000 && sockets() > before; turns++) await nextTurn();
       t.equal(sockets(), before, what);

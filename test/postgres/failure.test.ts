@@ -13,11 +13,11 @@ t.test('while the database is away', { skip: missingForServers() }, async (t) =>
     'BEGIN; LOCK TABLE plants; CREATE TABLE copy AS TABLE plants; DROP TABLE plants; COMMIT';
   const RESTORE = 'ALTER TABLE copy ADD PRIMARY KEY (id); ALTER TABLE copy RENAME TO plants';
   type Action = (url: string) => Promise<unknown>;
-  /** How a server fails, and how that is mended. */
+  /** How a server fails, and how the failure is mended. */
   const failures: Record<string, [fail: Action, mend: Action]> = {
     'the server is killed': [
       async () => process.kill(cluster.pid(), 'SIGKILL'),
-      // Not before its other processes have ended.
+      // The server can start once its other processes have ended.
       () => until(() => succeeds(cluster.start())),
     ],
     'the server hangs': [() => cluster.suspend(), cluster.resume],
@@ -26,17 +26,18 @@ t.test('while the database is away', { skip: missingForServers() }, async (t) =>
   for (const [what, [fail, mend]] of Object.entries(failures))
     t.test(`no acknowledged plant is lost: ${what}`, async (t) => {
       const url = await cluster.createSchema();
-      // Long where it is not waited for, so that no plant is refused because the machine is busy.
+      // The time limit is long unless the test waits for it, so that a busy machine refuses no
+      // plant.
       const timeoutMs = what === 'the server hangs' ? 2_000 : 60_000;
       const store = await openStore(t, { url, timeoutMs });
       const load = startStoreLoad([store]);
-      await load.proceeds();
+      await load.untilProgress();
       await fail(url);
       await until(() => store.reports.length > 0);
       await t.rejects(store.check(), { code: 'unavailable' });
       await mend(url);
-      await load.proceeds();
-      await load.losesNothing(t, url);
+      await load.untilProgress();
+      await load.expectNothingLost(t, url);
       await until(() => succeeds(store.check()));
       if (what === 'the table is dropped') t.match(store.reports[0], /refuses a plant: .*plants/);
       else t.match(store.reports, exactly(/plants are refused/, /stored again/), 'each once');
@@ -44,7 +45,7 @@ t.test('while the database is away', { skip: missingForServers() }, async (t) =>
 
   t.test('no acknowledged plant is lost: connections are cut anywhere', async (t) => {
     const url = await cluster.createSchema();
-    // Creates the table, however long that takes.
+    // Opening this store creates the table, which may take longer than the time limit below.
     await openStore(t, { url });
     const proxy = await startProxy(t, url);
     const store = await openStore(t, { url: proxy.url, timeoutMs: 150 });
@@ -53,7 +54,7 @@ t.test('while the database is away', { skip: missingForServers() }, async (t) =>
     let cuts = 0;
     proxy.nextCut = () => ({ bytes: ++cuts * 53, mode: modes[cuts % 3] ?? 'fin' });
     const plants = plantsFrom(0, 160).map((plant, n) => ({ ...plant, tag: 'x'.repeat(n) }));
-    // Eight at a time, so that there are batches.
+    // Eight plants at a time, so that there are batches.
     for (let n = 0; n < plants.length; n += 8)
       await Promise.all(plants.slice(n, n + 8).map((plant) => addUntilStored(store, plant)));
     proxy.nextCut = () => undefined;

@@ -8,10 +8,10 @@ const CLIENTS = 64;
 
 /** Clients that add new plants all the time. */
 export interface StoreLoad {
-  /** Resolves once as many more plants are acknowledged as there are usually in a moment. */
-  proceeds(): Promise<void>;
+  /** Resolves once 1,000 more plants are acknowledged. */
+  untilProgress(): Promise<void>;
   /** Ends the load, and checks that the database holds every plant that was acknowledged. */
-  losesNothing(t: Test, url: string): Promise<void>;
+  expectNothingLost(t: Test, url: string): Promise<void>;
 }
 
 export function startStoreLoad(stores: readonly PlantStore[]): StoreLoad {
@@ -27,11 +27,11 @@ export function startStoreLoad(stores: readonly PlantStore[]): StoreLoad {
     }
   });
   return {
-    async proceeds() {
+    async untilProgress() {
       const before = acknowledged.length;
       await until(() => acknowledged.length > before + 1_000);
     },
-    async losesNothing(t, url) {
+    async expectNothingLost(t, url) {
       isOver = true;
       await Promise.all(clients);
       const rows = await query(url, 'SELECT id::text, name FROM plants');

@@ -2,7 +2,7 @@ import t from 'tap';
 
 import { exactly } from '../helpers/exactly.js';
 import { FERN, IVY } from '../helpers/plants.js';
-import { begin, missingForServers, query, startCluster, trigger } from './cluster.js';
+import { begin, missingForServers, query, startCluster, createTrigger } from './cluster.js';
 import { addUntilStored, openStore, plantsFrom, refusedOf } from './support.js';
 
 const LOCK_TIMEOUT = { code: 'unavailable', message: /lock timeout$/ };
@@ -13,19 +13,19 @@ const FAILING: Record<string, string> = {
   '42P01': `PERFORM 'missing'::regclass`,
 };
 
-// With whatever SQLSTATE it chooses.
+// A trigger may raise any SQLSTATE.
 for (const code of ['P0001', '26000', '55P03', '57014'])
   FAILING[code] = `RAISE 'a weed' USING ERRCODE = '${code}'`;
 
-t.test('what is refused refuses no other plant', { skip: missingForServers() }, async (t) => {
+t.test('a refused plant causes no other refusals', { skip: missingForServers() }, async (t) => {
   const cluster = await startCluster(t);
 
   /** How many statements the server has ended for a reason. */
   const endedBy = (reason: string): number => cluster.log().split(`due to ${reason}`).length - 1;
 
-  t.test('a row that another program holds, one of 100', async (t) => {
+  t.test('of 100 plants, only the one whose row another program holds is refused', async (t) => {
     const url = await cluster.createSchema();
-    // Its lock_timeout is 400 ms.
+    // The lock_timeout of the store is 400 ms.
     const store = await openStore(t, { url, connections: 1, timeoutMs: 20_000 });
     const rollBack = await begin(t, url, `INSERT INTO plants VALUES (98, 'plant 98')`);
     const before = endedBy('lock timeout');
@@ -37,7 +37,7 @@ t.test('what is refused refuses no other plant', { skip: missingForServers() }, 
     t.equal(await addUntilStored(store, { id: 98n, name: 'plant 98' }), 'created');
   });
 
-  t.test('many rows that are held do not make the rest wait longer than the limit', async (t) => {
+  t.test('however many rows are held, no plant waits longer than the limit', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url, connections: 1, timeoutMs: 2_000 });
     const plants = plantsFrom(0, 500);
@@ -59,11 +59,11 @@ t.test('what is refused refuses no other plant', { skip: missingForServers() }, 
     const url = await cluster.createSchema(...long);
     const store = await openStore(t, { url, connections: 1 });
     const values = times.map((name) => `current_setting('${name}')`);
-    await trigger(url, `RAISE '% % %', ${values.join()};`);
+    await createTrigger(url, `RAISE '% % %', ${values.join()};`);
     await t.rejects(store.add(FERN), { message: /: 24s 1200ms 0$/ });
 
     const impatient = await openStore(t, { url, connections: 1, timeoutMs: 500 });
-    await trigger(
+    await createTrigger(
       url,
       `IF NEW.name = '${IVY.name}' THEN PERFORM pg_sleep(3600); END IF; RETURN NEW;`,
     );
@@ -75,7 +75,7 @@ t.test('what is refused refuses no other plant', { skip: missingForServers() }, 
     t.equal(await addUntilStored(impatient, FERN), 'created');
   });
 
-  t.test('a plant that a trigger refuses, one of 100', async (t) => {
+  t.test('of 100 plants, only the one that a trigger refuses is refused', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url, connections: 1 });
     const { username } = new URL(url);
@@ -84,7 +84,7 @@ t.test('what is refused refuses no other plant', { skip: missingForServers() }, 
     const plants = plantsFrom(0, 100).map((plant) => ({ ...plant, name: 'plants' }));
     plants[42] = { id: 42n, name: 'a weed' };
     for (const [code, sql] of Object.entries(FAILING)) {
-      await trigger(url, `IF NEW.name = 'a weed' THEN ${sql}; END IF; RETURN NEW;`);
+      await createTrigger(url, `IF NEW.name = 'a weed' THEN ${sql}; END IF; RETURN NEW;`);
       const error = { code: 'unavailable', cause: { code } };
       t.match(await refusedOf(store, plants), exactly({ plant: { id: 42n }, error }), code);
       await query(url, 'TRUNCATE plants');
@@ -97,20 +97,20 @@ t.test('what is refused refuses no other plant', { skip: missingForServers() }, 
     for (const code of ['08000', '25006', '53100', '57P05', '58030', 'XX000']) {
       const url = await cluster.createSchema();
       const store = await openStore(t, { url, connections: 1 });
-      await trigger(url, `RAISE 'a fault' USING ERRCODE = '${code}';`);
+      await createTrigger(url, `RAISE 'a fault' USING ERRCODE = '${code}';`);
       const refused = await refusedOf(store, [FERN, IVY]);
       const error = { code: 'unavailable', cause: { code } };
       t.match(refused, exactly({ plant: FERN, error }, { plant: IVY, error }), code);
-      await trigger(url, 'RETURN NEW;');
+      await createTrigger(url, 'RETURN NEW;');
       t.equal(await store.add(FERN), 'created');
       t.match(store.reports, exactly(/a fault; plants are refused/, /stored again/), code);
     }
   });
 
-  t.test('a plant whose trigger takes too long', async (t) => {
+  t.test('a plant whose trigger takes too long is refused, and others are stored', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url, connections: 1, timeoutMs: 1_000 });
-    await trigger(url, 'IF NEW.id = 42 THEN PERFORM pg_sleep(3600); END IF; RETURN NEW;');
+    await createTrigger(url, 'IF NEW.id = 42 THEN PERFORM pg_sleep(3600); END IF; RETURN NEW;');
     const slow = { id: 42n, name: 'slow' };
     // All clients try again, so that the slow plant is in each batch. A busy machine may need many
     // attempts.

@@ -1,6 +1,6 @@
 /*
- * One process, and two instances over a database, behind a proxy that is configured as documented,
- * and a pooler between stores and their database.
+ * Tests one process, and two instances with one database, behind a proxy that is configured as
+ * documented; then a pooler between stores and their database.
  */
 import { spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -114,7 +114,7 @@ t.test('behind nginx, restarts, kills and overload refuse no request', { skip },
   t.strictSame([...ledger.outcomes.keys()], [200]);
 });
 
-t.test('through PgBouncer in session mode', { skip: missingForServers('pgbouncer') }, async (t) => {
+t.test('PgBouncer in session mode works', { skip: missingForServers('pgbouncer') }, async (t) => {
   const cluster = await startCluster(t);
   const port = await freePort();
   const settings = join(serverFolder(t), 'pgbouncer.ini');
@@ -132,7 +132,7 @@ t.test('through PgBouncer in session mode', { skip: missingForServers('pgbouncer
   follow(t, spawn(find('pgbouncer') ?? '', [settings], USER));
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
   await until(() => succeeds(query(url, 'SELECT 1')));
-  // The later ones reuse the connections of the earlier ones to the server.
+  // PgBouncer gives the later stores the connections of the earlier ones to the server.
   for (const expected of ['created', 'unchanged']) {
     const stores = await Promise.all([1, 2].map(() => openStore(t, { url })));
     const plants = plantsFrom(0, 1_000);

@@ -11,9 +11,9 @@ export interface Cut {
 }
 
 export interface Proxy {
-  /** The URL of the database behind it. */
+  /** The URL of the database by way of the proxy. */
   readonly url: string;
-  /** Called for each new connection. */
+  /** Called for each new connection. Returns where the connection is cut, if it is. */
   nextCut: () => Cut | undefined;
 }
 

@@ -20,7 +20,7 @@ const PLANTS: NewPlant[] = [
 /** Why a store does not open for a role with this setting. */
 const REFUSED: Record<string, RegExp> = {
   [`default_transaction_read_only = 'on'`]: /read-only/,
-  // The table is missing, and that is an error.
+  // With this setting, the error of a missing table ends the connection.
   [`exit_on_error = 'on'`]: /Connection terminated unexpectedly$/,
 };
 
@@ -32,8 +32,11 @@ const OTHERS = [
   ...['search_path = "$user", pg_catalog', 'idle_in_transaction_session_timeout = 1'],
 ];
 
-/** Stores, compares and reads plants as a role, and checks that all of it means what it should. */
-async function meansTheSame(t: Test, settings: string, url: string): Promise<void> {
+/**
+ * Checks that storing, comparing and reading plants have the same results as without the settings
+ * of the role.
+ */
+async function expectSameResults(t: Test, settings: string, url: string): Promise<void> {
   const store = await openStore(t, { url, connections: 1 });
   const others = PLANTS.map(({ id, name }) => ({ id, name, tag: 'another' }));
   for (const [plants, expected] of [
@@ -49,13 +52,14 @@ async function meansTheSame(t: Test, settings: string, url: string): Promise<voi
 }
 
 /**
- * How many roles share the settings. Those with the same name, which are neighbours, are not of the
- * same role.
+ * The number of roles among which the settings are distributed. Neighbours, which may be values of
+ * the same setting, go to different roles.
  */
 const ROLES = 16;
 
-t.test('settings of the role', { skip: missingForServers() }, async (t) => {
-  // With some of them, a statement seems so costly that it would be compiled, which takes seconds.
+t.test('the settings of a role change no result', { skip: missingForServers() }, async (t) => {
+  // With some settings, a statement seems so costly that the server would compile it, which takes
+  // seconds.
   const cluster = await startCluster(t);
   await cluster.configure('SET jit_above_cost = -1');
   // Every value of each setting with a list of values that a role may have.
@@ -68,7 +72,7 @@ t.test('settings of the role', { skip: missingForServers() }, async (t) => {
   const left = all.filter((setting) => !REFUSED[setting]);
   for (let role = 0; role < ROLES; role++) {
     const settings = left.filter((_, n) => n % ROLES === role);
-    await meansTheSame(t, settings.join(), await cluster.createSchema(...settings));
+    await expectSameResults(t, settings.join(), await cluster.createSchema(...settings));
   }
   for (const [setting, message] of Object.entries(REFUSED)) {
     t.ok(all.includes(setting), `${setting} is a setting`);

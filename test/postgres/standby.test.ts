@@ -4,7 +4,7 @@ import { readPostgresPlants } from '../../dist/postgres/index.js';
 import { FERN } from '../helpers/plants.js';
 import { freePort } from '../helpers/service.js';
 import { collect } from '../helpers/stores.js';
-import { begin, missingForServers, startPair, succeeds, trigger, until } from './cluster.js';
+import { begin, missingForServers, startPair, succeeds, createTrigger, until } from './cluster.js';
 import { startStoreLoad } from './load.js';
 import { addUntilStored, openStore } from './support.js';
 
@@ -13,12 +13,12 @@ t.test('with a synchronous standby', { skip: missingForServers() }, async (t) =>
   const ports = [standby.port, await freePort(), primary.port];
   const url = `postgres://postgres@${ports.map((port) => `127.0.0.1:${port}`).join()}/postgres`;
   const options = { url, connections: 1, timeoutMs: 900 };
-  /** For statements that must not time out. */
+  /** Options for statements that must not time out. */
   const patient = { ...options, timeoutMs: 30_000 };
 
   const WAITING = `FROM pg_stat_activity WHERE wait_event = 'SyncRep'`;
   const waitsForStandby = (): Promise<unknown> => primary.finds(`SELECT ${WAITING}`);
-  /** The standby has a plant on its disk when it is acknowledged, but may show it later. */
+  /** When a plant is acknowledged, the standby has it on its disk, but may show it only later. */
   const appearsOnStandby = (id: bigint): Promise<unknown> =>
     standby.finds(`SELECT FROM plants WHERE id = ${id}`);
 
@@ -36,8 +36,8 @@ t.test('with a synchronous standby', { skip: missingForServers() }, async (t) =>
 
   t.test('a cancelled wait is no acknowledgement, even if the server hides warnings', async (t) => {
     const store = await openStore(t, patient);
-    // Without its own setting, a connection has that of the server, as it may behind PgBouncer.
-    await trigger(primary.url, 'RESET client_min_messages; RETURN NEW;');
+    // After RESET, a connection has the setting of the server, as it may have behind PgBouncer.
+    await createTrigger(primary.url, 'RESET client_min_messages; RETURN NEW;');
     t.teardown(() => primary.sql('DROP TRIGGER before_plant ON plants'));
     await primary.configure('SET client_min_messages = error');
     await standby.stop();
@@ -68,9 +68,9 @@ t.test('with a synchronous standby', { skip: missingForServers() }, async (t) =>
   );
 
   t.test('synchronous_commit that is reloaded while a plant is stored has no effect', async (t) => {
-    // Its lock_timeout is a minute.
+    // The lock_timeout of the store is a minute.
     const store = await openStore(t, { ...options, timeoutMs: 3_000_000 });
-    await trigger(primary.url, `PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW;`);
+    await createTrigger(primary.url, `PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW;`);
     t.teardown(() => primary.sql('DROP TRIGGER before_plant ON plants'));
     for (const [outcome, lock] of [
       ['created', 'pg_advisory_xact_lock(7)'],
@@ -84,7 +84,7 @@ t.test('with a synchronous standby', { skip: missingForServers() }, async (t) =>
         'SELECT pid FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0',
       );
       await primary.sql('ALTER SYSTEM SET synchronous_commit = off');
-      // Not by pg_reload_conf(), which does not wait until the process has the signal.
+      // This does not use pg_reload_conf(), which does not wait until the process has the signal.
       process.kill(Number(blocked?.pid), 'SIGHUP');
       await release();
       const first = await Promise.race([adding, waitsForStandby().then(() => 'waits')]);
@@ -146,10 +146,10 @@ t.test('with a synchronous standby', { skip: missingForServers() }, async (t) =>
   t.test('the standby is promoted under load, and no acknowledged plant is lost', async (t) => {
     const stores = await Promise.all([1, 2].map(() => openStore(t, { url, timeoutMs: 1_000 })));
     const load = startStoreLoad(stores);
-    await load.proceeds();
+    await load.untilProgress();
     await primary.stop('immediate');
     await standby.promote();
-    await load.proceeds();
-    await load.losesNothing(t, standby.url);
+    await load.untilProgress();
+    await load.expectNothingLost(t, standby.url);
   });
 });

@@ -23,7 +23,10 @@ t.test('opening a store', { skip: missingForServers() }, async (t) => {
   await cluster.sql('CREATE ROLE clients');
   let clients = 0;
 
-  /** Runs statements as the superuser, in the schema of a new role without privileges. */
+  /**
+   * Runs statements as the superuser in the schema of a new role without privileges. Resolves to
+   * the URL of this role.
+   */
   async function prepared(...statements: readonly string[]): Promise<string> {
     const client = `client_${++clients}`;
     await cluster.sql(
@@ -46,7 +49,7 @@ t.test('opening a store', { skip: missingForServers() }, async (t) => {
     return message;
   }
 
-  t.test('with the privileges that the README tells an administrator to grant', async (t) => {
+  t.test('a store opens with the privileges that the document says to grant', async (t) => {
     let { url } = cluster;
     for (const line of block('Schema', 'sql').trim().split('\n'))
       if (line.startsWith('\\connect')) url = cluster.urlOf('plants');
@@ -56,11 +59,11 @@ t.test('opening a store', { skip: missingForServers() }, async (t) => {
     t.equal(await store.add(FERN), 'unchanged');
   });
 
-  t.test('with what it cannot use: the reason is named, and no connection left', async (t) => {
+  t.test('a store that cannot open names the reason, and leaves no connection', async (t) => {
     await cluster.sql("CREATE DATABASE latin1 TEMPLATE template0 ENCODING LATIN1 LOCALE 'C'");
     const url = await prepared(TABLE, GRANT);
     const changed = (changes: Partial<URL>): string => Object.assign(new URL(url), changes).href;
-    // What Node gives if a host has several addresses.
+    // The error that Node reports for a host with several addresses.
     const withoutMessage = new AggregateError([
       new Error('ECONNREFUSED ::1'),
       new Error('ETIMEDOUT'),
@@ -99,7 +102,7 @@ t.test('opening a store', { skip: missingForServers() }, async (t) => {
     t.equal(await store.add(FERN), 'created', 'nothing else was wrong');
   });
 
-  t.test('over TLS, only to the server that the certificate names', async (t) => {
+  t.test('over TLS, a store connects only to the server that the certificate names', async (t) => {
     const { key, cert } = selfSigned();
     for (const [name, content] of Object.entries({ 'server.key': key, 'server.crt': cert })) {
       const path = join(cluster.data, name);

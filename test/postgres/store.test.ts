@@ -17,7 +17,7 @@ import { codeOf } from '../../dist/system-error.js';
 import { exactly } from '../helpers/exactly.js';
 import { FERN, IVY, MOSS, PLANTS_OF_EACH_SHAPE, plantsNamed } from '../helpers/plants.js';
 import { collect } from '../helpers/stores.js';
-import { begin, missingForServers, query, startCluster, trigger, until } from './cluster.js';
+import { begin, missingForServers, query, startCluster, createTrigger, until } from './cluster.js';
 import { openStore, plantsFrom } from './support.js';
 
 /** The TCP sockets of this machine, and their timers, if it runs Linux. */
@@ -41,7 +41,7 @@ t.test('an option that is not valid is refused', async (t) => {
 t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
   const cluster = await startCluster(t);
 
-  t.test('the contract of a store, whatever parsers others have given to pg', async (t) => {
+  t.test('the contract of a store holds, whatever parsers others have given to pg', async (t) => {
     const { INT8 } = pg.types.builtins;
     t.teardown(() => pg.types.setTypeParser(INT8, String));
     pg.types.setTypeParser(INT8, () => 'seven');
@@ -52,7 +52,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
   });
 
   t.test(
-    'the contract of a store, in a table that takes different names for the same',
+    'the contract of a store holds in a table that takes different names for the same',
     async (t) => {
       const COLLATION = `CREATE COLLATION any_case
       (provider = icu, locale = 'und-u-ks-level1', deterministic = false)`;
@@ -152,7 +152,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     ];
     await Promise.all(plants.map((plant) => store.add(plant)));
     t.strictSame(await collect(store.plants()), plants);
-    // A page holds 10,000 plants, or those up to the one with which their strings reach 1 MiB.
+    // A page holds 10,000 plants, or fewer: it ends with the plant whose strings bring it to 1 MiB.
     for (const [first, length] of [
       [0, 10_000],
       [20_000, 1],
@@ -207,7 +207,8 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     async (t) => {
       await openStore(t, { url: await cluster.createSchema(), connections: 1 });
       const port = cluster.port.toString(16).toUpperCase().padStart(4, '0');
-      // To this port, established: the timer 02 is that of keepalive, and 01 sends something again.
+      // An established connection to this port. Timer 02 is keepalive, and timer 01 a
+      // retransmission.
       const connection = new RegExp(`:${port} 01 \\S+ (0[02]):`);
       let timer: string | undefined;
       await until(() => {
@@ -229,15 +230,15 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     t.intercept(performance, 'now', { value: () => 0 });
     const url = await cluster.createSchema();
     const store = await openStore(t, { url });
-    await trigger(url, `RAISE 'a weed';`);
+    await createTrigger(url, `RAISE 'a weed';`);
     for (let n = 0; n < 12; n++) await t.rejects(store.add(FERN), { code: 'unavailable' });
     t.match(
       store.reports.splice(0),
       exactly(...Array<RegExp>(10).fill(/refuses a plant: a weed$/)),
     );
-    await trigger(url, `RAISE 'no room' USING ERRCODE = '53100';`);
+    await createTrigger(url, `RAISE 'no room' USING ERRCODE = '53100';`);
     await t.rejects(store.add(FERN), { code: 'unavailable' });
-    await trigger(url, 'RETURN NEW;');
+    await createTrigger(url, 'RETURN NEW;');
     t.equal(await store.add(FERN), 'created');
     t.match(store.reports, exactly(/no room; plants are refused/, /stored again$/));
   });
@@ -256,7 +257,8 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     for (const level of ['read committed', 'repeatable read', 'serializable']) {
       const url = await cluster.createSchema(`default_transaction_isolation = '${level}'`);
       const stores = await Promise.all([0, 1, 2, 3].map(() => openStore(t, { url })));
-      // Each of them in another order. The plants with an id have two different names.
+      // Each store adds the plants in another order. Plants with the same id have two different
+      // names.
       const adding = stores.flatMap((store, n) =>
         Array.from({ length: 2_000 }, async (_, m) => {
           const id = BigInt((m * (7_919 + 2 * n)) % 503);
@@ -277,9 +279,9 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
   });
 
   t.test('rows are locked in the order of ids, so that servers do not deadlock', async (t) => {
-    // The server finds rows in the order in which they were inserted.
+    // With these settings, the server finds rows in the order in which they were inserted.
     const url = await cluster.createSchema('enable_indexscan = off', 'enable_bitmapscan = off');
-    // Its lock_timeout is 12 s, which a busy machine does not exceed.
+    // The lock_timeout of the store is 12 s, which a busy machine does not exceed.
     const store = await openStore(t, { url, timeoutMs: 600_000, connections: 1 });
     for (const plant of [IVY, FERN]) await store.add(plant);
     const release = await begin(t, url, 'SELECT FROM plants WHERE id = 7 FOR UPDATE');
@@ -296,7 +298,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     const logged = cluster.log().length;
     const url = await cluster.createSchema('log_min_duration_statement = 0');
     const store = await openStore(t, { url, connections: 1 });
-    // One is of the opening.
+    // Opening the store has made one check.
     for (const count of [2, 3]) {
       await Promise.all(Array.from({ length: 50 }, () => store.check()));
       t.equal(
@@ -317,7 +319,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     await t.rejects(store.check(), { code: 'unavailable', message });
   });
 
-  t.test('each batch is published, with the plants that are new', async (t) => {
+  t.test('each batch is published with the number of new plants', async (t) => {
     const url = await cluster.createSchema();
     const contexts = new AsyncLocalStorage<string>();
     const store = await contexts.run('open', () => openStore(t, { url, connections: 1 }));
@@ -331,8 +333,8 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     subscribe('plant-store:commit', note);
     t.teardown(() => unsubscribe('plant-store:commit', note));
     /**
-     * Adds plants in one batch. Resolves to how many were new, and to the errors, as they are
-     * published.
+     * Adds plants in one batch. Resolves to the published numbers of new plants, and to the
+     * published errors.
      */
     async function published(...plants: readonly NewPlant[]) {
       await Promise.allSettled(plants.map((plant) => contexts.run('add', () => store.add(plant))));
@@ -351,7 +353,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     const one = await published(weed, { id: 3n, name: 'new' });
     t.strictSame(one, [[0, '23514'], [0, '23514'], [1]]);
     await begin(t, url, 'SELECT FROM plants WHERE id = 7 FOR UPDATE');
-    // The comparison fails, and then that of one of the plants.
+    // The comparison of the batch fails, and then the comparison of one plant.
     const compared = await published(FERN, IVY, { id: 4n, name: 'new' });
     t.strictSame(compared, [[1, '55P03'], [0, '55P03'], [0]]);
   });
@@ -375,7 +377,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
   t.test('rows that the server does not keep are not acknowledged', async (t) => {
     const url = await cluster.createSchema();
     const store = await openStore(t, { url });
-    await trigger(
+    await createTrigger(
       url,
       `IF NEW.name = 'lost' THEN RETURN NULL; END IF;
       IF NEW.name = 'moved' THEN NEW.id = -1; END IF;
@@ -393,7 +395,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     await query(url, 'CREATE SEQUENCE tries');
     async function failing(times: number, how: string): Promise<void> {
       await query(url, 'ALTER SEQUENCE tries RESTART');
-      await trigger(url, `IF nextval('tries') <= ${times} THEN ${how}; END IF; RETURN NEW;`);
+      await createTrigger(url, `IF nextval('tries') <= ${times} THEN ${how}; END IF; RETURN NEW;`);
     }
     await failing(9, `RAISE SQLSTATE '40001'`);
     t.equal(await store.add({ ...FERN, id: 2n }), 'created');
@@ -425,7 +427,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     let now = 0;
     t.intercept(performance, 'now', { value: () => now });
     const url = await cluster.createSchema();
-    // Its lock_timeout is 12 s.
+    // The lock_timeout of the store is 12 s.
     const store = await openStore(t, { url, connections: 1, timeoutMs: 600_000 });
     const release = await begin(t, url, `INSERT INTO plants VALUES (${FERN.id}, 'a name')`);
     const first = store.add(FERN);
@@ -442,7 +444,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     t.equal(await store.add(IVY), 'created');
   });
 
-  t.test('in a hardened process, and whatever the environment says', async (t) => {
+  t.test('a store works in a hardened process, and ignores the environment', async (t) => {
     const isKnown = (flag: string): boolean => process.allowedNodeEnvironmentFlags.has(flag);
     const flags = [
       ...['--disallow-code-generation-from-strings', '--frozen-intrinsics', '--allow-fs-read=*'],

@@ -10,14 +10,14 @@ import {
 } from '../../dist/postgres/index.js';
 
 export interface TestStore extends PostgresStore {
-  /** The messages that the operator got since it was opened. */
+  /** The reports since the store was opened. */
   readonly reports: string[];
 }
 
 /**
- * Opens a store that is closed at the end of the test. Tests whose subject is not time wait for a
- * minute, as a busy machine may need that; with a time limit that is too short for the machine to
- * open a store in, this tries again with twice the limit.
+ * Opens a store that is closed at the end of the test. The default time limit is a minute, because
+ * a busy machine may need it. If `timeoutMs` is too short for the machine to open a store, this
+ * tries again with twice the limit.
  */
 export async function openStore(t: Test, options: PostgresStoreOptions): Promise<TestStore> {
   const reports: string[] = [];
@@ -38,7 +38,7 @@ export async function openStore(t: Test, options: PostgresStoreOptions): Promise
 }
 
 /**
- * Adds a plant again and again until it is acknowledged; any failure but `unavailable` is thrown.
+ * Adds a plant again and again until it is acknowledged. Rejects with any error but `unavailable`.
  */
 export async function addUntilStored(
   store: PlantStore,
@@ -57,7 +57,7 @@ export function plantsFrom(first: number, count: number): NewPlant[] {
   return Array.from({ length: count }, (_, n) => ({ id: BigInt(first + n), name: `plant ${n}` }));
 }
 
-/** Adds plants at once. Returns those that were refused, each with its error. */
+/** Adds plants at once. Resolves to the refused plants, each with its error. */
 export async function refusedOf(store: PlantStore, plants: readonly NewPlant[]) {
   const outcomes = await Promise.allSettled(plants.map((plant) => store.add(plant)));
   return plants.flatMap((plant, n) => {

@@ -7,7 +7,7 @@ import { addUntilStored, openStore } from './support.js';
 
 const TABLE =
   'CREATE TABLE plants (id bigint PRIMARY KEY, name text NOT NULL, tag text, exact text)';
-/** What could lose plants, and what fixes that. */
+/** Changes with which plants could be lost, and how each is undone. */
 const LOSING: Record<string, [change: string, fix: string]> = {
   'an unlogged table': ['ALTER TABLE plants SET UNLOGGED', 'ALTER TABLE plants SET LOGGED'],
   'a server without fsync': ['ALTER SYSTEM SET fsync = off', 'ALTER SYSTEM RESET fsync'],
@@ -22,7 +22,8 @@ const CHANGING: readonly [column: string, type: string, right: string][] = [
 ];
 
 /**
- * What is not asked for beforehand, because the server refuses each plant with an error of its own.
+ * Changes that are not checked beforehand, because the server then refuses each plant with an
+ * error.
  */
 const LOUD: Record<string, [change: string, message: RegExp]> = {
   'a deferrable key': [
@@ -46,7 +47,7 @@ t.test('the table and its server', { skip: missingForServers() }, async (t) => {
     return url;
   }
 
-  t.test('nothing is acknowledged, and no store opens, while it can be lost', async (t) => {
+  t.test('while plants can be lost, none is acknowledged, and no store opens', async (t) => {
     const refused = { code: 'unavailable', message: /can lose plants$/ };
     for (const [what, [change, fix]] of Object.entries(LOSING)) {
       const url = await created(TABLE);

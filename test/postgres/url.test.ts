@@ -2,7 +2,7 @@ import t, { type Test } from 'tap';
 
 import { parseDatabaseUrl } from '../../dist/postgres/url.js';
 
-t.test('a URL stands for several hosts', async (t) => {
+t.test('a URL with several hosts is split into one URL for each host', async (t) => {
   const url = 'postgresql://me:p%40ss@db1,[::1]:5433,%2Frun/plants?sslmode=verify-full';
   t.strictSame(parseDatabaseUrl(url).map(String), [
     'postgresql://me:p%40ss@db1:5432/plants?sslmode=verify-full',
@@ -19,7 +19,7 @@ t.test('a URL that is not valid is refused, and not repeated', async (t) => {
     ...['', 'plants', 'http://me:S3cret@db/plants', 'postgres://db/plants', 'postgres://me@/db'],
     ...['postgres://me:S3cret@db', 'postgres://:S3cret@db/plants', 'postgres://me@db,/plants'],
     ...['postgres://me:S3@cret@db/plants', 'postgres://me@db:x/y', 'postgres://me:S3%zz@db/plants'],
-    // A password that is not percent-encoded.
+    // This password is not percent-encoded.
     'postgres://me:S@3/cr?et=x@db/plants',
     undefined as unknown as string,
   ])
