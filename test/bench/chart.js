@@ -1,12 +1,16 @@
 /**
- * An SVG bar chart of plants per second at one number of connections, each bar with its name and its median. A line at
- * the end of a bar spans the quartiles. A vertical line shows the server that stores nothing.
+ * An SVG bar chart of plants per second at one number of connections, each bar with its name and
+ * its median. A line at the end of a bar spans the quartiles. A vertical line shows the server that
+ * stores nothing.
  */
 
 import { whole } from './report.js';
 import { OURS } from './systems.js';
 
-/** What people run, in the order of the bars, if they were measured. The tables have the other systems, too. */
+/**
+ * The systems that people run, in the order of the bars, if they were measured. The tables show the
+ * other systems, too.
+ */
 const BARS = [OURS, 'plant-store-postgres', 'by-hand', 'fastify-pg', 'express-sqlite'];
 const FLOOR = 'floor';
 /** The number of connections, if it was measured. */
@@ -17,7 +21,8 @@ const PLOT = { left: 260, right: 690, top: 74, rowHeight: 44, barHeight: 24 };
 
 /**
  * @param {ReturnType<import('./report.js').summarize>} summary
- * @param {{ connections: number[], rounds: number, systems: import('./systems.js').System[] }} settings
+ * @param {{ connections: number[], rounds: number, systems: import('./systems.js').System[] }}
+ * settings
  */
 export function chart(summary, { connections: counts, rounds, systems }) {
   const connections = counts.includes(CONNECTIONS) ? CONNECTIONS : counts[0];
@@ -53,7 +58,7 @@ ${shown.map((system, row) => bar(system, row, rate(system.name), xOf)).join('\n'
 `;
 }
 
-/** What follows the comma of a title is in a second line. */
+/** The text after the comma of a title is in a second line. */
 function bar({ name, title }, row, { low, median, high }, xOf) {
   const y = PLOT.top + row * PLOT.rowHeight + (PLOT.rowHeight - PLOT.barHeight) / 2;
   const middle = y + PLOT.barHeight / 2;

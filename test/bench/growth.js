@@ -1,6 +1,6 @@
 /**
- * What it costs to open a store of many plants, for the log and for two databases with the same
- * plants:
+ * Measures what it costs to open a store of many plants, for the log and for two databases with the
+ * same plants:
  *
  *   npm run bench growth -- [--plants 1000000,10000000,50000000] [--rounds 3] [--folder /tmp]
  *                           [--markdown FILE]

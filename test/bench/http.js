@@ -70,7 +70,7 @@ function readSettings(args) {
   };
 }
 
-/** What is a path is another build of the service. */
+/** A name that is a path stands for another build of the service. */
 function systemNamed(name) {
   const system = SYSTEMS.find((known) => known.name === (name.includes('/') ? OURS : name));
   if (system === undefined)

@@ -57,8 +57,8 @@ export async function measureRounds({ rounds, ...settings }, folder) {
 
 /**
  * Runs all systems at the same time, each in a new process. At each number of connections, one of
- * them is loaded for `seconds` while the others are idle, then the next one, for so many `turns`.
- * What else happens on the machine affects all of them alike.
+ * them is loaded for `seconds` while the others are idle, then the next one, and so on for `turns`
+ * turns. Other activity on the machine affects all systems alike.
  *
  * @param {{ systems: import('./systems.js').System[], connections: number[], turns: number,
  * seconds: number }} settings
@@ -130,7 +130,7 @@ function combine(windows) {
   return { ...figures, memory: Math.max(...windows.map(({ memory }) => memory)) };
 }
 
-/** What `answered` plants cost. */
+/** The cost of `answered` plants between two moments. */
 export function usageBetween(begin, end, answered) {
   return {
     cpu: ((end.cpu - begin.cpu) * 1000) / answered,

@@ -5,23 +5,24 @@ import { OURS } from './systems.js';
 
 /**
  * @typedef {object} Figures of one round; latencies and processor times in microseconds
- * @property {number} rate       plants answered 200, per second
+ * @property {number} rate plants answered 200, per second
  * @property {number} p50
  * @property {number} p99
  * @property {number} mainThread processor time of the main thread per plant
- * @property {number} cpu        processor time of all threads per plant
- * @property {number} memory     peak resident set in bytes
+ * @property {number} cpu processor time of all threads per plant
+ * @property {number} memory peak resident set in bytes
  *
  * @typedef {(name: string) => Partial<Figures>} Round empty for a system that was not measured
  *
  * @typedef {object} Spread
- * @property {number} low    the first quartile of the rounds
+ * @property {number} low the first quartile of the rounds
  * @property {number} median NaN if not measured
- * @property {number} high   the third quartile
+ * @property {number} high the third quartile
  */
 
 /**
- * Every figure is computed for each round. This includes ratios, whose two sides have run in alternating windows.
+ * Every figure is computed for each round. This includes ratios, whose two sides have run in
+ * alternating windows.
  *
  * @param {(Figures & { round: number, name: string, connections: number })[]} measurements
  * @returns {(connections: number, figure: (of: Round) => number) => Spread}
@@ -42,7 +43,7 @@ export function median(numbers) {
   return quantile(numbers, 0.5);
 }
 
-/** Between two numbers, it is interpolated. */
+/** A quantile between two numbers is interpolated. */
 function quantile(numbers, share) {
   const sorted = numbers.toSorted((a, b) => a - b);
   const at = (sorted.length - 1) * share;
@@ -62,7 +63,7 @@ const CLIENT_COLUMNS = [
   { title: 'p99 ms', figure: (own) => own.p99 / 1000, show: significant },
 ];
 
-/** What it costs the server. */
+/** What the plants cost the server. */
 const SERVER_COLUMNS = [
   { title: 'main thread µs/plant', figure: (own) => own.mainThread, show: significant },
   { title: `× ${OURS}`, figure: overOurs('mainThread'), show: ratio },
@@ -131,7 +132,7 @@ function decimals(value, digits) {
   });
 }
 
-/** How it was measured, below a table. */
+/** The paragraph below a table that says how the figures were measured. */
 export function method({ rounds, turns, seconds }) {
   const [{ model }] = cpus();
   return `Medians of ${rounds} rounds, with the first and the third quartile of the rounds in parentheses. In each round, all

@@ -21,7 +21,9 @@ export function refuseMemory(folder) {
 /** Files that wrk and the servers open in addition to their connections. */
 const OTHER_FILES = 100;
 
-/** Node raises its soft limit to the hard one at startup, and its child processes inherit that. */
+/**
+ * Node raises its soft limit to the hard one at startup, and its child processes inherit the limit.
+ */
 export function requireOpenFiles(connections) {
   const { stdout } = spawnSync('sh', ['-c', 'ulimit -n'], { encoding: 'utf8' });
   // "unlimited" is not a number, and never less.
@@ -40,7 +42,10 @@ export function installPackages() {
   if (status !== 0) throw new Error('npm ci failed');
 }
 
-/** Removed when this process exits, unless by SIGKILL, and after its servers have been killed. */
+/**
+ * A folder that is removed when this process exits, unless by SIGKILL, after its servers have been
+ * killed.
+ */
 export function temporaryFolder(parent) {
   const folder = mkdtempSync(join(parent, 'plant-store-bench-'));
   process.once('exit', () => rmSync(folder, { recursive: true, maxRetries: 5 }));

@@ -1,6 +1,9 @@
 import t from 'tap';
 
-/** What wrk reports of a load: its number, which ids begin with, and how many plants it sent. */
+/**
+ * What wrk reports about a load: its number, with which all ids begin, and the numbers of plants
+ * that were answered with 200 and that were sent.
+ */
 interface Load {
   readonly run: number;
   readonly answered: number;
@@ -29,7 +32,7 @@ t.test('a benchmark fails unless all plants that were answered with 200 are stor
   const wrong: Record<string, readonly number[]> = {
     'one is lost': [...first, ...idsOf(1001, 2), ...second],
     'one of the last load is lost': [...first, ...idsOf(1001, 3), ...idsOf(1002, 1)],
-    'that of the checks is lost': [...idsOf(1001, 3), ...second],
+    'the plant of the checks is lost': [...idsOf(1001, 3), ...second],
     'one was not sent': [...first, ...idsOf(1001, 5), ...second],
     'one is stored twice': [...first, ...idsOf(1001, 3), ...second, ...second],
   };

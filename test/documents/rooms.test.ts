@@ -27,7 +27,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   'src/program/commands/serve.ts': ['http', 'log', 'program'],
 };
 
-t.test('a file imports only what is in its own room or further down', async (t) => {
+t.test('a file of src/ imports only from its own room, or from rooms below it', async (t) => {
   for (const [file, rooms] of Object.entries(MAY_IMPORT)) {
     const up = '../'.repeat(file.split('/').length - 2) || './';
     for (const room of ROOMS) {
@@ -41,7 +41,7 @@ t.test('a file imports only what is in its own room or further down', async (t) 
   t.strictSame(await rulesBroken(program, `import '../../postgres/url.js';`), []);
 });
 
-t.test('only the program uses process, and none uses the wall clock', async (t) => {
+t.test('only the program uses process, and no file uses the wall clock', async (t) => {
   for (const file of Object.keys(MAY_IMPORT)) {
     const isProgram = /^src\/(?:program\/|server\.ts)/.test(file);
     t.equal((await rulesBroken(file, 'process.exit();')).length, isProgram ? 0 : 1, file);

@@ -241,7 +241,7 @@ for (const [about, [status, reason]] of Object.entries(REASONS))
 const PENDING = [message(), message({ body: '{}' })];
 
 for (const application of [before, meanwhile])
-  t.test(`a response that the application ends ${application.name} is not changed`, async (t) => {
+  t.test(`a response that the application ends is not changed: ${application.name}`, async (t) => {
     const { port, reported } = await embed(
       t,
       application((res) => res.end('theirs')),

@@ -1,4 +1,4 @@
-/* What many tests rely on to judge the program: it has to find what is wrong. */
+/* Tests the helpers that judge the program in many tests: they have to find what is wrong. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
@@ -8,7 +8,7 @@ import t from 'tap';
 import { expectConformance } from './conformance.js';
 import { createLedger, type Plant } from './load.js';
 
-t.test('exactly() matches only lists with as many elements', async (t) => {
+t.test('exactly() matches only lists with the same number of elements', async (t) => {
   const { href } = new URL('exactly.js', import.meta.url);
   const judges = `import t from 'tap';
 import { exactly } from '${href}';
@@ -33,7 +33,7 @@ function lineOf(plant: Plant): string {
   return `${text},"crc32":${crc32(text)}}\n`;
 }
 
-t.test('a ledger misses each acknowledged plant that is not in a log', async (t) => {
+t.test('a ledger finds each acknowledged plant that is missing from a log', async (t) => {
   const ledger = createLedger();
   const [stored, refused, lost] = [ledger.next(), ledger.next(), ledger.next()];
   ledger.record(stored, 200);

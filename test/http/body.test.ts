@@ -133,7 +133,7 @@ t.test('a client that stops within its body is answered after 30 s, closed after
   t.equal(service.log.size, 0);
 });
 
-t.test('what was read of a refused body is released before the rest is drained', async (t) => {
+t.test('the read part of a refused body is released before the rest is drained', async (t) => {
   t.intercept(DRAIN, 'timeoutMs', { value: 600_000 });
   const { port } = await serve(t, { maxBodyBytes: 1_048_576 });
   const clients = await Promise.all(Array.from({ length: 8 }, () => connect(t, port)));

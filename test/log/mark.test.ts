@@ -260,28 +260,25 @@ t.test('a process that waits for a lock finds the mark beside either path of a l
   }
 });
 
-t.test(
-  'if the mark beside one path of a link cannot be left, that beside the other one is',
-  async (t) => {
-    for (const where of ['given', 'real'] as const) {
-      const linked = LINKS.file(t);
-      const system: System = {
-        ...nodeSystem,
-        async open(path, flags, mode) {
-          if (path === `${linked[where]}.modified`) throw systemError('EACCES', 'open');
-          return nodeSystem.open(path, flags, mode);
-        },
-      };
-      const log = await openLog(system, linked.given, { report: ignore });
-      truncateSync(linked.real);
-      await log.close();
-      const left = (['given', 'real'] as const).filter((each) =>
-        existsSync(`${linked[each]}.modified`),
-      );
-      t.strictSame(left, where === 'given' ? ['real'] : ['given']);
-    }
-  },
-);
+t.test('if the mark beside one path of a link cannot be written, the other mark is', async (t) => {
+  for (const where of ['given', 'real'] as const) {
+    const linked = LINKS.file(t);
+    const system: System = {
+      ...nodeSystem,
+      async open(path, flags, mode) {
+        if (path === `${linked[where]}.modified`) throw systemError('EACCES', 'open');
+        return nodeSystem.open(path, flags, mode);
+      },
+    };
+    const log = await openLog(system, linked.given, { report: ignore });
+    truncateSync(linked.real);
+    await log.close();
+    const left = (['given', 'real'] as const).filter((each) =>
+      existsSync(`${linked[each]}.modified`),
+    );
+    t.strictSame(left, where === 'given' ? ['real'] : ['given']);
+  }
+});
 
 /** The real system, but the next attempts to open a mark fail with these codes. */
 function failingMarks(...codes: string[]): { system: System; reached: Promise<void> } {

@@ -53,7 +53,7 @@ function manifest(path: string): Manifest {
 }
 
 t.test(
-  'one package is installed, in one version, and all that a built program needs',
+  'only typebox is installed, in one version, and a built program needs no more',
   async (t) => {
     const { version } = manifest('node_modules/typebox');
     t.strictSame(manifest('.').dependencies, { typebox: version });

@@ -1,4 +1,4 @@
-/* The Dockerfile without Docker: each of its stages is a folder, in which its steps run. */
+/* Runs the Dockerfile without Docker: each of its stages is a folder, in which its steps run. */
 import {
   chmodSync,
   cpSync,

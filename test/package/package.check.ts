@@ -111,7 +111,7 @@ async function packWith(...command: readonly string[]): Promise<Tarball> {
 
 await execute(clone, 'env', WITHOUT_SCRIPTS, ...build.split(' '));
 const withoutScripts = await packWith(WITHOUT_SCRIPTS, ...pack.split(' '));
-// What an earlier build has left.
+// A file that an earlier build has left.
 writeFileSync(join(clone, 'dist/removed.js'), '');
 const tarball = await packWith(...pack.split(' '));
 const tarballPath = join(clone, tarball.filename);
@@ -274,7 +274,7 @@ t.test('every supported release of Node can import and require the exports', asy
   }
 });
 
-/** What compiles. */
+/** The compilations that must report no error. */
 const COMPILATIONS: readonly Compilation[] = [
   {
     release: '5.9',
@@ -301,7 +301,7 @@ for (const compilation of COMPILATIONS)
     },
   );
 
-t.test('once it is installed, npx runs the program in any folder', async (t) => {
+t.test('npx runs the installed program in any folder', async (t) => {
   const npx = (folder: string, argument: string): Promise<string> =>
     execute(folder, 'npx', '--no', '--prefix', consumer, 'plant-store', argument);
   t.equal(await npx(consumer, '--version'), `${PACKAGE.version}\n`);

@@ -126,7 +126,7 @@ t.test('with a synchronous standby', { skip: missingForServers() }, async (t) =>
   });
 
   t.test(
-    'of several hosts, plants are read from the primary; alone, a standby is read',
+    'with several hosts, plants are read from the primary; alone, a standby is read',
     async (t) => {
       await standby.sql('SELECT pg_wal_replay_pause()');
       const [{ count } = {}] = await standby.sql('SELECT count(*)::int FROM plants');

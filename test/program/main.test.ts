@@ -26,7 +26,7 @@ import {
 import { listen } from '../helpers/service.js';
 import { lineOf } from '../log/support.js';
 
-t.test('the version is that of the package', async (t) => {
+t.test('--version prints the version of the package', async (t) => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
   const { code, stdout, stderr } = await runHere(t, { args: ['--version'] });
   t.strictSame({ code, stdout, stderr }, { code: 0, stdout: `${version}\n`, stderr: '' });
@@ -42,7 +42,7 @@ t.test('--help is printed even if a setting is wrong, in 100 columns', async (t)
       /^Usage: plant-store [^]*--help \| --version[^]*SIGTERM and SIGINT [^]*SIGHUP /,
     );
     t.strictSame(
-      // How long a path is depends on the folder.
+      // Lines with the path of the program are left out: their length depends on the folder.
       stdout.split('\n').filter((line) => line.length > 100 && !line.includes(PROGRAM)),
       [],
       'no line is wider than 100 characters',
@@ -124,11 +124,10 @@ t.test('a program that fails ends even if nobody reads its output', async (t) =>
   t.strictSame(await once(program, 'exit'), [null, 'SIGKILL']);
 });
 
-t.test('a process that no SIGKILL of its own ends, as process 1, aborts', async (t) => {
+t.test('a process that cannot kill itself with SIGKILL, such as process 1, aborts', async (t) => {
   const cwd = t.testdir();
   execFileSync('mkfifo', [join(cwd, 'pipe')]);
-  // Opening a FIFO blocks until it has a writer. What was covered is written before the process
-  // ends.
+  // Opening a FIFO blocks until it has a writer. The coverage is written before the process aborts.
   const source = `import fs from 'node:fs';
     import { takeCoverage } from 'node:v8';
     import { killProcess } from ${JSON.stringify(pathToFileURL('dist/program/exit.js'))};

@@ -1,4 +1,4 @@
-/* The program with as many file descriptors as the document asks for: 200 more than connections. */
+/* Runs the program with as many descriptors as the document demands: 200 more than connections. */
 import { spawnSync } from 'node:child_process';
 
 import t, { type Test } from 'tap';
@@ -11,7 +11,7 @@ const CONNECTIONS = 30;
 const under = ['prlimit', `--nofile=${CONNECTIONS + 200}`];
 const skip = spawnSync('prlimit', [...under.slice(1), 'true']).status !== 0 && 'needs prlimit';
 
-/** Opens one connection more than a server accepts, and resolves to the others. */
+/** Opens one connection more than a server accepts. Resolves to those that it accepts. */
 async function fill(t: Test, port: number, maximum: number): Promise<Client[]> {
   const clients = [];
   for (let n = 0; n < maximum; n++) clients.push(await connect(t, port));

@@ -1,4 +1,4 @@
-/* Restarts with a socket that outlives the program, as systemd keeps one. */
+/* Restarts the program with a socket that outlives it, as systemd keeps one. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { appendFileSync, chmodSync, cpSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -33,7 +33,10 @@ interface Parent extends Pick<Process, 'says'> {
   restart(signal: NodeJS.Signals): Promise<void>;
 }
 
-/** Starts a parent that passes a listening socket to the program, and again whenever that ends. */
+/**
+ * Starts a parent process that passes a listening socket to the program, and starts the program
+ * again whenever it ends.
+ */
 async function startParent(
   t: Test,
   settings: Readonly<Record<string, string>> = { PLANT_STORE_TOKEN: TOKEN },
@@ -63,7 +66,7 @@ async function startParent(
 }
 
 /**
- * Ends the program with a signal under load, several times, and resolves to what was acknowledged.
+ * Ends the program with a signal under load, several times. Resolves to the plants that were sent.
  */
 async function restartUnderLoad(
   parent: Parent,
@@ -103,14 +106,17 @@ t.test('a socket outlives the program', { skip }, async (t) => {
     for (const outcome of outcomes.keys()) t.match(String(outcome), /^(?:200|ECONNRESET)$/);
   });
 
-  await t.test('a thousand connections at once find room in it', async (t) => {
+  await t.test('a thousand connections at once find room in the socket', async (t) => {
     process.kill(parent.pid(), 'SIGSTOP');
     const connections = Array.from({ length: CONNECTIONS }, () => connect(t, parent.port));
     t.equal((await Promise.all(connections)).length, CONNECTIONS);
   });
 });
 
-/** The programs of the documented commands, of which a build prepares another version. */
+/**
+ * Replacements for the programs in the documented commands. In place of a build, the next version
+ * is moved to `dist`.
+ */
 const COMMANDS = {
   git: 'true',
   npm: `[ "$1" = ci ] && ln -s '${resolve('node_modules')}' . || mv next dist`,

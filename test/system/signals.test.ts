@@ -1,6 +1,6 @@
 /*
- * What the program does on signals, also if a call to the system does not return, and as process 1
- * of a container: the kernel ignores the signals that it does not handle, also from itself.
+ * Sends signals to the program, also while a system call does not return, and as process 1 of a
+ * container. The kernel ignores all signals that process 1 does not handle, even its own.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, rmSync } from 'node:fs';
@@ -28,8 +28,8 @@ import {
 import { ONE_THREAD } from '../helpers/strace.js';
 
 /**
- * A preload with which the process sends itself a signal as soon as it handles signals, and waits
- * until that has arrived, before the rest of it is imported.
+ * A preload that lets the process send itself a signal as soon as it handles signals. The rest of
+ * the program is imported after the signal has arrived.
  */
 const early = (signal: NodeJS.Signals): string =>
   beforeImports(`if (specifier === './program/main.js') {
@@ -50,7 +50,7 @@ const AS_PROCESS_1 = ['unshare', '--pid', '--fork', '--kill-child', '--mount-pro
 const canUnshare = spawnSync('unshare', [...AS_PROCESS_1.slice(1), 'true']).status === 0;
 const skipProcess1 = !canUnshare && 'needs unshare, and the right to use it';
 
-t.test('a program that gets SIGHUP before it is imported serves', async (t) => {
+t.test('a program that gets SIGHUP during its start serves', async (t) => {
   const program = await start(t, { cwd: t.testdir(), env: ENV, preload: early('SIGHUP') });
   await program.says('stderr', /SIGHUP: the tokens in PLANT_STORE_TOKEN change only/);
   t.strictSame(await program.stop('SIGTERM'), DONE);
@@ -110,7 +110,7 @@ t.test('a silent connection to the monitor does not delay a stop', async (t) => 
   await client.closed;
 });
 
-t.test('signals that come at the same time are one, as a Ctrl-C under npm', async (t) => {
+t.test('signals at the same time count as one, such as those of Ctrl-C under npm', async (t) => {
   const program = await start(t, { cwd: t.testdir(), env: ENV, preload: STILL });
   const client = await connect(t, program.port);
   client.send(message(), message().subarray(0, -1));
@@ -140,7 +140,7 @@ async function startHanging(t: Test, options: LaunchOptions = {}): Promise<Progr
   execFileSync('mkfifo', [join(cwd, 'tokens')]);
   if (options.under) sendToChild(program.pid, 'SIGHUP');
   else program.send('SIGHUP');
-  // A signal is handled after the requests that have arrived by then, and before all others.
+  // The signal is handled after the requests that have arrived before it, and before all others.
   for (let requests = 0; requests < 2; requests++)
     t.equal((await exchange(t, program.port, message({ method: 'GET' }))).status, 405);
   return program;
@@ -151,7 +151,7 @@ t.test('a second signal after 0.1 s ends the program, even if the disk hangs', a
   const program = await startHanging(t, { preload });
   program.send('SIGTERM');
   await untilRefused(t, program.port);
-  // Until then, all signals count as one.
+  // Within 0.1 s, all signals count as one.
   const again = setInterval(() => program.send('SIGINT'), 100);
   t.teardown(() => clearInterval(again));
   t.strictSame(await program.ended, KILLED);

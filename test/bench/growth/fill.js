@@ -16,7 +16,7 @@ const { fill } = await import(`./${store}.js`);
 await fill(folder, PLANT, Number(plants));
 for (const name of readdirSync(folder)) {
   const file = openSync(join(folder, name), 'r');
-  // Otherwise the system might write it back during the next measurement.
+  // Otherwise the system might write the file back during the next measurement.
   fsyncSync(file);
   closeSync(file);
 }

@@ -6,7 +6,7 @@ import * as lmdb from 'lmdb';
 const FILE = 'plants.mdb';
 const PLANTS_PER_TRANSACTION = 250_000;
 
-/** Transactions that do not wait for the disk. */
+/** Fills the database in transactions that do not wait for the disk. */
 export async function fill(folder, plant, plants) {
   const database = lmdb.open({ path: join(folder, FILE), noSync: true });
   for (let first = 1; first <= plants; first += PLANTS_PER_TRANSACTION) {

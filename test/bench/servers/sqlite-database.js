@@ -1,4 +1,4 @@
-/** Shared by what uses node:sqlite, which Node has without a flag since 22.13. */
+/** Shared by the servers that use node:sqlite, which Node has without a flag since 22.13. */
 
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';

@@ -21,7 +21,7 @@ import { missing } from '../../helpers/needs.js';
 import { stepClock } from '../../helpers/service.js';
 import { injecting } from '../../helpers/strace.js';
 
-// No progress is reported.
+// The clock stands still, so that no progress is reported.
 stepClock(t, 0);
 
 const PLANTS = [
@@ -32,7 +32,7 @@ const PLANTS = [
 const LOG = PLANTS.map(encodeRecord).join('');
 const EXPORTED = LOG.replace(/,"crc32":\d+/g, '');
 
-t.test('export prints plants in order, and import makes the same log of them', async (t) => {
+t.test('export prints plants in order, and import makes the same log from them', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': LOG, 'given.jsonl': LOG });
   for (const args of [['export'], ['export', 'given.jsonl']]) {
     const { code, stdout, stderr } = await runHere(t, { args, cwd });
@@ -89,7 +89,7 @@ t.test('an export whose pipe is closed fails', async (t) => {
   t.equal(program.stderr, 'plant-store: not all plants were printed: broken pipe (EPIPE)\n');
 });
 
-t.test('an export into a file is whole, or fails', async (t) => {
+t.test('an export to a file is complete, or fails', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': MANY });
   const exported = MANY.replace(/,"crc32":\d+/g, '');
   const exportWith = (limit: string) => {
@@ -97,7 +97,7 @@ t.test('an export into a file is whole, or fails', async (t) => {
     const command = ['sh', '-c', script, process.execPath, SERVER];
     return run(t, { cwd, env: ENV, preload: STILL, command });
   };
-  // The last write takes a part of its bytes. The limit is in blocks of 512 bytes.
+  // With this limit, in blocks of 512 bytes, the last write writes only a part of its bytes.
   const blocks = Math.floor((exported.length - 1) / 512);
   const limited = await exportWith(`${blocks}`);
   t.equal(limited.code, FAILED);

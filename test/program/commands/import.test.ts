@@ -22,14 +22,14 @@ import {
 import { stepClock } from '../../helpers/service.js';
 import { collect, storeOf } from '../../helpers/stores.js';
 
-// No progress is reported.
+// The clock stands still, so that no progress is reported.
 stepClock(t, 0);
 
 /**
- * Runs the command on a file in a folder of its own, and returns what it wrote and what the log
- * holds.
+ * Imports a file with this content in a new folder. Resolves to the output of the command and the
+ * plants in the log.
  */
-async function imports(t: Test, content: string | Buffer, cwd = t.testdir()) {
+async function importFile(t: Test, content: string | Buffer, cwd = t.testdir()) {
   writeFileSync(join(cwd, 'given.jsonl'), content);
   const { code, stdout, stderr } = await runHere(t, { cwd, args: ['import', 'given.jsonl'] });
   t.equal(stderr, '');
@@ -44,7 +44,7 @@ const summary = (imported: string, unchanged: number, refused: string): string =
 
 const RECORD = encodeRecord({ id: -(2n ** 63n), name: 'pâquerette "\ud800', tag: '' });
 
-t.test('plants are imported as POST /plants takes them, and from a log', async (t) => {
+t.test('an import takes what POST /plants takes, and the lines of a log', async (t) => {
   const lines = [
     '',
     '\ufeff{"id":1,"name":"fern"}',
@@ -58,7 +58,7 @@ t.test('plants are imported as POST /plants takes them, and from a log', async (
     `{"id":7,"name":"${'x'.repeat(600_000)}"}`,
     '{"id":1,"name":"fern"}',
   ];
-  const { code, lines: output, plants } = await imports(t, lines.join('\r\n'));
+  const { code, lines: output, plants } = await importFile(t, lines.join('\r\n'));
   t.strictSame(output, [summary('7 plants', 1, '0 lines')]);
   t.equal(code, 0);
   t.strictSame(plants, [
@@ -70,10 +70,10 @@ t.test('plants are imported as POST /plants takes them, and from a log', async (
     { id: 6n, name: 'ash' },
     { id: 7n, name: 'x'.repeat(600_000) },
   ]);
-  t.strictSame((await imports(t, ' \n')).lines, [summary('0 plants', 0, '0 lines')]);
+  t.strictSame((await importFile(t, ' \n')).lines, [summary('0 plants', 0, '0 lines')]);
 });
 
-t.test('refused lines are named with the reason of a response, others stored', async (t) => {
+t.test('refused lines are named with the reason, and the other lines are stored', async (t) => {
   const idRule = 'id: must be an integer between -9223372036854775808 and 9223372036854775807';
   const rows: readonly (readonly [line: string | Buffer, reason?: string])[] = [
     [FERN_JSON],
@@ -88,27 +88,27 @@ t.test('refused lines are named with the reason of a response, others stored', a
     rows.flatMap(([line], n) => [Buffer.from(n ? '\n' : ''), Buffer.from(line)]),
   );
   const refusals = rows.flatMap(([, reason], n) => (reason ? `line ${n + 1}: ${reason}` : []));
-  const { code, lines, plants, cwd } = await imports(t, content);
+  const { code, lines, plants, cwd } = await importFile(t, content);
   t.strictSame(lines, [...refusals, summary('2 plants', 0, '5 lines')]);
   t.equal(code, 1);
   t.match(plants, exactly(FERN, IVY));
-  const again = await imports(t, content, cwd);
+  const again = await importFile(t, content, cwd);
   t.equal(again.lines.at(-1), summary('0 plants', 2, '5 lines'));
   t.strictSame(again.plants, plants);
 });
 
-t.test('a line of white space is skipped only if the white space is that of JSON', async (t) => {
+t.test('a line of white space is skipped only if JSON allows this white space', async (t) => {
   const units = Array.from({ length: 0x1_0000 }, (_, unit) => String.fromCharCode(unit));
   const others = units.filter((unit) => /[^ \t\r\n]/.test(unit) && /\s/.test(unit));
   const lines = [FERN_JSON, '', ' ', '\t', '\r', ' \t \r', ...others];
   // In Latin-1, this byte is a no-break space.
   const content = Buffer.concat([Buffer.from(lines.join('\n')), Buffer.of(0x0a, 0xa0)]);
-  const imported = await imports(t, content);
+  const imported = await importFile(t, content);
   const refused = `${others.length + 1} lines`;
   t.equal(imported.lines.at(-1), summary('1 plant', 0, refused));
 });
 
-t.test('the command of the document imports a file, and - stands for stdin', async (t) => {
+t.test('the documented command imports a file, and - stands for stdin', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': `${FERN_JSON}\n` });
   symlinkSync(resolve('dist'), join(cwd, 'dist'));
   const command = block('Importing plants', 'sh').trim();
@@ -145,14 +145,14 @@ t.test('a file that does not begin with a JSON object is refused as a whole', as
 
 t.test('the first 20 refused lines are listed, and all are counted', async (t) => {
   for (const refused of [20, 21]) {
-    const { lines, code } = await imports(t, `${'{}\n'.repeat(refused)}\n${FERN_JSON}\n`);
+    const { lines, code } = await importFile(t, `${'{}\n'.repeat(refused)}\n${FERN_JSON}\n`);
     t.equal(lines.length, 21);
     t.equal(lines.at(-1), summary('1 plant', 0, `${refused} lines`));
     t.equal(code, FAILED);
   }
 });
 
-t.test('a file that cannot be read is named, and what came before is stored', async (t) => {
+t.test('a file that cannot be read is named, and the lines before are stored', async (t) => {
   const cwd = t.testdir({ folder: {}, long: `${FERN_JSON}\n{}\n` });
   const reasons = {
     none: 'no such file or directory (ENOENT)',
@@ -170,7 +170,7 @@ t.test('a file that cannot be read is named, and what came before is stored', as
   });
 });
 
-t.test('an import shows its progress, and completes what was interrupted', async (t) => {
+t.test('an import shows its progress, and a second import completes the first', async (t) => {
   stepClock(t, 1_000);
   const COUNT = 1_000;
   const ids = Array.from({ length: COUNT }, (_, id) => id);

@@ -50,7 +50,7 @@ const RECORD = encodeRecord(FERN);
 t.test('the executable file needs no settings, and prints no secret and no request', async (t) => {
   const cwd = t.testdir();
   const data = join(cwd, 'data');
-  // As npx runs it in a clone.
+  // As npx runs the program in a clone.
   const program = await start(t, { cwd, command: [SERVER] });
   t.match(readFileSync(`${data}/token`, 'utf8'), /^[\w-]{43}\n$/);
   for (const file of ['token', 'plants.jsonl'])
@@ -73,7 +73,7 @@ t.test('the executable file needs no settings, and prints no secret and no reque
   t.equal(program.stderr, '');
 });
 
-t.test('the next start finds the plants and the token, also behind a symbolic link', async (t) => {
+t.test('the next start finds the plants and the token, also through a symbolic link', async (t) => {
   const cwd = t.testdir({ disk: { token: 'the-token\n', 'plants.jsonl': RECORD } });
   symlinkSync('disk', join(cwd, 'data'));
   const program = await startHere(t, { cwd, env: {} });
@@ -138,7 +138,7 @@ t.test('an inherited socket must be a listening TCP socket', async (t) => {
   const binding = bind(createHttpServer(), { fd: descriptor }, 'PLANT_STORE_');
   t.strictSame(await problemsOf(binding), [fault]);
 
-  // In no folder: an abstract Unix socket.
+  // An abstract Unix socket, which is in no folder.
   const listener = createServer().listen(`\0plant-store-${process.pid}`);
   t.teardown(() => listener.close());
   await once(listener, 'listening');
@@ -214,7 +214,7 @@ t.test('if the log is modified, all plants get 503, and the program ends with 1'
   t.equal(readFileSync(program.log, 'utf8'), '{"id":7,"n', 'no plant is added');
 });
 
-t.test('a log that was emptied and not used since is served by no later start', async (t) => {
+t.test('a log that was emptied while it was open is served by no later start', async (t) => {
   const cwd = t.testdir();
   const program = await startHere(t, { cwd });
   const { log } = program;
@@ -230,18 +230,21 @@ t.test('SIGHUP reads tokens again without printing them, or keeps the old ones',
   const cwd = t.testdir({ data: { token: 'old\n' } });
   const data = join(cwd, 'data');
   const program = await startHere(t, { cwd, env: {} });
-  /** Hangs up, and checks what is reported, and the status of each token after that. */
-  async function hangsUp(reported: string, statuses: Record<string, number>): Promise<void> {
+  /** Sends SIGHUP. Checks what is reported, and then the status of each token. */
+  async function expectAfterHangup(
+    reported: string,
+    statuses: Record<string, number>,
+  ): Promise<void> {
     program.send('SIGHUP');
     await program.says('stderr', new RegExp(`token: ${reported}\n$`));
     for (const [token, status] of Object.entries(statuses))
       t.equal(await statusWith(t, program.port, token), status, `${reported}: ${token}`);
   }
   rmSync(join(data, 'token'));
-  await hangsUp('no such file .+; the tokens stay as they were', { old: 200, new: 401 });
+  await expectAfterHangup('no such file .+; the tokens stay as they were', { old: 200, new: 401 });
   t.notOk(readdirSync(data).includes('token'), 'none is created');
   writeFileSync(join(data, 'token'), 'new\nnewer\n');
-  await hangsUp('accepts 2 tokens', { old: 401, new: 200, newer: 200 });
+  await expectAfterHangup('accepts 2 tokens', { old: 401, new: 200, newer: 200 });
 });
 
 t.test('while reading tokens hangs, plants are stored, and a stop does not wait', async (t) => {
@@ -269,7 +272,7 @@ t.test('while reading tokens hangs, plants are stored, and a stop does not wait'
   closeSync(openSync(file, 'w'));
 });
 
-/** Whether a client that trusts only this certificate accepts the server's. */
+/** Whether a client that trusts only this certificate accepts the certificate of the server. */
 function isTrusted(port: number, ca: string): Promise<boolean> {
   const options = { host: '127.0.0.1', port, ca, servername: 'localhost', agent: false as const };
   return new Promise((resolve) => {
@@ -300,7 +303,7 @@ t.test('SIGHUP renews the certificate, and open connections stay', async (t) => 
   t.equal(await isTrusted(program.port, old.cert), true);
 
   writeFileSync(join(cwd, 'key'), renewed.key);
-  // They do not keep the certificate from being renewed.
+  // Invalid tokens do not keep the certificate from being renewed.
   writeFileSync(join(cwd, 'tokens'), 'not a token');
   program.send('SIGHUP');
   await program.says(

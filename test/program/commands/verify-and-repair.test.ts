@@ -1,4 +1,4 @@
-/* The commands verify and repair, and what they have in common with export and a start. */
+/* Tests the commands verify and repair, and what they have in common with export and a start. */
 import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
@@ -31,7 +31,7 @@ const NO_PLANT = 'body: must be one JSON text in UTF-8; it is not valid';
 const KEPT = 'KEPT is the log as it was';
 const HINT = 'if a removed line held an acknowledged plant, import it from a backup';
 
-// No progress is reported.
+// The clock stands still, so that no progress is reported.
 stepClock(t, 0);
 
 type Example = readonly [command: string, content: string, code: number, ...lines: string[]];
@@ -131,7 +131,7 @@ t.test('a log that a server has open can be verified, not repaired or served', a
   appendFileSync(log, 'x\n');
   const verified = await runHere(t, { args: ['verify'], cwd });
   t.match(verified, { code: FAILED, stdout: /: 1 plant, .*, 1 damaged line$/m, stderr: /^$/ });
-  // The time to wait for a lock is over at once.
+  // A process does not wait for the lock.
   const { startTimer } = nodeSystem;
   t.intercept(nodeSystem, 'startTimer', {
     value: (onExpiry: () => void) => startTimer(onExpiry, 0),
@@ -141,7 +141,7 @@ t.test('a log that a server has open can be verified, not repaired or served', a
     await expectFailedRunHere(t, FAILED, [sentence], { args, cwd });
 });
 
-t.test('a missing log is named, with its setting if that has named it', async (t) => {
+t.test('an error names a missing log, and the setting if the path comes from one', async (t) => {
   const cwd = t.testdir();
   const fault = `${cwd}/none: no such file or directory (ENOENT)`;
   const env = { PLANT_STORE_FILE: 'none', PLANT_STORE_PORT: 'wrong' };
@@ -168,7 +168,7 @@ for (const command of ['', 'verify', 'repair'])
     const options = { args: command ? [command] : [], cwd };
     const program = launchHere(t, options);
     await program.says('stderr', / %\n/);
-    // Only the server reads anything again on SIGHUP.
+    // SIGHUP ends these commands. Only the server reads its tokens again instead.
     program.send(command ? 'SIGHUP' : 'SIGTERM');
     t.equal((await program.ended).code, command ? INTERRUPTED : 0);
     t.match(program.stderr, command ? /: interrupted; run the same command again .+\n$/ : / %\n$/);
@@ -199,7 +199,7 @@ t.test('verify waits for the reader of its output, and prints every damaged line
 });
 
 t.test('verify ends without an error once the reader of its output has closed it', async (t) => {
-  // Their lines are more than what a stream takes before the next one has to wait.
+  // The lines about the damage are more than a stream takes before the next line has to wait.
   const cwd = t.testdir({ 'plants.jsonl': 'x\n'.repeat(1_000) });
   const program = launch(t, { args: ['verify'], cwd, env: ENV, preload: STILL });
   program.leave('stdout');

@@ -206,7 +206,7 @@ t.test('100 Continue is sent if the head of the request is valid', async (t) => 
   }
 });
 
-t.test('what comes behind requests that are pending is answered after them', async (t) => {
+t.test('what follows pending requests on a connection is answered after them', async (t) => {
   const garbage = 'x'.repeat(1_000_000);
   const others = [message({ target: '/plant' }), message(wrongToken), message({ body: '' })];
   const behind: Table = {
@@ -301,7 +301,7 @@ t.test('a connection that a failure has ended leaves no timer behind', async (t)
   t.equal(timers(), before);
 });
 
-t.test('a client that does not close its side is closed after 5 s', async (t) => {
+t.test('a connection is closed after 5 s if its client does not close it', async (t) => {
   const ends = expireAtOnce(t, 5_000);
   const server = await start(t);
   const client = await connect(t, server.port);
@@ -336,7 +336,7 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
 t.test('a connection whose client ends it during the TLS handshake is closed', async (t) => {
   const server = await start(t, { tls: tlsMaterial() });
   const { port } = server;
-  // Only the limit of a handshake closes this one, before any that begins later.
+  // Only the time limit of a handshake closes this connection, before any that begins later.
   const silent = await connect(t, port);
   const options = { port, host: '127.0.0.1', servername: 'localhost' };
   const clients: Record<string, () => Socket> = {
@@ -364,7 +364,7 @@ const SHORT_TIMES = {
   connectionsCheckingInterval: 50,
 };
 
-t.test('late handshakes end, late requests get 408, and nothing behind is stored', async (t) => {
+t.test('late handshakes end, late requests get 408, and nothing after is stored', async (t) => {
   for (const [name, value] of Object.entries(SHORT_TIMES))
     t.intercept(CONNECTION_LIMITS, name as keyof typeof SHORT_TIMES, { value, enumerable: true });
   const original = Reflect.get(TLSSocket.prototype, 'setTimeout') as Socket['setTimeout'];
@@ -415,7 +415,7 @@ t.test('late handshakes end, late requests get 408, and nothing behind is stored
     client.socket.end();
     await client.closed;
   }
-  // By now, its second head is too late, too.
+  // By now, the second head on this connection is too late, too.
   pending.send(late.subarray(20), late);
   await lives(t, await connect(t, port), 'the server');
   gated.letGo();
@@ -425,7 +425,7 @@ t.test('late handshakes end, late requests get 408, and nothing behind is stored
   t.notOk(plants.has(IVY.id), 'nothing that arrives after a 408 is stored');
 });
 
-t.test('a request that arrives while the process is stopped is in time', async (t) => {
+t.test('a request that arrives while the process is blocked counts as in time', async (t) => {
   const timeoutMs = 100;
   const limits = {
     headersTimeout: timeoutMs,
@@ -437,7 +437,7 @@ t.test('a request that arrives while the process is stopped is in time', async (
   const server = await start(t);
   const request = message();
   const bodyAt = request.indexOf('\r\n\r\n') + 4;
-  /** How much of the request the server has before the process stops. */
+  /** How much of the request the server has before the process is blocked. */
   const lengths = {
     nothing: 0,
     'a part of the head': 20,
@@ -457,7 +457,7 @@ t.test('a request that arrives while the process is stopped is in time', async (
       } while (performance.now() - started > timeoutMs);
       await setImmediate();
       client.send(request.subarray(length));
-      // Now the next phase of the event loop is that of the timers, and sockets are read after it.
+      // The next phase of the event loop runs the timers, and sockets are read after it.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, timeoutMs + 50);
       t.match(await client.answer(), { status: 200 }, `${about}, ${isUsed ? 'used' : 'new'}`);
       await lives(t, client, about);
@@ -527,7 +527,8 @@ t.test(
     slow.send(message(wrongToken).subarray(0, 20));
     // An answer on another connection shows that the server has read what was sent before.
     await refuses(used);
-    // As after a pause of the process, the timer expires before the next phase in which sockets are read.
+    // As after a pause of the process, the timer expires before the next phase in which sockets are
+    // read.
     await setImmediate();
     arriving.send(message(wrongToken));
     await sweepAt(5_001);
@@ -542,7 +543,7 @@ t.test(
 );
 
 t.test('stop accepts no connections, and closes those that are idle', async (t) => {
-  // The last stages of a stop would close them, too.
+  // The last stages of a stop would close these connections, too.
   t.intercept(STOP_TIMES, 'requestsMs', { value: 2 ** 30 });
   const server = await start(t);
   const { port } = server;
@@ -587,7 +588,7 @@ t.test('stop answers requests in flight, and those on their way, as the last one
   await store.arrived(2);
   const stopped = server.stop();
   sending.send(message().subarray(-1));
-  // The second one is not processed.
+  // The second request is not processed.
   later.send(inOnePacket(message(), message()));
   await store.arrived(4);
   await ends(t, idle, 'an idle connection, when all are checked');
@@ -625,7 +626,7 @@ t.test('a request that is in flight when the time of stop is up gets a 503', asy
   const server = await start(t, { store });
   const stored = await connect(t, server.port);
   stored.send(message());
-  /** Sends a head, which the server has received then, and a part of the body. */
+  /** Sends a head, waits until the server has received it, and sends a part of the body. */
   const beginning = async (head: Message, part: string | Buffer): Promise<Client> => {
     const client = await connect(t, server.port);
     client.send(waiting(head));

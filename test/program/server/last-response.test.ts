@@ -72,8 +72,8 @@ async function responsesOn(socket: Socket): Promise<[number, string | undefined]
 const NO_TOKEN = chunked({ Authorization: undefined });
 
 /**
- * Requests whose response closes the connection, and its `error`. Bodies that are refused have not
- * arrived by then.
+ * Requests whose response closes the connection, and its `error`. Refused bodies have not arrived
+ * when the response is sent.
  */
 const LAST: Readonly<Record<string, readonly [error: number, request: Buffer]>> = {
   'Connection: close': [200, plant(2, { headers: { Connection: 'close' } })],
@@ -89,7 +89,7 @@ const LAST: Readonly<Record<string, readonly [error: number, request: Buffer]>> 
   'HTTP/1.0 with a transfer coding': [400, inHttp10(chunked({ Connection: 'keep-alive' }))],
 };
 
-t.test('no request is processed after a response that closes', async (t) => {
+t.test('no request is processed after a response that closes the connection', async (t) => {
   const { handler, ids } = createService();
   const port = await startProgram(t, handler);
   for (const [about, [error, request]] of Object.entries(LAST)) {
@@ -104,7 +104,7 @@ t.test('no request is processed after a response that closes', async (t) => {
   }
 });
 
-t.test('a body that does not wait for 100 keeps its connection', async (t) => {
+t.test('a client that does not wait for 100 before its body keeps its connection', async (t) => {
   const { handler, ids } = createService();
   const client = await connect(t, await startProgram(t, handler));
   client.send(plant(1, { headers: { Expect: '100-continue' } }), plant(2));
@@ -123,7 +123,7 @@ t.test('nothing is processed on a connection that is about to close', async (t) 
     res.setHeader('Connection', 'close').end();
   };
   const { port } = await startPlantServer(t, { handler });
-  // What the parser would do with a request that is read just after a response has been sent.
+  // Does what the parser does with a request that it reads just after a response has been sent.
   listenTo(t, 'http.server.response.finish', (message) => {
     const { request, server } = message as { request: IncomingMessage; server: Server };
     const again = (): unknown => server.emit('request', request, new ServerResponse(request));
@@ -136,7 +136,7 @@ t.test('nothing is processed on a connection that is about to close', async (t) 
 });
 
 /*
- * The parser of node:http stops behind a request with `Connection: Upgrade` and `Upgrade`. If no
+ * The parser of node:http stops after a request with `Connection: Upgrade` and `Upgrade`. If no
  * listener takes the connection over, node:http drops the rest of what it has read, and goes on
  * with what comes next.
  */
@@ -169,7 +169,7 @@ async function sendTwo(
   const received = responsesOn(socket);
   for (const segment of segments) {
     await new Promise((resolve) => socket.write(segment, resolve));
-    // Once it has answered on another connection, it has read what came before.
+    // Once the server has answered on another connection, it has read the segment.
     await exchange(t, port, NO_TOKEN);
   }
   return received;
@@ -223,8 +223,8 @@ t.test('the response of another route of the application stays as it is', async 
 
 /*
  * Once the responses that wait on a connection exceed a high-water mark, node:http pauses its
- * parser. TLS records that are decrypted by then reach it all the same, and are lost (Node 20 to
- * 26).
+ * parser. TLS records that are decrypted by then reach the parser all the same, and are lost (Node
+ * 20 to 26).
  */
 t.test('a connection on which node:http loses bytes is closed without answer', async (t) => {
   const gated = gatedStore();

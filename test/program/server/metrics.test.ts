@@ -55,7 +55,7 @@ function begin(): { request: IncomingMessage; end: () => Promise<void> } {
   };
 }
 
-t.test('what an alert counts is 0 before it happens, so that the first time counts', async (t) => {
+t.test('a counter of an alert is 0 from the start, so that its first event counts', async (t) => {
   const samples = samplesIn(render(GAUGES));
   for (const status of [500, 503])
     t.equal(
@@ -85,7 +85,7 @@ t.test('the duration of a request is from its start to its response, by status',
   for (const status of [500, 503]) t.equal(samples.get(`${name}_count{status="${status}"}`), 0);
 });
 
-t.test('a request is in flight until its response is decided, or its end', async (t) => {
+t.test('a request is in flight until its response is decided, or until it ends', async (t) => {
   const inFlight = (): number | undefined =>
     samplesIn(render(GAUGES)).get('plant_store_http_requests_in_flight');
   const before = inFlight() ?? NaN;

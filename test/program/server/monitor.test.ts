@@ -37,7 +37,7 @@ const SERVING: Watched = {
   stop: new AbortController().signal,
 };
 
-/** Starts a monitor of a program that serves, and resolves to its URL. */
+/** Starts a monitor of a program that serves. Resolves to the URL of the monitor. */
 async function startWatching(watched: Partial<Watched> = {}): Promise<string> {
   const monitor = await startMonitor('127.0.0.1', 0);
   monitor.watch({ ...SERVING, ...watched });
@@ -68,7 +68,7 @@ const PAGES = {
   },
 };
 
-t.test('each page needs no token, and has its path, whatever the query is', async (t) => {
+t.test('a page needs no token, and is found by its path, whatever the query is', async (t) => {
   const url = await startWatching();
   t.match(url, /^http:\/\/127\.0\.0\.1:\d+$/);
   for (const [path, page] of Object.entries(PAGES)) {
@@ -103,7 +103,7 @@ t.test('readiness follows the store, also while the program stops', async (t) =>
   await expectReady(503, 'stopping');
 });
 
-t.test('a connection carries one request', async (t) => {
+t.test('a connection to the monitor carries one request', async (t) => {
   let checks = 0;
   const check = async (): Promise<void> => {
     checks++;
@@ -116,7 +116,7 @@ t.test('a connection carries one request', async (t) => {
   t.equal(checks, 1, 'the pages of the others are not made');
 });
 
-t.test('a connection is closed after 15 s', async (t) => {
+t.test('a connection to the monitor is closed after 15 s', async (t) => {
   mock.timers.enable({ apis: ['setTimeout'] });
   t.teardown(() => mock.timers.reset());
   const gate = createGate();
@@ -130,7 +130,7 @@ t.test('a connection is closed after 15 s', async (t) => {
   t.strictSame(await Promise.all(received), ['', '', '']);
 });
 
-t.test('connections beyond the maximum are closed at once', async (t) => {
+t.test('connections to the monitor beyond the maximum are closed at once', async (t) => {
   t.intercept(MONITOR_LIMITS, 'maxConnections', { value: 2 });
   const url = await startWatching();
   const [first, second] = [send(t, url, ''), send(t, url, '')];
@@ -141,7 +141,7 @@ t.test('connections beyond the maximum are closed at once', async (t) => {
   t.match(await get(`${url}/livez`), { status: 200 });
 });
 
-/** Starts the program with a monitor, and resolves to the URL of that, too. */
+/** Starts the program with a monitor. Resolves to the program and the URL of the monitor. */
 async function startMonitored(
   t: Test,
   settings = {},
@@ -152,12 +152,12 @@ async function startMonitored(
   return Object.assign(program, { monitor });
 }
 
-t.test('the responses that are counted are those that clients got', async (t) => {
+t.test('the counted responses are those that clients got', async (t) => {
   const program = await startMonitored(t);
   const total = (status: number, error: number): string =>
     `plant_store_http_responses_total{status="${status}",error="${error}"}`;
-  // These are there from the start: a counter that appears with its first event has no rate until
-  // the second one.
+  // These counters exist from the start: a counter that appears with its first event has no rate
+  // until the second event.
   const sent: Record<string, number> = {
     [total(200, 0)]: 0,
     [total(500, 500)]: 0,
@@ -216,7 +216,7 @@ t.test('requests in flight and connections are counted, also those that end earl
   await t.resolves(reaches('connections_dropped_total', 1));
 });
 
-/** Lets the files that a log opens from now on wait at a gate. */
+/** Lets every file that a log opens from now on wait at a gate. */
 function holdOpening(t: Test): Gate {
   const gate = createGate();
   const open = nodeSystem.open.bind(nodeSystem);

@@ -14,13 +14,13 @@ import { selfSigned } from '../../helpers/certificate.js';
 import { exactly } from '../../helpers/exactly.js';
 import { problemsOf } from '../../helpers/program.js';
 
-/** What is read includes the settings that others follow from. */
+/** All settings that are read: those of the table, and those that are derived from them. */
 type AllSettings = Settings & ServerSettings;
 
 const problemsIn = (environment: Environment): Promise<readonly string[]> =>
   problemsOf(readServerSettings(environment));
 
-/** Relative paths start from a folder with these files. */
+/** The files in the working directory, where relative paths start. */
 const { cert, key } = selfSigned();
 const other = selfSigned();
 const folderBefore = process.cwd();
@@ -110,7 +110,7 @@ const accepted: Record<string, readonly [Environment, Partial<AllSettings>]> = {
   'variables of other programs': [{ PORT: 'x', PLANT_STORE: 'x', plant_store_port: 'x' }, {}],
 };
 
-t.test('what is accepted changes no other setting', async (t) => {
+t.test('an accepted setting changes no other setting', async (t) => {
   const defaults = await readServerSettings({});
   for (const [what, [environment, expected]] of Object.entries(accepted))
     t.strictSame(await readServerSettings(environment), { ...defaults, ...expected }, what);
@@ -169,7 +169,7 @@ const refused: Record<string, readonly [environment: Environment, ...problems: s
   ],
 };
 
-t.test('what is refused is named with its problems', async (t) => {
+t.test('each refused environment is reported with all of its problems', async (t) => {
   for (const [what, [environment, ...problems]] of Object.entries(refused))
     t.strictSame(await problemsIn(environment), problems, what);
 });
@@ -215,7 +215,7 @@ t.test('the commands on a log read only its path', async (t) => {
   ]);
 });
 
-t.test('an import reads only where plants are kept', async (t) => {
+t.test('an import reads only the settings of the store', async (t) => {
   const others = { PLANT_STORE_PORT: 'x', PLANT_STORE_TOKEN: undefined };
   t.match(await readStoreSettings(others), { PLANT_STORE_FILE: resolve('data/plants.jsonl') });
   const environment = { ...DATABASE, PLANT_STORE_DATABASE_PASSWORD_FILE: 'secret', ...others };
@@ -242,7 +242,7 @@ t.test('all problems are reported together, in the order of the table', async (t
 t.test('no problem repeats a value, which may be a secret in the wrong variable', async (t) => {
   const problems: string[] = [];
   for (const name of SETTING_NAMES)
-    // The path of a file that cannot be read is in the message.
+    // A setting that is a path may be repeated: a message names the file that cannot be read.
     for (const secret of FILES.includes(name) ? [PEM] : [PEM, 'S3cret-ä'])
       problems.push(...(await problemsIn({ ...DATABASE, [name]: secret })));
   t.ok(problems.length > SETTING_NAMES.length);
