@@ -10,9 +10,6 @@ import { openStore, type OpenedStore } from '../open-store.js';
 import { createProgressPrinter, printLine } from '../output.js';
 import { readStoreSettings } from '../settings/read.js';
 
-/** How many refused lines are listed; the others are counted. */
-const MAX_LISTED = 20;
-
 /**
  * The command `import`: adds the plants in a file to the configured store.
  *
@@ -35,10 +32,9 @@ type Target = Pick<OpenedStore, 'log'> & { readonly store: PlantStore };
  * Adds the plants in a file to a store. Each line is a plant as `POST /plants` takes it, or a
  * record of a log, whose `crc32` must match.
  *
- * For each of the first {@link MAX_LISTED} refused lines, prints its number, and why `POST /plants`
- * would refuse the plant. At the end, prints how many lines were refused in total. The store is
- * opened only once the file turns out to hold JSON lines. An import can be repeated: a plant that
- * the store already has stays unchanged.
+ * For each refused line, prints its number, and why `POST /plants` would refuse the plant. At the
+ * end, prints how many lines were refused. The store is opened only once the file turns out to hold
+ * JSON lines. An import can be repeated: a plant that the store already has stays unchanged.
  *
  * @throws Error if the file cannot be read or does not hold JSON lines; the first error of the
  * store that is not about a plant.
@@ -60,7 +56,10 @@ export async function addPlants(
       for (const outcome of outcomes) {
         if (outcome.status === 'rejected') failure ??= outcome.reason as Error;
         else if (typeof outcome.value === 'string') counts[outcome.value]++;
-        else if (++counts.refused <= MAX_LISTED) await printLine(outcome.value.refusal);
+        else {
+          counts.refused++;
+          await printLine(outcome.value.refusal);
+        }
       }
       if (failure) throw new Error(`${file}: ${failure.message}`, { cause: failure });
       printProgress(

@@ -143,13 +143,15 @@ t.test('a file that does not begin with a JSON object is refused as a whole', as
     }
 });
 
-t.test('the first 20 refused lines are listed, and all are counted', async (t) => {
-  for (const refused of [20, 21]) {
-    const { lines, code } = await importFile(t, `${'{}\n'.repeat(refused)}\n${FERN_JSON}\n`);
-    t.equal(lines.length, 21);
-    t.equal(lines.at(-1), summary('1 plant', 0, `${refused} lines`));
-    t.equal(code, FAILED);
-  }
+t.test('every refused line is listed, also beyond the first read of the file', async (t) => {
+  const count = 100;
+  const line = `{"colour":"${'x'.repeat(10_000)}"}\n`;
+  const { lines, code } = await importFile(t, `${line.repeat(count)}${FERN_JSON}\n`);
+  const numbers = lines.flatMap((line) => /^line (\d+): /.exec(line)?.[1] ?? []);
+  const expected = Array.from({ length: count }, (_, index) => String(index + 1));
+  t.equal(numbers.join(), expected.join());
+  t.equal(lines.at(-1), summary('1 plant', 0, `${count} lines`));
+  t.equal(code, FAILED);
 });
 
 t.test('a file that cannot be read is named, and the lines before are stored', async (t) => {
