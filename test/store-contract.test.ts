@@ -13,7 +13,7 @@ for (const { name, check } of storeContract)
     t.resolves(check(() => openPlantLog(join(t.testdir(), 'plants.jsonl')))),
   );
 
-/** A mistake in a store: the functions that replace those of a correct store. */
+/** A mistake in a store: the functions that replace functions of a correct store. */
 type Mistake = (store: PlantStore) => Partial<PlantStore>;
 
 /** A mistake in `add`. */

@@ -4,8 +4,8 @@ import { missingForServers, query, startCluster } from '../../.test/postgres/clu
 
 /**
  * Starts a PostgreSQL server with its default settings in a temporary folder; TMPDIR chooses the
- * disk. Returns the systems: those that need a database have one of their own, which is empty at
- * each start.
+ * disk. Returns the systems. Each system that needs a database gets a database of its own, which is
+ * empty at each start.
  *
  * @param {import('./systems.js').System[]} systems
  * @param {{ teardown: (callback: () => unknown) => void }} owner

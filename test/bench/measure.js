@@ -122,7 +122,7 @@ async function measureWindow(server, connections, seconds) {
   return { ...measured, rate, ...usageBetween(usage.begin, usage.end, measured.answered) };
 }
 
-/** The figures of a round from those of its windows. */
+/** Combines the figures of the windows of a round. */
 function combine(windows) {
   const over = (name) => median(windows.map((window) => window[name]));
   const names = ['rate', 'p50', 'p99', 'mainThread', 'cpu'];

@@ -55,7 +55,7 @@ function quantile(numbers, share) {
 
 const overOurs = (name) => (own, of) => own[name] / of(OURS)[name];
 
-/** What clients get. */
+/** The columns about what clients get. */
 const CLIENT_COLUMNS = [
   { title: 'plants/s', figure: (own) => own.rate, show: whole },
   { title: `× ${OURS}`, figure: overOurs('rate'), show: ratio },
@@ -63,7 +63,7 @@ const CLIENT_COLUMNS = [
   { title: 'p99 ms', figure: (own) => own.p99 / 1000, show: significant },
 ];
 
-/** What the plants cost the server. */
+/** The columns about what the plants cost the server. */
 const SERVER_COLUMNS = [
   { title: 'main thread µs/plant', figure: (own) => own.mainThread, show: significant },
   { title: `× ${OURS}`, figure: overOurs('mainThread'), show: ratio },
@@ -171,7 +171,7 @@ ${works.join('')}`;
 
 // The targets
 
-/** What this service is meant to reach, and what it reached; NaN if not measured. */
+/** The targets of this service, and the values that it reached; NaN if not measured. */
 export function targets(summary) {
   const rates = compared(summary, 'plants/s', 'at least', ({ rate }) => rate);
   const mainThread = compared(summary, 'main thread', 'at most', (own) => own.mainThread);

@@ -27,7 +27,7 @@ t.test('the demo kills the program, and finds every plant that it acknowledged',
   t.match(stdout, /^(?:kills 1   acknowledged [1-9][\d,]*   lost 0\n){2}$/);
 });
 
-/** How servers store the plant in a body: too late, or as another one. */
+/** How servers store the plant in a body: too late, or as another plant. */
 const WRONG_SERVERS: Readonly<Record<string, string>> = {
   'answers before it writes': `process.once('SIGTERM', () => { append(body); setImmediate(() => process.exit()); })`,
   'stores another name': `append(body.replace('plant ', 'weed '))`,

@@ -20,7 +20,7 @@ Server.prototype.listen = function (_port, onListening) {
 /** An application whose server is listening. */
 export interface Application extends Process {
   readonly port: number;
-  /** Its working directory. */
+  /** The working directory of the application. */
   readonly cwd: string;
 }
 

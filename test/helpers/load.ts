@@ -15,7 +15,7 @@ export interface Plant {
 /** The status of an answer, or why there was none: the code of an error. */
 export type Outcome = number | string;
 
-/** The plants that were sent to a program, and those that it acknowledged. */
+/** The plants that were sent to a program, and the plants that it acknowledged. */
 export interface Ledger {
   /** The number of plants that were answered with 200. */
   readonly acknowledged: number;
@@ -35,8 +35,8 @@ export interface Ledger {
    * @throws if the log contains anything but whole lines, each with a plant that was sent
    */
   lost(log: string | Buffer): number;
-  /** Checks that a log contains all acknowledged plants, and only whole lines. */
-  check(log: string | Buffer): void;
+  /** Checks that a log contains all acknowledged plants and nothing but whole lines. */
+  expectNothingLost(log: string | Buffer): void;
 }
 
 export function createLedger(): Ledger {
@@ -75,7 +75,7 @@ export function createLedger(): Ledger {
       if (outcome === 200 && this.acknowledges) acknowledged.add(plant.id);
     },
     lost,
-    check(log) {
+    expectNothingLost(log) {
       assert.equal(lost(log), 0, 'no acknowledged plant is missing from the log');
     },
   };
@@ -136,7 +136,7 @@ export interface LoadOptions {
  */
 export interface Load {
   /** Resolves once this many more plants are acknowledged, or the load has ended. */
-  reaches(more: number): Promise<void>;
+  untilAcknowledged(more: number): Promise<void>;
   /** Resolves once a plant is not acknowledged, or the load has ended. */
   readonly refused: Promise<void>;
   readonly ended: Promise<void>;
@@ -166,7 +166,7 @@ export function startLoad(ledger: Ledger, port: number, options: LoadOptions = {
 
   const ended = Promise.all(clients.map(sendPlants)).then(() => undefined);
   return {
-    reaches(more) {
+    untilAcknowledged(more) {
       target = acknowledged + more;
       return Promise.race([ended, new Promise<void>((resolve) => (onTarget = resolve))]);
     },

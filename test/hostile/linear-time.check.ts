@@ -28,8 +28,8 @@ import { MAX_BLOCK_MS } from './time.js';
  */
 const ATTEMPTS = 5;
 /**
- * How many times as long as V8's own `JSON.parse` a function that calls it may take for the same
- * text.
+ * A function that calls `JSON.parse` may take at most this many times as long as V8's `JSON.parse`
+ * alone takes for the same text.
  */
 const MAX_OVER_V8 = 2;
 

@@ -134,7 +134,7 @@ t.test('invalid options make createPlantHandler throw', async (t) => {
 });
 
 t.test('a plant is acknowledged only if the store says that it is stored', async (t) => {
-  // As a wrapper in JavaScript does that only logs an error, or lacks a `return`.
+  // A wrapper in JavaScript resolves to `undefined` if it only logs an error, or lacks a `return`.
   const store = storeOf(() => Promise.resolve() as never);
   const { port, reported } = await serve(t, { store });
   expectFailure(t, await exchange(t, port, message()), { status: 500 }, 'it is a fault');

@@ -278,7 +278,7 @@ const HANG_REPORT = /: a write has not returned for 10 s; plants are refused unt
 const RETURN_REPORT = /: the write has returned; plants are stored again$/;
 
 t.test('while a write hangs, plants are refused; its own are stored in the end', async (t) => {
-  // As the fake timers of a test runner do.
+  // The fake timers of a test runner replace `setImmediate` in this way.
   t.intercept(globalThis, 'setImmediate', { value: () => undefined });
   const { fs, log, reports, content } = await openWithFaults(t);
   await log.add(FERN);

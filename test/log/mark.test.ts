@@ -43,7 +43,7 @@ import {
 
 const STORED = logOf([MOSS, IVY]);
 
-/** What another process may do to the file of an open log that loses plants. */
+/** Acts of another process on the file of an open log that lose plants. */
 const LOSSES: Record<string, (path: string) => void> = {
   'truncated to nothing': (path) => truncateSync(path),
   'truncated by one byte': (path) => truncateSync(path, statSync(path).size - 1),
@@ -59,7 +59,7 @@ const LOSSES: Record<string, (path: string) => void> = {
   },
 };
 
-/** What another process may add to the file, which loses no plant. */
+/** Acts that add to the file, and lose no plant. */
 const ADDITIONS: typeof LOSSES = {
   extended: (path) => appendFileSync(path, encodeRecord(REED)),
   'extended by a NUL byte': (path) => truncateSync(path, statSync(path).size + 1),

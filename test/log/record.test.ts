@@ -18,7 +18,7 @@ import { signed } from './support.js';
 
 const NEIGHBOUR = Buffer.from(encodeRecord({ id: 5n, name: '' }));
 
-/** What a line contains that is read together with other lines. */
+/** Reads a line together with other lines. Returns what was found in this line. */
 function found(line: string | Buffer): Line | undefined {
   const bytes = Buffer.from(line);
   const lines = linesIn(Buffer.concat([NEIGHBOUR, bytes, NEIGHBOUR]));

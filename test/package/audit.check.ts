@@ -126,7 +126,7 @@ function filesIn(folder: string, ending: string): string[] {
 
 t.test('the program serves without code from strings, and with frozen intrinsics', async (t) => {
   installProgram();
-  await serves(t, { command: ['sh', '-c', `exec ${STRICT}`], env: NODE_FIRST });
+  await expectServing(t, { command: ['sh', '-c', `exec ${STRICT}`], env: NODE_FIRST });
 });
 
 const TRACED = 'trace=bind,connect,execve,execveat,fork,vfork,clone,clone3';
@@ -137,7 +137,7 @@ t.test(
   async (t) => {
     const options = ['-D', '-f', '-qq', '-e', TRACED, '-e', 'signal=none', '-o', 'trace'];
     installProgram();
-    await serves(t, { under: ['strace', ...options] });
+    await expectServing(t, { under: ['strace', ...options] });
     const [first, ...calls] = readFileSync(join(INSTALLATION, 'trace'), 'utf8').trim().split('\n');
     t.match(first, 'execve(');
     const lock = / bind\(\d+, \{sa_family=AF_UNIX, sun_path="[^"]+\/\.plants-/;
@@ -164,7 +164,7 @@ const WATCH = `data:text/javascript,${encodeURIComponent(`
 
 t.test('the program reads no environment variables but those that SECURITY.md lists', async (t) => {
   installProgram();
-  await serves(t, { command: [process.execPath, '--import', WATCH, 'dist/server.js'] });
+  await expectServing(t, { command: [process.execPath, '--import', WATCH, 'dist/server.js'] });
   const names = JSON.parse(readFileSync(join(INSTALLATION, 'names.json'), 'utf8')) as string[];
   t.ok(names.includes('PLANT_STORE_FILE'));
   for (const name of names) t.match(name, /^(?:PLANT_STORE_.*|LISTEN_PID|LISTEN_FDS|all of them)$/);
@@ -220,7 +220,7 @@ t.test(
       if touch probe || touch /probe; then exit 1; fi
       exec setpriv --reuid=${NOBODY} --regid=${NOBODY} --clear-groups --no-new-privs \\
         --bounding-set=-all ./node dist/server.js`;
-    await serves(t, { command: ['unshare', '--mount', 'sh', '-euc', script] });
+    await expectServing(t, { command: ['unshare', '--mount', 'sh', '-euc', script] });
   },
 );
 
@@ -239,7 +239,7 @@ t.test("under Node's permission model", { skip: noFlags }, async (t) => {
   await t.test('the program serves plants, and the monitor answers', async (t) => {
     installProgram();
     const env = { ...NODE_FIRST, PLANT_STORE_MONITOR_PORT: '0' };
-    await serves(t, { command: ['sh', '-euc', permitted], env }, async (program) => {
+    await expectServing(t, { command: ['sh', '-euc', permitted], env }, async (program) => {
       const [, monitor = ''] = await program.says('stdout', /^monitor: (.*)\n/m);
       t.equal(await (await fetch(`${monitor}/readyz`)).text(), 'ok');
       const samples = await scrape(monitor);
@@ -273,7 +273,7 @@ function installProgram(): void {
  * Starts the installed program, checks that it stores plants, then the rest, and that it ends with
  * code 0.
  */
-async function serves(
+async function expectServing(
   t: Test,
   options: LaunchOptions,
   check?: (program: Program) => Promise<void>,

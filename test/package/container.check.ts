@@ -89,7 +89,8 @@ t.test('the image that the Dockerfile describes serves a log and a database', as
     const program = launch(t, { cwd: image, env, script: join(image, script), under: AS_USER });
     const [, port] = await program.says('stdout', /^plant-store listening on .*:(\d+)\n/);
     t.equal((await exchange(t, Number(port), message())).status, 200);
-    // As an upgrade in place does. No file is read when the program connects again.
+    // An upgrade in place removes these files, too. The program reads no file when it connects
+    // again.
     rmSync(join(image, 'app'), { recursive: true });
     await cluster.endSessions();
     t.equal((await exchange(t, Number(port), message())).status, 200);

@@ -375,7 +375,7 @@ t.test("under Yarn's Plug'n'Play, the program and an application open a log", as
   };
   const cwd = t.testdir({
     'package.json': JSON.stringify(manifest),
-    // Otherwise it is a part of the package around it.
+    // Without this file, Yarn takes the folder for a part of the package around it.
     'yarn.lock': '',
     'plants.jsonl': '{"id":7,"name":"fern"}\n',
     'plants-of-log.js': readFileSync(join(ROOT, '.test/embedding/examples/plants-of-log.js')),

@@ -7,7 +7,7 @@ import { addUntilStored, openStore, plantsFrom, refusedOf } from './support.js';
 
 const LOCK_TIMEOUT = { code: 'unavailable', message: /lock timeout$/ };
 
-/** What a trigger does with a weed, by the SQLSTATE of its failure. */
+/** How a trigger refuses the plant named "a weed", by the SQLSTATE of the failure. */
 const FAILING: Record<string, string> = {
   '22012': 'PERFORM 1 / 0',
   '42P01': `PERFORM 'missing'::regclass`,

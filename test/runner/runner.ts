@@ -135,7 +135,7 @@ function readResults(file: string, parser: Parser, fail: Fail): void {
     if (skip && !String(skip).startsWith('filter')) skipped.push(`${file}: ${title}: ${skip}`);
     if (ok) return;
     if (closingTestPoint) {
-      // Otherwise its failure has been shown.
+      // If an assertion of the subtest has failed, that failure has been shown.
       if (subtest?.fail === 0) fail(title, 'it has failed', result.diag as object);
     } else if (!isFailureShown) {
       isFailureShown = true;

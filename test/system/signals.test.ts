@@ -124,7 +124,7 @@ t.test('signals at the same time count as one, such as those of Ctrl-C under npm
   t.strictSame(await program.ended, DONE);
 });
 
-/** How a process ends that does not stop in time, and what it writes. */
+/** The ending of a process that does not stop in time, and what it writes. */
 const KILLED = { code: null, signal: 'SIGKILL' };
 const TIMES_OUT = 'plant-store: the shutdown timed out; not all work was completed\n';
 

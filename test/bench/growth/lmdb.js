@@ -1,4 +1,4 @@
-/** A database of lmdb-js, opened like that of the server. */
+/** A database of lmdb-js, opened as the server opens its database. */
 
 import { join } from 'node:path';
 import * as lmdb from 'lmdb';

@@ -1,4 +1,4 @@
-/** A table of node:sqlite, opened like that of the servers. */
+/** A table of node:sqlite, opened as the servers open their table. */
 
 import { insertInto, openDatabase } from '../servers/sqlite-database.js';
 

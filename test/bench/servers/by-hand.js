@@ -1,6 +1,6 @@
 /**
- * What one would write by hand: each plant is a line that is appended and synced before the
- * response.
+ * A server as one would write it by hand: each plant is a line that is appended and synced before
+ * the response.
  */
 
 import { open } from 'node:fs/promises';

@@ -192,7 +192,7 @@ t.test('an import shows its progress, and a second import completes the first', 
   t.match(stderr, / 1000 plants\n$/);
 });
 
-t.test('an import refuses what is too large, and fails once all are counted', async (t) => {
+t.test('an import refuses a plant that is too large, and fails if the disk fails', async (t) => {
   const given = [1n, 2n, 3n, 4n].map((id) => `${inJson({ ...FERN, id })}\n`).join('');
   const path = join(t.testdir({ 'given.jsonl': given }), 'given.jsonl');
   const failures = [new RangeError('the plant is too large'), new Error('the disk failed')];

@@ -45,11 +45,16 @@ interface Options extends Partial<PlantServerOptions> {
 const start = (t: Test, { store = takesAll, ...options }: Options = {}) =>
   startPlantServer(t, { handler: createPlantHandler({ store, tokens: [TOKEN] }), ...options });
 
-/** What an answer is expected to be: a failure by its status, or a plant. */
+/** The expected answers: 200 for a plant, and another number or an `Expected` for a failure. */
 type Answers = readonly (number | Expected)[];
 
 /** Checks the next answers on a connection. */
-async function answers(t: Test, client: Client, expected: Answers, about: string): Promise<void> {
+async function expectNext(
+  t: Test,
+  client: Client,
+  expected: Answers,
+  about: string,
+): Promise<void> {
   for (const each of expected) {
     const answer = await client.answer();
     if (each === 200) t.match(answer, { status: 200, body: /^\{"name":"/ }, about);
@@ -58,15 +63,15 @@ async function answers(t: Test, client: Client, expected: Answers, about: string
 }
 
 /** Checks that a connection ends, and that nothing else comes on it before. */
-async function ends(t: Test, client: Client, about: string): Promise<void> {
+async function expectEnd(t: Test, client: Client, about: string): Promise<void> {
   await client.closed;
   await t.rejects(client.answer(), { message: 'closed after 0 bytes of an answer' }, about);
 }
 
 /** Checks that a connection can be used again. */
-async function lives(t: Test, client: Client, about: string): Promise<void> {
+async function expectAlive(t: Test, client: Client, about: string): Promise<void> {
   client.send(message());
-  await answers(t, client, [200], `${about}: the next request is answered`);
+  await expectNext(t, client, [200], `${about}: the next request is answered`);
   client.socket.destroy();
 }
 
@@ -74,7 +79,7 @@ async function lives(t: Test, client: Client, about: string): Promise<void> {
 async function usedClient(t: Test, port: number): Promise<Client> {
   const client = await connect(t, port);
   client.send(message());
-  await answers(t, client, [200], 'the first request');
+  await expectNext(t, client, [200], 'the first request');
   return client;
 }
 
@@ -82,8 +87,8 @@ async function usedClient(t: Test, port: number): Promise<Client> {
 type Table = Record<string, readonly [bytes: string | Buffer, ...expected: Answers]>;
 
 /**
- * What becomes of the connection after the answers; a client may also end its side of it once it
- * has sent all bytes.
+ * The state of the connection after the answers. A `half-closed` connection is one whose client
+ * ends its side once it has sent all bytes.
  */
 type Course = 'closed' | 'kept' | 'half-closed';
 
@@ -188,8 +193,8 @@ for (const [promise, [course, table]] of Object.entries(exchanges))
       const client = await connect(t, port);
       client.send(bytes);
       if (course === 'half-closed') client.socket.end();
-      await answers(t, client, expected, what);
-      await (course === 'kept' ? lives : ends)(t, client, what);
+      await expectNext(t, client, expected, what);
+      await (course === 'kept' ? expectAlive : expectEnd)(t, client, what);
     }
   });
 
@@ -201,8 +206,8 @@ t.test('100 Continue is sent if the head of the request is valid', async (t) => 
     client.send(waiting({ headers: { 'Content-Length': String(Buffer.byteLength(body)) } }));
     t.equal((await client.answer()).text, 'HTTP/1.1 100 Continue\r\n\r\n');
     client.send(body);
-    await answers(t, client, [200], about);
-    await lives(t, client, about);
+    await expectNext(t, client, [200], about);
+    await expectAlive(t, client, about);
   }
 });
 
@@ -225,8 +230,8 @@ t.test('what follows pending requests on a connection is answered after them', a
     await store.arrived(2);
     client.socket.end();
     store.letGo();
-    await answers(t, client, [200, 200, ...expected], what);
-    await ends(t, client, what);
+    await expectNext(t, client, [200, 200, ...expected], what);
+    await expectEnd(t, client, what);
   }
 });
 
@@ -244,8 +249,8 @@ t.test('a client that keeps sending after a refusal gets the answer, and no rese
     const errors: Error[] = [];
     client.socket.on('error', (error) => errors.push(error));
     client.send(bytes, Buffer.alloc(4_000_000, 'x'));
-    await answers(t, client, expected, what);
-    await ends(t, client, what);
+    await expectNext(t, client, expected, what);
+    await expectEnd(t, client, what);
     t.strictSame(errors, [], what);
   }
 });
@@ -255,10 +260,10 @@ t.test('a connection that its client resets does not end the program', async (t)
   for (const [bytes, ...expected] of [[''], [NOT_HTTP, 400]] as const) {
     const client = await connect(t, port);
     client.send(bytes);
-    await answers(t, client, expected, bytes);
+    await expectNext(t, client, expected, bytes);
     client.socket.resetAndDestroy();
     await client.closed;
-    await lives(t, await connect(t, port), 'the server');
+    await expectAlive(t, await connect(t, port), 'the server');
   }
 });
 
@@ -266,14 +271,15 @@ t.test('connections beyond the maximum are closed at once', async (t) => {
   const written = t.capture(console, 'error', () => undefined);
   const { port } = await start(t, { maxConnections: 2 });
   const [first, second] = [await connect(t, port), await connect(t, port)];
-  for (let n = 0; n < 2 * REPORT_RATE.count; n++) await ends(t, await connect(t, port), 'a third');
+  for (let n = 0; n < 2 * REPORT_RATE.count; n++)
+    await expectEnd(t, await connect(t, port), 'a third');
   const overload =
     'plant-store: overloaded: 2 connections are open (PLANT_STORE_MAX_CONNECTIONS), more are closed at once';
   const reports = written().map(({ args }) => args.join(' '));
   t.strictSame(reports, Array(REPORT_RATE.count).fill(overload), 'the rate of reports is limited');
-  await lives(t, first, 'the first');
+  await expectAlive(t, first, 'the first');
   await first.closed;
-  await lives(t, second, 'the second');
+  await expectAlive(t, second, 'the second');
 });
 
 t.test('a failure that cannot be sent any more is not published', async (t) => {
@@ -281,8 +287,8 @@ t.test('a failure that cannot be sent any more is not published', async (t) => {
   listenTo(t, 'plant-store:response', () => published++);
   const client = await connect(t, (await start(t)).port);
   client.send(inOnePacket(withLine('Connection: close'), NOT_HTTP));
-  await answers(t, client, [200], 'the last answer');
-  await ends(t, client, 'the connection');
+  await expectNext(t, client, [200], 'the last answer');
+  await expectEnd(t, client, 'the connection');
   t.equal(published, 1);
 });
 
@@ -293,8 +299,8 @@ t.test('a connection that a failure has ended leaves no timer behind', async (t)
   const before = timers();
   const client = await connect(t, server.port);
   client.send(NOT_HTTP);
-  await answers(t, client, [400], 'before');
-  await ends(t, client, 'the connection');
+  await expectNext(t, client, [400], 'before');
+  await expectEnd(t, client, 'the connection');
   while ((await server.countConnections()).open > 0) await setImmediate();
   // `close` is emitted after the connection is no longer counted.
   await setImmediate();
@@ -307,7 +313,7 @@ t.test('a connection is closed after 5 s if its client does not close it', async
   const client = await connect(t, server.port);
   client.socket.allowHalfOpen = true;
   client.send(NOT_HTTP);
-  await answers(t, client, [400], 'before');
+  await expectNext(t, client, [400], 'before');
   while ((await server.countConnections()).open > 0) await setImmediate();
   t.equal(ends(), 1);
 });
@@ -325,7 +331,7 @@ t.test('HTTPS is served with a certificate and its key', async (t) => {
 
   const plain = await connect(t, port);
   plain.send(message());
-  await ends(t, plain, 'a client that does not speak TLS');
+  await expectEnd(t, plain, 'a client that does not speak TLS');
 
   const trusting = { port, host: '127.0.0.1', ca: tls.cert, servername: 'localhost' };
   const finished = connectSecurely(trusting).end(message());
@@ -356,7 +362,7 @@ t.test('a connection whose client ends it during the TLS handshake is closed', a
   }
 });
 
-/** In milliseconds. */
+/** Short time limits, in milliseconds. */
 const SHORT_TIMES = {
   handshakeTimeout: 500,
   headersTimeout: 500,
@@ -411,15 +417,15 @@ t.test('late handshakes end, late requests get 408, and nothing after is stored'
       what,
     );
     client.send(late.subarray(sent), late);
-    await lives(t, await connect(t, port), 'the server');
+    await expectAlive(t, await connect(t, port), 'the server');
     client.socket.end();
     await client.closed;
   }
   // By now, the second head on this connection is too late, too.
   pending.send(late.subarray(20), late);
-  await lives(t, await connect(t, port), 'the server');
+  await expectAlive(t, await connect(t, port), 'the server');
   gated.letGo();
-  await answers(t, pending, [200, 408], 'behind a plant that is pending');
+  await expectNext(t, pending, [200, 408], 'behind a plant that is pending');
   t.equal(timeouts.args()[0]?.[0], SHORT_TIMES.handshakeTimeout);
   await handshake.closed;
   t.notOk(plants.has(IVY.id), 'nothing that arrives after a 408 is stored');
@@ -460,7 +466,7 @@ t.test('a request that arrives while the process is blocked counts as in time', 
       // The next phase of the event loop runs the timers, and sockets are read after it.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, timeoutMs + 50);
       t.match(await client.answer(), { status: 200 }, `${about}, ${isUsed ? 'used' : 'new'}`);
-      await lives(t, client, about);
+      await expectAlive(t, client, about);
     }
 });
 
@@ -487,7 +493,7 @@ t.test('neither an idle connection nor one that has ended holds memory', async (
   const client = await usedClient(t, server.port);
   await collectGarbage();
   t.equal(requests[0]?.deref(), undefined);
-  await lives(t, client, 'the connection is still open');
+  await expectAlive(t, client, 'the connection is still open');
   while ((await server.countConnections()).open > 0) await setImmediate();
   await collectGarbage();
   t.equal(sockets[0]?.deref(), undefined);
@@ -504,7 +510,7 @@ t.test(
     const server = await start(t, { store, keepAliveMs: 5_000 });
     const refuses = async (client: Client): Promise<void> => {
       client.send(message(wrongToken));
-      await answers(t, client, [401], 'on an open connection');
+      await expectNext(t, client, [401], 'on an open connection');
     };
     const sweepAt = async (ms: number): Promise<void> => {
       now = ms;
@@ -532,11 +538,11 @@ t.test(
     await setImmediate();
     arriving.send(message(wrongToken));
     await sweepAt(5_001);
-    await answers(t, arriving, [401], 'a request that had arrived');
-    await ends(t, idle, 'idle for too long');
+    await expectNext(t, arriving, [401], 'a request that had arrived');
+    await expectEnd(t, idle, 'idle for too long');
     for (const client of [used, unused]) await refuses(client);
     slow.send(message(wrongToken).subarray(20));
-    await answers(t, slow, [401], 'a head that had begun to arrive');
+    await expectNext(t, slow, [401], 'a head that had begun to arrive');
     store.letGo();
     t.match(await busy.answer(), { status: 200 }, 'a request in flight');
   },
@@ -551,7 +557,8 @@ t.test('stop accepts no connections, and closes those that are idle', async (t) 
   const [unused, half] = [await connect(t, port), await connect(t, port)];
   half.send(message().subarray(0, 20));
   await server.stop();
-  for (const [what, client] of Object.entries({ used, unused, half })) await ends(t, client, what);
+  for (const [what, client] of Object.entries({ used, unused, half }))
+    await expectEnd(t, client, what);
   await t.rejects(connect(t, port), { code: 'ECONNREFUSED' });
 });
 
@@ -579,7 +586,7 @@ t.test('stop answers requests in flight, and those on their way, as the last one
   const refusedBefore = async (...bytes: readonly Buffer[]): Promise<Client> => {
     const client = await connect(t, server.port);
     client.send(inOnePacket(message(wrongToken), ...bytes));
-    await answers(t, client, [401], 'before');
+    await expectNext(t, client, [401], 'before');
     return client;
   };
   const several = await refusedBefore(message(), message());
@@ -591,12 +598,12 @@ t.test('stop answers requests in flight, and those on their way, as the last one
   // The second request is not processed.
   later.send(inOnePacket(message(), message()));
   await store.arrived(4);
-  await ends(t, idle, 'an idle connection, when all are checked');
+  await expectEnd(t, idle, 'an idle connection, when all are checked');
   store.letGo();
   t.match(await several.answer(), { status: 200, headers: { connection: 'keep-alive' } });
   for (const [what, client] of Object.entries({ several, sending, later })) {
     t.match(await client.answer(), { status: 200, headers: { connection: 'close' } }, what);
-    await ends(t, client, what);
+    await expectEnd(t, client, what);
   }
   await stopped;
 });
@@ -642,8 +649,8 @@ t.test('a request that is in flight when the time of stop is up gets a 503', asy
   const stopped = server.stop();
   const unavailable = { status: 503, headers: { connection: 'close', 'retry-after': '1' } };
   for (const [what, client] of Object.entries({ stored, sending, sendingChunks }))
-    await answers(t, client, [unavailable], what);
+    await expectNext(t, client, [unavailable], what);
   await stopped;
   for (const [what, client] of Object.entries({ stored, sending, sendingChunks }))
-    await ends(t, client, what);
+    await expectEnd(t, client, what);
 });

@@ -197,12 +197,12 @@ t.test('the counted responses are those that clients got', async (t) => {
 
 t.test('requests in flight and connections are counted, also those that end early', async (t) => {
   const program = await startMonitored(t, { PLANT_STORE_MAX_CONNECTIONS: '1' });
-  async function reaches(name: string, value: number): Promise<void> {
+  async function untilMetric(name: string, value: number): Promise<void> {
     while ((await scrape(program.monitor)).get(`plant_store_${name}`) !== value);
   }
   const client = await connect(t, program.port);
   client.send(message().subarray(0, -5));
-  await t.resolves(reaches('http_requests_in_flight', 1));
+  await t.resolves(untilMetric('http_requests_in_flight', 1));
   const another = await connect(t, program.port);
   await another.closed;
   const samples = await scrape(program.monitor);
@@ -212,8 +212,8 @@ t.test('requests in flight and connections are counted, also those that end earl
   t.equal(samples.get('plant_store_buffered_bytes_limit'), DEFAULT_LIMITS.maxBufferedBytes);
   client.socket.destroy();
   for (const name of ['http_requests_in_flight', 'connections', 'buffered_bytes'])
-    await t.resolves(reaches(name, 0));
-  await t.resolves(reaches('connections_dropped_total', 1));
+    await t.resolves(untilMetric(name, 0));
+  await t.resolves(untilMetric('connections_dropped_total', 1));
 });
 
 /** Lets every file that a log opens from now on wait at a gate. */
