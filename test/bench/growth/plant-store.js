@@ -3,7 +3,7 @@
 import { closeSync, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { openPlantLog } from '../../../dist/index.js';
-import { encodeRecord } from '../../../dist/log/record.js';
+import { encodeRecord } from '../../../dist/log/encode.js';
 
 const FILE = 'plants.jsonl';
 const PLANTS_PER_WRITE = 4096;
