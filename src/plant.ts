@@ -21,10 +21,11 @@ export const PlantSchema = {
   properties: {
     name: { type: 'string', description: 'The name of the plant' },
     tag: { type: 'string', description: 'Tag that specifies the type of the plant' },
-    // `npm run lint` and `npm test` name what else a new member needs, such as its column in
-    // `postgres/`. A keyword such as `maxLength` needs a sentence in `newMemberFaults`. A type
-    // other than a string needs code wherever `MEMBERS` is used.
-  } satisfies Record<string, { readonly type: 'string'; readonly description: string }>,
+    // `npm run lint`, `npm test` and `npm run check postgres` name what else a new member needs,
+    // such as its columns in `postgres/statements.ts`. A keyword such as `maxLength`, which counts
+    // code points, needs a sentence in `newMemberFaults`. A type other than a string needs code
+    // wherever `MEMBERS` is used.
+  } satisfies Record<string, { type: 'string'; description: string; [keyword: string]: unknown }>,
   // Not a readonly array, which the types of OpenAPI documents do not accept.
   required: ['name'] as ['name'],
 } as const;

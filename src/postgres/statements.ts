@@ -1,3 +1,5 @@
+import { MEMBERS, type Member } from '../plant.js';
+
 /** A statement. One with a name is prepared once in each session. */
 export interface Statement {
   readonly name?: string;
@@ -86,6 +88,9 @@ export const BEGIN_READING: Statement = {
     END AS refusal`,
 };
 
+/** The types of the members' columns. A new member also needs its column in each statement. */
+const COLUMN_TYPES: Readonly<Record<Member, string>> = { name: 'text NOT NULL', tag: 'text' };
+
 /**
  * Creates the table. A server often refuses this: since PostgreSQL 15, only the owner of a database
  * may create tables in its schema `public`, unless the right is granted.
@@ -94,8 +99,7 @@ export const CREATE_TABLE: Statement = {
   text: `
   CREATE TABLE IF NOT EXISTS plants (
     id bigint PRIMARY KEY,
-    name text NOT NULL,
-    tag text,
+    ${MEMBERS.map((member) => `${member} ${COLUMN_TYPES[member]}`).join(', ')},
     exact text
   )`,
 };
