@@ -47,7 +47,7 @@ t.test('each panel queries the Prometheus that is chosen for the dashboard', asy
   for (const { datasource } of panels) t.equal(datasource.uid, `\${${name}}`);
 });
 
-/** The units in Grafana of what a query has in this unit of Prometheus. */
+/** The units of Grafana for values that a query has in these units of Prometheus. */
 const UNITS: readonly (readonly [query: RegExp, unit: string])[] = [
   [/^(?:histogram_quantile|time\(\)).*_seconds/, 's'],
   [/^rate\(.*_seconds_total\{/, 'percentunit'],

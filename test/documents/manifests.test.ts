@@ -72,7 +72,7 @@ t.test('a Job that has failed is not run again', async (t) => {
   }
 });
 
-t.test('a pod has the time for its preStop and a stop of the program', async (t) => {
+t.test('a pod has enough time for its preStop and the shutdown of the program', async (t) => {
   // The default of Kubernetes is 30 s.
   for (const { containers, terminationGracePeriodSeconds: seconds = 30 } of PODS)
     for (const { lifecycle } of containers) {

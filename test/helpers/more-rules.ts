@@ -9,7 +9,10 @@ const RULES: readonly (readonly [before: string, after: string])[] = [
   ["name: { type: 'string',", "name: { type: 'string', maxLength: 100,"],
 ];
 
-/** A copy of the build whose schema has more rules for new plants. Returns its folder. */
+/**
+ * Copies the build, and adds rules for new plants to the schema of the copy. Returns the folder of
+ * the copy.
+ */
 export function buildWithMoreRules(t: Test): string {
   const dist = join(t.testdir(), 'dist');
   cpSync('dist', dist, { recursive: true });

@@ -79,5 +79,5 @@ t.test('the OpenAPI document describes the agreed interface', async (t) => {
     Error: { type: 'object', properties: { error, message: text }, required: ['error', 'message'] },
   });
   const schemas = { Plant: PlantSchema, NewPlant: NewPlantSchema, Error: ErrorSchema };
-  t.strictSame(components.schemas, schemas, 'those that plants are checked with');
+  t.strictSame(components.schemas, schemas, 'the schemas with which plants are checked');
 });

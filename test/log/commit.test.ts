@@ -287,12 +287,12 @@ t.test('while a write hangs, plants are refused; its own are stored in the end',
   const written = [log.add(IVY)];
   await gate.reached;
   const pending = Promise.allSettled([...written, log.add(IVY), log.add(MOSS)]);
-  t.ok(await isPending(pending), 'they wait');
+  t.ok(await isPending(pending), 'the plants wait');
   await fs.expire(9_999);
   await log.check();
   await fs.expire();
   const refused = exactly(...Array.from({ length: 3 }, () => ({ reason: HANGING })));
-  t.match(await pending, refused, 'those that are written, and those that wait');
+  t.match(await pending, refused, 'both the plants of the write and the plants that wait');
 
   const performed = fs.operations.length;
   for (const plant of [FERN, IVY, MOSS]) await t.rejects(log.add(plant), HANGING);
@@ -307,7 +307,11 @@ t.test('while a write hangs, plants are refused; its own are stored in the end',
   t.match(reports, exactly(HANG_REPORT, RETURN_REPORT));
   t.equal(log.size, 2);
   t.equal(await log.add(IVY), 'unchanged', 'a retry finds the plant');
-  t.equal(content(), logOf([FERN, IVY]).toString(), 'what waited behind it was not written');
+  t.equal(
+    content(),
+    logOf([FERN, IVY]).toString(),
+    'the plants that waited for the write were not written',
+  );
   t.equal(await log.add(MOSS), 'created');
   t.equal(content(), logOf([FERN, IVY, MOSS]).toString());
   t.notOk(log.poisoned.aborted);
@@ -389,7 +393,7 @@ t.test('a log that is poisoned while a write hangs stays poisoned when it return
   t.ok(log.poisoned.aborted);
   written.open();
   await log.close();
-  t.equal(log.size, 2, 'its plant is stored');
+  t.equal(log.size, 2, 'the plant of the write is stored');
   t.equal(content(), changed + encodeRecord(IVY));
   t.notOk(
     reports.some((message) => message.includes('stored again')),

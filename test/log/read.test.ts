@@ -141,7 +141,7 @@ t.test('several iterations of a log run at once, each at its own pace', async (t
   const all = await Promise.all([collect(log.plants()), collect(log.plants())]);
   t.strictSame(all, [MANY, MANY]);
   t.match(await slow.next(), { value: MANY[1] });
-  t.equal(fs.openFiles, 1, 'they open no file');
+  t.equal(fs.openFiles, 1, 'the iterations open no file');
 });
 
 t.test('an iteration rejects if the log is closed before its last read', async (t) => {
@@ -150,9 +150,9 @@ t.test('an iteration rejects if the log is closed before its last read', async (
   const plants = log.plants();
   t.match(await plants[Symbol.asyncIterator]().next(), { value: MANY[0] });
   await log.close();
-  t.equal(fs.openFiles, 0, 'it delays no close');
+  t.equal(fs.openFiles, 0, 'the iteration does not delay close');
   const reads = countOf(fs, 'read');
-  await t.rejects(collect(plants), error, 'one that has begun');
+  await t.rejects(collect(plants), error, 'the iteration that had begun');
   await t.rejects(collect(log.plants()), error);
   t.equal(countOf(fs, 'read'), reads, 'the descriptor may be that of another file');
 });
@@ -235,5 +235,5 @@ t.test('an iteration rejects once the log is poisoned', async (t) => {
   t.match(await plants.next(), { value: MANY[0] });
   await t.rejects(log.add({ id: 0n, name: 'ivy' }), UNAVAILABLE);
   await t.rejects(collect(log.plants()), { ...UNAVAILABLE, message: /EIO/ });
-  t.match(await plants.next(), { value: MANY[1] }, 'one that has begun goes on');
+  t.match(await plants.next(), { value: MANY[1] }, 'an iteration that has begun goes on');
 });

@@ -95,7 +95,7 @@ t.test('lines of 1.0.0 are read, compared, exported, imported and repaired', asy
   await log.close();
 });
 
-/** Whether a plant obeys {@link RULES}. */
+/** Whether a plant obeys the rules that `buildWithMoreRules` adds. */
 const obeysRules = ({ name, tag }: NewPlant): boolean => tag !== undefined && name.length <= 100;
 
 t.test('a rule for new plants does not apply to stored plants', async (t) => {

@@ -96,7 +96,7 @@ t.test('with a synchronous standby', { skip: missingForServers() }, async (t) =>
   });
 
   t.test(
-    'a plant whose acknowledgement was lost waits for the standby, too; it is not read before',
+    'a plant whose acknowledgement was lost is neither stored nor read before the standby has it',
     async (t) => {
       const store = await openStore(t, options);
       await standby.stop();
@@ -107,8 +107,12 @@ t.test('with a synchronous standby', { skip: missingForServers() }, async (t) =>
       await primary.sql(`SELECT pg_terminate_backend(pid) ${WAITING}`);
       await refused;
       t.equal((await primary.sql('SELECT FROM plants WHERE id = 400')).length, 1);
-      await t.rejects(store.add(plant), { code: 'unavailable' }, 'it is not called unchanged');
-      await t.rejects(store.get(plant.id), { code: 'unavailable' }, 'it is not read');
+      await t.rejects(
+        store.add(plant),
+        { code: 'unavailable' },
+        'the plant is not called unchanged',
+      );
+      await t.rejects(store.get(plant.id), { code: 'unavailable' }, 'the plant is not read');
       await standby.start();
       await until(() => succeeds(store.get(plant.id)));
       t.strictSame(await store.get(plant.id), plant);

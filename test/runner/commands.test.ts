@@ -1,5 +1,6 @@
 /*
- * Runs `test/run`, `.ci/run` and `.config/lint` in a folder with commands that pass or fail at will.
+ * Runs `test/run`, `.ci/run` and `.config/lint` in a folder with commands that pass or fail at
+ * will.
  */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -76,12 +77,12 @@ t.test(
   },
 );
 
-/** The files of tests, but those that the documents show. */
+/** All test files but those that the documents show. */
 const TESTS = readdirSync('.test', { encoding: 'utf8', recursive: true })
   .filter((name) => /\.(?:test|check)\.js$/.test(name) && !name.includes('/examples/'))
   .map((name) => `.test/${name}`);
 
-t.test('.ci/run runs each file of tests', async (t) => {
+t.test('.ci/run runs every test file', async (t) => {
   const succeeds = '#!/bin/sh\n';
   const files = {
     'test/run': readFileSync('test/run', 'utf8'),
@@ -100,7 +101,7 @@ t.test('.ci/run runs each file of tests', async (t) => {
   t.strictSame([...new Set(ran)].toSorted(), TESTS.toSorted());
 });
 
-/** Code, and whether all of it is covered when Node runs it. */
+/** Sources, each with whether a run of it covers all of its code. */
 const CODE: Readonly<Record<string, readonly [code: string, isCovered: boolean]>> = {
   'a branch that is run': ['if (process.argv.length > 1) console.log();', true],
   'a branch that is not': ['if (process.argv.length > 9) console.log();', false],

@@ -533,8 +533,8 @@ t.test(
     slow.send(message(wrongToken).subarray(0, 20));
     // An answer on another connection shows that the server has read what was sent before.
     await refuses(used);
-    // As after a pause of the process, the timer expires before the next phase in which sockets are
-    // read.
+    // The timer expires before the next phase in which sockets are read, as after a pause of the
+    // process.
     await setImmediate();
     arriving.send(message(wrongToken));
     await sweepAt(5_001);
@@ -580,7 +580,7 @@ t.test('a TLS handshake that ends during a stop leaves time for a request', asyn
   await stopped;
 });
 
-t.test('stop answers requests in flight, and those on their way, as the last ones', async (t) => {
+t.test('stop answers requests in flight or on their way, as the last ones', async (t) => {
   const store = gatedStore();
   const server = await start(t, { store });
   const refusedBefore = async (...bytes: readonly Buffer[]): Promise<Client> => {

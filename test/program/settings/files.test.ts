@@ -99,7 +99,7 @@ t.test('a created token has 256 random bits, and no file is replaced', async (t)
   }
   await createTokenFile(link);
   t.equal(created.size, 2);
-  t.strictSame([...synced], [folder], 'its entry is durable, too');
+  t.strictSame([...synced], [folder], 'the entry in the folder is durable, too');
   t.strictSame(readdirSync(folder), ['link', 'one', 'other']);
 });
 
