@@ -153,7 +153,7 @@ t.test('an answer is not published after the client has closed the connection', 
   const closed = once(server, 'connection').then(([socket]) => once(socket as Socket, 'close'));
   const client = await connect(t, port);
   client.send(message(), message());
-  await store.arrived(2);
+  await store.untilArrived(2);
   client.socket.destroy();
   await closed;
   store.letGo();
@@ -196,7 +196,7 @@ t.test('answers of the server itself are published; at shutdown, with their requ
   }
   const client = await connect(t, server.port);
   client.send(message());
-  await store.arrived(1);
+  await store.untilArrived(1);
   t.intercept(STOP_TIMES, 'requestsMs', { value: 1 });
   const stopped = contexts.run('stop', () => server.stop());
   t.match(await client.answer(), { status: 503 });

@@ -166,7 +166,7 @@ t.test('the promise of the handler resolves once the response is ended', async (
   const request = (about: string, body = FERN_JSON) =>
     message({ headers: { 'X-About': about }, body });
   const stored = exchange(t, port, request('stored'));
-  await store.arrived(1);
+  await store.untilArrived(1);
   await exchange(t, port, request('refused', '{}'));
   t.strictSame(settled, ['refused'], 'a plant that is pending has not settled it');
   store.letGo();

@@ -156,7 +156,7 @@ for (const [how, leave] of Object.entries(LEAVES))
       const requested = nextResponse(service);
       const stream = sendPlant(http2Session(t, service.port));
       const closed = once(await requested, 'close');
-      await store.arrived(1);
+      await store.untilArrived(1);
       leave(stream);
       await closed;
       store.letGo();

@@ -29,7 +29,7 @@ export function storeOf(add: PlantStore['add']): PlantStore {
 /** A store whose plants are pending until `letGo` is called. */
 export interface GatedStore extends PlantStore {
   /** Resolves once `count` plants have been added. */
-  arrived(count: number): Promise<void>;
+  untilArrived(count: number): Promise<void>;
   /** Settles all pending plants, and from now on every plant at once. */
   letGo(): void;
 }
@@ -51,7 +51,7 @@ export function gatedStore(failure?: Error): GatedStore {
     async close() {
       letGo();
     },
-    arrived: (count) =>
+    untilArrived: (count) =>
       new Promise((resolve) => {
         onArrival = () => {
           if (plants >= count) resolve();

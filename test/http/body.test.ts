@@ -54,7 +54,7 @@ t.test('a body in chunks is refused once it does not fit into the memory', async
   const body = plantOfSize(size);
   const first = await connect(t, port);
   first.send(message({ body }));
-  await store.arrived(1);
+  await store.untilArrived(1);
   expectFailure(t, await exchange(t, port, chunkedMessage(body)), { status: 503 }, 'in chunks');
   store.letGo();
   t.equal((await first.answer()).status, 200);

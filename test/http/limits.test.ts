@@ -103,7 +103,7 @@ async function expectRefused(
   request: Buffer,
   about: string,
 ): Promise<void> {
-  const stored = store.arrived(plants + 1).then(() => undefined);
+  const stored = store.untilArrived(plants + 1).then(() => undefined);
   const answer = await Promise.race([exchange(t, port, request), stored]);
   const overloaded = { status: 503, headers: { 'retry-after': '1' } };
   if (answer) expectFailure(t, answer, overloaded, about);
@@ -123,7 +123,7 @@ t.test('all parts of a request count in its memory', async (t) => {
     const client = await connect(t, port);
     client.send(request);
     const answered = client.answer().then(({ status }) => t.fail(`refused with ${status}`));
-    await Promise.race([store.arrived(++plants), answered]);
+    await Promise.race([store.untilArrived(++plants), answered]);
     const before = held;
     held = handler.bufferedBytes();
     return held - before;
@@ -143,10 +143,10 @@ t.test('the memory of all requests is limited, and reaching the limit is reporte
   const { port, handler } = await serve(t, { store, report, ...limits });
   const request = message({ body: plantOfSize(10_000) });
   const waiting = [exchange(t, port, request), exchange(t, port, request)];
-  await store.arrived(2);
+  await store.untilArrived(2);
   await expectRefused(t, { port, store, plants: 2 }, request, 'a third does not fit');
   waiting.push(exchange(t, port, message({ body: plantOfSize(9_900) })));
-  await store.arrived(3);
+  await store.untilArrived(3);
   for (let n = 0; n < 12; n++)
     await expectRefused(t, { port, store, plants: 3 }, message(), 'no other plant fits');
   t.equal(reports.length, REPORT_RATE.count, 'not each time');
@@ -168,7 +168,7 @@ t.test('memory is held until a response is flushed, or its connection closes', a
   const closed = untilNextClose(server);
   const client = await connect(t, port);
   client.send(Buffer.concat([1n, 2n, 3n, 4n, 5n].map(plant)));
-  await Promise.all([first.arrived(1), third.arrived(1)]);
+  await Promise.all([first.untilArrived(1), third.untilArrived(1)]);
   const held = handler.bufferedBytes();
   first.letGo();
   for (const id of [1, 2]) t.equal((await client.answer()).status, 200, `plant ${id}`);

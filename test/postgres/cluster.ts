@@ -152,7 +152,7 @@ async function serve(t: Test, folder: string) {
   /** Runs SQL as the superuser, and returns the rows. */
   const sql = (text: string): Promise<Row[]> => query(url, text);
   /** Resolves to the rows of a query once there are any. */
-  async function finds(text: string): Promise<Row[]> {
+  async function untilFound(text: string): Promise<Row[]> {
     let rows: Row[] = [];
     await until(async () => (rows = await sql(text)).length > 0);
     return rows;
@@ -163,7 +163,7 @@ async function serve(t: Test, folder: string) {
    */
   async function reload(): Promise<void> {
     const [row] = await sql('SELECT pg_conf_load_time()::text AS before, pg_reload_conf()');
-    await finds(`SELECT WHERE pg_conf_load_time() <> '${String(row?.before)}'`);
+    await untilFound(`SELECT WHERE pg_conf_load_time() <> '${String(row?.before)}'`);
   }
   const start = (): Promise<string> => control('--log', join(folder, 'log'), 'start');
   /** The process id of the postmaster. */
@@ -182,7 +182,7 @@ async function serve(t: Test, folder: string) {
     url,
     urlOf,
     sql,
-    finds,
+    untilFound,
     reload,
     start,
     pid,
@@ -242,7 +242,7 @@ export async function startPair(t: Test): Promise<{ primary: Cluster; standby: C
   await runAsServer('touch', join(copy, 'standby.signal'));
   const standby = await serve(t, folder);
   await primary.configure(`SET synchronous_standby_names = 'standby'`);
-  await primary.finds(`SELECT FROM pg_stat_replication WHERE sync_state = 'sync'`);
+  await primary.untilFound(`SELECT FROM pg_stat_replication WHERE sync_state = 'sync'`);
   return { primary, standby };
 }
 

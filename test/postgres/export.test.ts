@@ -85,7 +85,7 @@ t.test('plants are read from a database', { skip: missingForServers() }, async (
       const url = await cluster.createSchema(`lock_timeout = '1s'`, `statement_timeout = '1s'`);
       await query(url, `${TABLE}; ${ONE}`);
       const waits = () =>
-        cluster.finds(`SELECT FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0
+        cluster.untilFound(`SELECT FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0
         AND clock_timestamp() > query_start + interval '1.5 s'`);
       for (const isStopped of [false, true]) {
         const release = await begin(t, url, 'LOCK TABLE plants');
@@ -153,7 +153,7 @@ t.test('plants are read from a database', { skip: missingForServers() }, async (
       await expectAsBefore('it has failed');
       await query(url, 'UPDATE plants SET exact = NULL');
     }
-    await cluster.finds(`SELECT FROM pg_stat_activity
+    await cluster.untilFound(`SELECT FROM pg_stat_activity
       WHERE application_name = 'plant-store' HAVING count(*) = 2`);
   });
 });

@@ -70,7 +70,7 @@ t.test('a refused plant causes no other refusals', { skip: missingForServers() }
     const before = endedBy('statement timeout');
     await t.rejects(impatient.add(IVY), { code: 'unavailable', message: /time/ });
     const sleeping = `SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'`;
-    await cluster.finds(`SELECT WHERE NOT EXISTS (${sleeping})`);
+    await cluster.untilFound(`SELECT WHERE NOT EXISTS (${sleeping})`);
     t.ok(endedBy('statement timeout') <= before + 1, 'it is not sent again');
     t.equal(await addUntilStored(impatient, FERN), 'created');
   });

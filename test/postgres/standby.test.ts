@@ -17,10 +17,10 @@ t.test('with a synchronous standby', { skip: missingForServers() }, async (t) =>
   const patient = { ...options, timeoutMs: 30_000 };
 
   const WAITING = `FROM pg_stat_activity WHERE wait_event = 'SyncRep'`;
-  const waitsForStandby = (): Promise<unknown> => primary.finds(`SELECT ${WAITING}`);
+  const waitsForStandby = (): Promise<unknown> => primary.untilFound(`SELECT ${WAITING}`);
   /** When a plant is acknowledged, the standby has it on its disk, but may show it only later. */
   const appearsOnStandby = (id: bigint): Promise<unknown> =>
-    standby.finds(`SELECT FROM plants WHERE id = ${id}`);
+    standby.untilFound(`SELECT FROM plants WHERE id = ${id}`);
 
   t.test('a plant is stored once the standby has it', async (t) => {
     const store = await openStore(t, patient);
@@ -80,7 +80,7 @@ t.test('with a synchronous standby', { skip: missingForServers() }, async (t) =>
       const release = await begin(t, primary.url, `SELECT ${lock}`);
       await standby.stop();
       const adding = store.add({ id: 300n, name: 'waits' });
-      const [blocked] = await primary.finds(
+      const [blocked] = await primary.untilFound(
         'SELECT pid FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0',
       );
       await primary.sql('ALTER SYSTEM SET synchronous_commit = off');

@@ -95,7 +95,7 @@ t.test('opening a store', { skip: missingForServers() }, async (t) => {
     ];
     for (const [reason, url, options] of refusals)
       t.match(await refusalOf({ url, timeoutMs: 60_000, ...options }), reason);
-    await cluster.finds(
+    await cluster.untilFound(
       "SELECT WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'plant-store')",
     );
     const store = await openStore(t, { url: changed({ password: 'wrong' }), password: SECRET });
@@ -137,7 +137,7 @@ t.test('opening a store', { skip: missingForServers() }, async (t) => {
         WHERE application_name = 'plant-store'`;
       t.strictSame(await cluster.sql(sessions), [{ ssl: isSecret }], mode);
       await open.close();
-      await cluster.finds(`SELECT WHERE NOT EXISTS (${sessions})`);
+      await cluster.untilFound(`SELECT WHERE NOT EXISTS (${sessions})`);
     }
     const encrypted = own.replace('key.pem', 'encrypted.pem');
     t.match(

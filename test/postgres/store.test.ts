@@ -177,7 +177,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
       t.strictSame(plant, FERN);
       break;
     }
-    await cluster.finds(`SELECT ${processes} HAVING count(*) = 3`);
+    await cluster.untilFound(`SELECT ${processes} HAVING count(*) = 3`);
     const next = () => store.plants()[Symbol.asyncIterator]().next();
     t.strictSame(await next(), { done: false, value: FERN });
     t.equal(await connections(), 4, 'a reading that is abandoned keeps its own');
@@ -186,7 +186,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     await store.close();
     await ended;
     await t.rejects(collect(store.plants()), refused);
-    await cluster.finds(`SELECT WHERE NOT EXISTS (SELECT ${processes})`);
+    await cluster.untilFound(`SELECT WHERE NOT EXISTS (SELECT ${processes})`);
   });
 
   t.test('a connection that has ended meanwhile is replaced before a plant is sent', async (t) => {
@@ -286,7 +286,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     for (const plant of [IVY, FERN]) await store.add(plant);
     const release = await begin(t, url, 'SELECT FROM plants WHERE id = 7 FOR UPDATE');
     const adding = [store.add(IVY), store.add(FERN)];
-    await cluster.finds(
+    await cluster.untilFound(
       'SELECT FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0',
     );
     await t.resolves(query(url, 'SELECT FROM plants WHERE id = 8 FOR UPDATE NOWAIT'));
@@ -431,7 +431,7 @@ t.test('on PostgreSQL', { skip: missingForServers() }, async (t) => {
     const store = await openStore(t, { url, connections: 1, timeoutMs: 600_000 });
     const release = await begin(t, url, `INSERT INTO plants VALUES (${FERN.id}, 'a name')`);
     const first = store.add(FERN);
-    await cluster.finds(
+    await cluster.untilFound(
       'SELECT FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0',
     );
     const late = t.rejects(store.add(IVY), { code: 'unavailable', message: /too slow$/ });

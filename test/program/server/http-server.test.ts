@@ -227,7 +227,7 @@ t.test('what follows pending requests on a connection is answered after them', a
     const { port } = await start(t, { store });
     const client = await connect(t, port);
     client.send(inOnePacket(message(), message(), bytes));
-    await store.arrived(2);
+    await store.untilArrived(2);
     client.socket.end();
     store.letGo();
     await expectNext(t, client, [200, 200, ...expected], what);
@@ -396,7 +396,7 @@ t.test('late handshakes end, late requests get 408, and nothing after is stored'
   };
   const pending = await connect(t, port);
   pending.send(message({ body: inJson(MOSS) }), late.subarray(0, 20));
-  await gated.arrived(1);
+  await gated.untilArrived(1);
   const slow = await connect(t, port);
   slow.send('POST /plants?');
   const trickle = setInterval(() => slow.send('x'), 10);
@@ -528,7 +528,7 @@ t.test(
     ];
     for (const client of [idle, used, slow, busy, arriving]) await refuses(client);
     busy.send(message());
-    await store.arrived(1);
+    await store.untilArrived(1);
     await sweepAt(5_000);
     slow.send(message(wrongToken).subarray(0, 20));
     // An answer on another connection shows that the server has read what was sent before.
@@ -592,12 +592,12 @@ t.test('stop answers requests in flight or on their way, as the last ones', asyn
   const several = await refusedBefore(message(), message());
   const sending = await refusedBefore(message().subarray(0, -1));
   const [later, idle] = [await refusedBefore(), await refusedBefore()];
-  await store.arrived(2);
+  await store.untilArrived(2);
   const stopped = server.stop();
   sending.send(message().subarray(-1));
   // The second request is not processed.
   later.send(inOnePacket(message(), message()));
-  await store.arrived(4);
+  await store.untilArrived(4);
   await expectEnd(t, idle, 'an idle connection, when all are checked');
   store.letGo();
   t.match(await several.answer(), { status: 200, headers: { connection: 'keep-alive' } });
@@ -644,7 +644,7 @@ t.test('a request that is in flight when the time of stop is up gets a 503', asy
   const declared = { 'Content-Length': String(Buffer.byteLength(FERN_JSON)) };
   const sending = await beginning({ headers: declared }, FERN_JSON.slice(0, -1));
   const sendingChunks = await beginning({ headers: CHUNKED }, chunk(FERN_JSON));
-  await store.arrived(1);
+  await store.untilArrived(1);
   t.intercept(STOP_TIMES, 'requestsMs', { value: 1 });
   const stopped = server.stop();
   const unavailable = { status: 503, headers: { connection: 'close', 'retry-after': '1' } };

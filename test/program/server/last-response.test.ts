@@ -200,7 +200,7 @@ t.test('nothing is processed while a request with Upgrade is pending', async (t)
     const { handler, ids } = createService(gated);
     const port = await startProgram(t, handler);
     const received = sendTwo(t, port, both);
-    await gated.arrived(1);
+    await gated.untilArrived(1);
     for (let times = 0; times < 2; times++) await exchange(t, port, NO_TOKEN);
     gated.letGo();
     t.strictSame(await received, [[200, 'close']], about);
@@ -235,7 +235,7 @@ t.test('a connection on which node:http loses bytes is closed without answer', a
   const port = await startProgram(t, handler);
   const client = await openSocket(port);
   client.write(Buffer.concat([plant(1), plant(2).subarray(0, -5)]));
-  await gated.arrived(1);
+  await gated.untilArrived(1);
   const { server, socket } = await begun;
   server.emit('clientError', Object.assign(new Error(), { code: 'HPE_PAUSED' }), socket);
   gated.letGo();
