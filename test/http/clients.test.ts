@@ -1,59 +1,76 @@
 /* The clients of the document try again, and end with a message that says what to change. */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { inspect, promisify } from 'node:util';
 
 import t, { type Test } from 'tap';
 
 import { PlantStoreError } from '../../dist/index.js';
-import { createPlant } from '../embedding/examples/retry.js';
+import { selfSigned } from '../helpers/certificate.js';
+import { exchange, message } from '../helpers/client.js';
 import { block } from '../helpers/documents.js';
 import { missing } from '../helpers/needs.js';
-import { serve } from '../helpers/service.js';
+import { listen, serve } from '../helpers/service.js';
 import { storeOf } from '../helpers/stores.js';
 
 const PLANT = '{"id":7,"name":"Boston fern","tag":"indoor"}';
+const STORED = '{"name":"Boston fern","tag":"indoor"}';
 const TOKEN = 'a-secret-token';
 const PYTHON = new URL('../../test/embedding/examples/create_plant.py', import.meta.url);
+const TYPESCRIPT = new URL('../embedding/examples/retry.js', import.meta.url);
 
 /**
- * Sends a plant to a port with a token. Resolves to the output of the client, or rejects with its
+ * Sends a plant to a URL with a token. Resolves to the output of the client, or rejects with its
  * error.
  */
-type Send = (t: Test, port: number, token: string) => Promise<string>;
+type Send = (t: Test, url: string, token?: string) => Promise<string>;
 
 async function run(file: string, ...args: readonly string[]): Promise<string> {
   return (await promisify(execFile)(file, args)).stdout;
 }
 
+const sendWithCurl: Send = (_, url, token = TOKEN) => {
+  const [, command = ''] = /^(curl[^]*)$/m.exec(block('Clients', 'sh')) ?? [];
+  const sent = command.replace('http://127.0.0.1:8080/plants', url).replace(TOKEN, token);
+  return run('sh', '-c', sent);
+};
+
+/** Clients that print their pauses, in seconds, instead of waiting, and at last the answer. */
 const CLIENTS: Readonly<Record<string, readonly [need: string, send: Send]>> = {
-  curl: [
-    'curl',
-    (_, port, token) => {
-      const [, command = ''] = /^(curl[^]*)$/m.exec(block('Clients', 'sh')) ?? [];
-      return run('sh', '-c', command.replace('8080', String(port)).replace(TOKEN, token));
-    },
-  ],
   Python: [
     'python3',
-    (t, port, token) => {
-      const call = `print(json.dumps(create_plant(json.loads('${PLANT}'), '${token}')))\n`;
-      const code = readFileSync(PYTHON, 'utf8').replace('8080', String(port)) + call;
+    (t, url, token = TOKEN) => {
+      const code = `${readFileSync(PYTHON, 'utf8')}
+import sys
+time.sleep = print
+print(json.dumps(create_plant(json.loads(sys.argv[1]), *sys.argv[2:]), separators=(',', ':')))
+`;
       const path = join(t.testdir({ 'client.py': code }), 'client.py');
-      return run('python3', path);
+      return run('python3', path, PLANT, token, url);
     },
   ],
   TypeScript: [
     'true',
-    async (_, port, token) => {
-      const url = `http://127.0.0.1:${port}/plants`;
-      return JSON.stringify(await createPlant(PLANT, token, url));
+    (t, url, token = TOKEN) => {
+      const code = `
+        const setTimeout = (onExpiry, ms) => { console.log(ms / 1_000); onExpiry(); };
+        ${readFileSync(TYPESCRIPT, 'utf8')}
+        console.log(JSON.stringify(await createPlant(...process.argv.slice(2))));
+      `;
+      const path = join(t.testdir({ 'client.mjs': code }), 'client.mjs');
+      return run(process.execPath, path, PLANT, token, url);
     },
   ],
 };
 
-for (const [name, [need, send]] of Object.entries(CLIENTS))
+for (const [name, [need, send]] of Object.entries({
+  curl: ['curl', sendWithCurl] as const,
+  ...CLIENTS,
+}))
   t.test(`${name}: a plant is sent again after a 503`, { skip: missing(need) }, async (t) => {
     let attempts = 0;
     const store = storeOf(async () => {
@@ -61,9 +78,117 @@ for (const [name, [need, send]] of Object.entries(CLIENTS))
       return 'created';
     });
     const { port } = await serve(t, { store });
-    // curl prints the body of the 503, too.
-    t.match(await send(t, port, TOKEN), /\{"name": ?"Boston fern", ?"tag": ?"indoor"\}\n?$/);
+    const url = `http://127.0.0.1:${port}/plants`;
+    // What precedes the answer is a pause or, with curl, the body of the 503.
+    t.ok((await send(t, url)).trimEnd().endsWith(STORED));
     t.equal(attempts, 2);
-    const refused = await send(t, port, 'wrong').catch(inspect);
+    const refused = await send(t, url, 'wrong').catch(inspect);
     t.match(refused, 'the bearer token is not valid', 'it is not sent again');
   });
+
+/** An answer of a proxy: its body is a page, not JSON. */
+function page(status: number, header = ''): string {
+  const html = `<html><h1>${status}</h1></html>`;
+  return `HTTP/1.1 ${status} Page\r\n${header}Content-Length: ${html.length}\r\n\r\n${html}`;
+}
+
+const OK =
+  'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n' +
+  `Content-Length: ${STORED.length}\r\n\r\n${STORED}`;
+
+/**
+ * Answers each request with the next answer, which may be a part of one, and closes its connection.
+ * Resolves to the URL of the plants.
+ */
+async function answering(t: Test, answers: readonly string[]): Promise<string> {
+  const rest = answers.values();
+  const server = createServer(async (req) => {
+    t.strictSame(JSON.parse(await text(req)), JSON.parse(PLANT), 'the same request');
+    req.socket.end(String(rest.next().value), 'latin1');
+  });
+  return `http://127.0.0.1:${await listen(t, server)}/plants`;
+}
+
+/** Answers, what the client prints, which is its pauses and the answer, and its error. */
+const CASES: Readonly<
+  Record<string, readonly [answers: readonly string[], printed: string, error?: RegExp]>
+> = {
+  'is sent again after pages with status 408, 429, 500, 502 and 503': [
+    [...[408, 429, 500, 502, 503].map((status) => page(status)), OK],
+    `1 2 4 8 16 ${STORED}`,
+  ],
+  'is sent again after a page with status 504': [[page(504), OK], `1 ${STORED}`],
+  'is sent again after Retry-After, or later': [
+    [page(503, 'Retry-After: 7\r\n'), page(503), page(503, 'Retry-After: 1\r\n'), OK],
+    `7 2 4 ${STORED}`,
+  ],
+  'is sent again after a Retry-After that is a date': [
+    [page(503, 'Retry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n'), OK],
+    `1 ${STORED}`,
+  ],
+  'is sent again without an answer': [['', OK], `1 ${STORED}`],
+  'is sent again after an answer that is cut off': [
+    [OK.slice(0, 10), OK.slice(0, 40), OK.slice(0, -1), page(503).slice(0, -1), OK],
+    `1 2 4 8 ${STORED}`,
+  ],
+  'is not sent again after a page with another status': [
+    [page(413)],
+    '',
+    /Error: 413 <html><h1>413<\/h1><\/html>/,
+  ],
+  'is sent six times, without a pause after the last': [
+    Array.from({ length: 6 }, () => page(503)),
+    '1 2 4 8 16',
+    /Error: the plant may have been stored: send it again later/,
+  ],
+};
+
+/** What a client prints to stdout, in one line, and to stderr. */
+async function outcome(sent: Promise<string>): Promise<Record<'printed' | 'error', string>> {
+  const { stdout, stderr } = await sent.then(
+    (stdout) => ({ stdout, stderr: '' }),
+    (failure: unknown) => failure as { stdout: string; stderr: string },
+  );
+  return { printed: stdout.trim().replaceAll('\n', ' '), error: stderr };
+}
+
+for (const [name, [need, send]] of Object.entries(CLIENTS)) {
+  const skip = missing(need);
+  for (const [promise, [answers, printed, error = /^$/]] of Object.entries(CASES))
+    t.test(`${name}: a plant ${promise}`, { skip }, async (t) => {
+      const sent = await outcome(send(t, await answering(t, answers)));
+      t.equal(sent.printed, printed);
+      t.match(sent.error, error);
+    });
+
+  t.test(`${name}: a plant is sent once if the certificate is refused`, { skip }, async (t) => {
+    const url = `https://127.0.0.1:${await listen(t, createTlsServer(selfSigned()))}/plants`;
+    const { printed, error } = await outcome(send(t, url));
+    t.equal(printed, '');
+    t.match(error, /self.signed/i);
+  });
+
+  t.test(`${name}: an invalid URL or token is refused without a pause`, { skip }, async (t) => {
+    const url = await answering(t, []);
+    for (const [to, token] of [
+      [url.replace('/plants', 'x/plants'), TOKEN],
+      [url, `${TOKEN}\nX: y`],
+    ] as const) {
+      const { printed, error } = await outcome(send(t, to, token));
+      t.equal(printed, '');
+      t.match(error, /invalid url|nonnumeric port|invalid header value/i);
+    }
+  });
+}
+
+t.test('a page that Vite serves sends plants without a token', async (t) => {
+  const { port } = await serve(t);
+  const folder = t.testdir({ page: {}, 'plant-store': { data: { token: `${TOKEN}\nanother\n` } } });
+  const cwd = process.cwd();
+  t.teardown(() => process.chdir(cwd));
+  process.chdir(join(folder, 'page'));
+  const { default: config } = await import('../embedding/examples/vite.config.js');
+  const { target, headers } = config.server.proxy['/plants'];
+  t.equal(target, 'http://127.0.0.1:8080');
+  t.match(await exchange(t, port, message({ headers })), { status: 200 });
+});

@@ -1,16 +1,30 @@
-import json, time, urllib.error, urllib.request
+import http.client, json, ssl, time, urllib.error, urllib.request
+
+class AnyStatus(urllib.request.HTTPErrorProcessor):
+    def http_response(self, request, response):
+        return response  # instead of an exception, or of following a redirect
+    https_response = http_response
 
 def create_plant(plant, token, url='http://127.0.0.1:8080/plants'):
     headers = {'Authorization': f'Bearer {token}', 'Content-Type': 'application/json'}
     request = urllib.request.Request(url, json.dumps(plant).encode(), headers)
+    opener = urllib.request.build_opener(AnyStatus)
     for attempt in range(6):
+        if attempt > 0:
+            time.sleep(pause)
+        pause = 2 ** attempt
         try:
-            with urllib.request.urlopen(request, timeout=15) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            if error.code not in (408, 429, 500, 503):
-                raise ValueError(json.load(error)['message'])
-        except OSError:
-            pass  # refused, reset, or too slow
-        time.sleep(2 ** attempt)
+            with opener.open(request, timeout=15) as response:
+                text = response.read().decode(errors='replace')
+            if response.status == 200:
+                return json.loads(text)
+        except (OSError, http.client.IncompleteRead, http.client.BadStatusLine,
+                json.JSONDecodeError) as error:  # refused, reset, cut off, or too slow
+            if isinstance(getattr(error, 'reason', None), ssl.CertificateError):
+                raise
+            continue
+        if response.status not in (408, 429, 500, 502, 503, 504):
+            raise ValueError(f'{response.status} {text}')
+        after = response.headers.get('Retry-After', '')
+        pause = max(pause, int(after) if after.isdecimal() else 0)
     raise TimeoutError('the plant may have been stored: send it again later')

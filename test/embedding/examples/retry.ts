@@ -1,20 +1,28 @@
-import { setTimeout } from 'node:timers/promises';
-
 /** `plant` is JSON: ids beyond 2^53 need a serializer of their own. */
 export async function createPlant(
   plant: string,
   token: string,
   url = 'http://127.0.0.1:8080/plants',
-) {
+): Promise<unknown> {
   const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
-  for (let attempt = 0; attempt < 6; attempt++) {
-    const signal = AbortSignal.timeout(15_000);
-    const sent = fetch(url, { method: 'POST', headers, body: plant, signal });
-    const response = await sent.catch(() => undefined); // refused, reset, or too slow
-    if (response?.ok) return response.json();
-    if (response && ![408, 429, 500, 503].includes(response.status))
-      throw new Error(await response.text());
-    await setTimeout(1_000 * 2 ** attempt);
+  const request = new Request(url, { method: 'POST', headers, body: plant });
+  for (let attempt = 0; ; attempt++) {
+    let pause = 2 ** attempt;
+    let refusal = '';
+    try {
+      const response = await fetch(request.clone(), { signal: AbortSignal.timeout(15_000) });
+      if (response.ok) return await response.json();
+      const text = await response.text();
+      if (![408, 429, 500, 502, 503, 504].includes(response.status))
+        refusal = `${response.status} ${text}`;
+      pause = Math.max(pause, Number(response.headers.get('Retry-After')) || 0);
+    } catch (error) {
+      // Refused, reset, cut off, or too slow. In a browser, a bad certificate looks the same.
+      const { cause } = error as { cause?: { code?: string } };
+      if (/CERT|VERIFY/.test(String(cause?.code))) throw error;
+    }
+    if (refusal) throw new Error(refusal);
+    if (attempt === 5) throw new Error('the plant may have been stored: send it again later');
+    await new Promise((resolve) => setTimeout(resolve, 1_000 * pause));
   }
-  throw new Error('the plant may have been stored: send it again later');
 }
