@@ -94,6 +94,8 @@ const BUFFERED = 'plant_store_buffered_bytes{}';
 const BUFFERED_LIMIT = 'plant_store_buffered_bytes_limit{}';
 const ACTIVE = 'nodejs_eventloop_time_seconds_total{state="active"}';
 const AVAILABLE = 'node_filesystem_avail_bytes{mountpoint="/var/lib/plant-store"}';
+const VOLUME_AVAILABLE =
+  'kubelet_volume_stats_available_bytes{persistentvolumeclaim="plant-store"}';
 
 /** The series of a program in normal operation. */
 const NORMAL = {
@@ -112,6 +114,8 @@ const NORMAL = {
   [ACTIVE]: growing(1),
   [AVAILABLE]: steady(500),
   'node_filesystem_size_bytes{mountpoint="/var/lib/plant-store"}': steady(1000),
+  [VOLUME_AVAILABLE]: steady(500),
+  'kubelet_volume_stats_capacity_bytes{persistentvolumeclaim="plant-store"}': steady(1000),
 };
 
 const ABSENT = 'PlantStoreAbsent';
@@ -134,6 +138,12 @@ const INCIDENTS: Readonly<Record<string, readonly [string, keyof typeof NORMAL, 
     PlantStoreMemoryNearlyUsedUp: ['warning', BUFFERED, changing(0, 950), '0x39 950x1 100x37'],
     PlantStoreEventLoopBusy: ['warning', ACTIVE, growing(13.6), growing(13.4)],
     PlantStoreFileSystemNearlyFull: ['warning', AVAILABLE, changing(500, 99), changing(500, 101)],
+    PlantStoreVolumeNearlyFull: [
+      'warning',
+      VOLUME_AVAILABLE,
+      changing(500, 99),
+      changing(500, 101),
+    ],
   };
 
 const JOB = 'plant-store';
@@ -145,8 +155,8 @@ const JOB = 'plant-store';
 const INSTANCES = Object.entries(INCIDENTS).flatMap(([alert, [, series, incident, normal]]) => [
   { name: alert, job: JOB, fires: true, series, values: incident },
   { name: `not ${alert}`, job: JOB, fires: false, series, values: normal },
-  // node_exporter, which measures the file system, is a job of its own.
-  ...(series === AVAILABLE
+  // node_exporter and the kubelet, which measure file systems, are jobs of their own.
+  ...(series === AVAILABLE || series === VOLUME_AVAILABLE
     ? []
     : [{ name: `${alert} elsewhere`, job: 'another', fires: false, series, values: incident }]),
 ]);
