@@ -70,6 +70,30 @@ t.test('behind nginx with TLS, plants are stored', { skip }, async (t) => {
   t.equal(ledger.acknowledged, 101);
 });
 
+t.test('behind nginx with the limit enabled, a client gets 429 above it', { skip }, async (t) => {
+  const { key, cert } = selfSigned();
+  const program = await start(t, {
+    env: { PLANT_STORE_TOKEN: TOKEN, PLANT_STORE_FILE: join(folderOutside(t), 'plants.jsonl') },
+  });
+  for (const name of ['nginx', 'nginx-postgres']) {
+    const port = await freePort();
+    const configuration = readFileSync(`src/program/deploy/${name}.conf`, 'utf8')
+      .replaceAll('# limit_req', 'limit_req')
+      .replace(/rate=\d+r\/s/, 'rate=1r/m')
+      .replace(/burst=\d+/, 'burst=2')
+      .replaceAll(/127\.0\.0\.1:8080|10\.0\.0\.\d:8080/g, `127.0.0.1:${program.port}`)
+      .replace(/listen \d+/, `listen ${port}`)
+      .replaceAll('/etc/ssl/', '');
+    startNginx(t, configuration, { 'plants.pem': cert, 'plants.key': key });
+    const ledger = createLedger();
+    const client = createClient({ isSecure: name === 'nginx', keepAlive: true });
+    const post = () => ledger.post(port, ledger.next(), client);
+    // Until nginx listens, connections are refused.
+    await until(async () => (await post()) === 200);
+    t.strictSame([await post(), await post(), await post()], [200, 200, 429], name);
+  }
+});
+
 t.test('behind nginx, restarts, kills and overload refuse no request', { skip }, async (t) => {
   const cluster = await startCluster(t);
   const [port, one, two] = await Promise.all([freePort(), freePort(), freePort()]);
