@@ -6,6 +6,7 @@ import {
   existsSync,
   readdirSync,
   readFileSync,
+  rmSync,
   writeFileSync,
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -32,10 +33,14 @@ import { FIXED_MIB } from '../hostile/memory.js';
 
 const FOLDER = 'src/program/deploy';
 const TARGETS = block('Metrics of all pods', 'yaml');
+const README = read('src/program/deploy/README.md');
 const [SECRET = ''] = blocks('Kubernetes', 'sh');
+const [, WRITE_TOKEN = ''] = /Write a token to a file, as `(.*?)` does/.exec(README) ?? [];
+const [, PASSWORD_OPTION = ''] = /With PostgreSQL, add\s+`(.*?)`/.exec(README) ?? [];
 const [RESTART = '', RELOAD = ''] = blocks('New secrets', 'sh');
 const [IMPORT = ''] = blocks('From a log to PostgreSQL', 'sh');
-const REPAIR = block('A log that needs a repair', 'sh');
+const BACKUP = block('Backup of a log', 'sh');
+const IN_POD = block('Commands on a log', 'sh');
 
 /** A file of the folder for deployments. */
 const fileOf = (name: string): string => readFileSync(join(FOLDER, name), 'utf8');
@@ -57,6 +62,7 @@ const JOB = manifestsIn('kubernetes-import.yml').get('Job');
 
 /** The only container of a Deployment or a Job, as far as the tests read it. */
 interface Container {
+  readonly lifecycle?: unknown;
   readonly command?: readonly string[];
   readonly env: readonly { readonly name: string; readonly value: string }[];
   readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[];
@@ -87,7 +93,9 @@ const SECRETS: Readonly<Record<string, string>> = {
 function settingsOf(t: Test, manifest: unknown) {
   const container = containerOf(manifest);
   const { mountPath = '' } = container.volumeMounts.find(({ name }) => name === 'secrets') ?? {};
-  const files = [...SECRET.matchAll(/--from-file=(\w+)/g)].map(([, name = '']) => name);
+  const isPostgres = 'PLANT_STORE_DATABASE_URL' in envOf(container);
+  const command = isPostgres ? `${SECRET} ${PASSWORD_OPTION}` : SECRET;
+  const files = [...command.matchAll(/--from-file=(\w+)/g)].map(([, name = '']) => name);
   const folder = t.testdir(Object.fromEntries(files.map((name) => [name, SECRETS[name] ?? ''])));
   const settings = Object.entries(envOf(container)).map(([name, value]) => [
     name,
@@ -267,10 +275,56 @@ t.test('the manifests refer to names that exist, and to settings of the program'
     ]);
   }
   const claim = at(LOG.get('PersistentVolumeClaim'), '/metadata/name');
+  t.match(fileOf('plant-store.rules.yml'), `{persistentvolumeclaim="${String(claim)}"}`);
   const text = JSON.stringify([...LOG.values(), ...POSTGRES.values(), JOB]);
   for (const [, name] of text.matchAll(/"claimName":"(.*?)"/g)) t.equal(name, claim);
   for (const [, name] of text.matchAll(/"secretName":"(.*?)"/g)) t.equal(name, secret);
   for (const [, path] of text.matchAll(/"data","mountPath":"(.*?)"/g)) t.equal(path, volume);
+});
+
+t.test('the documented command writes a token that a pod accepts', async (t) => {
+  const { folder, settings } = settingsOf(t, LOG.get('Deployment'));
+  spawnSync('sh', ['-euc', WRITE_TOKEN], { cwd: folder });
+  const { tokenSource } = await readServerSettings(settings);
+  t.match(tokenSource, { kind: 'file', tokens: exactly(/^[0-9a-f]{64}$/) });
+});
+
+t.test('the documented command creates the Secret of the Ingress', async (t) => {
+  const [, name] = /create secret tls (\S+)/.exec(fileOf('kubernetes-ingress.yml')) ?? [];
+  t.equal(name, at(INGRESS.get('Ingress'), '/spec/tls/0/secretName'));
+});
+
+t.test('the annotation that limits the rate of each client is a string', async (t) => {
+  const enabled = fileOf('kubernetes-ingress.yml').replace(
+    /# (annotations:)\n( *)# (.*)\n/,
+    '$1\n$2$3\n',
+  );
+  const [ingress] = parseAllDocuments(enabled).map((document) => document.toJS() as unknown);
+  const annotations = Object.values(at(ingress, '/metadata/annotations') as object);
+  t.match(annotations, exactly(String));
+});
+
+t.test('the pods and the Job connect to the same database over TLS', async (t) => {
+  const urls = [POSTGRES.get('Deployment'), JOB].map(
+    (manifest) => envOf(containerOf(manifest)).PLANT_STORE_DATABASE_URL,
+  );
+  t.equal(new Set(urls).size, 1);
+  for (const url of urls) t.match(url, /\?sslmode=verify-full$/);
+});
+
+t.test('a pod finds the certificate of a private authority in its Secret', async (t) => {
+  const { folder, settings } = settingsOf(t, POSTGRES.get('Deployment'));
+  const [, parameter = ''] =
+    /add (&sslrootcert=\S+),/.exec(fileOf('kubernetes-postgres.yml')) ?? [];
+  const [, mounted = '', name = ''] = /=(.*)\/(.*)/.exec(parameter) ?? [];
+  t.equal(mounted, at(POSTGRES.get('Deployment'), `${POD}/containers/0/volumeMounts/0/mountPath`));
+  writeFileSync(join(folder, name), selfSigned().cert);
+  const url = `${settings.PLANT_STORE_DATABASE_URL}${parameter.replace(mounted, folder)}`;
+  const env = { ...settings, PLANT_STORE_DATABASE_URL: url, PLANT_STORE_MONITOR_PORT: '0' };
+  const program = launchHere(t, { cwd: folder, env });
+  await program.says('stderr', /ECONNREFUSED 127.0.0.1:2; trying again/);
+  program.send('SIGTERM');
+  t.strictSame(await program.ended, DONE);
 });
 
 t.test('a pod can write to its volume, as a user that is not root', async (t) => {
@@ -284,9 +338,24 @@ t.test('only a pod with a log is stopped before the next pod starts', async (t) 
   const [log, postgres] = [LOG, POSTGRES].map((each) => each.get('Deployment'));
   t.match(log, { spec: { replicas: 1, strategy: { type: 'Recreate' } } });
   t.match(postgres, { spec: { replicas: 2, strategy: undefined } });
+  // Until the next pod has the log, nothing could take the requests for which a preStop waits.
+  t.equal(containerOf(log).lifecycle, undefined);
+  t.match(containerOf(postgres), { lifecycle: { preStop: { sleep: { seconds: Number } } } });
   t.match(POSTGRES.get('PodDisruptionBudget'), {
     spec: { maxUnavailable: 1, selector: at(postgres, '/spec/selector') },
   });
+});
+
+t.test('the pods with PostgreSQL are on different nodes if possible', async (t) => {
+  const deployment = POSTGRES.get('Deployment');
+  t.match(
+    at(deployment, `${POD}/topologySpreadConstraints`),
+    exactly({
+      topologyKey: 'kubernetes.io/hostname',
+      whenUnsatisfiable: 'ScheduleAnyway',
+      labelSelector: at(deployment, '/spec/selector'),
+    }),
+  );
 });
 
 t.test('a NetworkPolicy admits clients to the service and Prometheus to the monitor', async (t) => {
@@ -307,22 +376,33 @@ t.test('the Job imports the log of kubernetes-log.yml before the pods serve', as
   const options = { cwd: folder, args: ['import', 'plants.jsonl'], env: settings };
   t.match(await runHere(t, options), { code: 1, stderr: /DATABASE_URL: .*ECONNREFUSED/ });
   const name = String(at(JOB, '/metadata/name'));
-  for (const code of blocks('From a log to PostgreSQL', 'sh'))
+  for (const code of [IMPORT, fileOf('kubernetes-import.yml')])
     for (const [, named] of code.matchAll(/\bjob[ /](\S+)/g)) t.equal(named, name);
   const deployment = String(at(LOG.get('Deployment'), '/metadata/name'));
   for (const code of [IMPORT, RESTART]) t.match(code, `deployment ${deployment}`);
 });
 
+t.test('pods that use PostgreSQL start once the import is complete', async (t) => {
+  const kubectl = `#!/bin/sh
+    echo "$*"
+    [ "$1" != wait ] || { echo >> waits; [ "$(wc -l < waits)" = 2 ]; }`;
+  const cwd = t.testdir({ bin: { kubectl } });
+  chmodSync(join(cwd, 'bin/kubectl'), 0o755);
+  const env = { PATH: `${join(cwd, 'bin')}:${process.env.PATH}` };
+  const { stdout } = spawnSync('sh', ['-euc', IMPORT], { cwd, env, encoding: 'utf8' });
+  t.match(
+    stdout.trim().split('\n'),
+    exactly(/^scale .*=0$/, /^apply .*import/, /^wait/, /^logs/, /^wait/, /^apply .*postgres/),
+  );
+});
+
 t.test('units, pods and pm2 give the program enough time and memory', async (t) => {
-  const GRACE_SECONDS = 30;
   const bytes = FIXED_MIB * 2 ** 20 + DEFAULT_LIMITS.maxBufferedBytes + 10e6 * 40;
   t.ok(bytes <= 2 ** 30, `${bytes} bytes, with the index of 10 million plants`);
   t.equal(directives(UNIT).get('MemoryMax'), '1G');
-  const [, killTimeout] = /`--kill-timeout (\d+)`/.exec(read('src/program/deploy/README.md')) ?? [];
+  const [, killTimeout] = /`--kill-timeout (\d+)`/.exec(README) ?? [];
   t.ok(SHUTDOWN_MS < Number(killTimeout));
   for (const container of CONTAINERS) {
-    const seconds = at(container, '/lifecycle/preStop/sleep/seconds') as number;
-    t.ok(seconds + SHUTDOWN_MS / 1_000 < GRACE_SECONDS);
     t.match(container, { resources: { limits: { memory: '1Gi' }, requests: { memory: '1Gi' } } });
   }
 });
@@ -370,33 +450,42 @@ t.test(
   'Docker and Kubernetes accept the options of all commands',
   { skip: missing('docker', 'kubectl') },
   async (t) => {
+    const { key, cert } = selfSigned();
     const clusters = [{ name: 'none', cluster: { server: 'http://127.0.0.1:1' } }];
     const contexts = [{ name: 'none', context: { cluster: 'none' } }];
     const cwd = t.testdir({
       src: t.fixture('symlink', resolve('src')),
       config: JSON.stringify({ clusters, contexts, 'current-context': 'none' }),
       ...SECRETS,
+      'plants.key': key,
+      'plants.pem': cert,
     });
     cpSync(FOLDER, cwd, { recursive: true });
-    const commands = read('src/program/deploy/README.md')
-      .match(/(?<=^```sh\n)(?:docker|kubectl) [^]*?(?=^```$)/gm)
-      ?.join('')
-      // Without `&&`, each command runs although the one before it fails.
-      .replaceAll(' &&\n', '\n');
+    const documented = README.match(/(?<=^```sh\n)(?:docker|kubectl) [^]*?(?=^```$)/gm) ?? [];
+    const manifests = readdirSync(FOLDER).filter((name) => /^kubernetes-.*\.yml$/.test(name));
+    const inComments = manifests.flatMap(
+      (name) => fileOf(name).match(/(?<=^# {3})kubectl .*\n/gm) ?? [],
+    );
+    t.equal(inComments.length, 3);
+    const commands = [...documented, ...inComments]
+      .join('')
+      // Without its loop, each command runs once, although the one before it fails.
+      .replaceAll(/^(?:until|do|done &&) /gm, '');
     const env = { ...process.env, DOCKER_HOST: 'unix:///none', KUBECONFIG: 'config' };
-    const { stderr } = spawnSync('sh', ['-uc', commands ?? ''], { cwd, env, encoding: 'utf8' });
+    const { stderr } = spawnSync('sh', ['-uc', commands], { cwd, env, encoding: 'utf8' });
     t.strictSame(stderr.match(/^.*unknown.*$/gm) ?? [], []);
     // Each command gets as far as connecting to a server. kubectl also logs its attempts, each with
     // a code.
-    const tried = /^(?!E\d).*(?:Cannot connect to the Docker|:1 was refused|refused;).*$/gm;
+    const tried =
+      /^(?!E\d).*(?:Cannot connect to the Docker|:1 was refused|connection refused).*$/gm;
     // The first command of the pipe that creates the Secret connects to no server.
-    const run = commands?.match(/^(?:.* \| | *)(?:docker|kubectl) /gm);
+    const run = commands.match(/^(?:.* \| | *)(?:docker|kubectl) /gm);
     t.equal(stderr.match(tried)?.length, (run?.length ?? 0) - 1);
   },
 );
 
-t.test('with the documented patch, a pod waits for a command that repairs the log', async (t) => {
-  const [, patch = '[]'] = /--patch='([^']*)'/.exec(REPAIR) ?? [];
+t.test('with the documented patch, a pod waits for commands on the log', async (t) => {
+  const [, patch = '[]'] = /--patch='([^']*)'/.exec(IN_POD) ?? [];
   const patched = structuredClone(LOG.get('Deployment'));
   for (const { op, path, value } of JSON.parse(patch) as {
     op: string;
@@ -412,9 +501,18 @@ t.test('with the documented patch, a pod waits for a command that repairs the lo
 
   const ivy = encodeRecord(IVY);
   const cwd = t.testdir({ data: { 'plants.jsonl': `${ivy}x\n` } });
-  const [, script = '', args = ''] = / -- node (\S+) (.*)\n/.exec(REPAIR) ?? [];
-  t.ok(existsSync(script.replace('/app', '.')));
-  const repaired = await runHere(t, { cwd, env: ENV, args: args.split(' ') });
+  const [repair = [], restore = []] = [...IN_POD.matchAll(/ -- node (\S+) (.*)\n/g)];
+  for (const [, script = ''] of [repair, restore]) t.ok(existsSync(script.replace('/app', '.')));
+  const repaired = await runHere(t, { cwd, env: ENV, args: repair[2]?.split(' ') ?? [] });
   t.match(repaired, { code: 1, stdout: /kept 1 plant, removed 1 damaged line/ });
-  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
+  const log = join(cwd, 'data/plants.jsonl');
+  t.equal(readFileSync(log, 'utf8'), ivy);
+
+  const [, path = '', copy = ''] = / -- cat (\S+) > (\S+)\n/.exec(BACKUP) ?? [];
+  t.equal(path, containerOf(JOB).command?.at(-1));
+  cpSync(log, join(cwd, copy));
+  rmSync(log);
+  const command = `"$0" ${resolve('dist/server.js')} ${restore[2]}`;
+  t.equal(spawnSync('sh', ['-euc', command, process.execPath], { cwd, env: {} }).status, 0);
+  t.equal(readFileSync(log, 'utf8'), ivy);
 });
