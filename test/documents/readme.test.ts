@@ -1,7 +1,5 @@
-import { execFile, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { promisify } from 'node:util';
 import t from 'tap';
 
 import { REQUEST_COST } from '../../dist/http/budget.js';
@@ -17,7 +15,6 @@ import {
 } from '../../dist/http/limits.js';
 import { openapi } from '../../dist/index.js';
 import { HANG_MS } from '../../dist/log/commit.js';
-import { encodeRecord } from '../../dist/log/encode.js';
 import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { MEMBERS } from '../../dist/plant.js';
 import { EXIT } from '../../dist/program/exit.js';
@@ -36,12 +33,10 @@ import {
   EXAMPLES,
   read,
   rows,
+  shell,
 } from '../helpers/documents.js';
-import { missing } from '../helpers/needs.js';
-import { inJson, IVY, MOSS } from '../helpers/plants.js';
 import { launch, runHere, untilServing, start } from '../helpers/program.js';
 import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB } from '../hostile/memory.js';
-import { lineOf } from '../log/support.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
   scripts: Record<string, string>;
@@ -49,13 +44,6 @@ const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
 
 /** A link to the program, with the name that the commands use. */
 const DIST = t.fixture('symlink', resolve('dist'));
-
-/** Runs commands of a document in a folder. */
-async function shell(commands: string, cwd: string, env: Record<string, string> = {}) {
-  const options = { cwd, env: { ...process.env, ...env } };
-  const { stdout } = await promisify(execFile)('sh', ['-euc', commands], options);
-  return stdout;
-}
 
 t.test('the first screen of README.md starts the service and stores a plant', async (t) => {
   const [install, curl = ''] = blocks('Try it', 'sh');
@@ -109,8 +97,7 @@ const WITH_PROGRAMS = [
 ] as const;
 
 /** The beginnings of blocks that other tests run: those of the package and of the log. */
-const OTHERS =
-  /^(?:server\.ext|\/\/ jest\.config\.cjs|const reviver|import createClient|const bodySerializer)/;
+const OTHERS = /^(?:server\.ext|\/\/ jest\.config\.cjs|import createClient|const bodySerializer)/;
 
 t.test('each program in a document is a part of an example that is compiled and run', async (t) => {
   const beginning = block('The handler in an application', 'ts');
@@ -347,68 +334,4 @@ t.test('tokens rotate, and the log is copied, with the documented commands', asy
 
   const [backup = ''] = blocks('Backup', 'sh');
   t.match(await shell(backup, cwd), 'backup.jsonl: 1 plant, ');
-});
-
-t.test(
-  'SQLite reads a log with the documented command',
-  { skip: missing('sqlite3') },
-  async (t) => {
-    const lines = [
-      '{"id":9223372036854775807,"name":"a \\"fern\\"","tag":"a,b"}\n',
-      '{"id":9007199254740993,"name":"ivy"}\n',
-    ];
-    const cwd = t.testdir({ data: { 'plants.jsonl': lines.join('') } });
-    const printed = await shell(block('Reading a log', 'sh'), cwd);
-    t.equal(printed, '9223372036854775807|a "fern"|a,b\n9007199254740993|ivy|\n');
-  },
-);
-
-t.test('jq turns a JSON array of plants into lines', { skip: missing('jq') }, async (t) => {
-  const [, command = ''] = /`(jq .*?)`/.exec(read('src/log/README.md')) ?? [];
-  const input = '[{"id":1,"name":"ivy"},\n {"id":2,"name":"fern"}]';
-  const { stdout } = spawnSync('sh', ['-c', command], { input, encoding: 'utf8' });
-  t.equal(stdout, '{"id":1,"name":"ivy"}\n{"id":2,"name":"fern"}\n');
-});
-
-t.test(
-  'Python turns CSV into a file to import, with exact ids',
-  { skip: missing('python3') },
-  async (t) => {
-    const rows = [
-      '\ufeffname,id,tag',
-      'Löwenmaul,9223372036854775807,',
-      '"a ""fern"", large",9007199254740993,"indoor\nand outdoor"',
-      '蘭,-1, ',
-    ];
-    const cwd = t.testdir({
-      'plants.csv': rows.join('\r\n'),
-      'plants.py': block('Importing plants', 'python'),
-    });
-    const { stdout } = await promisify(execFile)('python3', ['plants.py'], { cwd });
-    writeFileSync(join(cwd, 'made.jsonl'), stdout);
-    t.match(await runHere(t, { args: ['import', 'made.jsonl'], cwd }), { code: 0 });
-    const log = readFileSync(join(cwd, 'plants.jsonl'), 'utf8');
-    t.equal(
-      log.replaceAll(/,"crc32":\d+/g, ''),
-      `{"id":9223372036854775807,"name":"Löwenmaul"}
-{"id":9007199254740993,"name":"a \\"fern\\", large","tag":"indoor\\nand outdoor"}
-{"id":-1,"name":"蘭","tag":" "}
-`,
-    );
-  },
-);
-
-t.test('the documented commands verify, repair, restore and export a damaged log', async (t) => {
-  const [verify = '', repair = '', restore = '', exporting = ''] = blocks('Commands', 'sh');
-  const [ivy, moss] = [encodeRecord(IVY), `${inJson(MOSS)}\n`];
-  const data = { 'plants.jsonl': `${ivy}x\n` };
-  const cwd = t.testdir({ dist: DIST, data, 'plants.backup.jsonl': ivy + moss });
-  await t.rejects(shell(verify, cwd), {
-    code: 1,
-    stdout: new RegExp(`line 2, byte ${lineOf(IVY).length}: `),
-  });
-  await t.rejects(shell(repair, cwd), { code: 1, stdout: /damaged-[0-9a-f]+ is the log/ });
-  t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), ivy);
-  await shell(restore + exporting, cwd);
-  t.equal(readFileSync(join(cwd, 'exported.jsonl'), 'utf8'), `${inJson(IVY)}\n${moss}`);
 });

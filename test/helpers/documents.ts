@@ -1,4 +1,6 @@
+import { execFile } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
+import { promisify } from 'node:util';
 
 /**
  * The documents whose commands, code and tables are tested. No two of them have the same heading.
@@ -72,6 +74,17 @@ export function codeSpans(text: string): string[] {
 export function settingsIn(text: string): Record<string, string> {
   const settings = text.matchAll(/(PLANT_STORE_\w+)=(\S+)/g);
   return Object.fromEntries([...settings].map(([, name = '', value = '']) => [name, value]));
+}
+
+/** Runs commands of a document in a folder. Resolves to what they print. */
+export async function shell(
+  commands: string,
+  cwd: string,
+  env: Record<string, string> = {},
+): Promise<string> {
+  const options = { cwd, env: { ...process.env, ...env } };
+  const { stdout } = await promisify(execFile)('sh', ['-euc', commands], options);
+  return stdout;
 }
 
 function section(heading: string): string {

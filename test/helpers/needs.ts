@@ -4,6 +4,8 @@ import { spawnSync } from 'node:child_process';
 const PROBES: Readonly<Record<string, readonly string[]>> = {
   'the right to mount': ['unshare', '--mount', 'true'],
   'loop devices': ['test', '-e', '/dev/loop-control'],
+  duckdb: ['python3', '-c', 'import duckdb'],
+  pandas: ['python3', '-c', 'import pandas'],
   strace: ['strace', '-o', '/dev/null', 'true'],
 };
 

@@ -8,7 +8,7 @@ import { openPlantLog, readPlantLog } from '../../../dist/index.js';
 import { encodeRecord } from '../../../dist/log/encode.js';
 import { MAX_RECORD_BYTES } from '../../../dist/log/record.js';
 import { addPlants } from '../../../dist/program/commands/import.js';
-import { block } from '../../helpers/documents.js';
+import { blocks } from '../../helpers/documents.js';
 import { exactly } from '../../helpers/exactly.js';
 import { FERN, FERN_JSON, inJson, IVY } from '../../helpers/plants.js';
 import {
@@ -111,7 +111,7 @@ t.test('a line of white space is skipped only if JSON allows this white space', 
 t.test('the documented command imports a file, and - stands for stdin', async (t) => {
   const cwd = t.testdir({ 'plants.jsonl': `${FERN_JSON}\n` });
   symlinkSync(resolve('dist'), join(cwd, 'dist'));
-  const command = block('Importing plants', 'sh').trim();
+  const [command = ''] = blocks('Importing plants', 'sh').map((code) => code.trim());
   const given = `${command}; cat plants.jsonl | ${command.replace('plants.jsonl', '-')}`;
   const { code, stdout } = await run(t, { cwd, command: ['sh', '-c', given] });
   const log = `log: ${join(cwd, 'data/plants.jsonl')}`;
