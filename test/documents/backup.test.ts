@@ -1,6 +1,6 @@
 /* The script and the command for backups. test/postgres/drills.test.ts has the other commands. */
 import { spawnSync } from 'node:child_process';
-import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
@@ -39,26 +39,70 @@ t.test('an import adds the plants that were stored since the backup', (t) => {
   t.end();
 });
 
-t.test('the daily backup prints only damage, and then keeps the last copy', (t) => {
+/** Runs `daily-backup.sh` for a log. The functions replace the log and read the two copies. */
+function prepareDaily(t: Test, log: string) {
   const script = readFileSync('src/program/deploy/daily-backup.sh', 'utf8');
   const { cwd, run } = prepare(t, script, {
     backups: {},
-    lib: { 'plant-store': { 'plants.jsonl': fern } },
+    lib: { 'plant-store': { 'plants.jsonl': log } },
     'plant-store': { dist },
   });
-  const log = join(cwd, 'lib/plant-store/plants.jsonl');
-  const copy = (): string => readFileSync(join(cwd, 'backups/plants.jsonl'), 'utf8');
-  for (const more of ['', ivy]) {
-    appendFileSync(log, more);
+  const backup = join(cwd, 'backups/plants.jsonl');
+  return {
+    run,
+    replaceLog: (text: string) => writeFileSync(join(cwd, 'lib/plant-store/plants.jsonl'), text),
+    moveAway: () => renameSync(backup, `${backup}.old`),
+    copy: () => readFileSync(backup, 'utf8'),
+    refused: () => readFileSync(`${backup}.new`, 'utf8'),
+  };
+}
+
+t.test('the daily backup of a log that grows prints nothing', (t) => {
+  const { run, replaceLog, copy } = prepareDaily(t, '');
+  for (const log of [
+    '',
+    fern,
+    fern,
+    `${fern}${ivy.slice(0, 9)}`,
+    `${fern}${ivy}${moss.slice(0, 9)}`,
+    // A start has moved the partial last line to another file.
+    `${fern}${ivy}`,
+    `${fern}${ivy}${moss}`,
+  ]) {
+    replaceLog(log);
     const { status, stdout, stderr } = run();
     t.strictSame([status, stdout, stderr], [0, '', '']);
-    t.equal(copy(), readFileSync(log, 'utf8'));
+    t.equal(copy(), log);
   }
-  const last = copy();
-  appendFileSync(log, `damaged\n${moss}`);
+  t.end();
+});
+
+t.test('the daily backup prints damage, and keeps the last copy', (t) => {
+  const { run, replaceLog, copy } = prepareDaily(t, `${fern}${ivy}`);
+  t.equal(run().status, 0);
+  replaceLog(`${fern}${ivy}damaged\n${moss}`);
   const { status, stdout } = run();
   t.equal(status, 1);
   t.match(stdout, /^line 3, byte \d+: .*\n.*: 3 plants, .* 1 damaged line\n$/);
-  t.equal(copy(), last);
+  t.equal(copy(), `${fern}${ivy}`);
+  t.end();
+});
+
+t.test('the daily backup keeps the last copy if the log has lost or changed lines', (t) => {
+  for (const log of ['', fern, `${fern}${moss}`, `${ivy}${fern}`]) {
+    const { run, replaceLog, moveAway, copy, refused } = prepareDaily(t, `${fern}${ivy}`);
+    t.equal(run().status, 0);
+    replaceLog(log);
+    for (let night = 0; night < 2; night++) {
+      const { status, stdout, stderr } = run();
+      t.equal(status, 1);
+      t.match(stdout, /^The log has lost or changed lines .*plants\.jsonl away/s);
+      t.equal(stderr, '');
+      t.strictSame([copy(), refused()], [`${fern}${ivy}`, log]);
+    }
+    moveAway();
+    t.equal(run().status, 0, 'the operator has moved the copy away');
+    t.equal(copy(), log);
+  }
   t.end();
 });
