@@ -1,15 +1,18 @@
 /* Types the documented commands for backup, restoring and moving into a shell, as operators do. */
-import { spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { spawn, spawnSync } from 'node:child_process';
+import { chmodSync, existsSync, readFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 
 import t from 'tap';
 
-import { exchange, message } from '../helpers/client.js';
+import { encodeRecord } from '../../dist/log/encode.js';
+import { exchange, message, TOKEN } from '../helpers/client.js';
 import { blocks } from '../helpers/documents.js';
 import { FERN, inJson } from '../helpers/plants.js';
 import { follow } from '../helpers/program.js';
 import { missingForServers, startCluster } from './cluster.js';
+
+const SHIPPED = 'src/program/deploy';
 
 t.test(
   'a copy is restored, and plants move to PostgreSQL and back',
@@ -64,16 +67,16 @@ t.test(
     type(toPostgres.replace(/postgres:\S+/, 'postgres://plants@127.0.0.1:1/plants'));
     await shell.says('stderr', /PLANT_STORE_DATABASE_URL: .*ECONNREFUSED/);
     t.equal(await post(restored, 3n), 200, 'the log is still served');
-    // A plant that is stored after the lines were counted is imported after the program has ended.
-    const [count = '', copy = ''] = toPostgres
+    // A plant that is stored after the first import is added by the second one.
+    const [copy = '', move = ''] = toPostgres
       .replace(/postgres:\S+/, cluster.url)
-      .split(/(?<=^COUNT=.*\n)/m);
-    type(`${count}echo counted\n`);
-    await shell.says('stdout', /^counted$/m);
+      .split(/&&\n(?= +kill)/);
+    type(`${copy}\n`);
+    await shell.says('stdout', /-: 3 plants imported, /);
     t.equal(await post(restored, 4n), 200);
-    type(copy);
+    type(move);
     const moved = await serves(3);
-    t.match(shell.stdout, /-: 3 plants imported, .*\n.*\n-: 1 plant imported, 0 unchanged, /);
+    t.match(shell.stdout, /plants\.jsonl: 1 plant imported, 3 unchanged, /);
     t.equal(await post(moved, 5n), 200);
 
     type(back);
@@ -82,5 +85,59 @@ t.test(
     t.equal(await post(last, 6n), 200);
     type('kill "$PID" && wait "$PID" && exit\n');
     t.strictSame(await shell.ended, { code: 0, signal: null });
+  },
+);
+
+t.test(
+  'with the script, root moves the plants of the unit to PostgreSQL',
+  { skip: missingForServers() },
+  async (t) => {
+    const cluster = await startCluster(t);
+    const print = '#!/bin/sh\necho "${0##*/} $*"\n';
+    const dist = t.fixture('symlink', resolve('dist'));
+    const src = t.fixture('symlink', resolve('src'));
+    const folder = t.testdir({
+      bin: { systemctl: print },
+      etc: { 'plant-store': { password: 'a-secret' }, 'cron.daily': { 'plant-store': '' } },
+      opt: { 'plant-store': { dist, src } },
+      var: { lib: { 'plant-store': { token: TOKEN, 'plants.jsonl': encodeRecord(FERN) } } },
+    });
+    chmodSync(join(folder, 'bin/systemctl'), 0o755);
+    const script = readFileSync(`${SHIPPED}/move-to-postgres.sh`, 'utf8');
+    const here = script.replaceAll(/(?<=[=" ])\/(?=(?:etc|opt|var)\/)/g, `${folder}/`);
+    const PATH = `${join(folder, 'bin')}:${dirname(process.execPath)}:${process.env.PATH}`;
+    const env = { PATH, PLANT_STORE_FILE: 'another.jsonl' };
+    const move = (url: string) =>
+      spawnSync('sh', ['-c', here, 'move-to-postgres.sh', url], { encoding: 'utf8', env });
+    const extension = join(folder, 'etc/systemd/system/plant-store.service.d/postgres.conf');
+
+    const both = 'plant-store.socket plant-store.service';
+    const failed = move('postgres://plants@127.0.0.1:1/plants');
+    t.equal(failed.status, 1);
+    t.equal(failed.stdout, `systemctl stop ${both}\n`);
+    t.notOk(existsSync(extension));
+
+    const url = `${cluster.url}?sslmode=disable&application_name=a%20%5C%26name`;
+    const { status, stdout } = move(url);
+    t.equal(status, 0);
+    t.match(stdout, `plants.jsonl: 1 plant imported, 0 unchanged, 0 lines refused\n`);
+    t.strictSame(stdout.match(/(?<=^systemctl ).*/gm), [
+      `stop ${both}`,
+      'daemon-reload',
+      `start ${both}`,
+    ]);
+    const shipped = readFileSync(`${SHIPPED}/plant-store.service.d/postgres.conf`, 'utf8');
+    // systemd replaces %% by %.
+    const inUnit = url.replaceAll('%', '%%');
+    t.equal(
+      readFileSync(extension, 'utf8'),
+      shipped.replace('postgres://plants@db1,db2/plants', () => inUnit),
+    );
+    t.equal(readFileSync(join(folder, 'etc/plant-store/tokens'), 'utf8'), TOKEN);
+    t.notOk(existsSync(join(folder, 'etc/cron.daily/plant-store')));
+    t.strictSame(
+      (await cluster.sql('SELECT id::text FROM plants')).map(({ id }) => id),
+      [String(FERN.id)],
+    );
   },
 );
