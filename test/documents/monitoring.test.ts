@@ -6,11 +6,12 @@ import t, { type Test } from 'tap';
 import { parse } from 'yaml';
 
 import { startMetrics } from '../../dist/program/server/metrics.js';
+import { selfSigned } from '../helpers/certificate.js';
 import { exchange, message, TOKEN } from '../helpers/client.js';
 import { block, blocks, read } from '../helpers/documents.js';
 import { exactly } from '../helpers/exactly.js';
 import { samplesIn } from '../helpers/metrics.js';
-import { noPromtool } from '../helpers/needs.js';
+import { missing, noPromtool } from '../helpers/needs.js';
 import { FERN, inJson, IVY } from '../helpers/plants.js';
 import { ENV, SERVER, start } from '../helpers/program.js';
 
@@ -42,12 +43,35 @@ t.test('Prometheus accepts the configurations and the rules', { skip: noPromtool
   promtool(t, 'check', 'config', join(cwd, 'machine.yml'), join(cwd, 'pods.yml'));
 });
 
-t.test('each alert has a summary, and a sentence that says what to do', async (t) => {
+t.test('each alert has a summary, a sentence that says what to do, and a runbook', async (t) => {
+  const runbook = 'src/program/README.md#if-something-is-wrong';
   const documented = {
-    annotations: { summary: /\S/, description: /^[A-Z][^.]+\.$/ },
+    annotations: { summary: /\S/, description: /^[A-Z][^.]+\.$/, runbook },
   };
   t.match(rules, exactly(...rules.map(() => documented)));
+  t.match(read('src/program/README.md'), '\n## If something is wrong\n');
 });
+
+t.test(
+  'the daily check prints a served certificate that expires soon, or none',
+  { skip: missing('openssl') },
+  async (t) => {
+    const script = readFileSync('src/program/deploy/daily-certificate.sh', 'utf8');
+    const env = { ...ENV, PLANT_STORE_TLS_CERT: 'cert', PLANT_STORE_TLS_KEY: 'key' };
+    const { port } = await start(t, { cwd: t.testdir(selfSigned(2100)), env });
+    const here = script.replace(':8080', `:${port}`);
+    // Until 2100 are fewer than 40,000 days.
+    for (const [commands, prints] of [
+      [here, /^$/],
+      [here.replaceAll('14 ', '40000 '), / expires within 40000 days\n$/],
+      [script.replace(':8080', ':1'), /^127\.0\.0\.1:1 serves no certificate/],
+    ] as const) {
+      const { status, stdout, stderr } = spawnSync('sh', ['-c', commands], { encoding: 'utf8' });
+      t.match(stdout, prints);
+      t.strictSame([status, stderr], [stdout === '' ? 0 : 1, '']);
+    }
+  },
+);
 
 t.test('the program exports every series of the rules', async (t) => {
   const gauges = { open: 0, dropped: 0, maxConnections: 1, bufferedBytes: 0, maxBufferedBytes: 1 };
