@@ -1,13 +1,15 @@
 /* The script and the command for backups. test/postgres/drills.test.ts has the other commands. */
 import { spawnSync } from 'node:child_process';
-import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
 
 import { encodeRecord } from '../../dist/log/encode.js';
-import { block } from '../helpers/documents.js';
+import { exchange, message } from '../helpers/client.js';
+import { block, blocks } from '../helpers/documents.js';
 import { FERN, IVY, MOSS } from '../helpers/plants.js';
+import { FAILED, launch, start } from '../helpers/program.js';
 
 const [fern = '', ivy = '', moss = ''] = [FERN, IVY, MOSS].map(encodeRecord);
 
@@ -37,6 +39,27 @@ t.test('an import adds the plants that were stored since the backup', (t) => {
   t.strictSame([status, stderr], [0, '']);
   t.equal(readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8'), `${fern}${ivy}${moss}`);
   t.end();
+});
+
+t.test('a backup is restored after the log of a running program was removed', async (t) => {
+  const [, restore = ''] = blocks('Backup', 'sh');
+  const cwd = t.testdir({ dist, data: { 'plants.jsonl': fern }, 'plants.backup.jsonl': fern });
+  const log = join(cwd, 'data/plants.jsonl');
+  const ended = await start(t, { cwd });
+  rmSync(log);
+  const { port, token } = ended;
+  const headers = { Authorization: `Bearer ${token}` };
+  t.equal((await exchange(t, port, message({ headers }))).status, 503);
+  t.match(await ended.ended, { code: FAILED });
+  t.ok(existsSync(`${log}.modified`));
+
+  const commands = `${restore}echo "$PID" >&2; wait "$PID"`;
+  const env = { PID: String(ended.pid) };
+  const program = launch(t, { cwd, env, command: ['sh', '-uc', commands] });
+  const [pid] = await program.says('stderr', /^\d+(?=\n)/m);
+  t.teardown(() => process.kill(Number(pid)));
+  await program.says('stdout', /^plants: 1$/m);
+  t.notMatch(program.stderr, 'mv: ');
 });
 
 /** Runs `daily-backup.sh` for a log. The functions replace the log and read the two copies. */

@@ -324,13 +324,21 @@ t.test('tokens rotate, and the log is copied, with the documented commands', asy
   const program = await untilServing(launch(t, { cwd, command: ['sh', '-euc', script] }));
   const [PID = ''] = await program.says('stderr', /^\d+(?=\n)/);
   t.teardown(() => process.kill(Number(PID)));
-  // Without the last newline, as some editors leave a file.
   const file = join(cwd, 'data/token');
-  writeFileSync(file, readFileSync(file, 'utf8').trimEnd());
-  await shell(operating, cwd, { PID });
-  await program.says('stderr', /accepts 2 tokens/);
-  const added = readFileSync(file, 'utf8').trimEnd().split('\n').at(-1);
-  t.equal(await statusWith(t, program.port, String(added)), 200);
+  // Some editors leave out the last newline.
+  for (const end of ['\n', '']) {
+    const old = readFileSync(file, 'utf8').trimEnd();
+    writeFileSync(file, `${old}${end}`);
+    await shell(operating, cwd, { PID });
+    await program.says('stderr', /accepts 2 tokens\n$/);
+    const [first, added = '', ...more] = readFileSync(file, 'utf8').split('\n');
+    t.strictSame([first, more], [old, ['']]);
+    t.equal(await statusWith(t, program.port, added), 200);
+    // Without the old line, the first line is the new token.
+    writeFileSync(file, `${added}\n`);
+    process.kill(Number(PID), 'SIGHUP');
+    await program.says('stderr', /accepts 1 token\n$/);
+  }
 
   const [backup = ''] = blocks('Backup', 'sh');
   t.match(await shell(backup, cwd), 'backup.jsonl: 1 plant, ');
