@@ -186,7 +186,10 @@ t.test('the npm commands in the documents exist', async (t) => {
   for (const document of DOCUMENTS)
     for (const [command, name = ''] of read(document).matchAll(/npm (?:run )?([a-z][\w:]*)/g))
       t.ok(
-        name in scripts || ['ci', 'init', 'install', 'ls', 'pack', 'prune', 'sbom'].includes(name),
+        name in scripts ||
+          ['ci', 'init', 'install', 'ls', 'pack', 'prune', 'publish', 'sbom', 'version'].includes(
+            name,
+          ),
         `${document}: ${command}`,
       );
   t.equal(block('Contributing', 'sh'), 'npm ci && npm test\n');
