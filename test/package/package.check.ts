@@ -189,25 +189,27 @@ t.test('the contract of a store runs without this repository, under node:test', 
   t.match(output, '# fail 0\n');
 });
 
-t.test('the compiler names each place that a member of a new type needs', async (t) => {
-  const cwd = t.testdir({ node_modules: t.fixture('symlink', MODULES) });
-  for (const name of ['package.json', 'tsconfig.json', 'src'])
-    cpSync(join(ROOT, name), join(cwd, name), { recursive: true });
-  const path = join(cwd, 'src/plant.ts');
-  const extended = readFileSync(path, 'utf8').replace(
-    '    tag: {',
-    "    height: { type: 'number' },\n$&",
-  );
-  writeFileSync(path, extended);
-  const tsc = join(MODULES, 'typescript/bin/tsc');
-  const compiled = execute(cwd, process.execPath, tsc, '--noEmit');
-  const output = await compiled.catch((error: unknown) => (error as { stdout: string }).stdout);
-  const named = [...output.matchAll(/^src\/(\S+)\(\d+,\d+\): error/gm)].map(([, file]) => file);
-  t.strictSame(
-    [...new Set(named)].toSorted(),
-    ['plant', 'postgres/rows', 'store-contract'].map((name) => `${name}.ts`),
-  );
-});
+/** The files that the compiler names after a member is added to the schema. */
+const FILES_OF_NEW_MEMBER: Readonly<Record<string, readonly string[]>> = {
+  string: ['postgres/statements.ts'],
+  number: ['plant.ts', 'postgres/rows.ts', 'postgres/statements.ts', 'store-contract.ts'],
+};
+
+for (const [type, files] of Object.entries(FILES_OF_NEW_MEMBER))
+  t.test(`the compiler names each place that a new member needs: a ${type}`, async (t) => {
+    const cwd = t.testdir({ node_modules: t.fixture('symlink', MODULES) });
+    for (const name of ['package.json', 'tsconfig.json', 'src'])
+      cpSync(join(ROOT, name), join(cwd, name), { recursive: true });
+    const path = join(cwd, 'src/plant.ts');
+    const schema = readFileSync(path, 'utf8');
+    const member = `    height: { type: '${type}', description: '' },\n$&`;
+    writeFileSync(path, schema.replace('    tag: {', member));
+    const tsc = join(MODULES, 'typescript/bin/tsc');
+    const compiled = execute(cwd, process.execPath, tsc, '--noEmit');
+    const output = await compiled.catch((error: unknown) => (error as { stdout: string }).stdout);
+    const named = [...output.matchAll(/^src\/(\S+)\(\d+,\d+\): error/gm)].map(([, file]) => file);
+    t.strictSame([...new Set(named)].toSorted(), files);
+  });
 
 /** An application with Hapi: its program begins as the document says. */
 const HAPI = `import { server as createServer } from '@hapi/hapi';
