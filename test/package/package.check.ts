@@ -240,7 +240,7 @@ t.test('an application installs the package as documented, and uses Hapi and Jes
   const files = {
     'package.json': '{ "private": true }',
     'hapi.mjs': HAPI,
-    'jest.config.cjs': block('Jest', 'js'),
+    'jest.config.cjs': readFileSync(join(ROOT, 'test/embedding/examples/jest.config.cjs')),
     'plants.test.ts': JEST,
   };
   for (const [name, content] of Object.entries(files))
