@@ -32,7 +32,7 @@ import { freePort } from '../helpers/service.js';
 import { FIXED_MIB } from '../hostile/memory.js';
 
 const FOLDER = 'src/program/deploy';
-const TARGETS = block('Metrics of all pods', 'yaml');
+const TARGETS = readFileSync(join(FOLDER, 'prometheus-kubernetes.yml'), 'utf8');
 const README = read('src/program/deploy/README.md');
 const [SECRET = ''] = blocks('Kubernetes', 'sh');
 const [, WRITE_TOKEN = ''] = /Write a token to a file, as `(.*?)` does/.exec(README) ?? [];

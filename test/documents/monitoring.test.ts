@@ -8,7 +8,7 @@ import { parse } from 'yaml';
 import { startMetrics } from '../../dist/program/server/metrics.js';
 import { selfSigned } from '../helpers/certificate.js';
 import { exchange, message, TOKEN } from '../helpers/client.js';
-import { block, blocks, read } from '../helpers/documents.js';
+import { block, read } from '../helpers/documents.js';
 import { exactly } from '../helpers/exactly.js';
 import { samplesIn } from '../helpers/metrics.js';
 import { missing, noPromtool } from '../helpers/needs.js';
@@ -31,7 +31,7 @@ function promtool(t: Test, ...args: readonly string[]): void {
 }
 
 t.test('Prometheus accepts the configurations and the rules', { skip: noPromtool }, async (t) => {
-  const PODS = block('Metrics of all pods', 'yaml');
+  const PODS = readFileSync('src/program/deploy/prometheus-kubernetes.yml', 'utf8');
   // Debian builds Prometheus without kubernetes_sd_configs.
   const discovery = /kubernetes_sd_configs:\n *- role: pod\n/;
   t.match(PODS, discovery);
@@ -233,8 +233,6 @@ t.test('each alert fires in its incident only, and in time', { skip: noPromtool 
   promtool(t, 'test', 'rules', join(cwd, 'tests.json'));
 });
 
-const [ACCESS_LOG = '', TRACING = ''] = blocks('Access log and traces', 'js');
-
 /**
  * A minimal replacement for OpenTelemetry's package, which creates a span for each request.
  */
@@ -252,8 +250,8 @@ Server.prototype.emit = function (event, ...args) {
 
 t.test('the documented preloads log each answer, and add its error to the span', async (t) => {
   const cwd = t.testdir({
-    'access-log.mjs': ACCESS_LOG,
-    'error-in-traces.mjs': TRACING,
+    'access-log.mjs': readFileSync('src/program/deploy/access-log.mjs'),
+    'error-in-traces.mjs': readFileSync('src/program/deploy/error-in-traces.mjs'),
     'node_modules/@opentelemetry/api': {
       'package.json': '{"type":"module","exports":"./index.js"}',
       'index.js': API,
