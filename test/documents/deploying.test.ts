@@ -37,7 +37,7 @@ const README = read('src/program/deploy/README.md');
 const [SECRET = ''] = blocks('Kubernetes', 'sh');
 const [, WRITE_TOKEN = ''] = /Write a token to a file, as `(.*?)` does/.exec(README) ?? [];
 const [, PASSWORD_OPTION = ''] = /With PostgreSQL, add\s+`(.*?)`/.exec(README) ?? [];
-const [RESTART = '', RELOAD = ''] = blocks('New secrets', 'sh');
+const RESTART = block('New secrets', 'sh');
 const [IMPORT = ''] = blocks('From a log to PostgreSQL', 'sh');
 const BACKUP = block('Backup of a log', 'sh');
 const IN_POD = block('Commands on a log', 'sh');
@@ -201,7 +201,7 @@ t.test(
     t.equal(program.plants, 1);
     t.ok(existsSync(join(state, 'token')));
 
-    const [, reloadPod = ''] = /-- sh -c '(.* )1'\n$/.exec(RELOAD) ?? [];
+    const [, reloadPod = ''] = /-- sh -c '(.* )1'\n/.exec(fileOf('kubernetes-log.yml')) ?? [];
     const reloads = [unit.get('ExecReload') ?? '', `${reloadPod}${program.pid}`];
     for (const [n, reload] of reloads.entries()) {
       // Without a PATH, because a slim image has no other programs.
@@ -466,7 +466,7 @@ t.test(
     const inComments = manifests.flatMap(
       (name) => fileOf(name).match(/(?<=^# {3})kubectl .*\n/gm) ?? [],
     );
-    t.equal(inComments.length, 3);
+    t.equal(inComments.length, 4);
     const commands = [...documented, ...inComments]
       .join('')
       // Without its loop, each command runs once, although the one before it fails.

@@ -6,13 +6,10 @@ import t from 'tap';
 import { openPlantLog, type PlantLog } from '../../dist/log/log.js';
 import { verifyLog } from '../../dist/log/read.js';
 import { readPlantLog } from '../../dist/log/read.js';
-import { encodeRecord } from '../../dist/log/encode.js';
 import { nodeSystem } from '../../dist/log/system.js';
 import type { NewPlant } from '../../dist/plant.js';
 import { example } from '../embedding/application.js';
-import { read as readDocument } from '../helpers/documents.js';
 import { FERN, IVY, MOSS, PLANTS_OF_EACH_SHAPE, plantsNamed } from '../helpers/plants.js';
-import { asModule } from '../helpers/program.js';
 import { collect } from '../helpers/stores.js';
 import {
   countOf,
@@ -97,22 +94,6 @@ for (const name of ['plants-of-log', 'read-log'])
       PLANTS.map(({ id, name, tag }) => [id, name, tag]),
     );
   });
-
-const HAS_RAW = 'rawJSON' in JSON;
-const skip = HAS_RAW ? false : 'JSON.rawJSON does not exist before Node 22';
-t.test('the replacer of the document of HTTP keeps ids exact', { skip }, async (t) => {
-  const [, replacer] = /`(\(_, value\) => .*)`/.exec(readDocument('src/http/README.md')) ?? [];
-  const { replace } = (await import(asModule(`export const replace = ${replacer};`))) as {
-    replace: (name: string, value: unknown) => unknown;
-  };
-  for (const plant of PLANTS)
-    t.equal(
-      JSON.stringify(plant, replace),
-      encodeRecord(plant)
-        .replace(/,"crc32":\d+/, '')
-        .trim(),
-    );
-});
 
 t.test('an iteration yields no plant that is not durable yet, or that is cut off', async (t) => {
   const { fs, log, content } = await openWithFaults(t, {}, { dsyncIsDurable: false });
