@@ -1,5 +1,7 @@
-# Prints the plants of a CSV file, whose first row has the names of the columns, as JSON lines:
-# python3 src/log/plants_from_csv.py plants.csv > plants.jsonl
+# Prints the plants of a CSV file as JSON lines. The file is UTF-8, with commas, and its first row has
+# the names of the columns: id, name and, optionally, tag.
+#
+#   python3 src/log/plants_from_csv.py plants.csv > plants.jsonl
 import csv
 import json
 import re
@@ -11,6 +13,10 @@ with open(sys.argv[1], encoding='utf-8-sig', newline='') as file:
         # Any other id stays a string. Then `import` refuses the line and prints its number.
         if re.fullmatch('-?[0-9]{1,19}', row['id'] or ''):
             plant['id'] = int(row['id'])
-        if row['tag']:
+        if row.get('tag'):
             plant['tag'] = row['tag']
+        # A field without a column, such as the rest of a name that has a comma and no quotes: the
+        # list makes `import` refuse the line.
+        if None in row:
+            plant['tag'] = [row.get('tag'), *row[None]]
         print(json.dumps(plant))

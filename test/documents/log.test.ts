@@ -102,14 +102,15 @@ t.test(
       '"a ""fern"", large","indoor\nand outdoor",9007199254740993',
       ...faulty.map((id) => `ivy,,${id}`),
       'no id',
+      'oak,outdoor,12,a field too many',
       '蘭, ,-1',
     ];
     const cwd = t.testdir({ dist, src, data: {}, 'plants.csv': rows.join('\r\n') });
     const printed = await shell(`${CONVERT}${IMPORT.trimEnd()} || echo "ended with $?"`, cwd);
-    const refused = [...printed.matchAll(/^line (\d+): id: /gm)].map(([, number]) =>
+    const refused = [...printed.matchAll(/^line (\d+): (?:id|tag): /gm)].map(([, number]) =>
       Number(number),
     );
-    t.strictSame(refused, [3, 4, 5, 6, 7, 8]);
+    t.strictSame(refused, [3, 4, 5, 6, 7, 8, 9]);
     t.match(printed, /\nended with 1\n$/);
     t.equal(
       readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8').replaceAll(/,"crc32":\d+/g, ''),
@@ -118,6 +119,9 @@ t.test(
 {"id":-1,"name":"蘭","tag":" "}
 `,
     );
+    writeFileSync(join(cwd, 'plants.csv'), 'id,name\n5,oak\n');
+    await shell(CONVERT, cwd);
+    t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), '{"id": 5, "name": "oak"}\n');
   },
 );
 
