@@ -136,6 +136,11 @@ const CASES: Readonly<
     '',
     /Error: 413 <html><h1>413<\/h1><\/html>/,
   ],
+  'is not sent to the target of a redirect, whose 200 is no plant': [
+    [page(302, 'Location: /login\r\n'), OK],
+    '',
+    /Error: 302 <html><h1>302<\/h1><\/html>/,
+  ],
   'is sent six times, without a pause after the last': [
     Array.from({ length: 6 }, () => page(503)),
     '1 2 4 8 16',
@@ -188,7 +193,7 @@ t.test('a page that Vite serves sends plants without a token', async (t) => {
   t.teardown(() => process.chdir(cwd));
   process.chdir(join(folder, 'page'));
   const { default: config } = await import('../embedding/examples/vite.config.js');
-  const { target, headers } = config.server.proxy['/plants'];
+  const { target, headers } = config.server.proxy['^/plants$'];
   t.equal(target, 'http://127.0.0.1:8080');
   t.match(await exchange(t, port, message({ headers })), { status: 200 });
 });

@@ -127,7 +127,9 @@ t.test('the tarball contains the sources and the build output, as they are here'
   const built = ['.d.ts', '.d.ts.map', '.js', '.js.map'];
   t.strictSame(
     paths
-      .filter((path) => !/^(?:\.github|test|src\/program\/deploy)\/|^src\/.*\.md$/.test(path))
+      .filter(
+        (path) => !/^(?:\.github|test|src\/program\/deploy)\/|^src\/.*\.(?:md|py)$/.test(path),
+      )
       .toSorted(),
     [
       ...['LICENSE', 'README.md', 'package.json', 'dist/openapi.json'],

@@ -1,11 +1,16 @@
-/** `plant` is JSON: ids beyond 2^53 need a serializer of their own. */
+/**
+ * A refusal is an Error whose message begins with the status, followed by the body of the answer.
+ * `plant` is JSON: ids beyond 2^53 need a serializer of their own.
+ */
 export async function createPlant(
   plant: string,
   token: string,
   url = 'http://127.0.0.1:8080/plants',
 ): Promise<unknown> {
   const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
-  const request = new Request(url, { method: 'POST', headers, body: plant });
+  // A redirect leads to a page, such as a login, whose 200 is no plant.
+  const init = { method: 'POST', headers, body: plant, redirect: 'manual' } as const;
+  const request = new Request(url, init);
   for (let attempt = 0; ; attempt++) {
     let pause = 2 ** attempt;
     let refusal = '';
