@@ -1,7 +1,16 @@
 /* The script and the command for backups. test/postgres/drills.test.ts has the other commands. */
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import {
+  chmodSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
 
@@ -14,6 +23,9 @@ import { FAILED, launch, start } from '../helpers/program.js';
 const [fern = '', ivy = '', moss = ''] = [FERN, IVY, MOSS].map(encodeRecord);
 
 const dist = t.fixture('symlink', resolve('dist'));
+
+/** A systemctl that prints its arguments. */
+const SYSTEMCTL = '#!/bin/sh\necho "${0##*/} $*"\n';
 
 /**
  * Writes a script into a folder with these files, which takes the place of /var and /opt. Returns
@@ -79,6 +91,50 @@ function prepareDaily(t: Test, log: string) {
     refused: () => readFileSync(`${backup}.new`, 'utf8'),
   };
 }
+
+t.test('root restores a backup of the log of a unit, and keeps the log that was replaced', (t) => {
+  const state = { 'plants.jsonl': `${ivy}${moss}`, 'plants.jsonl.modified': 'modified' };
+  const files = {
+    bin: { systemctl: SYSTEMCTL },
+    opt: { 'plant-store': { dist } },
+    lib: { 'plant-store': state },
+    backups: { 'plants.jsonl': fern, 'damaged.jsonl': `${fern}x\n` },
+  };
+  const cwd = t.testdir(files);
+  chmodSync(join(cwd, 'bin/systemctl'), 0o755);
+  const shipped = readFileSync('src/program/deploy/restore.sh', 'utf8');
+  const script = shipped.replaceAll(/(?<=[= ])\/(?:var|opt)(?=\/\w)/g, (top) =>
+    top === '/opt' ? join(cwd, 'opt') : cwd,
+  );
+  const PATH = `${join(cwd, 'bin')}:${dirname(process.execPath)}:${process.env.PATH}`;
+  const restore = (backup: string) =>
+    spawnSync('sh', ['-c', script, 'restore.sh', join(cwd, 'backups', backup)], {
+      encoding: 'utf8',
+      env: { PATH },
+    });
+  const folder = join(cwd, 'lib/plant-store');
+
+  t.equal(restore('damaged.jsonl').status, 1);
+  t.strictSame(readdirSync(folder), Object.keys(state), 'a damaged backup changes nothing');
+
+  for (const log of [`${ivy}${moss}`, undefined]) {
+    const { status, stdout } = restore('plants.jsonl');
+    t.equal(status, 0);
+    const both = 'plant-store.socket plant-store.service';
+    t.strictSame(stdout.match(/^systemctl .*/gm), [
+      `systemctl stop ${both}`,
+      `systemctl start ${both}`,
+    ]);
+    t.notOk(existsSync(join(folder, 'plants.jsonl.modified')));
+    t.equal(readFileSync(join(folder, 'plants.jsonl'), 'utf8'), fern);
+    t.equal(statSync(join(folder, 'plants.jsonl')).mode & 0o777, 0o600);
+    const [, replaced = ''] = /^(.*) is the log that was replaced$/m.exec(stdout) ?? [];
+    t.equal(log && readFileSync(replaced, 'utf8'), log);
+    // Next time, the log is gone.
+    rmSync(join(folder, 'plants.jsonl'));
+  }
+  t.end();
+});
 
 t.test('the daily backup of a log that grows prints nothing', (t) => {
   const { run, replaceLog, copy } = prepareDaily(t, '');
