@@ -1,5 +1,5 @@
 # Prints the plants of a CSV file as JSON lines. The file is UTF-8, with commas, and its first row has
-# the names of the columns: id, name and, optionally, tag.
+# the names of the columns: id, name and, optionally, tag. If the script fails, do not import its output.
 #
 #   python3 src/log/plants_from_csv.py plants.csv > plants.jsonl
 import csv
@@ -8,10 +8,11 @@ import re
 import sys
 
 with open(sys.argv[1], encoding='utf-8-sig', newline='') as file:
-    for row in csv.DictReader(file):
+    # An unclosed quote is an error. Otherwise all rows after the quote would become a part of one name.
+    for row in csv.DictReader(file, strict=True):
         plant = {'id': row['id'], 'name': row['name']}
         # Any other id stays a string. Then `import` refuses the line and prints its number.
-        if re.fullmatch('-?[0-9]{1,19}', row['id'] or ''):
+        if re.fullmatch('-?(0|[1-9][0-9]{0,18})', row['id'] or ''):
             plant['id'] = int(row['id'])
         if row.get('tag'):
             plant['tag'] = row['tag']

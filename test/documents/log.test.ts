@@ -95,7 +95,7 @@ t.test(
   'a script turns CSV into lines, of which each faulty one is refused',
   { skip: missing('python3') },
   async (t) => {
-    const faulty = ['', '1_000', ' 7', '7.0', '9'.repeat(5_000)];
+    const faulty = ['', '007', '1_000', ' 7', '7.0', '9'.repeat(5_000)];
     const rows = [
       '\ufeffname,tag,id',
       'Löwenmaul,,9223372036854775807',
@@ -110,7 +110,7 @@ t.test(
     const refused = [...printed.matchAll(/^line (\d+): (?:id|tag): /gm)].map(([, number]) =>
       Number(number),
     );
-    t.strictSame(refused, [3, 4, 5, 6, 7, 8, 9]);
+    t.strictSame(refused, [3, 4, 5, 6, 7, 8, 9, 10]);
     t.match(printed, /\nended with 1\n$/);
     t.equal(
       readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8').replaceAll(/,"crc32":\d+/g, ''),
@@ -119,6 +119,8 @@ t.test(
 {"id":-1,"name":"蘭","tag":" "}
 `,
     );
+    writeFileSync(join(cwd, 'plants.csv'), 'id,name\n5,"oak\n6,ash\n');
+    await t.rejects(shell(CONVERT, cwd), { code: 1, stderr: /unexpected end of data/ });
     writeFileSync(join(cwd, 'plants.csv'), 'id,name\n5,oak\n');
     await shell(CONVERT, cwd);
     t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), '{"id": 5, "name": "oak"}\n');
