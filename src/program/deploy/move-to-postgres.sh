@@ -5,8 +5,9 @@
 #   editor /etc/plant-store/password # the password of the database
 #   /opt/plant-store/src/program/deploy/move-to-postgres.sh postgres://plants@db1,db2/plants
 #
-# The tokens stay valid. The log stays, but is no longer backed up. If the script fails, correct
-# what its output names and run the script again, or start both units to go on with the log.
+# The database, its role and its table have to exist: src/postgres/README.md. The tokens stay valid. The
+# log stays, but is no longer backed up. If the script fails, correct what its output names and run
+# the script again, or start both units to go on with the log.
 set -eu
 umask 077
 url=$1
@@ -15,10 +16,14 @@ state=/var/lib/plant-store
 secrets=/etc/plant-store
 units=/etc/systemd/system
 
-systemctl stop plant-store.socket plant-store.service
 unset PLANT_STORE_FILE
-PLANT_STORE_DATABASE_URL=$url PLANT_STORE_DATABASE_PASSWORD_FILE=$secrets/password \
-  node "$program/dist/server.js" import "$state/plants.jsonl"
+export PLANT_STORE_DATABASE_URL=$url PLANT_STORE_DATABASE_PASSWORD_FILE=$secrets/password
+
+# The service still runs. The second import adds the plants that are stored during the first.
+head -n "$(wc -l < "$state/plants.jsonl")" "$state/plants.jsonl" |
+  node "$program/dist/server.js" import -
+systemctl stop plant-store.socket plant-store.service
+node "$program/dist/server.js" import "$state/plants.jsonl"
 
 [ -e "$secrets/tokens" ] || cp "$state/token" "$secrets/tokens"
 # In a unit, %% stands for %. A backslash and & have a meaning for sed.
