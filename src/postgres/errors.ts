@@ -21,7 +21,8 @@ export class RefusedRows extends Error {
  * - `connection`: there is no answer, or the answer shows that plants may be lost, because of a
  *   cancelled wait for a standby or of a setting such as `fsync=off`. The statement may have run,
  *   so it is not sent again.
- * - `rows`: any other error of the server. Other rows may be stored.
+ * - `rows`: the server refuses the rows of the statement, with any other error. It may store other
+ *   rows.
  */
 export type Fault = 'conflict' | 'server' | 'connection' | 'rows';
 

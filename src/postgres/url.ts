@@ -2,9 +2,9 @@
 const SHAPE = /^(postgres(?:ql)?:\/\/[^:@/?#][^@/?#]*@)([^@/?#]+)(\/[^@/?#]+(?:\?[^@#]*)?)$/;
 
 /**
- * The parameters that are honoured, and their values (`undefined`: any). All others are refused: pg
- * would ignore `schema`, for example, follow `options`, and let `host` and `query_timeout` replace
- * what the store has set.
+ * The parameters that a URL may have, with their values (`undefined`: any value). Other parameters
+ * are refused: pg would ignore `schema`, for example, obey `options`, and let `host` and
+ * `query_timeout` replace what the store has set.
  */
 const PARAMETERS = new Map<string, readonly string[] | undefined>([
   ['sslmode', ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']],

@@ -130,7 +130,7 @@ t.test('root restores a backup of the log of a unit, and keeps the log that was 
     t.equal(statSync(join(folder, 'plants.jsonl')).mode & 0o777, 0o600);
     const [, replaced = ''] = /^(.*) is the log that was replaced$/m.exec(stdout) ?? [];
     t.equal(log && readFileSync(replaced, 'utf8'), log);
-    // Next time, the log is gone.
+    // The second restore finds no log.
     rmSync(join(folder, 'plants.jsonl'));
   }
   t.end();

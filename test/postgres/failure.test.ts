@@ -13,7 +13,7 @@ t.test('while the database is away', { skip: missingForServers() }, async (t) =>
     'BEGIN; LOCK TABLE plants; CREATE TABLE copy AS TABLE plants; DROP TABLE plants; COMMIT';
   const RESTORE = 'ALTER TABLE copy ADD PRIMARY KEY (id); ALTER TABLE copy RENAME TO plants';
   type Action = (url: string) => Promise<unknown>;
-  /** How a server fails, and how the failure is mended. */
+  /** What makes the server fail, and what makes it work again. */
   const failures: Record<string, [fail: Action, mend: Action]> = {
     'the server is killed': [
       async () => process.kill(cluster.pid(), 'SIGKILL'),

@@ -33,7 +33,7 @@ export interface Connection {
  * - its response has `Connection: close`, which the handler or {@link Connections.finish} sets;
  * - a failure ends the connection after it: {@link Connections.end};
  * - the connection is no longer writable, because such a response or failure has been sent, or
- *   because the client is gone.
+ *   because the client has closed it.
  */
 export interface Connections {
   add(socket: Socket): void;

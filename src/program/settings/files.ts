@@ -131,7 +131,7 @@ export async function readTls(certPath: string, keyPath: string): Promise<TlsMat
  */
 export function validityOf({ cert }: TlsMaterial): string {
   const { validTo } = new X509Certificate(cert);
-  /* eslint-disable no-restricted-globals -- Certificates are compared with the wall clock. */
+  /* eslint-disable no-restricted-globals -- The validity of a certificate is in calendar time. */
   const end = new Date(validTo);
   return `${end.getTime() < Date.now() ? 'expired at' : 'valid until'} ${end.toISOString()}`;
   /* eslint-enable no-restricted-globals */
