@@ -23,7 +23,7 @@ const { TEST_JOBS = 4, TEST_SILENCE = 60, COVERAGE } = process.env;
 const SILENCE_MS = Number(TEST_SILENCE) * 1_000;
 const ROOT = new URL('../..', import.meta.url).pathname;
 const PRELOAD = new URL('preload.js', import.meta.url).href;
-const OPTIONS = ['--enable-source-maps', '--test-reporter=tap', '--import', PRELOAD];
+const OPTIONS = ['--test-reporter=tap', '--import', PRELOAD];
 const ENV = COVERAGE === undefined ? process.env : { ...process.env, NODE_V8_COVERAGE: COVERAGE };
 
 /**
