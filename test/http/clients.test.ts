@@ -1,4 +1,4 @@
-/* The clients of the document try again, and end with a message that says what to change. */
+/* The clients of the document try again, and end with the status and the `error` of a refusal. */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -10,24 +10,25 @@ import { inspect, promisify } from 'node:util';
 import t, { type Test } from 'tap';
 
 import { PlantStoreError } from '../../dist/index.js';
+import { fetchWithRetries } from '../embedding/examples/retry.js';
 import { selfSigned } from '../helpers/certificate.js';
 import { exchange, message } from '../helpers/client.js';
 import { block } from '../helpers/documents.js';
 import { missing } from '../helpers/needs.js';
-import { listen, serve } from '../helpers/service.js';
+import { expireAtOnce, freePort, listen, serve } from '../helpers/service.js';
 import { storeOf } from '../helpers/stores.js';
 
 const PLANT = '{"id":7,"name":"Boston fern","tag":"indoor"}';
 const STORED = '{"name":"Boston fern","tag":"indoor"}';
 const TOKEN = 'a-secret-token';
 const PYTHON = new URL('../../test/embedding/examples/create_plant.py', import.meta.url);
-const TYPESCRIPT = new URL('../embedding/examples/retry.js', import.meta.url);
+const RETRY = new URL('../embedding/examples/retry.js', import.meta.url);
 
 /**
  * Sends a plant to a URL with a token. Resolves to the output of the client, or rejects with its
  * error.
  */
-type Send = (t: Test, url: string, token?: string) => Promise<string>;
+type Send = (t: Test, url: string, token?: string, plant?: string) => Promise<string>;
 
 async function run(file: string, ...args: readonly string[]): Promise<string> {
   return (await promisify(execFile)(file, args)).stdout;
@@ -39,32 +40,64 @@ const sendWithCurl: Send = (_, url, token = TOKEN) => {
   return run('sh', '-c', sent);
 };
 
-/** Clients that print their pauses, in seconds, instead of waiting, and at last the answer. */
-const CLIENTS: Readonly<Record<string, readonly [need: string, send: Send]>> = {
-  Python: [
-    'python3',
-    (t, url, token = TOKEN) => {
-      const code = `${readFileSync(PYTHON, 'utf8')}
+const sendWithPython: Send = (t, url, token = TOKEN, plant = PLANT) => {
+  const code = `${readFileSync(PYTHON, 'utf8')}
 import sys
 time.sleep = print
-print(json.dumps(create_plant(json.loads(sys.argv[1]), *sys.argv[2:]), separators=(',', ':')))
+try:
+    print(json.dumps(create_plant(json.loads(sys.argv[1]), *sys.argv[2:]), separators=(',', ':')))
+except Refused as refused:
+    sys.exit(f'Error: {refused} ({refused.error})')
 `;
-      const path = join(t.testdir({ 'client.py': code }), 'client.py');
-      return run('python3', path, PLANT, token, url);
-    },
-  ],
-  TypeScript: [
-    'true',
-    (t, url, token = TOKEN) => {
-      const code = `
-        const setTimeout = (onExpiry, ms) => { console.log(ms / 1_000); onExpiry(); };
-        ${readFileSync(TYPESCRIPT, 'utf8')}
-        console.log(JSON.stringify(await createPlant(...process.argv.slice(2))));
-      `;
-      const path = join(t.testdir({ 'client.mjs': code }), 'client.mjs');
-      return run(process.execPath, path, PLANT, token, url);
-    },
-  ],
+  const path = join(t.testdir({ 'client.py': code }), 'client.py');
+  return run('python3', path, plant, token, url);
+};
+
+/**
+ * Runs a program that sends the plant `body` to `url` with `headers` and `fetchWithRetries`, and
+ * prints `text`, the body of the answer with `status`. The program prints pauses instead of waiting.
+ */
+function sendWithFetch(program: string): Send {
+  return (t, url, token = TOKEN, plant = PLANT) => {
+    const code = `
+      const setTimeout = (onExpiry, ms) => { console.log(ms / 1_000); onExpiry(); };
+      ${readFileSync(RETRY, 'utf8')}
+      const [body, token, url] = process.argv.slice(2);
+      const headers = { Authorization: 'Bearer ' + token, 'Content-Type': 'application/json' };
+      ${program}
+    `;
+    const path = join(t.testdir({ 'client.mjs': code }), 'client.mjs');
+    return run(process.execPath, path, plant, token, url);
+  };
+}
+
+const sendWithRequest = sendWithFetch(`
+  const response = await fetchWithRetries(new Request(url, { method: 'POST', headers, body }));
+  const text = await response.text();
+  if (response.status === 200) console.log(text);
+  else {
+    const { error } = text.startsWith('{') ? JSON.parse(text) : {};
+    throw new Error(response.status + ' ' + text + ' (' + error + ')');
+  }
+`);
+
+const sendWithGeneratedClient = sendWithFetch(`
+  import createClient from 'openapi-fetch';
+  const baseUrl = url.replace('/plants', '');
+  const client = createClient({ baseUrl, headers, fetch: fetchWithRetries });
+  const { data, error, response } = await client.POST('/plants', { body, bodySerializer: String });
+  if (data) console.log(JSON.stringify(data));
+  else {
+    const text = typeof error === 'string' ? error : JSON.stringify(error);
+    throw new Error(response.status + ' ' + text + ' (' + error?.error + ')');
+  }
+`);
+
+/** Clients that print their pauses, in seconds, instead of waiting, and at last the answer. */
+const CLIENTS: Readonly<Record<string, readonly [need: string, send: Send]>> = {
+  Python: ['python3', sendWithPython],
+  fetchWithRetries: ['true', sendWithRequest],
+  'openapi-fetch': ['true', sendWithGeneratedClient],
 };
 
 for (const [name, [need, send]] of Object.entries({
@@ -92,6 +125,9 @@ function page(status: number, header = ''): string {
   return `HTTP/1.1 ${status} Page\r\n${header}Content-Length: ${html.length}\r\n\r\n${html}`;
 }
 
+/** The answer of Vite while the service is stopped. */
+const EMPTY = 'HTTP/1.1 502 Bad Gateway\r\n\r\n';
+
 const OK =
   'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n' +
   `Content-Length: ${STORED.length}\r\n\r\n${STORED}`;
@@ -118,6 +154,7 @@ const CASES: Readonly<
     `1 2 4 8 16 ${STORED}`,
   ],
   'is sent again after a page with status 504': [[page(504), OK], `1 ${STORED}`],
+  'is sent again after a 502 with an empty body': [[EMPTY, OK], `1 ${STORED}`],
   'is sent again after Retry-After, or later': [
     [page(503, 'Retry-After: 7\r\n'), page(503), page(503, 'Retry-After: 1\r\n'), OK],
     `7 2 4 ${STORED}`,
@@ -131,10 +168,14 @@ const CASES: Readonly<
     [OK.slice(0, 10), OK.slice(0, 40), OK.slice(0, -1), page(503).slice(0, -1), OK],
     `1 2 4 8 ${STORED}`,
   ],
+  'is sent again after an answer with a header line that is too long': [
+    [OK.replace('\r\n', `\r\nX: ${'x'.repeat(70_000)}\r\n`), OK],
+    `1 ${STORED}`,
+  ],
   'is not sent again after a page with another status': [
     [page(413)],
     '',
-    /Error: 413 <html><h1>413<\/h1><\/html>/,
+    /Error: 413 <html><h1>413<\/h1><\/html> \((?:None|undefined)\)/,
   ],
   'is not sent to the target of a redirect, whose 200 is no plant': [
     [page(302, 'Location: /login\r\n'), OK],
@@ -142,9 +183,9 @@ const CASES: Readonly<
     /Error: 302 <html><h1>302<\/h1><\/html>/,
   ],
   'is sent six times, without a pause after the last': [
-    Array.from({ length: 6 }, () => page(503)),
+    [...Array.from({ length: 5 }, () => page(503)), EMPTY],
     '1 2 4 8 16',
-    /Error: the plant may have been stored: send it again later/,
+    /Error: (?:the plant may have been stored: send it again later|502 )/,
   ],
 };
 
@@ -166,6 +207,35 @@ for (const [name, [need, send]] of Object.entries(CLIENTS)) {
       t.match(sent.error, error);
     });
 
+  t.test(`${name}: a plant is sent six times if the service is stopped`, { skip }, async (t) => {
+    const { printed, error } = await outcome(
+      send(t, `http://127.0.0.1:${await freePort()}/plants`),
+    );
+    t.equal(printed, '1 2 4 8 16');
+    t.match(error, /Error: (?:the plant may have been stored|fetch failed)/);
+  });
+
+  t.test(`${name}: a conflict is not sent again, and has its error`, { skip }, async (t) => {
+    const { port, log } = await serve(t);
+    await log.add({ id: 7n, name: 'ivy' });
+    const { printed, error } = await outcome(send(t, `http://127.0.0.1:${port}/plants`));
+    t.equal(printed, '');
+    t.match(error, /Error: 400 {"error":409,.*} \(409\)/);
+  });
+
+  t.test(`${name}: an id beyond 2^53 stays exact when it is sent again`, { skip }, async (t) => {
+    const ids: bigint[] = [];
+    const store = storeOf(async ({ id }) => {
+      if (ids.push(id) === 1) throw new PlantStoreError('unavailable', 'the disk is full');
+      return 'created';
+    });
+    const { port } = await serve(t, { store });
+    const id = 2n ** 63n - 1n;
+    const sent = send(t, `http://127.0.0.1:${port}/plants`, TOKEN, PLANT.replace('7', String(id)));
+    t.equal(await sent, `1\n${STORED}\n`);
+    t.strictSame(ids, [id, id]);
+  });
+
   t.test(`${name}: a plant is sent once if the certificate is refused`, { skip }, async (t) => {
     const url = `https://127.0.0.1:${await listen(t, createTlsServer(selfSigned()))}/plants`;
     const { printed, error } = await outcome(send(t, url));
@@ -185,6 +255,42 @@ for (const [name, [need, send]] of Object.entries(CLIENTS)) {
     }
   });
 }
+
+/** A request for a server that calls `onRequest` first and answers each other request. */
+async function requestTo(t: Test, onRequest: () => void, init: RequestInit = {}): Promise<Request> {
+  let requests = 0;
+  const server = createServer((_, res) => {
+    if (++requests === 1) onRequest();
+    else res.end();
+  });
+  const url = `http://127.0.0.1:${await listen(t, server)}/plants`;
+  return new Request(url, { method: 'POST', body: PLANT, ...init });
+}
+
+t.test('fetchWithRetries: an attempt ends after 15 s', async (t) => {
+  const pauses = expireAtOnce(t, 1_000);
+  const attempts: AbortController[] = [];
+  const limits: number[] = [];
+  const timeout = (ms: number): AbortSignal => {
+    limits.push(ms);
+    const attempt = new AbortController();
+    attempts.push(attempt);
+    return attempt.signal;
+  };
+  t.intercept(AbortSignal, 'timeout', { value: timeout });
+  const request = await requestTo(t, () => attempts[0]?.abort());
+  t.match(await fetchWithRetries(request), { status: 200 });
+  t.strictSame(limits, [15_000, 15_000]);
+  t.equal(pauses(), 1);
+});
+
+t.test('fetchWithRetries: a request that its caller aborts is not sent again', async (t) => {
+  const pauses = expireAtOnce(t, 1_000);
+  const caller = new AbortController();
+  const request = await requestTo(t, () => caller.abort(), { signal: caller.signal });
+  await t.rejects(fetchWithRetries(request), { name: 'AbortError' });
+  t.equal(pauses(), 0);
+});
 
 t.test('a page that Vite serves sends plants without a token', async (t) => {
   const { port } = await serve(t);

@@ -1,4 +1,5 @@
 // jest.config.cjs
+// Compiles the package, too. `@swc/jest`, or ts-jest with `allowJs`, can do so in place of Babel.
 module.exports = {
   transform: {
     '\\.m?[jt]s$': [

@@ -4,6 +4,7 @@ import { bodyParser } from '@koa/bodyparser';
 import Koa from 'koa';
 
 const app = new Koa();
+// `patchNode` gives the handler the bytes of the body. An id beyond 2^53 is not exact without them.
 app.use(bodyParser({ patchNode: true }));
 app.use((ctx, next) => {
   ctx.respond = false;

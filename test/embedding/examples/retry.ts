@@ -1,33 +1,36 @@
 /**
- * A refusal is an Error whose message begins with the status, followed by the body of the answer.
- * `plant` is JSON: ids beyond 2^53 need a serializer of their own.
+ * A `fetch` for plants, in browsers and Node. It sends a request again until there is an answer
+ * that is not temporary. After six attempts, it resolves to the last answer, or rejects with the
+ * last network error. Then the plant may have been stored: send it again later, unchanged.
+ *
+ * It follows no redirect, which leads to a page such as a login, whose 200 is no plant. The answer
+ * with the redirect has the status 0 in browsers, and its own, such as 302, in Node.
+ *
+ * @example In a page, whose proxy adds the token. `plant` is JSON with any id:
+ * ```ts
+ * const headers = { 'Content-Type': 'application/json' };
+ * const request = new Request('/plants', { method: 'POST', headers, body: plant });
+ * const isStored = (await fetchWithRetries(request)).status === 200;
+ * ```
  */
-export async function createPlant(
-  plant: string,
-  token: string,
-  url = 'http://127.0.0.1:8080/plants',
-): Promise<unknown> {
-  const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
-  // A redirect leads to a page, such as a login, whose 200 is no plant.
-  const init = { method: 'POST', headers, body: plant, redirect: 'manual' } as const;
-  const request = new Request(url, init);
-  for (let attempt = 0; ; attempt++) {
-    let pause = 2 ** attempt;
-    let refusal = '';
+export async function fetchWithRetries(request: Request): Promise<Response> {
+  for (let attempt = 1; ; attempt++) {
+    let pause = 2 ** (attempt - 1);
     try {
-      const response = await fetch(request.clone(), { signal: AbortSignal.timeout(15_000) });
-      if (response.ok) return await response.json();
-      const text = await response.text();
-      if (![408, 429, 500, 502, 503, 504].includes(response.status))
-        refusal = `${response.status} ${text}`;
+      const signal = AbortSignal.any([request.signal, AbortSignal.timeout(15_000)]);
+      // The clone has the body. A request can be sent only once.
+      const response = await fetch(request.clone(), { redirect: 'manual', signal });
+      // Fails if the body is cut off. The caller reads the body again.
+      await response.clone().text();
+      const isTemporary = [408, 429, 500, 502, 503, 504].includes(response.status);
+      if (!isTemporary || attempt === 6) return response;
       pause = Math.max(pause, Number(response.headers.get('Retry-After')) || 0);
     } catch (error) {
       // Refused, reset, cut off, or too slow. In a browser, a bad certificate looks the same.
       const { cause } = error as { cause?: { code?: string } };
-      if (/CERT|VERIFY/.test(String(cause?.code))) throw error;
+      const isFinal = request.signal.aborted || /CERT|VERIFY/.test(String(cause?.code));
+      if (isFinal || attempt === 6) throw error;
     }
-    if (refusal) throw new Error(refusal);
-    if (attempt === 5) throw new Error('the plant may have been stored: send it again later');
     await new Promise((resolve) => setTimeout(resolve, 1_000 * pause));
   }
 }

@@ -1,5 +1,6 @@
 import { copyPlant, PlantStoreError, type NewPlant, type PlantStore } from 'plant-store';
 
+/** A `PlantStore` has no `get`, `plants` or `poisoned`: these are methods of a log. */
 export function memoryStore(): PlantStore {
   const plants = new Map<bigint, NewPlant>();
   let closed = false;
