@@ -1,5 +1,5 @@
-# Prints the plants of a CSV file as JSON lines. The file is UTF-8, with commas, and its first row has
-# the names of the columns: id, name and, optionally, tag. If the script fails, do not import its output.
+# Prints the plants of a CSV file as JSON lines, or none of them if the script fails. The file is
+# UTF-8, with commas, and its first row names the columns: id, name and, optionally, tag.
 #
 #   python3 src/log/plants_from_csv.py plants.csv > plants.jsonl
 import csv
@@ -7,17 +7,31 @@ import json
 import re
 import sys
 
+lines = []
 with open(sys.argv[1], encoding='utf-8-sig', newline='') as file:
-    # An unclosed quote is an error. Otherwise all rows after the quote would become a part of one name.
-    for row in csv.DictReader(file, strict=True):
-        plant = {'id': row['id'], 'name': row['name']}
-        # Any other id stays a string. Then `import` refuses the line and prints its number.
-        if re.fullmatch('-?(0|[1-9][0-9]{0,18})', row['id'] or ''):
-            plant['id'] = int(row['id'])
-        if row.get('tag'):
-            plant['tag'] = row['tag']
-        # A field without a column, such as the rest of a name that has a comma and no quotes: the
-        # list makes `import` refuse the line.
-        if None in row:
-            plant['tag'] = [row.get('tag'), *row[None]]
-        print(json.dumps(plant))
+    # An unclosed quote is an error. Otherwise all rows behind it would become a part of one name.
+    rows = csv.DictReader(file, strict=True)
+    try:
+        if not {'id', 'name'} <= {*(rows.fieldnames or [])}:
+            sys.exit('the first row must have the columns id and name, separated by commas')
+        for row in rows:
+            plant = {'id': row['id'], 'name': row['name']}
+            # Any other id stays a string. Then `import` refuses the line and prints its number.
+            if re.fullmatch('-?(0|[1-9][0-9]{0,18})', row['id'] or ''):
+                plant['id'] = int(row['id'])
+            if row.get('tag'):
+                plant['tag'] = row['tag']
+            # A field without a column, such as the rest of a name that has a comma and no quotes:
+            # the list makes `import` refuse the line.
+            if None in row:
+                plant['tag'] = [row.get('tag'), *row[None]]
+            lines.append(json.dumps(plant))
+    except (csv.Error, ValueError) as error:
+        # The next row has the error. Bytes that are not UTF-8 are somewhere in the next 8 KiB.
+        sys.exit(f'{sys.argv[1]}, after line {rows.line_num}: {error}')
+
+for line in lines:
+    print(line)
+# If the lines are more than the plants and the first row, there are blank lines, or a field has
+# line breaks, perhaps because of a wrong quote.
+print(f'{len(lines)} plants in {rows.line_num} lines', file=sys.stderr)

@@ -6,7 +6,7 @@ import t from 'tap';
 
 import { encodeRecord } from '../../dist/log/encode.js';
 import type { NewPlant } from '../../dist/plant.js';
-import { block, blocks, shell } from '../helpers/documents.js';
+import { block, blocks, read, shell } from '../helpers/documents.js';
 import { missing } from '../helpers/needs.js';
 import { FERN, inJson, IVY, MOSS, REED } from '../helpers/plants.js';
 import { lineOf } from '../log/support.js';
@@ -18,6 +18,7 @@ const src = t.fixture('symlink', resolve('src'));
 
 const [READABLE = '', SQLITE = '', LOOKUPS = ''] = blocks('Reading a log', 'sh');
 const [IMPORT = '', CONVERT = ''] = blocks('Importing plants', 'sh');
+const [, SHOW_LINE = ''] = /`(sed -n [^`]+)`/.exec(read('src/log/README.md')) ?? [];
 const CORRECT = block('Correcting or deleting a plant', 'sh');
 
 /** Plants whose strings other programs read in another way than JSON.parse. */
@@ -119,11 +120,33 @@ t.test(
 {"id":-1,"name":"蘭","tag":" "}
 `,
     );
-    writeFileSync(join(cwd, 'plants.csv'), 'id,name\n5,"oak\n6,ash\n');
-    await t.rejects(shell(CONVERT, cwd), { code: 1, stderr: /unexpected end of data/ });
+    t.equal(await shell(SHOW_LINE.replace('7', '4'), cwd), '{"id": "007", "name": "ivy"}\n');
+  },
+);
+
+t.test(
+  'the script for CSV prints all plants of a file, or says what is wrong and prints none',
+  { skip: missing('python3') },
+  async (t) => {
+    const cwd = t.testdir({ src });
+    const printed = (): string => readFileSync(join(cwd, 'plants.jsonl'), 'utf8');
+    const rows = Array.from({ length: 2_000 }, (_, n) => `${n},oak\n`).join('');
+    const ends = 'must have the columns id and name, separated by commas';
+    const wrong: readonly (readonly [csv: string, stderr: string])[] = [
+      ['', ends],
+      ['id;name\n5;oak\n', ends],
+      [`id,name\n${rows}-1,"ash\n-2,elm\n`, 'plants.csv, after line 2001: unexpected end of data'],
+      [`id,name\n${rows}-1,"ash"x\n`, "plants.csv, after line 2001: ',' expected after '\"'"],
+      [`id,name\n${rows}-1,\xe4\n`, "'utf-8' codec can't decode byte 0xe4"],
+    ];
+    for (const [csv, stderr] of wrong) {
+      writeFileSync(join(cwd, 'plants.csv'), csv, 'latin1');
+      await t.rejects(shell(CONVERT, cwd), { code: 1, stderr });
+      t.equal(printed(), '');
+    }
     writeFileSync(join(cwd, 'plants.csv'), 'id,name\n5,oak\n');
     await shell(CONVERT, cwd);
-    t.equal(readFileSync(join(cwd, 'plants.jsonl'), 'utf8'), '{"id": 5, "name": "oak"}\n');
+    t.equal(printed(), '{"id": 5, "name": "oak"}\n');
   },
 );
 
@@ -133,8 +156,10 @@ t.test('a plant is deleted, and a corrected one is imported', async (t) => {
   const cwd = t.testdir({ dist, ...logWith([IVY, FERN, other]) });
   const log = (): string => readFileSync(join(cwd, 'data/plants.jsonl'), 'utf8');
   await t.rejects(shell(importCorrect, cwd), { code: 1, stdout: /line 1: id: belongs to/ });
+  const before = log();
   await shell(remove, cwd);
   t.equal(log(), [IVY, other].map(encodeRecord).join(''));
+  t.equal(readFileSync(join(cwd, 'data/plants.jsonl.old'), 'utf8'), before);
   await shell(importCorrect, cwd);
   const corrected = { id: FERN.id, name: 'Boston fern' };
   t.equal(log(), [IVY, other, corrected].map(encodeRecord).join(''));
