@@ -1,6 +1,7 @@
 /** The measurements as tables, and compared with the targets. */
 
 import { cpus, release } from 'node:os';
+import { measureDisk } from './setup.js';
 import { OURS } from './systems.js';
 
 /**
@@ -133,12 +134,14 @@ function decimals(value, digits) {
 }
 
 /** The paragraph below a table that says how the figures were measured. */
-export function method({ rounds, turns, seconds }) {
+export function method({ rounds, turns, seconds, folder }) {
   const [{ model }] = cpus();
+  const { fileSystem, times } = measureDisk(folder);
   return `Medians of ${rounds} rounds, with the first and the third quartile of the rounds in parentheses. In each round, all
 systems run at the same time, each in a new process. At each number of connections, they are loaded by turns, for
 ${seconds} s in each of ${turns} turns, while the others are idle. Ratios are computed in each round. \`wrk\` runs with one thread on
-the same machine: ${model}, ${cpus().length} cores, Linux ${release().split('-', 1)}, Node ${process.versions.node}.
+the same machine: ${model}, ${cpus().length} cores, Linux ${release().split('-', 1)}, Node ${process.versions.node}. On its file
+system, ${fileSystem}, one write of 100 bytes with \`datasync\` takes ${significant(median(times))} ms.
 `;
 }
 

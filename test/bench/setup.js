@@ -1,7 +1,16 @@
 /** Preparations that the benchmarks share. */
 
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync, statfsSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  fdatasyncSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  statfsSync,
+  writeSync,
+} from 'node:fs';
 import { join } from 'node:path';
 
 const TMPFS = 0x01021994; // TMPFS_MAGIC, statfs(2)
@@ -16,6 +25,21 @@ export function count(name, text) {
 export function refuseMemory(folder) {
   if (statfsSync(folder).type !== TMPFS) return;
   throw new Error(`${folder} is in memory (tmpfs): choose a folder on a disk with --folder`);
+}
+
+/** The file system of a folder, and the times of a durable write in it, one by one, in ms. */
+export function measureDisk(folder) {
+  const { stdout } = spawnSync('df', ['--output=fstype', folder], { encoding: 'utf8' });
+  const [, fileSystem] = stdout.trim().split('\n');
+  const file = openSync(join(temporaryFolder(folder), 'writes'), 'ax');
+  const times = Array.from({ length: 200 }, () => {
+    const started = performance.now();
+    writeSync(file, `${'x'.repeat(99)}\n`);
+    fdatasyncSync(file);
+    return performance.now() - started;
+  });
+  closeSync(file);
+  return { fileSystem, times };
 }
 
 /** Files that wrk and the servers open in addition to their connections. */
