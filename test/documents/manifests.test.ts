@@ -9,8 +9,9 @@ import { BACKLOG } from '../../dist/program/server/bind.js';
 import { readServerSettings } from '../../dist/program/settings/rules.js';
 import { SETTINGS } from '../../dist/program/settings/table.js';
 import { SHUTDOWN_MS } from '../../dist/program/signals.js';
+import { selfSigned } from '../helpers/certificate.js';
 import { TOKEN } from '../helpers/client.js';
-import { settingsIn } from '../helpers/documents.js';
+import { block, settingsIn } from '../helpers/documents.js';
 import { exactly } from '../helpers/exactly.js';
 
 const FOLDER = 'src/program/deploy';
@@ -108,14 +109,22 @@ t.test('the socket of systemd has the address that the program has by default', 
   t.strictSame(addresses, [`${host.fallback}:${port.fallback}`]);
 });
 
-t.test('the program accepts the settings of the unit with the file that extends it', async (t) => {
-  const folder = t.testdir({ tokens: TOKEN, password: 'a-secret' });
-  const unit = unitOf('plant-store.service') + unitOf('plant-store.service.d/postgres.conf');
-  // As in systemd, an empty value removes what was set before.
+t.test('a file that extends the unit keeps the settings of an administrator', async (t) => {
+  const folder = t.testdir({ ...selfSigned(), tokens: TOKEN, password: 'a-secret' });
+  const files = ['postgres.conf', 'tls.conf'].map((name) => `plant-store.service.d/${name}`);
+  const [extended = '', ...extensions] = ['plant-store.service', ...files].map(unitOf);
+  // systemd reads the files in the order of their names: first the one that its `edit` creates.
+  const unit = [extended, block('systemd', 'ini'), ...extensions].join('\n');
+  // As in systemd, an empty value removes what was set before. UnsetEnvironment= is applied last.
   const settings = unit.split(/^Environment=$/m).at(-1) ?? '';
-  const environment = settingsIn(settings.replaceAll('%d', folder));
+  const [, unset = ''] = /^UnsetEnvironment=(\w+)$/m.exec(unit) ?? [];
+  const environment = { ...settingsIn(settings.replaceAll('%d', folder)), [unset]: undefined };
   const read = await readServerSettings(environment);
   t.ok(read.PLANT_STORE_DATABASE_URL);
+  t.ok(read.tls);
+  t.equal(read.PLANT_STORE_MONITOR_PORT, 9464);
+  const [, bytes] = /=(\d+)/.exec(block('systemd', 'ini')) ?? [];
+  t.equal(read.PLANT_STORE_MAX_BODY, Number(bytes));
 });
 
 t.test('the socket of systemd has the same backlog as the socket of the program', async (t) => {
