@@ -1,6 +1,14 @@
 /* Types the documented commands for backup, restoring and moving into a shell, as operators do. */
 import { spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, readFileSync } from 'node:fs';
+import {
+  chownSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 
 import t from 'tap';
@@ -8,9 +16,10 @@ import t from 'tap';
 import { encodeRecord } from '../../dist/log/encode.js';
 import { exchange, message, TOKEN } from '../helpers/client.js';
 import { blocks } from '../helpers/documents.js';
-import { FERN, inJson } from '../helpers/plants.js';
+import { exactly } from '../helpers/exactly.js';
+import { FERN, inJson, IVY, MOSS } from '../helpers/plants.js';
 import { follow } from '../helpers/program.js';
-import { missingForServers, startCluster } from './cluster.js';
+import { missingForServers, startCluster, USER } from './cluster.js';
 
 const SHIPPED = 'src/program/deploy';
 
@@ -89,44 +98,62 @@ t.test(
 );
 
 t.test(
-  'with the script, root moves the plants of the unit to PostgreSQL',
+  'with the scripts, root moves the plants of the unit to PostgreSQL and back',
   { skip: missingForServers() },
   async (t) => {
     const cluster = await startCluster(t);
-    const print = '#!/bin/sh\necho "${0##*/} $*"\n';
     const dist = t.fixture('symlink', resolve('dist'));
     const src = t.fixture('symlink', resolve('src'));
     const folder = t.testdir({
-      bin: { systemctl: print },
+      bin: {},
       etc: { 'plant-store': { password: 'a-secret' }, 'cron.daily': { 'plant-store': '' } },
       opt: { 'plant-store': { dist, src } },
-      var: { lib: { 'plant-store': { token: TOKEN, 'plants.jsonl': encodeRecord(FERN) } } },
+      var: {
+        backups: { 'plants.jsonl': encodeRecord(FERN) },
+        lib: { 'plant-store': { token: TOKEN, 'plants.jsonl': encodeRecord(FERN) } },
+      },
+      'late.jsonl': inJson(MOSS),
     });
-    chmodSync(join(folder, 'bin/systemctl'), 0o755);
-    const script = readFileSync(`${SHIPPED}/move-to-postgres.sh`, 'utf8');
-    const here = script.replaceAll(/(?<=[=" ])\/(?=(?:etc|opt|var)\/)/g, `${folder}/`);
+    const [extension, cron, tokens, state, backups] = [
+      'etc/systemd/system/plant-store.service.d/postgres.conf',
+      'etc/cron.daily/plant-store',
+      'etc/plant-store/tokens',
+      'var/lib/plant-store',
+      'var/backups',
+    ].map((path) => join(folder, path)) as [string, string, string, string, string];
+    const log = join(state, 'plants.jsonl');
     const PATH = `${join(folder, 'bin')}:${dirname(process.execPath)}:${process.env.PATH}`;
     const env = { PATH, PLANT_STORE_FILE: 'another.jsonl' };
-    const move = (url: string) =>
-      spawnSync('sh', ['-c', here, 'move-to-postgres.sh', url], { encoding: 'utf8', env });
-    const extension = join(folder, 'etc/systemd/system/plant-store.service.d/postgres.conf');
-
+    /** Runs a script in a folder that takes the place of /. */
+    function run(name: string, ...args: readonly string[]) {
+      const script = readFileSync(`${SHIPPED}/${name}`, 'utf8');
+      const here = script.replaceAll(/(?<=[=" ])\/(?=(?:etc|opt|var)\/)/g, `${folder}/`);
+      return spawnSync('sh', ['-c', here, name, ...args], { encoding: 'utf8', env });
+    }
+    /** Lets `systemctl` print its arguments. When it stops the service, it runs a command. */
+    function onStop(command: string): void {
+      const print = '#!/bin/sh\necho "${0##*/} $*"\n';
+      const file = join(folder, 'bin/systemctl');
+      writeFileSync(file, `${print}[ "$1" != stop ] || ${command}\n`, { mode: 0o755 });
+    }
+    onStop('true');
+    if (USER) chownSync(state, USER.uid, USER.gid);
     const both = 'plant-store.socket plant-store.service';
-    const failed = move('postgres://plants@127.0.0.1:1/plants');
+    const restart = [`stop ${both}`, 'daemon-reload', `start ${both}`];
+    const systemctlIn = (stdout: string) => stdout.match(/(?<=^systemctl ).*/gm);
+
+    const unreachable = 'postgres://plants@127.0.0.1:1/plants';
+    const failed = run('move-to-postgres.sh', unreachable);
     t.equal(failed.status, 1);
     t.equal(failed.stdout, '', 'the service goes on');
     t.notOk(existsSync(extension));
 
     const url = `${cluster.url}?sslmode=disable&application_name=a%20%5C%26name`;
-    const { status, stdout } = move(url);
-    t.equal(status, 0);
-    t.match(stdout, ': 1 plant imported, 0 unchanged, 0 lines refused\nsystemctl stop ');
-    t.match(stdout, 'plants.jsonl: 0 plants imported, 1 unchanged, 0 lines refused\n');
-    t.strictSame(stdout.match(/(?<=^systemctl ).*/gm), [
-      `stop ${both}`,
-      'daemon-reload',
-      `start ${both}`,
-    ]);
+    const moved = run('move-to-postgres.sh', url);
+    t.equal(moved.status, 0);
+    t.match(moved.stdout, ': 1 plant imported, 0 unchanged, 0 lines refused\nsystemctl stop ');
+    t.match(moved.stdout, 'plants.jsonl: 0 plants imported, 1 unchanged, 0 lines refused\n');
+    t.strictSame(systemctlIn(moved.stdout), restart);
     const shipped = readFileSync(`${SHIPPED}/plant-store.service.d/postgres.conf`, 'utf8');
     // systemd replaces %% by %.
     const inUnit = url.replaceAll('%', '%%');
@@ -134,11 +161,61 @@ t.test(
       readFileSync(extension, 'utf8'),
       shipped.replace('postgres://plants@db1,db2/plants', () => inUnit),
     );
-    t.equal(readFileSync(join(folder, 'etc/plant-store/tokens'), 'utf8'), TOKEN);
-    t.notOk(existsSync(join(folder, 'etc/cron.daily/plant-store')));
+    t.equal(readFileSync(tokens, 'utf8'), TOKEN);
+    t.notOk(existsSync(cron));
     t.strictSame(
       (await cluster.sql('SELECT id::text FROM plants')).map(({ id }) => id),
       [String(FERN.id)],
     );
+
+    // Since then, the token was replaced and a plant was added.
+    writeFileSync(tokens, 'a-newer-token');
+    await cluster.sql(`INSERT INTO plants (id, name) VALUES (${IVY.id}, '${IVY.name}')`);
+    writeFileSync(`${log}.modified`, '');
+    writeFileSync(extension, shipped.replace('postgres://plants@db1,db2/plants', unreachable));
+    const refused = run('move-to-log.sh');
+    t.equal(refused.status, 1);
+    t.equal(refused.stdout, '', 'the service goes on');
+    t.equal(readFileSync(log, 'utf8'), encodeRecord(FERN));
+    t.equal(statSync(join(state, 'exported.jsonl')).mode & 0o777, 0o600);
+
+    writeFileSync(
+      extension,
+      shipped.replace('postgres://plants@db1,db2/plants', () => inUnit),
+    );
+    // The service still stores a plant before it stops.
+    const settings =
+      'env -u PLANT_STORE_FILE PLANT_STORE_DATABASE_PASSWORD_FILE=' +
+      `'${join(folder, 'etc/plant-store/password')}' PLANT_STORE_DATABASE_URL='${url}'`;
+    onStop(`${settings} node dist/server.js import '${join(folder, 'late.jsonl')}' >&2`);
+    const back = run('move-to-log.sh');
+    t.equal(back.status, 0, back.stderr);
+    t.strictSame(systemctlIn(back.stdout), restart);
+    t.strictSame(
+      readFileSync(log, 'utf8').match(/.*\n/g)?.toSorted(),
+      [FERN, IVY, MOSS].map(encodeRecord).toSorted(),
+    );
+    t.equal(readFileSync(join(state, 'token'), 'utf8'), 'a-newer-token');
+    for (const name of ['plants.jsonl', 'token'])
+      t.match(statSync(join(state, name)), { mode: 0o100_600, uid: statSync(state).uid }, name);
+    t.strictSame(
+      readdirSync(state).map((name) => name.replace(/\d{10,}/, 'time')),
+      ['plants.jsonl', 'plants.replaced-time.jsonl', 'token'],
+    );
+    t.match(readdirSync(backups), exactly(/^plants\.jsonl\.replaced-\d+$/));
+    t.notOk(existsSync(extension));
+    t.notOk(existsSync(tokens), 'the next move takes the tokens of that time');
+    t.equal(readFileSync(cron, 'utf8'), readFileSync(`${SHIPPED}/daily-backup.sh`, 'utf8'));
+    t.equal(statSync(cron).mode & 0o777, 0o755);
+
+    // A service that has never had a log has no folder for it.
+    rmSync(state, { recursive: true });
+    writeFileSync(tokens, TOKEN);
+    writeFileSync(
+      extension,
+      shipped.replace('postgres://plants@db1,db2/plants', () => inUnit),
+    );
+    t.equal(run('move-to-log.sh').status, 0);
+    t.equal(readFileSync(log, 'utf8').match(/\n/g)?.length, 3);
   },
 );
