@@ -212,6 +212,50 @@ t.test(
   },
 );
 
+t.test('an upgrade prints the commit to go back to', { skip: missing('git') }, (t) => {
+  const print = '#!/bin/sh\necho "${0##*/} $*"\n';
+  const cwd = t.testdir({ bin: { npm: print, systemctl: print } });
+  for (const name of ['npm', 'systemctl']) chmodSync(join(cwd, 'bin', name), 0o755);
+  const env = {
+    ...process.env,
+    PATH: `${join(cwd, 'bin')}:${process.env.PATH}`,
+    GIT_CONFIG_GLOBAL: '/dev/null',
+  };
+  /** Runs commands. Returns the lines that they print. */
+  function run(commands: string): string[] {
+    const { status, stdout, stderr } = spawnSync('sh', ['-euc', commands], {
+      cwd,
+      env,
+      encoding: 'utf8',
+    });
+    t.equal(status, 0, stderr);
+    return stdout.trim().split('\n');
+  }
+  const commit =
+    'git -c user.name=a -c user.email=b -C origin commit --quiet --allow-empty --message=version';
+  run(`git init --quiet --initial-branch=main origin; ${commit}; git clone --quiet origin clone`);
+  const printed = block('Upgrading', 'console').replaceAll(/^# /gm, '');
+  const upgrade = printed.replace('/opt/plant-store', join(cwd, 'clone'));
+  const head = () => run('git -C clone rev-parse HEAD')[0];
+
+  const before = head();
+  run(commit);
+  const [first = '', ...others] = run(upgrade);
+  t.equal(first, before);
+  t.strictSame(others.slice(-3), [
+    'npm ci --include=dev',
+    'npm run build',
+    'systemctl restart plant-store.service',
+  ]);
+  const newest = head();
+  t.not(newest, before);
+  run(upgrade.replace('git pull', `git checkout ${first}`));
+  t.equal(head(), before);
+  run(`cd clone && git checkout --quiet main; ${upgrade}`);
+  t.equal(head(), newest);
+  t.end();
+});
+
 /**
  * The values of `Restart=` with which an unclean exit code causes a restart (systemd.service(5)).
  */
