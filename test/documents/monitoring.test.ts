@@ -30,8 +30,9 @@ function promtool(t: Test, ...args: readonly string[]): void {
   t.equal(status, 0, stdout + stderr);
 }
 
+const PODS = readFileSync('src/program/deploy/prometheus-kubernetes.yml', 'utf8');
+
 t.test('Prometheus accepts the configurations and the rules', { skip: noPromtool }, async (t) => {
-  const PODS = readFileSync('src/program/deploy/prometheus-kubernetes.yml', 'utf8');
   // Debian builds Prometheus without kubernetes_sd_configs.
   const discovery = /kubernetes_sd_configs:\n *- role: pod\n/;
   t.match(PODS, discovery);
@@ -42,6 +43,41 @@ t.test('Prometheus accepts the configurations and the rules', { skip: noPromtool
   });
   promtool(t, 'check', 'config', join(cwd, 'machine.yml'), join(cwd, 'pods.yml'));
 });
+
+/** A rule that keeps a target, or drops it, by its labels. */
+interface Relabeling {
+  readonly source_labels: readonly string[];
+  readonly regex: string;
+  readonly action: 'keep' | 'drop';
+}
+
+t.test(
+  'in Kubernetes, Prometheus scrapes the monitor of each pod that has not ended',
+  async (t) => {
+    const { scrape_configs } = parse(PODS) as {
+      readonly scrape_configs: readonly { readonly relabel_configs: readonly Relabeling[] }[];
+    };
+    const rules = scrape_configs.flatMap(({ relabel_configs }) => relabel_configs);
+    const isScraped = (app: string, port: string, phase: string): boolean => {
+      const labels: Readonly<Record<string, string>> = {
+        __meta_kubernetes_pod_label_app: app,
+        __meta_kubernetes_pod_container_port_name: port,
+        __meta_kubernetes_pod_phase: phase,
+      };
+      return rules.every(({ source_labels, regex, action }) => {
+        // Prometheus joins the values with semicolons, and anchors the expression.
+        const value = source_labels.map((label) => labels[label] ?? '').join(';');
+        return new RegExp(`^(?:${regex})$`).test(value) === (action === 'keep');
+      });
+    };
+    for (const phase of ['Pending', 'Running', 'Unknown'])
+      t.ok(isScraped('plant-store', 'monitor', phase), phase);
+    for (const phase of ['Failed', 'Succeeded'])
+      t.notOk(isScraped('plant-store', 'monitor', phase), phase);
+    t.notOk(isScraped('plant-store', 'http', 'Running'));
+    t.notOk(isScraped('another', 'monitor', 'Running'));
+  },
+);
 
 t.test('each alert has a summary, a sentence that says what to do, and a runbook', async (t) => {
   const runbook = 'src/program/README.md#if-something-is-wrong';
