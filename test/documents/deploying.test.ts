@@ -38,7 +38,6 @@ const [SECRET = ''] = blocks('Kubernetes', 'sh');
 const [, WRITE_TOKEN = ''] = /Write a token to a file, as `(.*?)` does/.exec(README) ?? [];
 const [, PASSWORD_OPTION = ''] = /With PostgreSQL, add\s+`(.*?)`/.exec(README) ?? [];
 const RESTART = block('New secrets', 'sh');
-const [IMPORT = ''] = blocks('From a log to PostgreSQL', 'sh');
 const BACKUP = block('Backup of a log', 'sh');
 const IN_POD = block('Commands on a log', 'sh');
 
@@ -59,6 +58,14 @@ const LOG = manifestsIn('kubernetes-log.yml');
 const POSTGRES = manifestsIn('kubernetes-postgres.yml');
 const INGRESS = manifestsIn('kubernetes-ingress.yml');
 const JOB = manifestsIn('kubernetes-import.yml').get('Job');
+
+/** The commands in the comments of a manifest. */
+const commandsIn = (file: string): string =>
+  Array.from(fileOf(file).matchAll(/^# {3}(.*\n)/gm), ([, line]) => line).join('');
+
+const COMMANDS_OF_IMPORT = commandsIn('kubernetes-import.yml');
+/** The first of them, which move the plants to PostgreSQL. */
+const [IMPORT = ''] = /^[^]*?-postgres\.yml\n/.exec(COMMANDS_OF_IMPORT) ?? [];
 
 /** The only container of a Deployment or a Job, as far as the tests read it. */
 interface Container {
@@ -420,10 +427,10 @@ t.test('the Job imports the log of kubernetes-log.yml before the pods serve', as
   const options = { cwd: folder, args: ['import', 'plants.jsonl'], env: settings };
   t.match(await runHere(t, options), { code: 1, stderr: /DATABASE_URL: .*ECONNREFUSED/ });
   const name = String(at(JOB, '/metadata/name'));
-  for (const code of [IMPORT, fileOf('kubernetes-import.yml')])
-    for (const [, named] of code.matchAll(/\bjob[ /](\S+)/g)) t.equal(named, name);
+  t.strictSame(COMMANDS_OF_IMPORT.match(/(?<=\bjob[ /])\S+/g), [name, name, name]);
   const deployment = String(at(LOG.get('Deployment'), '/metadata/name'));
-  for (const code of [IMPORT, RESTART]) t.match(code, `deployment ${deployment}`);
+  t.strictSame(COMMANDS_OF_IMPORT.match(/(?<=\bdeployment )\S+/g), [deployment, deployment]);
+  t.match(RESTART, `deployment ${deployment}`);
 });
 
 t.test('pods that use PostgreSQL start once the import is complete', async (t) => {
@@ -507,10 +514,8 @@ t.test(
     cpSync(FOLDER, cwd, { recursive: true });
     const documented = README.match(/(?<=^```sh\n)(?:docker|kubectl) [^]*?(?=^```$)/gm) ?? [];
     const manifests = readdirSync(FOLDER).filter((name) => /^kubernetes-.*\.yml$/.test(name));
-    const inComments = manifests.flatMap(
-      (name) => fileOf(name).match(/(?<=^# {3})kubectl .*\n/gm) ?? [],
-    );
-    t.equal(inComments.length, 4);
+    const inComments = manifests.map(commandsIn);
+    t.equal(inComments.join('').match(/^.*kubectl /gm)?.length, 11);
     const commands = [...documented, ...inComments]
       .join('')
       // Without its loop, each command runs once, although the one before it fails.
