@@ -6,7 +6,7 @@ import {
   existsSync,
   readdirSync,
   readFileSync,
-  rmSync,
+  renameSync,
   writeFileSync,
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -26,7 +26,7 @@ import { TOKEN } from '../helpers/client.js';
 import { block, blocks, read, settingsIn } from '../helpers/documents.js';
 import { exactly } from '../helpers/exactly.js';
 import { missing } from '../helpers/needs.js';
-import { IVY } from '../helpers/plants.js';
+import { FERN, IVY } from '../helpers/plants.js';
 import { DONE, launch, launchHere, runHere, untilServing, startHere } from '../helpers/program.js';
 import { freePort } from '../helpers/service.js';
 import { FIXED_MIB } from '../hostile/memory.js';
@@ -508,6 +508,7 @@ t.test(
       src: t.fixture('symlink', resolve('src')),
       config: JSON.stringify({ clusters, contexts, 'current-context': 'none' }),
       ...SECRETS,
+      'plants.backup.jsonl': '',
       'plants.key': key,
       'plants.pem': cert,
     });
@@ -533,6 +534,28 @@ t.test(
   },
 );
 
+t.test('a copy of a log from a pod is complete, or there is none', (t) => {
+  const log = [FERN, IVY].map(encodeRecord).join('');
+  const [, path = ''] = / -- gzip --stdout (\S+) > /.exec(BACKUP) ?? [];
+  t.equal(path, containerOf(JOB).command?.at(-1));
+  /** Runs the commands with a kubectl that ends with code 0, whatever its output is cut to. */
+  function copyThrough(cut: string) {
+    // `exec`, the Deployment and `--` come before the command.
+    const kubectl = `#!/bin/sh\nshift 3\n"$@" | ${cut}\n`;
+    const cwd = t.testdir({ bin: { kubectl }, data: { 'plants.jsonl': log } });
+    chmodSync(join(cwd, 'bin/kubectl'), 0o755);
+    const env = { PATH: `${join(cwd, 'bin')}:${process.env.PATH}` };
+    const commands = BACKUP.replace(path, join(cwd, path));
+    const { status } = spawnSync('sh', ['-euc', commands], { cwd, env });
+    const copy = join(cwd, 'plants.backup.jsonl');
+    return { status, copy: existsSync(copy) && readFileSync(copy, 'utf8') };
+  }
+  t.strictSame(copyThrough('cat'), { status: 0, copy: log });
+  for (const bytes of [0, 20, 60])
+    t.match(copyThrough(`head -c ${bytes}`), { status: 1, copy: false }, `${bytes} bytes`);
+  t.end();
+});
+
 t.test('with the documented patch, a pod waits for commands on the log', async (t) => {
   const [, patch = '[]'] = /--patch='([^']*)'/.exec(IN_POD) ?? [];
   const patched = structuredClone(LOG.get('Deployment'));
@@ -557,10 +580,7 @@ t.test('with the documented patch, a pod waits for commands on the log', async (
   const log = join(cwd, 'data/plants.jsonl');
   t.equal(readFileSync(log, 'utf8'), ivy);
 
-  const [, path = '', copy = ''] = / -- cat (\S+) > (\S+)\n/.exec(BACKUP) ?? [];
-  t.equal(path, containerOf(JOB).command?.at(-1));
-  cpSync(log, join(cwd, copy));
-  rmSync(log);
+  renameSync(log, join(cwd, 'plants.backup.jsonl'));
   const command = `"$0" ${resolve('dist/server.js')} ${restore[2]}`;
   t.equal(spawnSync('sh', ['-euc', command, process.execPath], { cwd, env: {} }).status, 0);
   t.equal(readFileSync(log, 'utf8'), ivy);
