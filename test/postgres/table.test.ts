@@ -64,6 +64,18 @@ t.test('the table and its server', { skip: missingForServers() }, async (t) => {
     }
   });
 
+  t.test('an administrator corrects and deletes plants while a store is open', async (t) => {
+    const url = await created(TABLE);
+    const store = await openStore(t, { url });
+    t.equal(await store.add({ ...FERN, name: '\0' }), 'created');
+    await query(url, `UPDATE plants SET name = '${FERN.name}', exact = NULL WHERE id = ${FERN.id}`);
+    t.strictSame(await store.get(FERN.id), FERN);
+    t.equal(await store.add(FERN), 'unchanged');
+    await query(url, `DELETE FROM plants WHERE id = ${FERN.id}`);
+    t.equal(await store.get(FERN.id), undefined);
+    t.equal(await store.add(FERN), 'created');
+  });
+
   t.test('a column that would change plants is refused', async (t) => {
     for (const [column, type, right] of CHANGING) {
       const url = await created(
