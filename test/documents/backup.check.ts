@@ -1,4 +1,7 @@
-/* The script and the command for backups. test/postgres/drills.test.ts has the other commands. */
+/*
+ * The commands and the scripts for tokens and backups. test/postgres/drills.test.ts has those for
+ * PostgreSQL.
+ */
 import { spawnSync } from 'node:child_process';
 import {
   chmodSync,
@@ -15,10 +18,10 @@ import { dirname, join, resolve } from 'node:path';
 import t, { type Test } from 'tap';
 
 import { encodeRecord } from '../../dist/log/encode.js';
-import { exchange, message } from '../helpers/client.js';
-import { block, blocks } from '../helpers/documents.js';
+import { exchange, message, statusWith } from '../helpers/client.js';
+import { block, blocks, shell } from '../helpers/documents.js';
 import { FERN, IVY, MOSS } from '../helpers/plants.js';
-import { FAILED, launch, start } from '../helpers/program.js';
+import { FAILED, launch, start, untilServing } from '../helpers/program.js';
 
 const [fern = '', ivy = '', moss = ''] = [FERN, IVY, MOSS].map(encodeRecord);
 
@@ -184,4 +187,31 @@ t.test('the daily backup keeps the last copy if the log has lost or changed line
     t.equal(copy(), log);
   }
   t.end();
+});
+
+t.test('tokens rotate, and the log is copied, with the documented commands', async (t) => {
+  const cwd = t.testdir({ dist });
+  const [starting = '', operating = ''] = blocks('Tokens and certificates', 'sh');
+  const script = `${starting}echo "$PID" >&2; wait "$PID"`;
+  const program = await untilServing(launch(t, { cwd, command: ['sh', '-euc', script] }));
+  const [PID = ''] = await program.says('stderr', /^\d+(?=\n)/);
+  t.teardown(() => process.kill(Number(PID)));
+  const file = join(cwd, 'data/token');
+  // Some editors leave out the last newline.
+  for (const end of ['\n', '']) {
+    const old = readFileSync(file, 'utf8').trimEnd();
+    writeFileSync(file, `${old}${end}`);
+    await shell(operating, cwd, { PID });
+    await program.says('stderr', /accepts 2 tokens\n$/);
+    const [first, added = '', ...more] = readFileSync(file, 'utf8').split('\n');
+    t.strictSame([first, more], [old, ['']]);
+    t.equal(await statusWith(t, program.port, added), 200);
+    // Without the old line, the first line is the new token.
+    writeFileSync(file, `${added}\n`);
+    process.kill(Number(PID), 'SIGHUP');
+    await program.says('stderr', /accepts 1 token\n$/);
+  }
+
+  const [backup = ''] = blocks('Backup', 'sh');
+  t.match(await shell(backup, cwd), 'backup.jsonl: 1 plant, ');
 });

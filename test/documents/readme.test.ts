@@ -1,5 +1,5 @@
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import t from 'tap';
 
 import { REQUEST_COST } from '../../dist/http/budget.js';
@@ -23,7 +23,6 @@ import { MONITOR_LIMITS } from '../../dist/program/server/monitor.js';
 import { STOP_TIMES } from '../../dist/program/server/stop.js';
 import { SHUTDOWN_MS } from '../../dist/program/signals.js';
 import { REPORT_RATE } from '../../dist/report.js';
-import { statusWith } from '../helpers/client.js';
 import {
   block,
   blocks,
@@ -35,15 +34,12 @@ import {
   rows,
   shell,
 } from '../helpers/documents.js';
-import { launch, runHere, untilServing, start } from '../helpers/program.js';
+import { runHere, start } from '../helpers/program.js';
 import { FIXED_MIB, PER_BODY_BYTE, TLS_KIB } from '../hostile/memory.js';
 
 const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
   scripts: Record<string, string>;
 };
-
-/** A link to the program, with the name that the commands use. */
-const DIST = t.fixture('symlink', resolve('dist'));
 
 t.test('the first screen of README.md starts the service and stores a plant', async (t) => {
   const [install, curl = ''] = blocks('Try it', 'sh');
@@ -318,31 +314,4 @@ t.test('the tables of symptoms have messages and all exit codes of the program',
       ended.some((each) => parseInt(each) === code),
       String(code),
     );
-});
-
-t.test('tokens rotate, and the log is copied, with the documented commands', async (t) => {
-  const cwd = t.testdir({ dist: DIST });
-  const [starting = '', operating = ''] = blocks('Tokens and certificates', 'sh');
-  const script = `${starting}echo "$PID" >&2; wait "$PID"`;
-  const program = await untilServing(launch(t, { cwd, command: ['sh', '-euc', script] }));
-  const [PID = ''] = await program.says('stderr', /^\d+(?=\n)/);
-  t.teardown(() => process.kill(Number(PID)));
-  const file = join(cwd, 'data/token');
-  // Some editors leave out the last newline.
-  for (const end of ['\n', '']) {
-    const old = readFileSync(file, 'utf8').trimEnd();
-    writeFileSync(file, `${old}${end}`);
-    await shell(operating, cwd, { PID });
-    await program.says('stderr', /accepts 2 tokens\n$/);
-    const [first, added = '', ...more] = readFileSync(file, 'utf8').split('\n');
-    t.strictSame([first, more], [old, ['']]);
-    t.equal(await statusWith(t, program.port, added), 200);
-    // Without the old line, the first line is the new token.
-    writeFileSync(file, `${added}\n`);
-    process.kill(Number(PID), 'SIGHUP');
-    await program.says('stderr', /accepts 1 token\n$/);
-  }
-
-  const [backup = ''] = blocks('Backup', 'sh');
-  t.match(await shell(backup, cwd), 'backup.jsonl: 1 plant, ');
 });

@@ -104,7 +104,8 @@ const PERMISSION_FLAGS = [
   ...['--allow-fs-read=*', '--allow-fs-write=*'],
 ];
 
-for (const [n, kind] of KINDS.entries()) {
+// Each kind needs three processes of the program.
+for (const [n, kind] of KINDS.slice(0, byLength(1, 3, 3)).entries()) {
   const random = createRandom(seed + n);
   const acts = kind === 'a path' ? HARMFUL : HARMFUL_TO_LINKS;
   const [what, act] = random.pick(Object.entries(acts));
