@@ -5,7 +5,10 @@ import { createServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { setImmediate } from 'node:timers/promises';
 import { inspect, promisify } from 'node:util';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 
 import t, { type Test } from 'tap';
 
@@ -60,7 +63,11 @@ except Refused as refused:
 function sendWithFetch(program: string): Send {
   return (t, url, token = TOKEN, plant = PLANT) => {
     const code = `
-      const setTimeout = (onExpiry, ms) => { console.log(ms / 1_000); onExpiry(); };
+      const setTimeout = (onExpiry, ms) => {
+        if (ms === 15_000) return globalThis.setTimeout(onExpiry, ms);
+        console.log(ms / 1_000);
+        onExpiry();
+      };
       ${readFileSync(RETRY, 'utf8')}
       const [body, token, url] = process.argv.slice(2);
       const headers = { Authorization: 'Bearer ' + token, 'Content-Type': 'application/json' };
@@ -256,40 +263,81 @@ for (const [name, [need, send]] of Object.entries(CLIENTS)) {
   });
 }
 
-/** A request for a server that calls `onRequest` first and answers each other request. */
-async function requestTo(t: Test, onRequest: () => void, init: RequestInit = {}): Promise<Request> {
-  let requests = 0;
-  const server = createServer((_, res) => {
-    if (++requests === 1) onRequest();
-    else res.end();
+/** Collects garbage until a collection can hardly find any. */
+async function collectGarbage(): Promise<void> {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  for (let collections = 0; collections < 5; collections++) {
+    collect();
+    await setImmediate();
+  }
+}
+
+/**
+ * Sends requests at the same time to a server that does not answer the first attempt of any. Once
+ * all have arrived, calls `onHanging`. Resolves to what `fetchWithRetries` has done with each.
+ */
+async function sendToHanging(
+  t: Test,
+  onHanging: () => void,
+  signal?: AbortSignal,
+): Promise<readonly PromiseSettledResult<Response>[]> {
+  const count = 6;
+  let attempts = 0;
+  const server = createServer(async (_, res) => {
+    attempts++;
+    if (attempts > count) res.end();
+    if (attempts !== count) return;
+    // A signal that only `fetch` refers to would be garbage.
+    await collectGarbage();
+    onHanging();
   });
   const url = `http://127.0.0.1:${await listen(t, server)}/plants`;
-  return new Request(url, { method: 'POST', body: PLANT, ...init });
+  const init: RequestInit = { method: 'POST', body: PLANT, ...(signal && { signal }) };
+  const sent = Array.from({ length: count }, () => fetchWithRetries(new Request(url, init)));
+  return Promise.allSettled(sent);
 }
 
 t.test('fetchWithRetries: an attempt ends after 15 s', async (t) => {
   const pauses = expireAtOnce(t, 1_000);
-  const attempts: AbortController[] = [];
-  const limits: number[] = [];
-  const timeout = (ms: number): AbortSignal => {
-    limits.push(ms);
-    const attempt = new AbortController();
-    attempts.push(attempt);
-    return attempt.signal;
-  };
-  t.intercept(AbortSignal, 'timeout', { value: timeout });
-  const request = await requestTo(t, () => attempts[0]?.abort());
-  t.match(await fetchWithRetries(request), { status: 200 });
-  t.strictSame(limits, [15_000, 15_000]);
-  t.equal(pauses(), 1);
+  const { setTimeout, clearTimeout } = globalThis;
+  const limits = new Map<unknown, () => void>();
+  t.intercept(globalThis, 'setTimeout', {
+    value: (onExpiry: () => void, ms: number) => {
+      const timer = setTimeout(onExpiry, ms);
+      if (ms === 15_000) limits.set(timer, onExpiry);
+      return timer;
+    },
+  });
+  t.intercept(globalThis, 'clearTimeout', {
+    value: (timer: NodeJS.Timeout) => {
+      limits.delete(timer);
+      clearTimeout(timer);
+    },
+  });
+  const expired: number[] = [];
+  const outcomes = await sendToHanging(t, () => {
+    expired.push(limits.size);
+    for (const onExpiry of limits.values()) onExpiry();
+  });
+  for (const outcome of outcomes) t.match(outcome, { value: { status: 200 } });
+  t.strictSame(expired, [6]);
+  t.equal(pauses(), 6);
+  t.equal(limits.size, 0, 'no timer keeps the process');
 });
 
 t.test('fetchWithRetries: a request that its caller aborts is not sent again', async (t) => {
   const pauses = expireAtOnce(t, 1_000);
   const caller = new AbortController();
-  const request = await requestTo(t, () => caller.abort(), { signal: caller.signal });
-  await t.rejects(fetchWithRetries(request), { name: 'AbortError' });
+  const outcomes = await sendToHanging(t, () => caller.abort(), caller.signal);
+  for (const outcome of outcomes) t.match(outcome, { reason: { name: 'AbortError' } });
   t.equal(pauses(), 0);
+});
+
+t.test('fetchWithRetries: a request that its caller has aborted is not sent', async (t) => {
+  const url = await answering(t, []);
+  const request = new Request(url, { method: 'POST', body: PLANT, signal: AbortSignal.abort() });
+  await t.rejects(fetchWithRetries(request), { name: 'AbortError' });
 });
 
 t.test('a page that Vite serves sends plants without a token', async (t) => {
