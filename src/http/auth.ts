@@ -10,7 +10,7 @@ import { isRepeated, type HttpRequest } from './request.js';
 const TOKEN68 = /^[\w.~+/-]+=*$/;
 
 /** RFC 9110, section 11.4, and RFC 6750, section 2.1. The scheme is case-insensitive. */
-const CREDENTIALS = /^bearer +[\w.~+/-]+=*$/i;
+const CREDENTIALS = /^bearer +([\w.~+/-]+=*)$/i;
 
 /** Why a value cannot be configured as a bearer token, or `undefined`. */
 export function tokenProblem(token: unknown): string | undefined {
@@ -50,9 +50,8 @@ export function createAuthenticator(tokens: readonly string[]) {
   const presented = Buffer.alloc(longest);
   return (req: Pick<HttpRequest, 'headers' | 'rawHeaders'>): Failure | undefined => {
     if (isRepeated(req, 'authorization')) return failures.manyAuthorizations;
-    const { authorization } = req.headers;
-    if (authorization === undefined || !CREDENTIALS.test(authorization)) return failures.noToken;
-    const token = authorization.slice(authorization.lastIndexOf(' ') + 1);
+    const token = CREDENTIALS.exec(req.headers.authorization ?? '')?.[1];
+    if (token === undefined) return failures.noToken;
     if (token.length > longest) return failures.wrongToken;
     presented.fill(0, presented.write(token, 'latin1'));
     let matches = 0;

@@ -78,8 +78,10 @@ function writeDigits(number: number, buffer: Buffer, start: number): number {
   for (let power = 10; number >= power; power *= 10) end++;
   let rest = number;
   for (let at = end - 1; at >= start; at--) {
-    buffer[at] = ZERO + (rest % 10);
-    rest = Math.floor(rest / 10);
+    // Not `rest % 10`, which takes longer if `rest` has more than 31 bits.
+    const tenth = Math.floor(rest / 10);
+    buffer[at] = ZERO + rest - 10 * tenth;
+    rest = tenth;
   }
   return end;
 }
