@@ -1,6 +1,6 @@
 /* The clients of the document try again, and end with the status and the `error` of a refusal. */
 import { execFile } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { join } from 'node:path';
@@ -342,12 +342,18 @@ t.test('fetchWithRetries: a request that its caller has aborted is not sent', as
 
 t.test('a page that Vite serves sends plants without a token', async (t) => {
   const { port } = await serve(t);
-  const folder = t.testdir({ page: {}, 'plant-store': { data: { token: `${TOKEN}\nanother\n` } } });
+  const folder = t.testdir({ page: {}, 'plant-store': { data: {} } });
   const cwd = process.cwd();
   t.teardown(() => process.chdir(cwd));
   process.chdir(join(folder, 'page'));
-  const { default: config } = await import('../embedding/examples/vite.config.js');
-  const { target, headers } = config.server.proxy['^/plants$'];
-  t.equal(target, 'http://127.0.0.1:8080');
-  t.match(await exchange(t, port, message({ headers })), { status: 200 });
+  const { default: configure } = await import('../embedding/examples/vite.config.js');
+  // Only the server for development needs the token.
+  t.strictSame(configure({ command: 'build', mode: 'production' }), {});
+  t.strictSame(configure({ command: 'serve', mode: 'test' }), {});
+  const development = { command: 'serve', mode: 'development' };
+  t.throws(() => configure(development), { code: 'ENOENT', path: '../plant-store/data/token' });
+  writeFileSync('../plant-store/data/token', `${TOKEN}\nanother\n`);
+  const proxy = configure(development).server?.proxy['^/plants$'];
+  t.match(proxy, { target: 'http://127.0.0.1:8080' });
+  t.match(await exchange(t, port, message({ headers: proxy?.headers ?? {} })), { status: 200 });
 });
