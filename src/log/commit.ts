@@ -134,6 +134,8 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
   const run = AsyncResource.bind(async (): Promise<void> => {
     // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
+    // Not before each batch: the check after a batch is the one before the next.
+    poisonUnlessSize(end);
     for (let batch = batches[0]; batch; batch = batches[0]) {
       if (batch === filling) filling = undefined;
       timer.refresh();
@@ -189,21 +191,13 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
    */
   async function writeBatch({ plants, records }: Batch): Promise<PlantStoreError | undefined> {
     try {
-      requireSize(end);
-    } catch (error) {
-      return poison(error);
-    }
-    try {
       await file.append(records.bytes());
     } catch (cause) {
       return undoWrite(cause, records.bytes());
     }
-    try {
-      // Another process may have appended between the check and the write.
-      requireSize(end + records.length);
-    } catch (error) {
-      return poison(error);
-    }
+    // Another process may have appended since the last check.
+    const error = poisonUnlessSize(end + records.length);
+    if (error) return error;
     if (state.is === 'hanging') report(`${path}: the write has returned; plants are stored again`);
     if (isFullReported) reportRoom(`${path}: there is room again`);
     isFullReported = false;
@@ -226,7 +220,7 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
       const left = Buffer.alloc(written.length);
       const bytesRead = await file.read(left, end);
       if (left.compare(written, 0, bytesRead, 0, bytesRead) !== 0) throw fileErrors.changed();
-      requireSize(end + bytesRead);
+      requireSize(end + bytesRead, end + bytesRead);
       if (bytesRead > 0) await file.truncate(end);
     } catch (error) {
       return poison(error);
@@ -238,8 +232,21 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
     return toStoreError(path, cause);
   }
 
+  /**
+   * Poisons the log if the file was replaced, or if its size is below `min` or above `max`. Returns
+   * the error then.
+   */
+  function poisonUnlessSize(min: number, max = min): PlantStoreError | undefined {
+    try {
+      requireSize(min, max);
+      return undefined;
+    } catch (error) {
+      return poison(error);
+    }
+  }
+
   /** @throws Error if the file was replaced, or if its size is below `min` or above `max`. */
-  function requireSize(min: number, max = min): void {
+  function requireSize(min: number, max: number): void {
     for (const each of paths) {
       const size = files.sizeOfSameFile(system, each, fileId);
       if (size < min || size > max) throw fileErrors.changed();
@@ -296,22 +303,15 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
     },
     poison,
     requireIntact() {
-      try {
-        // A write that is in progress may have extended the file.
-        requireSize(end, Infinity);
-      } catch (error) {
-        throw poison(error);
-      }
+      // A write that is in progress may have extended the file.
+      const error = poisonUnlessSize(end, Infinity);
+      if (error) throw error;
     },
     async close() {
       if (state.is !== 'poisoned') state = { is: 'closed', error: storeErrors.closed(path) };
       await running;
-      try {
-        // What a failed write has left may follow the end.
-        requireSize(end, state.is === 'poisoned' ? Infinity : end);
-      } catch (error) {
-        poison(error);
-      }
+      // What a failed write has left may follow the end.
+      poisonUnlessSize(end, state.is === 'poisoned' ? Infinity : end);
     },
     async finishMarks() {
       if ((await marked) === false) await leaveMarks(log);
