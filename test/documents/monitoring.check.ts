@@ -51,13 +51,29 @@ interface Relabeling {
   readonly action: 'keep' | 'drop';
 }
 
+/** A rule that copies a label. */
+interface Copy {
+  readonly source_labels: readonly string[];
+  readonly target_label: string;
+}
+
 t.test(
-  'in Kubernetes, Prometheus scrapes the monitor of each pod that has not ended',
+  'in Kubernetes, Prometheus scrapes each pod that has not ended, and alerts name the pod',
   async (t) => {
     const { scrape_configs } = parse(PODS) as {
-      readonly scrape_configs: readonly { readonly relabel_configs: readonly Relabeling[] }[];
+      readonly scrape_configs: readonly {
+        readonly relabel_configs: readonly (Relabeling | Copy)[];
+      }[];
     };
-    const rules = scrape_configs.flatMap(({ relabel_configs }) => relabel_configs);
+    const all = scrape_configs.flatMap(({ relabel_configs }) => relabel_configs);
+    const rules = all.filter((rule) => 'action' in rule);
+    t.strictSame(
+      all.filter((rule) => 'target_label' in rule),
+      [
+        { source_labels: ['__meta_kubernetes_namespace'], target_label: 'namespace' },
+        { source_labels: ['__meta_kubernetes_pod_name'], target_label: 'instance' },
+      ],
+    );
     const isScraped = (app: string, port: string, phase: string): boolean => {
       const labels: Readonly<Record<string, string>> = {
         __meta_kubernetes_pod_label_app: app,
@@ -130,7 +146,8 @@ const { scrape_interval: SCRAPED, evaluation_interval: EVALUATED } = (
  * How soon a critical alert fires after a change, without the time until the next scrape and the
  * next evaluation.
  */
-const [, WITHIN] = /alert fires within (\d+) seconds/.exec(read('src/program/MONITORING.md')) ?? [];
+const [, WITHIN] =
+  /alert\s+fires\s+within\s+(\d+) seconds/.exec(read('src/program/MONITORING.md')) ?? [];
 const FIRES_SECONDS = Number(WITHIN) - parseInt(String(SCRAPED)) - parseInt(String(EVALUATED));
 
 /*
@@ -156,6 +173,9 @@ const ACTIVE = 'nodejs_eventloop_time_seconds_total{state="active"}';
 const AVAILABLE = 'node_filesystem_avail_bytes{mountpoint="/var/lib/plant-store"}';
 const VOLUME_AVAILABLE =
   'kubelet_volume_stats_available_bytes{persistentvolumeclaim="plant-store"}';
+const REPLICAS = 'kube_deployment_status_replicas_available{deployment="plant-store"}';
+/** The series of exporters, which are jobs of their own. */
+const EXPORTED: readonly string[] = [AVAILABLE, VOLUME_AVAILABLE, REPLICAS];
 
 /** The series of a program in normal operation. */
 const NORMAL = {
@@ -176,6 +196,7 @@ const NORMAL = {
   'node_filesystem_size_bytes{mountpoint="/var/lib/plant-store"}': steady(1000),
   [VOLUME_AVAILABLE]: steady(500),
   'kubelet_volume_stats_capacity_bytes{persistentvolumeclaim="plant-store"}': steady(1000),
+  [REPLICAS]: steady(1),
 };
 
 const ABSENT = 'PlantStoreAbsent';
@@ -204,6 +225,7 @@ const INCIDENTS: Readonly<Record<string, readonly [string, keyof typeof NORMAL, 
       changing(500, 99),
       changing(500, 101),
     ],
+    PlantStoreNoPodReady: ['critical', REPLICAS, changing(1, 0), '1x39 0x2 1x36'],
   };
 
 const JOB = 'plant-store';
@@ -215,8 +237,7 @@ const JOB = 'plant-store';
 const INSTANCES = Object.entries(INCIDENTS).flatMap(([alert, [, series, incident, normal]]) => [
   { name: alert, job: JOB, fires: true, series, values: incident },
   { name: `not ${alert}`, job: JOB, fires: false, series, values: normal },
-  // node_exporter and the kubelet, which measure file systems, are jobs of their own.
-  ...(series === AVAILABLE || series === VOLUME_AVAILABLE
+  ...(EXPORTED.includes(series)
     ? []
     : [{ name: `${alert} elsewhere`, job: 'another', fires: false, series, values: incident }]),
 ]);
@@ -249,6 +270,15 @@ function promtoolTest(instances: typeof INSTANCES): object {
     ],
   };
 }
+
+t.test('the document names the alerts that need metrics of other programs', async (t) => {
+  const [, sentence = ''] =
+    /\bThree\s+alerts\s+need ([^]*?)\n\n/.exec(read('src/program/MONITORING.md')) ?? [];
+  t.strictSame(
+    sentence.match(/PlantStore\w+/g),
+    rules.filter(({ expr }) => !expr.includes('job="plant-store"')).map(({ alert }) => alert),
+  );
+});
 
 t.test('each alert has the severity of its incident', async (t) => {
   t.strictSame(
