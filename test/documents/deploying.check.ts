@@ -39,7 +39,7 @@ const [, WRITE_TOKEN = ''] = /Write a token to a file, as `(.*?)` does/.exec(REA
 const [, PASSWORD_OPTION = ''] = /With PostgreSQL, add\s+`(.*?)`/.exec(README) ?? [];
 const RESTART = block('New secrets', 'sh');
 const BACKUP = block('Backup of a log', 'sh');
-const IN_POD = block('Commands on a log', 'sh');
+const IN_POD = blocks('Commands on a log', 'sh').join('');
 
 /** A file of the folder for deployments. */
 const fileOf = (name: string): string => readFileSync(join(FOLDER, name), 'utf8');
@@ -325,6 +325,11 @@ t.test('the manifests refer to names that exist, and to settings of the program'
       { name: 'monitor', containerPort: Number(settings.PLANT_STORE_MONITOR_PORT) },
     ]);
   }
+  const pushed = commandsIn('Dockerfile').match(/(?<=\bpush |--tag )\S+\/\S+/g);
+  const images = [LOG.get('Deployment'), POSTGRES.get('Deployment'), JOB].map((manifest) =>
+    at(manifest, `${POD}/containers/0/image`),
+  );
+  t.strictSame([...new Set(images)], [...new Set(pushed)]);
   const claim = at(LOG.get('PersistentVolumeClaim'), '/metadata/name');
   t.match(fileOf('plant-store.rules.yml'), `{persistentvolumeclaim="${String(claim)}"}`);
   const text = JSON.stringify([...LOG.values(), ...POSTGRES.values(), JOB]);
@@ -393,7 +398,11 @@ t.test('only a pod with a log is stopped before the next pod starts', async (t) 
   t.equal(containerOf(log).lifecycle, undefined);
   t.match(containerOf(postgres), { lifecycle: { preStop: { sleep: { seconds: Number } } } });
   t.match(POSTGRES.get('PodDisruptionBudget'), {
-    spec: { maxUnavailable: 1, selector: at(postgres, '/spec/selector') },
+    spec: {
+      maxUnavailable: 1,
+      unhealthyPodEvictionPolicy: 'AlwaysAllow',
+      selector: at(postgres, '/spec/selector'),
+    },
   });
 });
 
@@ -427,24 +436,69 @@ t.test('the Job imports the log of kubernetes-log.yml before the pods serve', as
   const options = { cwd: folder, args: ['import', 'plants.jsonl'], env: settings };
   t.match(await runHere(t, options), { code: 1, stderr: /DATABASE_URL: .*ECONNREFUSED/ });
   const name = String(at(JOB, '/metadata/name'));
-  t.strictSame(COMMANDS_OF_IMPORT.match(/(?<=\bjob[ /])\S+/g), [name, name, name]);
   const deployment = String(at(LOG.get('Deployment'), '/metadata/name'));
-  t.strictSame(COMMANDS_OF_IMPORT.match(/(?<=\bdeployment )\S+/g), [deployment, deployment]);
+  const claim = String(at(LOG.get('PersistentVolumeClaim'), '/metadata/name'));
+  for (const [named, resource] of [
+    [/(?<=\bjob[ /])\S+/g, name],
+    [/(?<=\bdeploy(?:ment|)[ /])\S+/g, deployment],
+    [/(?<=\bpersistentvolumeclaim )\S+/g, claim],
+  ] as const)
+    t.strictSame(new Set(COMMANDS_OF_IMPORT.match(named)), new Set([resource]));
   t.match(RESTART, `deployment ${deployment}`);
 });
 
-t.test('pods that use PostgreSQL start once the import is complete', async (t) => {
-  const kubectl = `#!/bin/sh
-    echo "$*"
-    [ "$1" != wait ] || { echo >> waits; [ "$(wc -l < waits)" = 2 ]; }`;
-  const cwd = t.testdir({ bin: { kubectl } });
-  chmodSync(join(cwd, 'bin/kubectl'), 0o755);
-  const env = { PATH: `${join(cwd, 'bin')}:${process.env.PATH}` };
-  const { stdout } = spawnSync('sh', ['-euc', IMPORT], { cwd, env, encoding: 'utf8' });
-  t.match(
-    stdout.trim().split('\n'),
-    exactly(/^scale .*=0$/, /^apply .*import/, /^wait/, /^logs/, /^wait/, /^apply .*postgres/),
-  );
+t.test('the commands of the Job end by themselves, and start pods after a success only', (t) => {
+  // In each loop of the commands, `kubectl get` prints the next conditions of the Job.
+  for (const [status, conditions] of [
+    [0, ['', 'SuccessCriteriaMet', 'SuccessCriteriaMet Complete']],
+    [0, ['Complete']],
+    [1, ['', '', 'FailureTarget', 'FailureTarget Failed']],
+    [1, ['Failed']],
+  ] as const) {
+    const kubectl = `#!/bin/sh
+      echo "kubectl $*" >> called
+      case $1 in
+        get) sed -n "$(grep -c 'kubectl get' called)p" conditions ;;
+        wait) exit ${status} ;;
+      esac`;
+    const cwd = t.testdir({
+      bin: { kubectl, sleep: '#!/bin/sh\n' },
+      conditions: `${conditions.join('\n')}\n`,
+    });
+    for (const name of ['kubectl', 'sleep']) chmodSync(join(cwd, 'bin', name), 0o755);
+    const env = { PATH: `${join(cwd, 'bin')}:${process.env.PATH}` };
+    const ran = spawnSync('sh', ['-uc', IMPORT], { cwd, env, encoding: 'utf8', timeout: 60_000 });
+    t.equal(ran.status, status);
+    t.match(ran.stdout, new RegExp(`^.*${status === 0 ? 'Complete' : 'Failed'}\\n$`));
+    t.match(
+      readFileSync(join(cwd, 'called'), 'utf8').trim().split('\n'),
+      exactly(
+        /^kubectl scale .*=0$/,
+        /^kubectl apply .*import/,
+        ...conditions.map(() => /^kubectl get job .*=\{\.status\.conditions\[\*\]\.type\}$/),
+        /^kubectl logs/,
+        /^kubectl wait --for=condition=complete /,
+        ...(status === 0 ? [/^kubectl apply .*postgres/] : []),
+      ),
+    );
+  }
+  t.end();
+});
+
+t.test('a pod with PostgreSQL can export its plants for a move back to a log', async (t) => {
+  const [, script = '', command = ''] = / -- node (\S+) (\w+) > /.exec(COMMANDS_OF_IMPORT) ?? [];
+  t.ok(existsSync(script.replace('/app', '.')));
+  const { folder, settings } = settingsOf(t, POSTGRES.get('Deployment'));
+  const exported = await runHere(t, { cwd: folder, args: [command], env: settings });
+  t.match(exported, { code: 1, stderr: /DATABASE_URL: .*ECONNREFUSED/ });
+});
+
+t.test('a move back to a log starts without a pod', async (t) => {
+  const [, expression = ''] = /^sed '(.*)' kubernetes-log\.yml/m.exec(COMMANDS_OF_IMPORT) ?? [];
+  const edited = spawnSync('sed', [expression, join(FOLDER, 'kubernetes-log.yml')], {
+    encoding: 'utf8',
+  });
+  t.match(edited.stdout, '\n  replicas: 0 # one log serves one process\n');
 });
 
 t.test('units, pods and pm2 give the program enough time and memory', async (t) => {
@@ -515,12 +569,12 @@ t.test(
     cpSync(FOLDER, cwd, { recursive: true });
     const documented = README.match(/(?<=^```sh\n)(?:docker|kubectl) [^]*?(?=^```$)/gm) ?? [];
     const manifests = readdirSync(FOLDER).filter((name) => /^kubernetes-.*\.yml$/.test(name));
-    const inComments = manifests.map(commandsIn);
-    t.equal(inComments.join('').match(/^.*kubectl /gm)?.length, 11);
+    const inComments = [...manifests, 'Dockerfile'].map(commandsIn);
+    t.equal(inComments.join('').match(/^.*kubectl /gm)?.length, 19);
     const commands = [...documented, ...inComments]
       .join('')
       // Without its loop, each command runs once, although the one before it fails.
-      .replaceAll(/^(?:until|do|done &&) /gm, '');
+      .replaceAll(/^until |^do sleep 2\ndone\n| &&$/gm, '');
     const env = { ...process.env, DOCKER_HOST: 'unix:///none', KUBECONFIG: 'config' };
     const { stderr } = spawnSync('sh', ['-uc', commands], { cwd, env, encoding: 'utf8' });
     t.strictSame(stderr.match(/^.*unknown.*$/gm) ?? [], []);
@@ -528,9 +582,10 @@ t.test(
     // a code.
     const tried =
       /^(?!E\d).*(?:Cannot connect to the Docker|:1 was refused|connection refused).*$/gm;
-    // The first command of the pipe that creates the Secret connects to no server.
-    const run = commands.match(/^(?:.* \| | *)(?:docker|kubectl) /gm);
-    t.equal(stderr.match(tried)?.length, (run?.length ?? 0) - 1);
+    // The first command of the pipe that creates the Secret connects to no server, and `delete` tries
+    // to connect for each object in kubernetes-postgres.yml.
+    const run = commands.match(/^(?:.* \| | *)(?:docker|kubectl) /gm) ?? [];
+    t.equal(stderr.match(tried)?.length, run.length - 1 + (POSTGRES.size - 1));
   },
 );
 
