@@ -136,6 +136,13 @@ t.test('root restores a backup of the log of a unit, and keeps the log that was 
     // The second restore finds no log.
     rmSync(join(folder, 'plants.jsonl'));
   }
+
+  const [, ...putToken] = Array.from(script.matchAll(/^# {3}(.*\n)/gm), ([, line]) => line);
+  writeFileSync(join(cwd, 'token'), 'an-old-token');
+  const { status } = spawnSync('sh', ['-euc', putToken.join('')], { cwd });
+  t.equal(status, 0, 'the commands for a new machine');
+  t.equal(readFileSync(join(folder, 'token'), 'utf8'), 'an-old-token');
+  t.match(statSync(join(folder, 'token')), { mode: 0o100_600, uid: statSync(folder).uid });
   t.end();
 });
 

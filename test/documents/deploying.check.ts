@@ -45,6 +45,7 @@ const IN_POD = blocks('Commands on a log', 'sh').join('');
 const fileOf = (name: string): string => readFileSync(join(FOLDER, name), 'utf8');
 
 const UNIT = fileOf('plant-store.service');
+const SOCKET = fileOf('plant-store.socket');
 const EXTENSIONS = ['tls', 'postgres'].map((name) => fileOf(`plant-store.service.d/${name}.conf`));
 
 /** The manifests in a file, by their kinds. */
@@ -136,6 +137,27 @@ t.test('systemd accepts the units, and rates them as safe', { skip: noSystemd },
   const [service = ''] = paths;
   const rated = analyze('security', '--offline=yes', '--threshold=20', '--no-pager', service);
   t.equal(rated.status, 0, /→.*/.exec(rated.stdout)?.[0] ?? rated.stderr);
+});
+
+t.test('the documented extension of the socket replaces its address', { skip: noSystemd }, (t) => {
+  const [, extension = ''] = /^# {3}(\[Socket\]\n(?:# {3}.*\n)+)/m.exec(SOCKET) ?? [];
+  const lines = extension.replaceAll(/^# {3}/gm, '');
+  const addresses = Array.from(
+    `${SOCKET.replaceAll(/^#.*/gm, '')}${lines}`.matchAll(/^ListenStream=(.*)$/gm),
+    ([, address = '']) => address,
+  );
+  // An empty value removes the addresses before it.
+  t.match(addresses, exactly('127.0.0.1:8080', /^$/, /^[\d.]+:\d+$/));
+  const folder = t.testdir({
+    'plant-store.service': UNIT.replace('/usr/bin/node', process.execPath),
+    'plant-store.socket': SOCKET,
+    'plant-store.socket.d': { 'override.conf': lines },
+  });
+  const args = ['verify', join(folder, 'plant-store.socket')];
+  const { status, stderr } = spawnSync('systemd-analyze', args, { encoding: 'utf8' });
+  t.equal(status, 0, stderr);
+  t.notMatch(stderr, 'override.conf');
+  t.end();
 });
 
 t.test('systemd-socket-activate starts the program', { skip: noSystemd }, async (t) => {
@@ -260,6 +282,10 @@ t.test('an upgrade prints the commit to go back to', { skip: missing('git') }, (
   t.equal(head(), before);
   run(`cd clone && git checkout --quiet main; ${upgrade}`);
   t.equal(head(), newest);
+
+  writeFileSync(join(cwd, 'bin/npm'), '#!/bin/sh\nexit 1\n');
+  const { stdout } = spawnSync('sh', ['-uc', upgrade], { cwd, env, encoding: 'utf8' });
+  t.notMatch(stdout, 'systemctl', 'the service goes on after a build that has failed');
   t.end();
 });
 

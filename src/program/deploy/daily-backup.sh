@@ -1,6 +1,7 @@
 #!/bin/sh
 # /etc/cron.daily/plant-store
-# Prints nothing if all is well. Otherwise, prints what is wrong, and keeps the last good copy.
+# Prints nothing if all is well. Otherwise, prints what is wrong, and keeps the last good copy. cron mails
+# the output to root, which needs a mail program, such as that of the package bsd-mailx.
 # Copy the backup and the token file to another machine.
 set -eu
 backup=/var/backups/plants.jsonl

@@ -5,9 +5,10 @@
 #   editor /etc/plant-store/password # the password of the database
 #   /opt/plant-store/src/program/deploy/move-to-postgres.sh postgres://plants@db1,db2/plants
 #
-# The database, its role and its table have to exist: src/postgres/README.md. The tokens stay valid. The
-# log stays, but is no longer backed up. If the script fails, correct what its output names and run
-# the script again, or start both units to go on with the log.
+# The database, its role and its table have to exist: src/postgres/README.md. The tokens stay valid, and
+# are in /etc/plant-store/tokens from then on. The log stays, but is no longer backed up: back up the
+# database instead. If the script fails, correct what its output names and run the script again, or
+# start both units to go on with the log.
 set -eu
 umask 077
 url=$1

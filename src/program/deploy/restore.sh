@@ -5,6 +5,12 @@
 #
 # The log that the backup replaces is kept beside it. To add the plants that only this log has, import it as
 # deploy/README.md shows.
+#
+# On a new machine, first install and start the service (deploy/README.md), and copy the old token file, which is read
+# at the start after the restore:
+#
+#   install -m 0600 token /var/lib/plant-store/token
+#   chown --reference=/var/lib/plant-store /var/lib/plant-store/token
 set -eu
 umask 077
 backup=$1
