@@ -3,8 +3,8 @@
 #
 #   /opt/plant-store/src/program/deploy/restore.sh /var/backups/plants.jsonl
 #
-# The log that the backup replaces is kept beside it. To add the plants that only this log has, import it as
-# deploy/README.md shows.
+# The log that the backup replaces is kept beside it, under a name that is printed. To add the plants that only this log
+# has, import it as the end of "systemd" in deploy/README.md shows for plants.backup.jsonl.
 #
 # On a new machine, first install and start the service (deploy/README.md), and copy the old token file, which is read
 # at the start after the restore:
