@@ -2,6 +2,12 @@
 # UTF-8, with commas, and its first row names the columns: id, name and, optionally, tag.
 #
 #   python3 src/log/plants_from_csv.py plants.csv > plants.jsonl
+#
+# - An empty tag means no tag. An empty name is an empty name.
+# - The member "line" is the line of the CSV file on which the row ends. `import` ignores it. Look
+#   there if `import` refuses a line. A spreadsheet counts a row with line breaks as one.
+# - "tag: must be a string" about a line means that its row has too many fields: a name with a
+#   comma needs quotes.
 import csv
 import json
 import re
@@ -12,10 +18,15 @@ with open(sys.argv[1], encoding='utf-8-sig', newline='') as file:
     # An unclosed quote is an error. Otherwise all rows behind it would become a part of one name.
     rows = csv.DictReader(file, strict=True)
     try:
-        if not {'id', 'name'} <= {*(rows.fieldnames or [])}:
+        columns = rows.fieldnames or []
+        if not {'id', 'name'} <= {*columns}:
             sys.exit('the first row must have the columns id and name, separated by commas')
+        for column in columns:
+            # Perhaps it is `Tag`. Without their tags, other plants would be stored.
+            if column not in ('id', 'name', 'tag') or columns.count(column) > 1:
+                sys.exit(f'the column {column!r} is unknown or repeated: rename or remove it')
         for row in rows:
-            plant = {'id': row['id'], 'name': row['name']}
+            plant = {'line': rows.line_num, 'id': row['id'], 'name': row['name']}
             # Any other id stays a string. Then `import` refuses the line and prints its number.
             if re.fullmatch('-?(0|[1-9][0-9]{0,18})', row['id'] or ''):
                 plant['id'] = int(row['id'])

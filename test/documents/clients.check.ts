@@ -16,16 +16,26 @@ import { PlantStoreError } from '../../dist/index.js';
 import { fetchWithRetries } from '../embedding/examples/retry.js';
 import { selfSigned } from '../helpers/certificate.js';
 import { exchange, message } from '../helpers/client.js';
-import { block } from '../helpers/documents.js';
+import { folderOutside } from '../helpers/command.js';
+import { block, read } from '../helpers/documents.js';
 import { missing } from '../helpers/needs.js';
+import { startNginx } from '../helpers/nginx.js';
 import { expireAtOnce, freePort, listen, serve } from '../helpers/service.js';
 import { storeOf } from '../helpers/stores.js';
 
 const PLANT = '{"id":7,"name":"Boston fern","tag":"indoor"}';
 const STORED = '{"name":"Boston fern","tag":"indoor"}';
 const TOKEN = 'a-secret-token';
-const PYTHON = new URL('../../test/embedding/examples/create_plant.py', import.meta.url);
+const SOURCES = new URL('../../test/embedding/examples/', import.meta.url);
+const PYTHON = new URL('create_plant.py', SOURCES);
+const NGINX = new URL('nginx-page.conf', SOURCES);
 const RETRY = new URL('../embedding/examples/retry.js', import.meta.url);
+
+/** The variable with which the client of a file trusts a private authority. */
+const VARIABLES: Readonly<Record<string, string>> = {
+  'create_plant.py': 'SSL_CERT_FILE',
+  'retry.ts': 'NODE_EXTRA_CA_CERTS',
+};
 
 /**
  * Sends a plant to a URL with a token. Resolves to the output of the client, or rejects with its
@@ -263,6 +273,46 @@ for (const [name, [need, send]] of Object.entries(CLIENTS)) {
   });
 }
 
+t.test(
+  'a private authority is trusted with the documented settings',
+  { skip: missing('openssl', 'curl', 'python3') },
+  async (t) => {
+    const folder = folderOutside(t);
+    const [ca, keyFile] = [join(folder, 'ca.pem'), join(folder, 'key.pem')];
+    const names = ['-subj', '/CN=127.0.0.1', '-addext', 'subjectAltName=IP:127.0.0.1'];
+    const files = ['-nodes', '-keyout', keyFile, '-out', ca];
+    await run(
+      'openssl',
+      'req',
+      '-x509',
+      '-newkey',
+      'ec',
+      '-pkeyopt',
+      'ec_paramgen_curve:P-256',
+      ...files,
+      ...names,
+    );
+    const server = createTlsServer({ key: readFileSync(keyFile), cert: readFileSync(ca) });
+    server.on('request', (_, res) => res.setHeader('Content-Type', 'application/json').end(STORED));
+    const url = `https://127.0.0.1:${await listen(t, server)}/plants`;
+    const setting = /`(--cacert) ca\.pem`/.exec(read('src/http/README.md'))?.[1];
+    const withCurl: Send = (t, url) => sendWithCurl(t, `${url} ${setting} ${ca}`);
+    for (const [file, send] of Object.entries({
+      'README.md': withCurl,
+      'create_plant.py': sendWithPython,
+      'retry.ts': sendWithRequest,
+    })) {
+      const variable = VARIABLES[file];
+      if (variable !== undefined) {
+        t.match(readFileSync(new URL(file, SOURCES), 'utf8'), `${variable}=ca.pem`);
+        process.env[variable] = ca;
+        t.teardown(() => Reflect.deleteProperty(process.env, variable));
+      }
+      t.equal((await send(t, url)).trim(), STORED, file);
+    }
+  },
+);
+
 /** Collects garbage until a collection can hardly find any. */
 async function collectGarbage(): Promise<void> {
   setFlagsFromString('--expose-gc');
@@ -357,3 +407,43 @@ t.test('a page that Vite serves sends plants without a token', async (t) => {
   t.match(proxy, { target: 'http://127.0.0.1:8080' });
   t.match(await exchange(t, port, message({ headers: proxy?.headers ?? {} })), { status: 200 });
 });
+
+t.test(
+  'pages behind nginx send plants without a token, if the user has logged in',
+  { skip: missing('nginx') },
+  async (t) => {
+    const { port: service } = await serve(t);
+    const application = createServer(({ method, url, headers }, res) => {
+      if (url !== '/session') res.end(`application: ${method} ${url}`);
+      else if (headers['content-length'] !== undefined) res.writeHead(500).end();
+      else res.writeHead(headers.cookie === 'gardener=1' ? 200 : 401).end();
+    });
+    const [port, securePort] = await Promise.all([freePort(), freePort()]);
+    const { key, cert } = selfSigned();
+    const configuration = readFileSync(NGINX, 'utf8')
+      .replaceAll('127.0.0.1:3000', `127.0.0.1:${await listen(t, application)}`)
+      .replace('127.0.0.1:8080', `127.0.0.1:${service}`)
+      .replace('listen 443', `listen ${port}; listen ${securePort}`)
+      .replaceAll('/etc/ssl/', '');
+    startNginx(t, configuration, { 'plants.pem': cert, 'plants.key': key });
+    const url = `http://127.0.0.1:${port}`;
+    const get = async (path: string): Promise<string> => (await fetch(url + path)).text();
+    // Until nginx listens, connections are refused.
+    while ((await get('/').catch(() => '')) === '') await setImmediate();
+    t.equal(await get('/garden'), 'application: GET /garden');
+    t.match(await get('/session'), /404 Not Found/);
+
+    const json = { 'Content-Type': 'application/json' };
+    const post = (headers: Record<string, string>): Promise<Response> =>
+      fetch(`${url}/plants`, { method: 'POST', headers: { ...json, ...headers }, body: PLANT });
+    const user = { Cookie: 'gardener=1' };
+    t.match(await post({}), { status: 401 });
+    t.match(await post({ Authorization: `Bearer ${TOKEN}` }), { status: 401 });
+    t.equal(await (await post(user)).text(), STORED);
+    t.equal(await (await post({ ...user, Authorization: 'Bearer x' })).text(), STORED);
+    t.match(await post({ ...user, 'Content-Type': 'text/plain' }), { status: 400 });
+    const preflight = await fetch(`${url}/plants`, { method: 'OPTIONS' });
+    t.match(preflight, { status: 401 });
+    t.equal(preflight.headers.get('Access-Control-Allow-Origin'), null);
+  },
+);

@@ -80,16 +80,27 @@ t.test('SQLite reads a log', { skip: missing('sqlite3') }, async (t) => {
     '{"id":9007199254740993,"name":"ivy"}\n',
   ];
   const cwd = t.testdir({ data: { 'plants.jsonl': lines.join('') } });
-  t.equal(await shell(SQLITE, cwd), '9223372036854775807|a "fern"|a,b\n9007199254740993|ivy|\n');
+  const read = `${SQLITE}sqlite3 plants.db 'SELECT id, typeof(id), name, tag FROM plants'`;
+  t.equal(
+    await shell(read, cwd),
+    '9223372036854775807|integer|a "fern"|a,b\n9007199254740993|integer|ivy|\n',
+  );
 });
 
-t.test('grep finds a plant, and uniq those that an earlier copy lacks', async (t) => {
+t.test('grep finds a plant, and uniq those that one of two copies lacks', async (t) => {
   const others = [70n, -7n].map((id) => ({ ...FERN, id }));
   const cwd = t.testdir({
     ...logWith([...others, IVY, FERN, MOSS]),
     'plants.backup.jsonl': [MOSS, REED, ...others].map(encodeRecord).join(''),
   });
   t.equal(await shell(LOOKUPS, cwd), [FERN, FERN, IVY].map(encodeRecord).join(''));
+  const [, compare = ''] = LOOKUPS.split('\n');
+  const files: Record<string, string> = {
+    'data/plants.jsonl': 'plants.backup.jsonl',
+    'plants.backup.jsonl': 'data/plants.jsonl',
+  };
+  const swapped = compare.replaceAll(/\S+\.jsonl/g, (file) => files[file] ?? '');
+  t.equal(await shell(swapped, cwd), encodeRecord(REED));
 });
 
 t.test(
@@ -101,6 +112,7 @@ t.test(
       '\ufeffname,tag,id',
       'Löwenmaul,,9223372036854775807',
       '"a ""fern"", large","indoor\nand outdoor",9007199254740993',
+      '',
       ...faulty.map((id) => `ivy,,${id}`),
       'no id',
       'oak,outdoor,12,a field too many',
@@ -120,7 +132,12 @@ t.test(
 {"id":-1,"name":"蘭","tag":" "}
 `,
     );
-    t.equal(await shell(SHOW_LINE.replace('7', '4'), cwd), '{"id": "007", "name": "ivy"}\n');
+    t.match(printed, /^line 10: tag: must be a string$/m);
+    // The row follows the first row, a row of two lines and a blank line.
+    const shown = await shell(SHOW_LINE.replace('7', '4'), cwd);
+    t.equal(shown, '{"line": 7, "id": "007", "name": "ivy"}\n');
+    const [, , , , , , fault] = rows.join('\n').split('\n');
+    t.equal(fault, 'ivy,,007');
   },
 );
 
@@ -135,6 +152,11 @@ t.test(
     const wrong: readonly (readonly [csv: string, stderr: string])[] = [
       ['', ends],
       ['id;name\n5;oak\n', ends],
+      [
+        'id,name,Tag\n5,oak,outdoor\n',
+        "the column 'Tag' is unknown or repeated: rename or remove it",
+      ],
+      ['id,name,name\n5,oak,ash\n', "the column 'name' is unknown or repeated"],
       [`id,name\n${rows}-1,"ash\n-2,elm\n`, 'plants.csv, after line 2001: unexpected end of data'],
       [`id,name\n${rows}-1,"ash"x\n`, "plants.csv, after line 2001: ',' expected after '\"'"],
       [`id,name\n${rows}-1,\xe4\n`, "'utf-8' codec can't decode byte 0xe4"],
@@ -146,7 +168,7 @@ t.test(
     }
     writeFileSync(join(cwd, 'plants.csv'), 'id,name\n5,oak\n');
     await shell(CONVERT, cwd);
-    t.equal(printed(), '{"id": 5, "name": "oak"}\n');
+    t.equal(printed(), '{"line": 2, "id": 5, "name": "oak"}\n');
   },
 );
 

@@ -107,6 +107,15 @@ t.test('each program in a document is a part of an example that is compiled and 
     }
 });
 
+t.test('the memory of ids that README.md names was measured', async (t) => {
+  const [, plants, memory] = /\((\d+) million: (\d+) MiB\)/.exec(read('README.md')) ?? [];
+  const results = readFileSync('test/bench/results-growth.md', 'utf8');
+  t.match(
+    results,
+    new RegExp(`^\\| plant-store +\\| +${plants},000,000 (?:[^|]*\\| +){3}${memory} \\|`, 'm'),
+  );
+});
+
 t.test('each guarantee of SECURITY.md names the files of the tests that show it', async (t) => {
   const [, list = ''] =
     /^## What is guaranteed\n\n.*\n\n([^]*?)\n\n/m.exec(read('.github/SECURITY.md')) ?? [];
@@ -188,7 +197,7 @@ t.test('the npm commands in the documents exist', async (t) => {
           ),
         `${document}: ${command}`,
       );
-  t.equal(block('Contributing', 'sh'), 'npm ci && npm test\n');
+  t.match(read('.github/CONTRIBUTING.md'), '`npm ci && npm test`');
   t.equal(block('Tests', 'sh'), 'npm ci && npm test\n');
 });
 

@@ -6,12 +6,13 @@ import { spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-import t, { type Test } from 'tap';
+import t from 'tap';
 
 import { selfSigned } from '../helpers/certificate.js';
 import { exchange, message, TOKEN } from '../helpers/client.js';
 import { folderOutside } from '../helpers/command.js';
 import { createClient, createLedger, startLoad } from '../helpers/load.js';
+import { startNginx } from '../helpers/nginx.js';
 import { DONE, follow, launch, start, type Process } from '../helpers/program.js';
 import { freePort } from '../helpers/service.js';
 import {
@@ -31,25 +32,7 @@ const CLIENTS = Array.from({ length: 32 }, (_, n) => createClient({ keepAlive: n
 /** Settings with which all but one of the requests at a time are answered with 503. */
 const TOO_LITTLE_MEMORY = { PLANT_STORE_MAX_BODY: '512', PLANT_STORE_MAX_BUFFERED: '4096' };
 
-/** The rest of a configuration of nginx, so that any user can run it in any folder. */
-const NGINX = `daemon off; master_process off; pid nginx.pid; error_log stderr;
-events {}
-http {
-  access_log off;
-  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
-  uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-  include plant-store.conf;
-}
-`;
-
 const skip = missingForServers('nginx');
-
-/** Starts nginx with a configuration of the server. */
-function startNginx(t: Test, configuration: string, files: Record<string, string> = {}): void {
-  const cwd = t.testdir({ 'nginx.conf': NGINX, 'plant-store.conf': configuration, ...files });
-  const args = ['-p', cwd, '-e', 'stderr', '-c', 'nginx.conf'];
-  follow(t, spawn(find('nginx') ?? '', args));
-}
 
 t.test('behind nginx with TLS, plants are stored', { skip }, async (t) => {
   const port = await freePort();

@@ -1,3 +1,7 @@
+# Sends a plant again until there is an answer that is not temporary. The limit of 15 seconds is for
+# each read: a whole attempt can take longer if its answer trickles in.
+#
+# If a private authority has signed the certificate of the service, set SSL_CERT_FILE=ca.pem.
 import http.client, json, ssl, time, urllib.error, urllib.request
 
 class Refused(Exception):
@@ -24,7 +28,7 @@ def create_plant(plant, token, url='http://127.0.0.1:8080/plants'):
             time.sleep(pause)
         pause = 2 ** attempt
         try:
-            with opener.open(request, timeout=15) as response:  # for each read
+            with opener.open(request, timeout=15) as response:
                 text = response.read().decode(errors='replace')
             if response.status == 200:
                 return json.loads(text)

@@ -10,6 +10,7 @@
  * keep the plant with its id in `sessionStorage` until the 200. After a reload, send it from there:
  * with another id, it would be another plant.
  *
+ * If a private authority has signed the certificate of the service, set NODE_EXTRA_CA_CERTS=ca.pem.
  * Node 22.18 and later run this file as it is. Node 20 needs it compiled to JavaScript.
  *
  * @example In a page, whose proxy adds the token. `plant` is JSON with any id:
