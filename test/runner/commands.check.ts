@@ -101,6 +101,18 @@ t.test('.ci/run runs every test file', async (t) => {
   t.strictSame([...new Set(ran)].toSorted(), TESTS.toSorted());
 });
 
+t.test('test/run lists its groups if it is given none, or no built file', async (t) => {
+  const script = readFileSync('test/run', 'utf8');
+  const groups = Array.from(script.matchAll(/^([a-z-]+)\)/gm), ([, group]) => group).join(' ');
+  for (const args of [[], ['http'], ['.test/built.js', 'test/http/auth.test.ts']]) {
+    const files = { 'test/run': script, '.test/built.js': '', '.test/runner/runner.js': RUNNER };
+    const { status, stdout, stderr } = run(t, files, '', 'test/run', ...args);
+    t.ok(status);
+    t.match(stderr, new RegExp(`${args.at(-1) ?? ''}.* \\(${groups}\\)`));
+    t.equal(stdout, '');
+  }
+});
+
 /** Code of which each line is one more function and one more branch for c8. */
 const FUNCTIONS = '(function f() {})();\n'.repeat(199);
 
