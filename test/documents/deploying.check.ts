@@ -12,7 +12,7 @@ import {
 import { basename, dirname, join, resolve } from 'node:path';
 
 import t, { type Test } from 'tap';
-import { parseAllDocuments } from 'yaml';
+import { parse, parseAllDocuments } from 'yaml';
 
 import { DEFAULT_LIMITS } from '../../dist/http/limits.js';
 import { encodeRecord } from '../../dist/log/encode.js';
@@ -38,7 +38,7 @@ const [SECRET = ''] = blocks('Kubernetes', 'sh');
 const [, WRITE_TOKEN = ''] = /Write a token to a file, as `(.*?)` does/.exec(README) ?? [];
 const [, PASSWORD_OPTION = ''] = /With PostgreSQL, add\s+`(.*?)`/.exec(README) ?? [];
 const RESTART = block('New secrets', 'sh');
-const BACKUP = block('Backup of a log', 'sh');
+const BACKUP = block('Backups', 'sh');
 const IN_POD = blocks('Commands on a log', 'sh').join('');
 
 /** A file of the folder for deployments. */
@@ -66,11 +66,14 @@ const commandsIn = (file: string): string =>
 
 const COMMANDS_OF_IMPORT = commandsIn('kubernetes-import.yml');
 /** The first of them, which move the plants to PostgreSQL. */
-const [IMPORT = ''] = /^[^]*?-postgres\.yml\n/.exec(COMMANDS_OF_IMPORT) ?? [];
+const [IMPORT = ''] = /^[^]*?-postgres\.yml [^]*?\n(?=kubectl)/.exec(COMMANDS_OF_IMPORT) ?? [];
+/** Those that move the plants back to a log: commands that are joined, up to each redirection. */
+const [EXPORT = ''] = /^kubectl scale .*=0 &&\n(?: .*\n)*/m.exec(COMMANDS_OF_IMPORT) ?? [];
+const [BACK = ''] = /^sed .*&&\n(?: .*\n)*/m.exec(COMMANDS_OF_IMPORT) ?? [];
 
 /** The only container of a Deployment or a Job, as far as the tests read it. */
 interface Container {
-  readonly lifecycle?: unknown;
+  readonly lifecycle?: { readonly preStop: { readonly sleep: { readonly seconds: number } } };
   readonly command?: readonly string[];
   readonly env: readonly { readonly name: string; readonly value: string }[];
   readonly volumeMounts: readonly { readonly name: string; readonly mountPath: string }[];
@@ -504,19 +507,71 @@ t.test('the commands of the Job end by themselves, and start pods after a succes
         ...conditions.map(() => /^kubectl get job .*=\{\.status\.conditions\[\*\]\.type\}$/),
         /^kubectl logs/,
         /^kubectl wait --for=condition=complete /,
-        ...(status === 0 ? [/^kubectl apply .*postgres/] : []),
+        ...(status === 0 ? [/^kubectl apply .*postgres/, /^kubectl rollout status /] : []),
       ),
     );
   }
   t.end();
 });
 
-t.test('a pod with PostgreSQL can export its plants for a move back to a log', async (t) => {
-  const [, script = '', command = ''] = / -- node (\S+) (\w+) > /.exec(COMMANDS_OF_IMPORT) ?? [];
-  t.ok(existsSync(script.replace('/app', '.')));
-  const { folder, settings } = settingsOf(t, POSTGRES.get('Deployment'));
-  const exported = await runHere(t, { cwd: folder, args: [command], env: settings });
-  t.match(exported, { code: 1, stderr: /DATABASE_URL: .*ECONNREFUSED/ });
+t.test('a move back to a log has ended all pods before it exports, and none serves after', (t) => {
+  const exported = [
+    /^scale .*=0$/,
+    /^wait --for=delete pod --selector=app=plant-store .*status\.phase!=Failed /,
+    /^patch .*-wait\.yml$/,
+    /^scale .*=1$/,
+    /^rollout status /,
+    /^exec .* export$/,
+  ];
+  const imported = [
+    /^apply --filename=-$/,
+    /^rollout status /,
+    /^patch .*-wait\.yml$/,
+    /^scale .*=1$/,
+    /^rollout status /,
+    /^exec --stdin .* import -$/,
+    /^rollout undo /,
+  ];
+  const onLog = [/^patch .*-wait\.yml$/, /^rollout status /];
+  for (const [commands, calls] of [
+    [EXPORT, exported],
+    [BACK, imported],
+    [blocks('Commands on a log', 'sh')[0] ?? '', onLog],
+  ] as const)
+    // After each command that fails, none of the others runs.
+    for (const failing of calls.keys()) {
+      const kubectl = `#!/bin/sh
+        echo "$*" >> called
+        [ $(wc -l < called) -le ${failing} ]`;
+      const cwd = t.testdir({ bin: { kubectl }, 'kubernetes-log.yml': '', 'exported.jsonl': '' });
+      chmodSync(join(cwd, 'bin/kubectl'), 0o755);
+      const env = { PATH: `${join(cwd, 'bin')}:${process.env.PATH}` };
+      t.equal(spawnSync('sh', ['-uc', commands], { cwd, env }).status, 1);
+      t.match(
+        readFileSync(join(cwd, 'called'), 'utf8').trim().split('\n'),
+        exactly(...calls.slice(0, failing + 1)),
+      );
+    }
+  t.end();
+});
+
+t.test('a pod with PostgreSQL can export and import plants', async (t) => {
+  const printed = commandsIn('kubernetes-postgres.yml') + EXPORT;
+  const commands = [...printed.matchAll(/ -- node (\S+) (\w+(?: -)?) [<>] exported\.jsonl\n/g)];
+  t.strictSame(
+    commands.map(([, , command]) => command),
+    ['export', 'import -', 'export'],
+  );
+  for (const [, script = '', command = ''] of commands) {
+    t.ok(existsSync(script.replace('/app', '.')));
+    const { folder, settings } = settingsOf(t, POSTGRES.get('Deployment'));
+    const { code, stderr } = await runHere(t, {
+      cwd: folder,
+      args: command.split(' '),
+      env: settings,
+    });
+    t.match({ code, stderr }, { code: 1, stderr: /DATABASE_URL: .*ECONNREFUSED/ });
+  }
 });
 
 t.test('a move back to a log starts without a pod', async (t) => {
@@ -596,7 +651,7 @@ t.test(
     const documented = README.match(/(?<=^```sh\n)(?:docker|kubectl) [^]*?(?=^```$)/gm) ?? [];
     const manifests = readdirSync(FOLDER).filter((name) => /^kubernetes-.*\.yml$/.test(name));
     const inComments = [...manifests, 'Dockerfile'].map(commandsIn);
-    t.equal(inComments.join('').match(/^.*kubectl /gm)?.length, 19);
+    t.equal(inComments.join('').match(/^.*kubectl /gm)?.length, 33);
     const commands = [...documented, ...inComments]
       .join('')
       // Without its loop, each command runs once, although the one before it fails.
@@ -637,20 +692,29 @@ t.test('a copy of a log from a pod is complete, or there is none', (t) => {
   t.end();
 });
 
-t.test('with the documented patch, a pod waits for commands on the log', async (t) => {
-  const [, patch = '[]'] = /--patch='([^']*)'/.exec(IN_POD) ?? [];
-  const patched = structuredClone(LOG.get('Deployment'));
-  for (const { op, path, value } of JSON.parse(patch) as {
-    op: string;
-    path: string;
-    value: unknown;
-  }[]) {
-    const parent = at(patched, dirname(path)) as Record<string, unknown>;
-    t.equal(basename(path) in parent, op === 'remove', `${op} ${path}`);
-    parent[basename(path)] = value;
+t.test('with the documented patch, the pods of both manifests wait for commands', async (t) => {
+  const files = [...`${IN_POD}${COMMANDS_OF_IMPORT}`.matchAll(/ --patch-file=(\S+)/g)];
+  const [[, file = ''] = []] = files;
+  t.strictSame(
+    files.map(([, name]) => name),
+    [file, file, file],
+  );
+  const patch = parse(fileOf(file)) as { op: string; path: string; value: unknown }[];
+  for (const manifests of [LOG, POSTGRES]) {
+    const patched = structuredClone(manifests.get('Deployment'));
+    for (const { op, path, value } of patch) {
+      const parent = at(patched, dirname(path)) as Record<string, unknown>;
+      t.equal(basename(path) in parent, op === 'remove', `${op} ${path}`);
+      parent[basename(path)] = value;
+    }
+    const container = containerOf(patched);
+    t.match(container, { livenessProbe: undefined, readinessProbe: undefined });
+    t.strictSame(container.command, ['sleep', 'infinity']);
+    // Kubernetes refuses a pod whose preStop sleeps longer than the pod may take to end.
+    const preStop = container.lifecycle?.preStop.sleep.seconds ?? 0;
+    const seconds = at(patched, `${POD}/terminationGracePeriodSeconds`);
+    t.ok(preStop < Number(seconds), `${preStop} s of ${String(seconds)} s`);
   }
-  const container = { livenessProbe: undefined, command: ['sleep', 'infinity'] };
-  t.match(containerOf(patched), { ...container, readinessProbe: undefined });
 
   const ivy = encodeRecord(IVY);
   const cwd = t.testdir({ data: { 'plants.jsonl': `${ivy}x\n` } });

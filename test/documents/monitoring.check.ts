@@ -208,7 +208,7 @@ const ABSENT = 'PlantStoreAbsent';
 const INCIDENTS: Readonly<Record<string, readonly [string, keyof typeof NORMAL, string, string]>> =
   {
     PlantStoreDown: ['critical', UP, changing(1, 0), '1x39 0 1x38'],
-    [ABSENT]: ['critical', UP, '1x39 stale', '1x39 stale 1x38'],
+    [ABSENT]: ['critical', UP, '1x39 stale', '1x39 stale _x2 1x36'],
     PlantStoreNotServing: ['critical', BUFFERED_LIMIT, '_x79', '_x15 1000x63'],
     PlantStoreRestarts: ['critical', STARTED, '5x39 601 612 624x37', changing(5, 601)],
     PlantStoreCommitsFail: ['critical', FAILURES, changing(0, 1), steady(9)],
