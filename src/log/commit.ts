@@ -134,7 +134,7 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
   const run = AsyncResource.bind(async (): Promise<void> => {
     // Plants that are added in the same tick go into the same batch.
     await Promise.resolve();
-    // Not before each batch: the check after a batch is the one before the next.
+    // Not before each write: the file is checked after each, and after a part of it is cut off.
     poisonUnlessSize(end);
     for (let batch = batches[0]; batch; batch = batches[0]) {
       if (batch === filling) filling = undefined;
@@ -221,7 +221,10 @@ export function createCommitter(log: files.LockedLog, { index, end: start }: Rec
       const bytesRead = await file.read(left, end);
       if (left.compare(written, 0, bytesRead, 0, bytesRead) !== 0) throw fileErrors.changed();
       requireSize(end + bytesRead, end + bytesRead);
-      if (bytesRead > 0) await file.truncate(end);
+      if (bytesRead > 0) {
+        await file.truncate(end);
+        requireSize(end, end);
+      }
     } catch (error) {
       return poison(error);
     }

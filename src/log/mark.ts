@@ -59,7 +59,8 @@ async function leaveMark(system: System, mark: string): Promise<void> {
 export async function requireUnmarked(system: System, path: string): Promise<void> {
   const mark = markOf(path);
   try {
-    // Only tests whether the mark exists. Not `statSync`, which a hung disk would block.
+    // Only tests whether the mark exists. Not with `statSync`, which would block the event loop if
+    // the disk hangs.
     await system.realpath(mark);
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return;

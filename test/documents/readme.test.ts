@@ -18,7 +18,7 @@ import { HANG_MS } from '../../dist/log/commit.js';
 import { MAX_RECORD_BYTES } from '../../dist/log/record.js';
 import { MEMBERS } from '../../dist/plant.js';
 import { EXIT } from '../../dist/program/exit.js';
-import { CONNECTION_LIMITS } from '../../dist/program/server/http-server.js';
+import { CONNECTION_LIMITS, HEAD_MS } from '../../dist/program/server/http-server.js';
 import { MONITOR_LIMITS } from '../../dist/program/server/monitor.js';
 import { STOP_TIMES } from '../../dist/program/server/stop.js';
 import { SHUTDOWN_MS } from '../../dist/program/signals.js';
@@ -292,7 +292,7 @@ t.test('the table of limits has the numbers in the code', async (t) => {
     ['body of a plant, after its head', DEFAULT_LIMITS.bodyTimeoutMs],
     ['any other request, from its first byte to its last', CONNECTION_LIMITS.requestTimeout],
     // test/program/settings/rules.test.ts compares the settings with these.
-    ['idle connection, `PLANT_STORE_KEEP_ALIVE_SECONDS`', 86_400],
+    ['idle connection, `PLANT_STORE_KEEP_ALIVE_SECONDS`', 86_400, HEAD_MS / 1_000],
     ['connections to the monitor', MONITOR_LIMITS.maxConnections, MONITOR_LIMITS.connectionMs],
     ['shutdown', SHUTDOWN_MS, STOP_TIMES.requestsMs],
     ['reports of internal errors and overload', REPORT_RATE.count, REPORT_RATE.periodMs],

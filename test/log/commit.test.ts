@@ -275,6 +275,23 @@ t.test(
   },
 );
 
+t.test('nothing is written after what was appended while a failed write was cut off', async (t) => {
+  const { fs, log, path, content } = await openWithFaults(t);
+  const write = holdNext(fs, 'write', { writes: 9, fails: 'ENOSPC' });
+  const cut = holdNext(fs, 'fsync');
+  const refused = [t.rejects(log.add(FERN), UNAVAILABLE)];
+  await write.reached;
+  refused.push(t.rejects(log.add(IVY), { ...UNAVAILABLE, message: /modified/ }));
+  write.open();
+  await cut.reached;
+  appendFileSync(path, '{"id":8');
+  cut.open();
+  await Promise.all(refused);
+  t.equal(content(), '{"id":8');
+  await log.close();
+  t.ok(existsSync(`${path}.modified`));
+});
+
 const HANG_REPORT = /: a write has not returned for 10 s; plants are refused until it does$/;
 const RETURN_REPORT = /: the write has returned; plants are stored again$/;
 

@@ -17,7 +17,8 @@ export interface Connection {
   idleSince: number;
   /**
    * How many bytes had been read from the connection at `idleSince`. If an idle connection has read
-   * more, the head of a request has begun to arrive.
+   * more, the head of a request has begun to arrive, or empty lines before one (RFC 9112, section
+   * 2.2).
    */
   bytesAtIdle: number;
   /** How many requests have been accepted. */
@@ -44,8 +45,9 @@ export interface Connections {
   end(connection: Connection, failure: Failure): void;
   /**
    * Closes each connection that has been idle for longer than `ms`, once everything that has
-   * arrived has been read. Until {@link Connections.finish} is called, spares a connection if
-   * node:http limits the time for its next head (`headersTimeout`).
+   * arrived has been read. Until {@link Connections.finish} is called, spares a connection for as
+   * long as its next head may be arriving, because node:http limits the time for a head
+   * (`headersTimeout`).
    */
   closeIdle(ms: number): void;
   /** The latest response of each connection, if it has not begun. */
@@ -57,7 +59,8 @@ export interface Connections {
   finish(): void;
 }
 
-export function trackConnections(): Connections {
+/** A connection may be idle for `headMs` longer if a head may be arriving. */
+export function trackConnections(headMs: number): Connections {
   const connections = new Map<Duplex, Connection>();
   let isFinishing = false;
 
@@ -70,9 +73,12 @@ export function trackConnections(): Connections {
     const now = performance.now();
     for (const connection of connections.values()) {
       const { socket, latestResponse, idleSince, bytesAtIdle, requests } = connection;
-      if (latestResponse || now - idleSince <= ms) continue;
-      // node:http limits the time for the first head, and for one that has begun to arrive.
-      const hasLimit = requests === 0 || socket.bytesRead > bytesAtIdle;
+      const idleMs = now - idleSince;
+      if (latestResponse || idleMs <= ms) continue;
+      // node:http limits the time for the first head, and for one that has begun to arrive, but not
+      // for empty lines.
+      const mayHaveBegun = socket.bytesRead > bytesAtIdle && idleMs <= ms + headMs;
+      const hasLimit = requests === 0 || mayHaveBegun;
       if (isFinishing || !hasLimit) socket.destroy();
     }
   }

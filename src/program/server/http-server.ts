@@ -66,6 +66,15 @@ export const CONNECTION_LIMITS = {
  */
 const IDLE_SWEEP_MS = 1_000;
 
+/**
+ * How much longer a connection may be idle if a head may be arriving, in milliseconds. A head may
+ * begin until the sweep, and node:http may find only at its second check that the head is late.
+ */
+export const HEAD_MS =
+  IDLE_SWEEP_MS +
+  CONNECTION_LIMITS.headersTimeout +
+  2 * CONNECTION_LIMITS.connectionsCheckingInterval;
+
 /** The failures for errors of node:http's parser, by their codes. */
 const PARSER_FAILURES: ReadonlyMap<unknown, Failure> = new Map([
   ['HPE_HEADER_OVERFLOW', failures.headersTooLarge],
@@ -96,7 +105,7 @@ export function createPlantServer({
   // Otherwise a client that closes its sending side after the request gets no answer (Node 20-26).
   Object.assign(server, { httpAllowHalfOpen: true });
 
-  const connections = trackConnections();
+  const connections = trackConnections(HEAD_MS);
   let sweep: NodeJS.Timeout | undefined;
   let dropped = 0;
 

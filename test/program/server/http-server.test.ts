@@ -518,7 +518,9 @@ t.test(
       await setImmediate();
     };
     const connected = () => connect(t, server.port);
-    const [idle, used, slow, busy, unused, arriving] = [
+    const [idle, used, slow, busy, unused, arriving, late, silent] = [
+      await connected(),
+      await connected(),
       await connected(),
       await connected(),
       await connected(),
@@ -526,11 +528,14 @@ t.test(
       await connected(),
       await connected(),
     ];
-    for (const client of [idle, used, slow, busy, arriving]) await refuses(client);
+    const answered = [idle, used, slow, busy, arriving, late, silent];
+    for (const client of answered) await refuses(client);
     busy.send(message());
     await store.untilArrived(1);
     await sweepAt(5_000);
     slow.send(message(wrongToken).subarray(0, 20));
+    // node:http ignores an empty line before a request (RFC 9112, section 2.2), and limits no time.
+    for (const client of [late, silent]) client.send('\r\n');
     // An answer on another connection shows that the server has read what was sent before.
     await refuses(used);
     // The timer expires before the next phase in which sockets are read, as after a pause of the
@@ -545,6 +550,11 @@ t.test(
     await expectNext(t, slow, [401], 'a head that had begun to arrive');
     store.letGo();
     t.match(await busy.answer(), { status: 200 }, 'a request in flight');
+    // Longer than a head would have been allowed to take.
+    await sweepAt(18_000);
+    await refuses(late);
+    await sweepAt(18_001);
+    await expectEnd(t, silent, 'an empty line, and no head');
   },
 );
 
