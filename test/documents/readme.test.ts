@@ -159,7 +159,7 @@ t.test('no two exports in test/ have the same name', async (t) => {
 t.test('the paths that CONTRIBUTING.md names exist', async (t) => {
   const text = read('.github/CONTRIBUTING.md').replace(/^```[^]*?^```$/gm, '');
   const paths = codeSpans(text).filter((span) => /^[.\w/-]+\/[.\w-]*$/.test(span));
-  t.ok(paths.includes('test/run'));
+  t.ok(paths.includes('.ci/run'));
   for (const path of paths)
     t.ok(
       ['.', 'src', 'test'].some((folder) => existsSync(join(folder, path))),
