@@ -70,6 +70,8 @@ const [IMPORT = ''] = /^[^]*?-postgres\.yml [^]*?\n(?=kubectl)/.exec(COMMANDS_OF
 /** Those that move the plants back to a log: commands that are joined, up to each redirection. */
 const [EXPORT = ''] = /^kubectl scale .*=0 &&\n(?: .*\n)*/m.exec(COMMANDS_OF_IMPORT) ?? [];
 const [BACK = ''] = /^sed .*&&\n(?: .*\n)*/m.exec(COMMANDS_OF_IMPORT) ?? [];
+/** Those that restore a database: with no pod, and from an export. */
+const RESTORE = commandsIn('kubernetes-postgres.yml').match(/^kubectl .*&&\n(?: .*\n)*/gm) ?? [];
 
 /** The only container of a Deployment or a Job, as far as the tests read it. */
 interface Container {
@@ -367,6 +369,16 @@ t.test('the manifests refer to names that exist, and to settings of the program'
   for (const [, path] of text.matchAll(/"data","mountPath":"(.*?)"/g)) t.equal(path, volume);
 });
 
+t.test('a claim can be created from a snapshot', async (t) => {
+  const enabled = fileOf('kubernetes-log.yml').replace(/^( *)# (dataSource: .*)$/m, '$1$2');
+  const [claim] = parseAllDocuments(enabled).map((document) => document.toJS() as unknown);
+  t.match(at(claim, '/spec/dataSource'), {
+    apiGroup: 'snapshot.storage.k8s.io',
+    kind: 'VolumeSnapshot',
+    name: String,
+  });
+});
+
 t.test('the documented command writes a token that a pod accepts', async (t) => {
   const { folder, settings } = settingsOf(t, LOG.get('Deployment'));
   spawnSync('sh', ['-euc', WRITE_TOKEN], { cwd: folder });
@@ -374,19 +386,31 @@ t.test('the documented command writes a token that a pod accepts', async (t) => 
   t.match(tokenSource, { kind: 'file', tokens: exactly(/^[0-9a-f]{64}$/) });
 });
 
+t.test(
+  'the files of the Secret do not get into the image, nor into a stage of its build',
+  async (t) => {
+    const files = [...`${SECRET} ${PASSWORD_OPTION}`.matchAll(/--from-file=(\w+)/g)];
+    const ignored = new Set(fileOf('Dockerfile.dockerignore').split('\n'));
+    t.strictSame(
+      files.map(([, name = '']) => [name, ignored.has(`**/${name}`)]),
+      Object.keys(SECRETS).map((name) => [name, true]),
+    );
+  },
+);
+
 t.test('the documented command creates the Secret of the Ingress', async (t) => {
   const [, name] = /create secret tls (\S+)/.exec(fileOf('kubernetes-ingress.yml')) ?? [];
   t.equal(name, at(INGRESS.get('Ingress'), '/spec/tls/0/secretName'));
 });
 
-t.test('the annotation that limits the rate of each client is a string', async (t) => {
+t.test('the annotations that limit what clients send are strings', async (t) => {
   const enabled = fileOf('kubernetes-ingress.yml').replace(
-    /# (annotations:)\n( *)# (.*)\n/,
-    '$1\n$2$3\n',
+    /# annotations:\n(?: *# {3}.*\n)+/,
+    (comments) => comments.replaceAll('# ', ''),
   );
   const [ingress] = parseAllDocuments(enabled).map((document) => document.toJS() as unknown);
   const annotations = Object.values(at(ingress, '/metadata/annotations') as object);
-  t.match(annotations, exactly(String));
+  t.match(annotations, exactly(String, String));
 });
 
 t.test('the pods and the Job connect to the same database over TLS', async (t) => {
@@ -514,46 +538,54 @@ t.test('the commands of the Job end by themselves, and start pods after a succes
   t.end();
 });
 
-t.test('a move back to a log has ended all pods before it exports, and none serves after', (t) => {
-  const exported = [
-    /^scale .*=0$/,
-    /^wait --for=delete pod --selector=app=plant-store .*status\.phase!=Failed /,
-    /^patch .*-wait\.yml$/,
-    /^scale .*=1$/,
-    /^rollout status /,
-    /^exec .* export$/,
-  ];
-  const imported = [
-    /^apply --filename=-$/,
-    /^rollout status /,
-    /^patch .*-wait\.yml$/,
-    /^scale .*=1$/,
-    /^rollout status /,
-    /^exec --stdin .* import -$/,
-    /^rollout undo /,
-  ];
-  const onLog = [/^patch .*-wait\.yml$/, /^rollout status /];
-  for (const [commands, calls] of [
-    [EXPORT, exported],
-    [BACK, imported],
-    [blocks('Commands on a log', 'sh')[0] ?? '', onLog],
-  ] as const)
-    // After each command that fails, none of the others runs.
-    for (const failing of calls.keys()) {
-      const kubectl = `#!/bin/sh
+t.test(
+  'a move back or a restore has ended all pods before, and none serves before its end',
+  (t) => {
+    const ended = [
+      /^scale .*=0$/,
+      /^wait --for=delete pod --selector=app=plant-store .*status\.phase!=Failed /,
+    ];
+    const exported = [
+      ...ended,
+      /^patch .*-wait\.yml$/,
+      /^scale .*=1$/,
+      /^rollout status /,
+      /^exec .* export$/,
+    ];
+    const imported = [
+      /^apply --filename=-$/,
+      /^rollout status /,
+      /^patch .*-wait\.yml$/,
+      /^scale .*=1$/,
+      /^rollout status /,
+      /^exec --stdin .* import -$/,
+      /^rollout undo /,
+    ];
+    const onLog = [/^patch .*-wait\.yml$/, /^rollout status /];
+    for (const [commands, calls] of [
+      [EXPORT, exported],
+      [BACK, imported],
+      [RESTORE[0] ?? '', ended],
+      [RESTORE[1] ?? '', imported.slice(2)],
+      [blocks('Commands on a log', 'sh')[0] ?? '', onLog],
+    ] as const)
+      // After each command that fails, none of the others runs.
+      for (const failing of calls.keys()) {
+        const kubectl = `#!/bin/sh
         echo "$*" >> called
         [ $(wc -l < called) -le ${failing} ]`;
-      const cwd = t.testdir({ bin: { kubectl }, 'kubernetes-log.yml': '', 'exported.jsonl': '' });
-      chmodSync(join(cwd, 'bin/kubectl'), 0o755);
-      const env = { PATH: `${join(cwd, 'bin')}:${process.env.PATH}` };
-      t.equal(spawnSync('sh', ['-uc', commands], { cwd, env }).status, 1);
-      t.match(
-        readFileSync(join(cwd, 'called'), 'utf8').trim().split('\n'),
-        exactly(...calls.slice(0, failing + 1)),
-      );
-    }
-  t.end();
-});
+        const cwd = t.testdir({ bin: { kubectl }, 'kubernetes-log.yml': '', 'exported.jsonl': '' });
+        chmodSync(join(cwd, 'bin/kubectl'), 0o755);
+        const env = { PATH: `${join(cwd, 'bin')}:${process.env.PATH}` };
+        t.equal(spawnSync('sh', ['-uc', commands], { cwd, env }).status, 1);
+        t.match(
+          readFileSync(join(cwd, 'called'), 'utf8').trim().split('\n'),
+          exactly(...calls.slice(0, failing + 1)),
+        );
+      }
+    t.end();
+  },
+);
 
 t.test('a pod with PostgreSQL can export and import plants', async (t) => {
   const printed = commandsIn('kubernetes-postgres.yml') + EXPORT;
@@ -651,7 +683,7 @@ t.test(
     const documented = README.match(/(?<=^```sh\n)(?:docker|kubectl) [^]*?(?=^```$)/gm) ?? [];
     const manifests = readdirSync(FOLDER).filter((name) => /^kubernetes-.*\.yml$/.test(name));
     const inComments = [...manifests, 'Dockerfile'].map(commandsIn);
-    t.equal(inComments.join('').match(/^.*kubectl /gm)?.length, 33);
+    t.equal(inComments.join('').match(/^.*kubectl /gm)?.length, 42);
     const commands = [...documented, ...inComments]
       .join('')
       // Without its loop, each command runs once, although the one before it fails.
@@ -664,9 +696,9 @@ t.test(
     const tried =
       /^(?!E\d).*(?:Cannot connect to the Docker|:1 was refused|connection refused).*$/gm;
     // The first command of the pipe that creates the Secret connects to no server, and `delete` tries
-    // to connect for each object in kubernetes-postgres.yml.
+    // to connect for each object in the manifest.
     const run = commands.match(/^(?:.* \| | *)(?:docker|kubectl) /gm) ?? [];
-    t.equal(stderr.match(tried)?.length, run.length - 1 + (POSTGRES.size - 1));
+    t.equal(stderr.match(tried)?.length, run.length - 1 + (POSTGRES.size - 1) + (LOG.size - 1));
   },
 );
 
@@ -693,11 +725,13 @@ t.test('a copy of a log from a pod is complete, or there is none', (t) => {
 });
 
 t.test('with the documented patch, the pods of both manifests wait for commands', async (t) => {
-  const files = [...`${IN_POD}${COMMANDS_OF_IMPORT}`.matchAll(/ --patch-file=(\S+)/g)];
+  const files = [
+    ...`${IN_POD}${COMMANDS_OF_IMPORT}${RESTORE.join('')}`.matchAll(/ --patch-file=(\S+)/g),
+  ];
   const [[, file = ''] = []] = files;
   t.strictSame(
     files.map(([, name]) => name),
-    [file, file, file],
+    [file, file, file, file],
   );
   const patch = parse(fileOf(file)) as { op: string; path: string; value: unknown }[];
   for (const manifests of [LOG, POSTGRES]) {

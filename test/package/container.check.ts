@@ -21,7 +21,7 @@ import { missingForServers, startCluster } from '../postgres/cluster.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const [, BUILD = '', FINAL = ''] = fileOf('Dockerfile').split(/^FROM .*$/m);
-const DOCKERIGNORE = fileOf('Dockerfile.dockerignore');
+const DOCKERIGNORE = fileOf('Dockerfile.dockerignore').replaceAll('**/', '');
 const [, WITH_POSTGRES = ''] = blocks('A container', 'sh');
 
 /** The user that runs the program. The image of Node has the user `node`. */
