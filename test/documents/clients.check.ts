@@ -145,9 +145,13 @@ function page(status: number, header = ''): string {
 /** The answer of Vite while the service is stopped. */
 const EMPTY = 'HTTP/1.1 502 Bad Gateway\r\n\r\n';
 
-const OK =
-  'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n' +
-  `Content-Length: ${STORED.length}\r\n\r\n${STORED}`;
+/** A 200 with a body. */
+function okWith(body: string): string {
+  const type = 'Content-Type: application/json';
+  return `HTTP/1.1 200 OK\r\n${type}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+}
+
+const OK = okWith(STORED);
 
 /**
  * Answers each request with the next answer, which may be a part of one, and closes its connection.
@@ -176,6 +180,10 @@ const CASES: Readonly<
     [page(503, 'Retry-After: 7\r\n'), page(503), page(503, 'Retry-After: 1\r\n'), OK],
     `7 2 4 ${STORED}`,
   ],
+  'is sent again after at most 60 s': [
+    [page(503, 'Retry-After: 60\r\n'), page(429, 'Retry-After: 3000000\r\n'), OK],
+    `60 60 ${STORED}`,
+  ],
   'is sent again after a Retry-After that is a date': [
     [page(503, 'Retry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n'), OK],
     `1 ${STORED}`,
@@ -188,6 +196,15 @@ const CASES: Readonly<
   'is sent again after an answer with a header line that is too long': [
     [OK.replace('\r\n', `\r\nX: ${'x'.repeat(70_000)}\r\n`), OK],
     `1 ${STORED}`,
+  ],
+  'is sent again after a 200 of a proxy, which is no plant': [
+    [page(200), ...['', '{}', '[]', 'null'].map(okWith), OK],
+    `1 2 4 8 16 ${STORED}`,
+  ],
+  'is not stored if every answer is a 200 of a proxy': [
+    Array.from({ length: 6 }, () => page(200)),
+    '1 2 4 8 16',
+    /Error: (?:the plant may .* later: 200 <html>|Unexpected token .*<)/,
   ],
   'is not sent again after a page with another status': [
     [page(413)],
@@ -202,9 +219,35 @@ const CASES: Readonly<
   'is sent six times, without a pause after the last': [
     [...Array.from({ length: 5 }, () => page(503)), EMPTY],
     '1 2 4 8 16',
-    /Error: (?:the plant may have been stored: send it again later|502 )/,
+    /Error: (?:the plant may have been stored, send it again later: )?502 /,
   ],
 };
+
+t.test('the document names the statuses and the limits of its clients', (t) => {
+  const document = read('src/http/README.md').replaceAll('\n', ' ');
+  const [, listed = ''] = /After ([\d, or]+), or without a complete answer/.exec(document) ?? [];
+  const statuses = listed.replace(' or', ',');
+  t.match(statuses, /^408, .* 504$/);
+  const [, most = ''] = /`Retry-After` seconds, up to (\d+)\./.exec(document) ?? [];
+  t.match(
+    document,
+    /Give each attempt 15 seconds\. After six attempts, send the same plant later\./,
+  );
+  const retry = readFileSync(new URL('retry.ts', SOURCES), 'utf8');
+  const python = readFileSync(PYTHON, 'utf8');
+  const expected = {
+    [retry]: [`[${statuses}]`, `Math.min(after, ${most})`, 'attempt === 6', '15_000'],
+  };
+  expected[python] = [`(200, ${statuses})`, `min(int(after), ${most})`, 'range(6)', 'timeout=15'];
+  for (const [source, parts] of Object.entries(expected))
+    for (const part of parts) t.ok(source.includes(part), part);
+  t.end();
+});
+
+t.test('curl: a redirect is not followed, and fails', { skip: missing('curl') }, async (t) => {
+  const url = await answering(t, ['HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n', OK]);
+  await t.rejects(sendWithCurl(t, url), { code: 47, stdout: '' });
+});
 
 /** What a client prints to stdout, in one line, and to stderr. */
 async function outcome(sent: Promise<string>): Promise<Record<'printed' | 'error', string>> {
@@ -230,6 +273,7 @@ for (const [name, [need, send]] of Object.entries(CLIENTS)) {
     );
     t.equal(printed, '1 2 4 8 16');
     t.match(error, /Error: (?:the plant may have been stored|fetch failed)/);
+    t.match(error, /Connection refused|ECONNREFUSED/, 'the last error is named');
   });
 
   t.test(`${name}: a conflict is not sent again, and has its error`, { skip }, async (t) => {
@@ -273,28 +317,39 @@ for (const [name, [need, send]] of Object.entries(CLIENTS)) {
   });
 }
 
+/**
+ * Answers every request over TLS as if its plant were stored. Resolves to the URL of the plants, and
+ * to the file of the certificate, which has additional extensions.
+ */
+async function serveWithCertificate(
+  t: Test,
+  ...extensions: readonly string[]
+): Promise<{ readonly ca: string; readonly url: string }> {
+  const folder = folderOutside(t);
+  const [ca, keyFile] = [join(folder, 'ca.pem'), join(folder, 'key.pem')];
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'];
+  const added = ['subjectAltName=IP:127.0.0.1', ...extensions].flatMap((each) => ['-addext', each]);
+  const names = ['-subj', '/CN=127.0.0.1', ...added];
+  await run('openssl', 'req', '-x509', ...key, '-keyout', keyFile, '-out', ca, ...names);
+  const server = createTlsServer({ key: readFileSync(keyFile), cert: readFileSync(ca) });
+  server.on('request', (_, res) => res.setHeader('Content-Type', 'application/json').end(STORED));
+  return { ca, url: `https://127.0.0.1:${await listen(t, server)}/plants` };
+}
+
+/** Lets the client of a file trust a private authority until the test is over. */
+function trust(t: Test, file: string, ca: string): void {
+  const variable = VARIABLES[file];
+  if (variable === undefined) return;
+  t.match(readFileSync(new URL(file, SOURCES), 'utf8'), `${variable}=ca.pem`);
+  process.env[variable] = ca;
+  t.teardown(() => Reflect.deleteProperty(process.env, variable));
+}
+
 t.test(
   'a private authority is trusted with the documented settings',
   { skip: missing('openssl', 'curl', 'python3') },
   async (t) => {
-    const folder = folderOutside(t);
-    const [ca, keyFile] = [join(folder, 'ca.pem'), join(folder, 'key.pem')];
-    const names = ['-subj', '/CN=127.0.0.1', '-addext', 'subjectAltName=IP:127.0.0.1'];
-    const files = ['-nodes', '-keyout', keyFile, '-out', ca];
-    await run(
-      'openssl',
-      'req',
-      '-x509',
-      '-newkey',
-      'ec',
-      '-pkeyopt',
-      'ec_paramgen_curve:P-256',
-      ...files,
-      ...names,
-    );
-    const server = createTlsServer({ key: readFileSync(keyFile), cert: readFileSync(ca) });
-    server.on('request', (_, res) => res.setHeader('Content-Type', 'application/json').end(STORED));
-    const url = `https://127.0.0.1:${await listen(t, server)}/plants`;
+    const { ca, url } = await serveWithCertificate(t);
     const setting = /`(--cacert) ca\.pem`/.exec(read('src/http/README.md'))?.[1];
     const withCurl: Send = (t, url) => sendWithCurl(t, `${url} ${setting} ${ca}`);
     for (const [file, send] of Object.entries({
@@ -302,14 +357,43 @@ t.test(
       'create_plant.py': sendWithPython,
       'retry.ts': sendWithRequest,
     })) {
-      const variable = VARIABLES[file];
-      if (variable !== undefined) {
-        t.match(readFileSync(new URL(file, SOURCES), 'utf8'), `${variable}=ca.pem`);
-        process.env[variable] = ca;
-        t.teardown(() => Reflect.deleteProperty(process.env, variable));
-      }
+      trust(t, file, ca);
       t.equal((await send(t, url)).trim(), STORED, file);
     }
+  },
+);
+
+t.test(
+  'a plant is sent once if the certificate is for another purpose',
+  { skip: missing('openssl', 'python3') },
+  async (t) => {
+    const { ca, url } = await serveWithCertificate(t, 'extendedKeyUsage=clientAuth');
+    for (const [file, send] of Object.entries({
+      'create_plant.py': sendWithPython,
+      'retry.ts': sendWithRequest,
+    })) {
+      trust(t, file, ca);
+      const { printed, error } = await outcome(send(t, url));
+      t.equal(printed, '', file);
+      t.match(error, /unsuitable certificate purpose/, file);
+    }
+  },
+);
+
+t.test(
+  'create_plant.py: the proxy of the environment is used, except for the hosts of no_proxy',
+  { skip: missing('python3') },
+  async (t) => {
+    const { port } = await serve(t);
+    const variables = { http_proxy: `http://127.0.0.1:${await freePort()}`, no_proxy: '' };
+    t.teardown(() => {
+      for (const variable of Object.keys(variables)) Reflect.deleteProperty(process.env, variable);
+    });
+    const send = () => outcome(sendWithPython(t, `http://127.0.0.1:${port}/plants`));
+    Object.assign(process.env, variables);
+    t.match((await send()).error, /Connection refused/);
+    process.env.no_proxy = '127.0.0.1';
+    t.equal((await send()).printed, STORED);
   },
 );
 
@@ -336,7 +420,7 @@ async function sendToHanging(
   let attempts = 0;
   const server = createServer(async (_, res) => {
     attempts++;
-    if (attempts > count) res.end();
+    if (attempts > count) res.end(STORED);
     if (attempts !== count) return;
     // A signal that only `fetch` refers to would be garbage.
     await collectGarbage();
@@ -382,6 +466,32 @@ t.test('fetchWithRetries: a request that its caller aborts is not sent again', a
   const outcomes = await sendToHanging(t, () => caller.abort(), caller.signal);
   for (const outcome of outcomes) t.match(outcome, { reason: { name: 'AbortError' } });
   t.equal(pauses(), 0);
+});
+
+t.test('fetchWithRetries: an abort ends a pause', async (t) => {
+  const caller = new AbortController();
+  const pauses = new Set<NodeJS.Timeout>();
+  const { setTimeout, clearTimeout } = globalThis;
+  t.intercept(globalThis, 'setTimeout', {
+    value: (onExpiry: () => void, ms: number) => {
+      const timer = setTimeout(onExpiry, ms);
+      if (ms === 60_000) {
+        pauses.add(timer);
+        void collectGarbage().then(() => caller.abort());
+      }
+      return timer;
+    },
+  });
+  t.intercept(globalThis, 'clearTimeout', {
+    value: (timer: NodeJS.Timeout) => {
+      pauses.delete(timer);
+      clearTimeout(timer);
+    },
+  });
+  const url = await answering(t, [page(503, 'Retry-After: 60\r\n')]);
+  const request = new Request(url, { method: 'POST', body: PLANT, signal: caller.signal });
+  await t.rejects(fetchWithRetries(request), { name: 'AbortError' });
+  t.equal(pauses.size, 0, 'no timer keeps the process');
 });
 
 t.test('fetchWithRetries: a request that its caller has aborted is not sent', async (t) => {
