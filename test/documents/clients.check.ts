@@ -231,7 +231,7 @@ t.test('the document names the statuses and the limits of its clients', (t) => {
   const [, most = ''] = /`Retry-After` seconds, up to (\d+)\./.exec(document) ?? [];
   t.match(
     document,
-    /Give each attempt 15 seconds\. After six attempts, send the same plant later\./,
+    /Give each attempt 15 seconds\. After six attempts, pause, and send the same plant later\./,
   );
   const retry = readFileSync(new URL('retry.ts', SOURCES), 'utf8');
   const python = readFileSync(PYTHON, 'utf8');

@@ -10,8 +10,9 @@ import http.client, json, ssl, time, urllib.error, urllib.request
 
 class Refused(Exception):
     """
-    An answer that is not temporary. If `error` is 400, 409, 413 or 422, the fault is in the plant.
-    Otherwise, the next plant would be refused too. `error` is None in the answer of a proxy.
+    An answer that is not temporary. If `error` is 400, 409, 413 or 422, or `status` 413, the fault
+    is in the plant. Otherwise, the next plant would be refused too. `error` is None in the answer
+    of a proxy.
     """
     def __init__(self, status, text):
         super().__init__(f'{status} {text}')

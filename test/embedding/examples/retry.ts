@@ -8,8 +8,9 @@
  * It follows no redirect, which leads to a page such as a login, whose 200 is no plant. The answer
  * with the redirect has the status 0 in browsers, and its own, such as 302, in Node.
  *
- * If the `error` of a last answer is 400, 409, 413 or 422, the fault is in the plant. After another
- * one, such as a redirect or a 401, or a bad certificate, the next plant would be refused too.
+ * If the `error` of a last answer is 400, 409, 413 or 422, or its status 413, the fault is in the
+ * plant. After another one, such as a redirect or a 401, or a bad certificate, the next plant would
+ * be refused too.
  *
  * All attempts together can take two minutes, or seven if a proxy asks for pauses with
  * `Retry-After`: show that the plant is still being sent. Before the first attempt, save the plant
